@@ -1,0 +1,162 @@
+"""Runs every test that needs an NVIDIA GPU, then a subset under compute-sanitizer, and prints one summary.
+
+Usage, on a machine with a GPU and the development dependencies (`pip install '.[dev]'`):
+
+    python scripts/run_device_tests.py --out device-tests.jsonl
+
+The file gets one JSON object a line: one for each test of each step, then one for each step. The exit status
+is 0 only if no step failed and the device tests really ran: a machine without a GPU, where pytest would skip
+them all, fails. A sanitizer that cannot watch this device is reported as unavailable, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent.parent
+_SANITIZER = "compute-sanitizer"
+_SANITIZER_TOOLS = ("memcheck", "racecheck")
+_SANITIZER_ERROR = 86  # a status that pytest never returns, so that a finding is told from a failing test
+
+
+@dataclass(frozen=True)
+class TestRecord:
+    """The outcome of one test in one step."""
+
+    step: str
+    test: str
+    outcome: str
+    seconds: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The outcome of one pytest run: status is passed, failed or unavailable."""
+
+    step: str
+    status: str
+    seconds: float
+    counts: dict[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+
+def main() -> int:
+    """Run the steps, write the records and print the summary."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines file to write")
+    parser.add_argument("--sanitize", default="device and not slow", help="markers of the sanitizer steps")
+    parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    parser.add_argument("pytest_args", nargs="*", help="passed on to pytest, after `--`")
+    args = parser.parse_args()
+
+    records: list[TestRecord] = []
+    steps = [_run_step("tests", [], "device", args.pytest_args, records)]
+    if not args.no_sanitizer:
+        for tool in _SANITIZER_TOOLS:
+            reason = _why_no_sanitizer(tool)
+            if reason is None:
+                prefix = [*_sanitizer_command(tool), f"--error-exitcode={_SANITIZER_ERROR}"]
+                steps.append(_run_step(tool, prefix, args.sanitize, args.pytest_args, records))
+            else:
+                steps.append(StepRecord(tool, "unavailable", 0.0, reason=reason))
+
+    with args.out.open("w", encoding="utf-8") as out:
+        out.writelines(json.dumps(asdict(record)) + "\n" for record in [*records, *steps])
+    _print_summary(records, steps, args.out)
+    return 1 if any(step.status == "failed" for step in steps) else 0
+
+
+def _run_step(
+    name: str, prefix: list[str], markers: str, pytest_args: list[str], records: list[TestRecord]
+) -> StepRecord:
+    """Run pytest once, appending one record for each test it reports."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [*prefix, sys.executable, "-m", "pytest", "-m", markers, f"--junitxml={report}"]
+        # A kernel under the sanitizer is up to a hundred times slower.
+        command += ["--timeout=1800"] if prefix else []
+        print(f"=== {name}", flush=True)
+        status = subprocess.run([*command, *pytest_args], cwd=_ROOT, stdin=subprocess.DEVNULL).returncode
+        tests = list(_read_report(name, report)) if report.exists() else []
+    records += tests
+    counts = Counter(test.outcome for test in tests)
+    reason = ""
+    if status == _SANITIZER_ERROR:
+        reason = f"{_SANITIZER} reported errors"
+    elif status != 0:
+        reason = f"pytest ended with status {status}"
+    elif counts["passed"] == 0:
+        reason = "no test ran"
+    seconds = time.perf_counter() - start
+    return StepRecord(name, "failed" if reason else "passed", seconds, dict(counts), reason)
+
+
+def _read_report(step: str, report: Path) -> Iterator[TestRecord]:
+    for case in ET.parse(report).iter("testcase"):
+        problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        outcome = "passed" if problem is None else {"failure": "failed"}.get(problem.tag, problem.tag)
+        message = "" if problem is None else problem.get("message", "")
+        test = f"{case.get('classname')}::{case.get('name')}"
+        yield TestRecord(step, test, outcome, float(case.get("time", "0")), message)
+
+
+def _sanitizer_command(tool: str) -> list[str]:
+    return [_SANITIZER, f"--tool={tool}", "--target-processes=all"]
+
+
+def _why_no_sanitizer(tool: str) -> str | None:
+    """Try the tool on one allocation: some machines have it installed and yet refuse it the device."""
+    if shutil.which(_SANITIZER) is None:
+        return f"{_SANITIZER} is not on the PATH"
+    probe = [*_sanitizer_command(tool), sys.executable, str(Path(__file__).resolve()), _PROBE]
+    done = subprocess.run(probe, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode == 0:
+        return None
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return f"{_SANITIZER} failed on one allocation: {' / '.join(lines[-3:])}"
+
+
+_PROBE = "--probe-device"
+
+
+def _probe_device() -> int:
+    """Make a context and allocate on device 0: what the sanitizer must be able to watch."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, context, pointer = ctypes.c_int(0), ctypes.c_void_p(), ctypes.c_uint64(0)
+    return int(
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), 0)
+        or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        or driver.cuCtxSetCurrent(context)
+        or driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(4096))
+        or driver.cuMemFree_v2(pointer)
+    )
+
+
+def _print_summary(records: list[TestRecord], steps: list[StepRecord], out: Path) -> None:
+    print("\n=== summary")
+    for record in records:
+        if record.outcome in ("failed", "error"):
+            print(f"{record.step}: {record.outcome}: {record.test}: {record.message.splitlines()[:1]}")
+    for step in steps:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(step.counts.items()))
+        print(f"{step.step:<10} {step.status:<11} {step.seconds:7.1f} s  {counts}  {step.reason}".rstrip())
+    print(f"records: {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(_probe_device() if sys.argv[1:] == [_PROBE] else main())

@@ -1,0 +1,54 @@
+"""Session set-up: a private cache, reproducible random programs, and visible skips where a GPU is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+_CACHE_VARIABLE = "TESSERA_CACHE_DIR"
+_private_cache = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Send everything this session compiles to a directory of its own, never to the user's cache."""
+    # Before collection: test modules may compile while they are imported.
+    config.stash[_private_cache] = os.environ[_CACHE_VARIABLE] = tempfile.mkdtemp(prefix="tessera-tests-")
+    # No deadline: the first example of a kernel compiles it, later ones hit the cache.
+    base = settings.get_profile("ci" if "CI" in os.environ else "default")
+    settings.register_profile("tessera", base, deadline=None)
+    settings.load_profile("tessera")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the session's cache directory."""
+    shutil.rmtree(config.stash[_private_cache], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `device`, with the reason, where no NVIDIA GPU answers."""
+    marked = [item for item in items if item.get_closest_marker("device")]
+    missing = _why_no_gpu() if marked else None
+    if missing is not None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"no NVIDIA GPU: {missing}"))
+
+
+def _why_no_gpu() -> str | None:
+    """Ask the driver itself, so that neither Tessera's runtime nor an extra decides what is skipped."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    status = driver.cuInit(0)
+    if status != 0:
+        return f"cuInit returned {status}"
+    count = ctypes.c_int(0)
+    status = driver.cuDeviceGetCount(ctypes.byref(count))
+    if status != 0:
+        return f"cuDeviceGetCount returned {status}"
+    return None if count.value > 0 else "the driver lists no device"
