@@ -1,0 +1,1 @@
+"""The intermediate representations: dialects of every level, and the layouts that they share."""

@@ -1,0 +1,85 @@
+"""Effects: every op declares its own as a trait, and passes ask the trait.
+
+The lattice is `pure < random < movement < state < collective < memory < io`; the join of two effects is the
+larger. Two ops may be exchanged only if `commutes` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from xdsl.ir import Operation
+from xdsl.traits import (
+    EffectInstance,
+    MemoryEffect,
+    MemoryEffectKind,
+    OpTrait,
+)
+
+
+class Effect(IntEnum):
+    """What running an op can be observed to do."""
+
+    PURE = 0
+    RANDOM = 1
+    MOVEMENT = 2
+    STATE = 3
+    COLLECTIVE = 4
+    MEMORY = 5
+    IO = 6
+
+
+@dataclass(frozen=True)
+class HasEffect(OpTrait):
+    """States the effect of an op, and whether it only reads."""
+
+    effect: Effect = Effect.PURE
+    reads_only: bool = False
+
+
+class _MemoryEffects(MemoryEffect):
+    """Tells xDSL's own passes (dead code, common subexpressions) the same as `HasEffect`."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> set[EffectInstance]:
+        found = op.get_trait(HasEffect)
+        if found is None or found.effect <= Effect.RANDOM:
+            return set()
+        kinds = {EffectInstance(MemoryEffectKind.READ)}
+        return kinds if found.reads_only else kinds | {EffectInstance(MemoryEffectKind.WRITE)}
+
+
+def effect(value: Effect, *, reads_only: bool = False) -> tuple[OpTrait, OpTrait]:
+    """Return the traits that declare `value`; spread them into `traits_def(...)`."""
+    return HasEffect(value, reads_only), _MemoryEffects()
+
+
+PURE = effect(Effect.PURE)
+
+
+def effect_of(op: Operation) -> Effect:
+    """Return the effect of `op`, joined over its regions; an undeclared op counts as `io`."""
+    if op.regions:
+        inner = [effect_of(child) for region in op.regions for block in region.blocks for child in block.ops]
+        return max(inner, default=Effect.PURE)
+    trait = op.get_trait(HasEffect)
+    if trait is not None:
+        return trait.effect
+    from xdsl.traits import is_side_effect_free
+
+    return Effect.PURE if is_side_effect_free(op) else Effect.IO
+
+
+def reads_only(op: Operation) -> bool:
+    """Return whether `op` reads state but changes none."""
+    trait = op.get_trait(HasEffect)
+    return trait is not None and trait.reads_only
+
+
+def commutes(a: Operation, b: Operation) -> bool:
+    """Return whether `a` and `b` may run in either order, as far as effects say."""
+    first, second = effect_of(a), effect_of(b)
+    if min(first, second) <= Effect.RANDOM:
+        return True
+    return max(first, second) < Effect.IO and reads_only(a) and reads_only(b)

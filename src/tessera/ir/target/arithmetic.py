@@ -1,0 +1,197 @@
+"""Arithmetic of TIR-T on scalars and fragments of one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr, StringAttr, UnitAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    ParsePropInAttrDict,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.traits import ConstantLike
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE
+from tessera.ir.functions import FUNCTIONS
+from tessera.ir.layouts import LinearLayout
+from tessera.ir.target.types import FragmentType, element_of, with_element
+from tessera.ir.types import dtype_of, i1
+
+
+@irdl_op_definition
+class ConstantOp(IRDLOperation):
+    """A scalar constant."""
+
+    name = "tessera_target.constant"
+    value = prop_def(IntegerAttr | FloatAttr)
+    result = result_def()
+    traits = traits_def(*PURE, ConstantLike())
+
+    def __init__(self, value: int | float | bool, type_: Attribute):
+        attr: Attribute
+        if dtype_of(type_).is_float:
+            attr = FloatAttr(float(value), type_)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
+        else:
+            attr = IntegerAttr(int(value), type_)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+        super().__init__(properties={"value": attr}, result_types=[type_])
+
+    @property
+    def python_value(self) -> int | float:
+        """The constant as a Python number."""
+        return self.value.value.data
+
+
+def constant_value(value: SSAValue) -> int | float | None:
+    """Return the Python number a scalar is known to be, or None."""
+    return value.owner.python_value if isinstance(value.owner, ConstantOp) else None
+
+
+@irdl_op_definition
+class ElementwiseOp(IRDLOperation):
+    """Applies a function of `ir.functions` to scalars or to fragments of one layout."""
+
+    name = "tessera_target.elementwise"
+    fn = prop_def(StringAttr)
+    args = var_operand_def()
+    result = result_def()
+    traits = traits_def(*PURE)
+    assembly_format = "$fn `(` $args `)` attr-dict `:` `(` type($args) `)` `->` type($result)"
+
+    def __init__(self, fn: str, args: Sequence[SSAValue]):
+        last = args[-1].type
+        result = with_element(last, i1) if FUNCTIONS[fn].result == "bool" else last
+        super().__init__(operands=[list(args)], properties={"fn": StringAttr(fn)}, result_types=[result])
+
+    def verify_(self) -> None:
+        """Check arity and that operands agree."""
+        function = FUNCTIONS.get(self.fn.data)
+        if function is None or len(self.args) != function.arity:
+            raise VerifyException(f"no elementwise function {self.fn.data} of {len(self.args)} operands")
+        types = [arg.type for arg in self.args]
+        types = types[1:] if function.name == "select" else types
+        if any(t != types[0] for t in types):
+            raise VerifyException(f"{function.name}: operands differ in type or layout")
+
+
+@irdl_op_definition
+class CastOp(IRDLOperation):
+    """Converts the dtype of a scalar or fragment, with the meaning of `tessera_tile.cast`."""
+
+    name = "tessera_target.cast"
+    source = operand_def()
+    saturate = opt_prop_def(UnitAttr)
+    result = result_def()
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, element: Attribute, saturate: bool = False):
+        super().__init__(
+            operands=[source],
+            properties={"saturate": UnitAttr() if saturate else None},
+            result_types=[with_element(source.type, element)],
+        )
+
+
+@irdl_op_definition
+class SplatOp(IRDLOperation):
+    """A fragment whose elements all are one scalar."""
+
+    name = "tessera_target.splat"
+    value = operand_def()
+    result = result_def(FragmentType)
+    traits = traits_def(*PURE)
+    assembly_format = "$value attr-dict `:` type($value) `->` type($result)"
+
+    def __init__(self, value: SSAValue, layout: LinearLayout):
+        super().__init__(operands=[value], result_types=[FragmentType.of(value.type, layout)])
+
+    def verify_(self) -> None:
+        """Check that the scalar is the fragment's element."""
+        if element_of(self.result.type) != self.value.type:
+            raise VerifyException("splat keeps the element type")
+
+
+@irdl_op_definition
+class IotaOp(IRDLOperation):
+    """A fragment that holds each element's own coordinate along `axis`."""
+
+    name = "tessera_target.iota"
+    axis = prop_def(IntAttr)
+    result = result_def(FragmentType)
+    traits = traits_def(*PURE)
+    assembly_format = "$axis attr-dict `:` type($result)"
+
+    def __init__(self, axis: int, element: Attribute, layout: LinearLayout):
+        super().__init__(properties={"axis": IntAttr(axis)}, result_types=[FragmentType.of(element, layout)])
+
+
+@irdl_op_definition
+class RelayoutOp(IRDLOperation):
+    """Renames, repeats or drops registers within each thread; no data leaves a lane.
+
+    `source_registers[r]` is the register of the source that result register `r` takes.
+    """
+
+    name = "tessera_target.relayout"
+    source = operand_def(FragmentType)
+    source_registers = prop_def(ArrayAttr[IntAttr])
+    result = result_def(FragmentType)
+    traits = traits_def(*PURE)
+
+    def __init__(self, source: SSAValue, layout: LinearLayout, source_registers: Sequence[int]):
+        super().__init__(
+            operands=[source],
+            properties={"source_registers": ArrayAttr([IntAttr(r) for r in source_registers])},
+            result_types=[FragmentType.of(element_of(source.type), layout)],
+        )
+
+
+@irdl_op_definition
+class ReduceRegistersOp(IRDLOperation):
+    """Combines the registers of each thread that differ only along `axis`; lanes keep partial results.
+
+    The result's layout has the axis removed, or is a scalar when it was the only one.
+    """
+
+    name = "tessera_target.reduce_registers"
+    source = operand_def(FragmentType)
+    axis = prop_def(IntAttr)
+    fn = prop_def(StringAttr)
+    result = result_def()
+    traits = traits_def(*PURE)
+
+    def __init__(self, source: SSAValue, axis: int, fn: str, result: Attribute):
+        super().__init__(
+            operands=[source],
+            properties={"axis": IntAttr(axis), "fn": StringAttr(fn)},
+            result_types=[result],
+        )
+
+
+@irdl_op_definition
+class ReduceLanesOp(IRDLOperation):
+    """Combines a value over the lanes whose numbers differ in the bits of `mask` (butterfly); all get the result."""
+
+    name = "tessera_target.reduce_lanes"
+    source = operand_def()
+    mask = prop_def(IntAttr)
+    fn = prop_def(StringAttr)
+    result = result_def()
+    traits = traits_def(*PURE)
+
+    def __init__(self, source: SSAValue, mask: int, fn: str):
+        super().__init__(
+            operands=[source],
+            properties={"mask": IntAttr(mask), "fn": StringAttr(fn)},
+            result_types=[source.type],
+        )

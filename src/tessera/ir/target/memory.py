@@ -1,0 +1,417 @@
+"""Memory of TIR-T: boxes of tensors, buffers, copies and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
+from tessera.ir.types import index
+
+
+def _ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
+    return ArrayAttr([IntAttr(v) for v in values])
+
+
+class Box:
+    """A box of a strided tensor: per tensor dimension an offset, a stride (elements) and a size (elements).
+
+    `axes[i]` is the tensor dimension of fragment axis `i`; `checked` lists the dimensions whose bounds must be
+    tested; `vector` is the number of neighbouring elements one access moves.
+    """
+
+    if TYPE_CHECKING:  # at run time xDSL takes every annotation for a field of the op
+        axes: Any
+        checked: Any
+        vector: Any
+
+    @property
+    def axis_list(self) -> tuple[int, ...]:
+        """The tensor dimension of each fragment axis."""
+        return tuple(axis.data for axis in self.axes.data)
+
+    @property
+    def checked_list(self) -> tuple[int, ...]:
+        """Tensor dimensions whose bounds are tested."""
+        return tuple(axis.data for axis in self.checked.data)
+
+
+def _verify_box(op: LoadOp | StoreOp | MemcpyOp) -> None:
+    rank = len(op.offsets)
+    if len(op.strides) != rank or len(op.sizes) != rank:
+        raise VerifyException("a box has one offset, stride and size per tensor dimension")
+    if any(not 0 <= axis < rank for axis in (*op.axis_list, *op.checked_list)):
+        raise VerifyException("an axis of the box does not exist")
+
+
+@irdl_op_definition
+class LoadOp(IRDLOperation, Box):
+    """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero."""
+
+    name = "tessera_target.load"
+    pointer = operand_def(PointerType)
+    offsets = var_operand_def(index)
+    strides = var_operand_def(index)
+    sizes = var_operand_def(index)
+    mask = opt_operand_def()
+    fill = opt_operand_def()
+    axes = prop_def(ArrayAttr[IntAttr])
+    checked = prop_def(ArrayAttr[IntAttr])
+    vector = prop_def(IntAttr)
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+
+    def __init__(
+        self,
+        pointer: SSAValue,
+        offsets: Sequence[SSAValue],
+        strides: Sequence[SSAValue],
+        sizes: Sequence[SSAValue],
+        result: Attribute,
+        axes: Sequence[int],
+        checked: Sequence[int],
+        vector: int = 1,
+        mask: SSAValue | None = None,
+        fill: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
+            properties={"axes": _ints(axes), "checked": _ints(checked), "vector": IntAttr(vector)},
+            result_types=[result],
+        )
+
+    def verify_(self) -> None:
+        """Check the box."""
+        _verify_box(self)
+
+
+@irdl_op_definition
+class StoreOp(IRDLOperation, Box):
+    """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once."""
+
+    name = "tessera_target.store"
+    value = operand_def()
+    pointer = operand_def(PointerType)
+    offsets = var_operand_def(index)
+    strides = var_operand_def(index)
+    sizes = var_operand_def(index)
+    mask = opt_operand_def()
+    axes = prop_def(ArrayAttr[IntAttr])
+    checked = prop_def(ArrayAttr[IntAttr])
+    vector = prop_def(IntAttr)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self,
+        value: SSAValue,
+        pointer: SSAValue,
+        offsets: Sequence[SSAValue],
+        strides: Sequence[SSAValue],
+        sizes: Sequence[SSAValue],
+        axes: Sequence[int],
+        checked: Sequence[int],
+        vector: int = 1,
+        mask: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[value, pointer, list(offsets), list(strides), list(sizes), mask],
+            properties={"axes": _ints(axes), "checked": _ints(checked), "vector": IntAttr(vector)},
+        )
+
+    def verify_(self) -> None:
+        """Check the box."""
+        _verify_box(self)
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation):
+    """Loads single elements at `offsets` (elements from the pointer); masked-off ones become `fill` or zero."""
+
+    name = "tessera_target.gather"
+    pointer = operand_def(PointerType)
+    offsets = operand_def()
+    mask = opt_operand_def()
+    fill = opt_operand_def()
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+
+    def __init__(
+        self, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None, fill: SSAValue | None = None
+    ):
+        from tessera.ir.target.types import with_element
+
+        result = with_element(offsets.type, element_of(pointer.type))
+        super().__init__(operands=[pointer, offsets, mask, fill], result_types=[result])
+
+
+@irdl_op_definition
+class ScatterOp(IRDLOperation):
+    """Stores single elements at `offsets`; replicated elements are written once."""
+
+    name = "tessera_target.scatter"
+    value = operand_def()
+    pointer = operand_def(PointerType)
+    offsets = operand_def()
+    mask = opt_operand_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(self, value: SSAValue, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None):
+        super().__init__(operands=[value, pointer, offsets, mask])
+
+
+@irdl_op_definition
+class AtomicOp(IRDLOperation):
+    """Updates single elements at `offsets` atomically, once each, and gives their old values."""
+
+    name = "tessera_target.atomic"
+    value = operand_def()
+    pointer = operand_def(PointerType)
+    offsets = operand_def()
+    mask = opt_operand_def()
+    compare = opt_operand_def()
+    fn = prop_def(StringAttr)
+    order = prop_def(StringAttr)
+    scope = prop_def(StringAttr)
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self,
+        fn: str,
+        value: SSAValue,
+        pointer: SSAValue,
+        offsets: SSAValue,
+        mask: SSAValue | None,
+        compare: SSAValue | None,
+        order: str,
+        scope: str,
+    ):
+        super().__init__(
+            operands=[value, pointer, offsets, mask, compare],
+            properties={"fn": StringAttr(fn), "order": StringAttr(order), "scope": StringAttr(scope)},
+            result_types=[value.type],
+        )
+
+
+@irdl_op_definition
+class AllocOp(IRDLOperation):
+    """Reserves a buffer for the program's life. `offset` is its byte position in its space, -1 until placed."""
+
+    name = "tessera_target.alloc"
+    offset = prop_def(IntAttr)
+    result = result_def(BufferType)
+    traits = traits_def(*effect(Effect.STATE))
+
+    def __init__(self, type_: BufferType, offset: int = -1):
+        super().__init__(properties={"offset": IntAttr(offset)}, result_types=[type_])
+
+
+@irdl_op_definition
+class ViewOp(IRDLOperation):
+    """The sub-buffer at `index` of the first stored dimension, or (without index) a re-ordered view."""
+
+    name = "tessera_target.view"
+    source = operand_def(BufferType)
+    at = opt_operand_def(index)
+    result = result_def(BufferType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source (`[` $at^ `]`)? attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, result: BufferType, at: SSAValue | None = None):
+        super().__init__(operands=[source, at], result_types=[result])
+
+
+@irdl_op_definition
+class BufferLoadOp(IRDLOperation):
+    """Reads the elements of a buffer at `offsets` + the fragment's coordinates.
+
+    `axes[i]` is the buffer dimension of fragment axis `i`. With `checked` set, coordinates outside the buffer give `fill`.
+    """
+
+    name = "tessera_target.buffer_load"
+    buffer = operand_def(BufferType)
+    offsets = var_operand_def(index)
+    fill = opt_operand_def()
+    axes = prop_def(ArrayAttr[IntAttr])
+    vector = prop_def(IntAttr)
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.STATE, reads_only=True))
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        result: Attribute,
+        offsets: Sequence[SSAValue] = (),
+        axes: Sequence[int] | None = None,
+        vector: int = 1,
+        fill: SSAValue | None = None,
+    ):
+        assert isinstance(buffer.type, BufferType)
+        super().__init__(
+            operands=[buffer, list(offsets), fill],
+            properties={
+                "axes": _ints(range(len(buffer.type.shape)) if axes is None else axes),
+                "vector": IntAttr(vector),
+            },
+            result_types=[result],
+        )
+
+
+@irdl_op_definition
+class BufferStoreOp(IRDLOperation):
+    """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike."""
+
+    name = "tessera_target.buffer_store"
+    value = operand_def()
+    buffer = operand_def(BufferType)
+    offsets = var_operand_def(index)
+    axes = prop_def(ArrayAttr[IntAttr])
+    vector = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+
+    def __init__(
+        self,
+        value: SSAValue,
+        buffer: SSAValue,
+        offsets: Sequence[SSAValue] = (),
+        axes: Sequence[int] | None = None,
+        vector: int = 1,
+    ):
+        assert isinstance(buffer.type, BufferType)
+        super().__init__(
+            operands=[value, buffer, list(offsets)],
+            properties={
+                "axes": _ints(range(len(buffer.type.shape)) if axes is None else axes),
+                "vector": IntAttr(vector),
+            },
+        )
+
+
+@irdl_op_definition
+class MemcpyOp(IRDLOperation, Box):
+    """Copies a box of a tensor to a buffer; what is outside becomes zero.
+
+    `engine` is `cp.async` (completes at `wait`), or `plain` (complete when the op is). `layout` is given by the
+    fragment shape one pass of the group moves; the backend repeats it.
+    """
+
+    name = "tessera_target.memcpy"
+    buffer = operand_def(BufferType)
+    pointer = operand_def(PointerType)
+    offsets = var_operand_def(index)
+    strides = var_operand_def(index)
+    sizes = var_operand_def(index)
+    axes = prop_def(ArrayAttr[IntAttr])
+    checked = prop_def(ArrayAttr[IntAttr])
+    vector = prop_def(IntAttr)
+    engine = prop_def(StringAttr)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        pointer: SSAValue,
+        offsets: Sequence[SSAValue],
+        strides: Sequence[SSAValue],
+        sizes: Sequence[SSAValue],
+        axes: Sequence[int],
+        checked: Sequence[int],
+        vector: int,
+        engine: str,
+    ):
+        super().__init__(
+            operands=[buffer, pointer, list(offsets), list(strides), list(sizes)],
+            properties={
+                "axes": _ints(axes),
+                "checked": _ints(checked),
+                "vector": IntAttr(vector),
+                "engine": StringAttr(engine),
+            },
+        )
+
+    def verify_(self) -> None:
+        """Check the box and the engine's name."""
+        _verify_box(self)
+        if self.engine.data not in ("cp.async", "plain"):
+            raise VerifyException(f"no copy engine is called {self.engine.data}")
+
+
+@irdl_op_definition
+class CommitOp(IRDLOperation):
+    """Closes a group of asynchronous copies."""
+
+    name = "tessera_target.commit"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class WaitOp(IRDLOperation):
+    """Waits until at most `pending` groups of asynchronous copies are unfinished."""
+
+    name = "tessera_target.wait"
+    pending = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+
+    def __init__(self, pending: int):
+        super().__init__(properties={"pending": IntAttr(pending)})
+
+
+@irdl_op_definition
+class BarrierOp(IRDLOperation):
+    """Waits for all threads of the group and orders their shared-memory accesses."""
+
+    name = "tessera_target.barrier"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class LdmatrixOp(IRDLOperation):
+    """Loads an mma operand fragment from shared memory by `ldmatrix` (PTX ISA, "Warp-level matrix load").
+
+    `transposed` uses the `.trans` form: the stored rows run along the fragment's other axis.
+    """
+
+    name = "tessera_target.ldmatrix"
+    buffer = operand_def(BufferType)
+    offsets = var_operand_def(index)
+    transposed = prop_def(IntAttr)
+    result = result_def(FragmentType)
+    traits = traits_def(*effect(Effect.STATE, reads_only=True))
+
+    def __init__(self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()):
+        super().__init__(
+            operands=[buffer, list(offsets)],
+            properties={"transposed": IntAttr(int(transposed))},
+            result_types=[result],
+        )

@@ -1,0 +1,105 @@
+"""Functions of TIR-T and the identity of the program that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, Region
+from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, result_def, traits_def
+from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE
+from tessera.ir.types import index
+from tessera.target.artifact import Parameter
+
+
+def _to_attr(parameter: Parameter) -> DictionaryAttr:
+    return DictionaryAttr(
+        {
+            "kind": StringAttr(parameter.kind),
+            "arg": IntAttr(parameter.arg),
+            "axis": IntAttr(parameter.axis),
+            "align": IntAttr(parameter.align),
+            "dtype": StringAttr(parameter.dtype),
+        }
+    )
+
+
+def _from_attr(attr: DictionaryAttr) -> Parameter:
+    data: dict[str, Any] = dict(attr.data)
+    return Parameter(data["kind"].data, data["arg"].data, data["axis"].data, data["align"].data, data["dtype"].data)
+
+
+@irdl_op_definition
+class FuncOp(IRDLOperation):
+    """One launch: the program that runs at every point of a grid.
+
+    `grid` is the JSON text of `target.artifact.Launch.grid`: how the host computes the number of programs.
+    """
+
+    name = "tessera_target.func"
+    sym_name = prop_def(StringAttr)
+    params = prop_def(ArrayAttr[DictionaryAttr])
+    grid = prop_def(StringAttr)
+    num_warps = prop_def(IntAttr)
+    profile = prop_def(StringAttr)
+    body = region_def("single_block")
+    traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
+
+    def __init__(
+        self,
+        name: str,
+        params: Sequence[Parameter],
+        types: Sequence[Attribute],
+        grid: str,
+        num_warps: int = 1,
+        profile: str = "fast",
+    ):
+        super().__init__(
+            properties={
+                "sym_name": StringAttr(name),
+                "params": ArrayAttr([_to_attr(p) for p in params]),
+                "grid": StringAttr(grid),
+                "num_warps": IntAttr(num_warps),
+                "profile": StringAttr(profile),
+            },
+            regions=[Region(Block(arg_types=types))],
+        )
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The record of each parameter."""
+        return tuple(_from_attr(attr) for attr in self.params.data)
+
+    def verify_(self) -> None:
+        """Check that there is a record for every parameter."""
+        if len(self.body.block.args) != len(self.params.data):
+            raise VerifyException("a function has one record per parameter")
+
+
+@irdl_op_definition
+class ReturnOp(IRDLOperation):
+    """Ends a function."""
+
+    name = "tessera_target.return"
+    traits = traits_def(IsTerminator(), HasParent(FuncOp))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class ProgramIdOp(IRDLOperation):
+    """The linear number of the running program, from 0."""
+
+    name = "tessera_target.program_id"
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[index])

@@ -1,0 +1,284 @@
+"""Access to tensors in global memory: bounded slices, index tiles and atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import Effect, effect
+from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
+from tessera.ir.types import i1, index
+
+MEMORY_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+SCOPES = ("group", "cluster", "device", "mesh")
+ATOMIC_FUNCTIONS = ("add", "max", "min", "and", "or", "xor", "exchange", "compare_exchange")
+
+
+def ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
+    """Return plain integers as an attribute."""
+    return ArrayAttr([IntAttr(v) for v in values])
+
+
+class Slice:
+    """A bounded box of a tensor: one offset operand and one static size per tensor dimension.
+
+    Dimensions named in `drop` have size 1 and do not appear in the tile.
+    """
+
+    if TYPE_CHECKING:  # at run time xDSL takes every annotation for a field of the op
+        tensor: Any
+        offsets: Any
+        sizes: Any
+        drop: Any
+
+    @property
+    def size_list(self) -> tuple[int, ...]:
+        """The extent of the box along each tensor dimension."""
+        return tuple(size.data for size in self.sizes.data)
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Tensor dimensions that the tile does not have."""
+        return tuple(axis.data for axis in self.drop.data)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The tensor dimension of each tile dimension."""
+        return tuple(axis for axis in range(len(self.size_list)) if axis not in self.dropped)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """The shape of the tile that the box holds."""
+        return tuple(self.size_list[axis] for axis in self.kept)
+
+    def verify_slice(self, tile: Attribute) -> None:
+        """Check ranks, dropped dimensions, and that `tile` is what the box holds."""
+        rank = self.tensor.type.rank
+        if len(self.offsets) != rank or len(self.size_list) != rank:
+            raise VerifyException(f"a slice of a rank-{rank} tensor has {rank} offsets and sizes")
+        if any(self.size_list[axis] != 1 for axis in self.dropped):
+            raise VerifyException("only dimensions of size 1 can be dropped")
+        if shape_of(tile) != self.tile_shape:
+            raise VerifyException(f"the slice holds {self.tile_shape}, not {describe(tile)}")
+        if element_of(tile) != self.tensor.type.element:
+            raise VerifyException(f"a slice of {describe(self.tensor.type)} is not {describe(tile)}")
+
+
+def _slice_result(tensor: SSAValue, sizes: Sequence[int], drop: Sequence[int]) -> Attribute:
+    assert isinstance(tensor.type, TensorType)
+    kept = [size for axis, size in enumerate(sizes) if axis not in drop]
+    return TileType.of(kept, tensor.type.element) if kept else tensor.type.element
+
+
+@irdl_op_definition
+class LoadOp(IRDLOperation, Slice):
+    """Loads a box of a tensor; elements outside it are `fill` (default zero).
+
+    Where `mask` (a bool tile of the result's shape) is false the result is `fill` and nothing is read.
+    """
+
+    name = "tessera_tile.load"
+    tensor = operand_def(TensorType)
+    offsets = var_operand_def(index)
+    mask = opt_operand_def()
+    fill = opt_operand_def()
+    sizes = prop_def(ArrayAttr[IntAttr])
+    drop = prop_def(ArrayAttr[IntAttr])
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+
+    def __init__(
+        self,
+        tensor: SSAValue,
+        offsets: Sequence[SSAValue],
+        sizes: Sequence[int],
+        drop: Sequence[int] = (),
+        mask: SSAValue | None = None,
+        fill: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[tensor, list(offsets), mask, fill],
+            properties={"sizes": ints(sizes), "drop": ints(drop)},
+            result_types=[_slice_result(tensor, sizes, drop)],
+        )
+
+    def verify_(self) -> None:
+        """Check the box, the mask's shape and the fill's type."""
+        self.verify_slice(self.result.type)
+        _verify_mask(self.mask, shape_of(self.result.type))
+        if self.fill is not None and self.fill.type != element_of(self.result.type):
+            raise VerifyException("the fill value has the tensor's dtype")
+
+
+@irdl_op_definition
+class StoreOp(IRDLOperation, Slice):
+    """Stores a tile to a box of a tensor; elements outside the tensor or masked off are not written."""
+
+    name = "tessera_tile.store"
+    value = operand_def()
+    tensor = operand_def(TensorType)
+    offsets = var_operand_def(index)
+    mask = opt_operand_def()
+    sizes = prop_def(ArrayAttr[IntAttr])
+    drop = prop_def(ArrayAttr[IntAttr])
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self,
+        value: SSAValue,
+        tensor: SSAValue,
+        offsets: Sequence[SSAValue],
+        sizes: Sequence[int],
+        drop: Sequence[int] = (),
+        mask: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[value, tensor, list(offsets), mask],
+            properties={"sizes": ints(sizes), "drop": ints(drop)},
+        )
+
+    def verify_(self) -> None:
+        """Check the box and the mask's shape."""
+        self.verify_slice(self.value.type)
+        _verify_mask(self.mask, shape_of(self.value.type))
+
+
+def _verify_mask(mask: SSAValue | None, shape: tuple[int, ...]) -> None:
+    if mask is not None and (element_of(mask.type) != i1 or shape_of(mask.type) != shape):
+        raise VerifyException(f"the mask is a bool tile of shape {shape}, got {describe(mask.type)}")
+
+
+def _verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple[int, ...]) -> None:
+    assert isinstance(tensor, TensorType)
+    if len(indices) != tensor.rank:
+        raise VerifyException(f"a rank-{tensor.rank} tensor takes {tensor.rank} indices, got {len(indices)}")
+    if any(shape_of(i.type) != shape for i in indices):
+        raise VerifyException(f"every index has the shape {shape}")
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation):
+    """Loads single elements at index tiles (or scalars), one index per tensor dimension, all of one shape."""
+
+    name = "tessera_tile.gather"
+    tensor = operand_def(TensorType)
+    indices = var_operand_def()
+    mask = opt_operand_def()
+    fill = opt_operand_def()
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+
+    def __init__(
+        self,
+        tensor: SSAValue,
+        indices: Sequence[SSAValue],
+        mask: SSAValue | None = None,
+        fill: SSAValue | None = None,
+    ):
+        assert isinstance(tensor.type, TensorType)
+        shape, element = shape_of(indices[0].type), tensor.type.element
+        super().__init__(
+            operands=[tensor, list(indices), mask, fill],
+            result_types=[TileType.of(shape, element) if shape else element],
+        )
+
+    def verify_(self) -> None:
+        """Check rank and that indices, mask and result have one shape."""
+        shape = shape_of(self.result.type)
+        _verify_indices(self.tensor.type, list(self.indices), shape)
+        _verify_mask(self.mask, shape)
+
+
+@irdl_op_definition
+class ScatterOp(IRDLOperation):
+    """Stores single elements at index tiles (or scalars), one index per tensor dimension."""
+
+    name = "tessera_tile.scatter"
+    value = operand_def()
+    tensor = operand_def(TensorType)
+    indices = var_operand_def()
+    mask = opt_operand_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self, value: SSAValue, tensor: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None = None
+    ):
+        super().__init__(operands=[value, tensor, list(indices), mask])
+
+    def verify_(self) -> None:
+        """Check rank and that indices, mask and value have one shape."""
+        shape = shape_of(self.value.type)
+        _verify_indices(self.tensor.type, list(self.indices), shape)
+        _verify_mask(self.mask, shape)
+
+
+@irdl_op_definition
+class AtomicOp(IRDLOperation):
+    """Updates single elements atomically and gives their old values.
+
+    `compare` is the expected value of `compare_exchange`.
+    """
+
+    name = "tessera_tile.atomic"
+    value = operand_def()
+    tensor = operand_def(TensorType)
+    indices = var_operand_def()
+    mask = opt_operand_def()
+    compare = opt_operand_def()
+    fn = prop_def(StringAttr)
+    order = prop_def(StringAttr)
+    scope = prop_def(StringAttr)
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self,
+        fn: str,
+        value: SSAValue,
+        tensor: SSAValue,
+        indices: Sequence[SSAValue],
+        mask: SSAValue | None = None,
+        compare: SSAValue | None = None,
+        order: str = "relaxed",
+        scope: str = "device",
+    ):
+        super().__init__(
+            operands=[value, tensor, list(indices), mask, compare],
+            properties={"fn": StringAttr(fn), "order": StringAttr(order), "scope": StringAttr(scope)},
+            result_types=[value.type],
+        )
+
+    def verify_(self) -> None:
+        """Check the function, order and scope names and that operands have one shape."""
+        for what, name, known in (
+            ("function", self.fn.data, ATOMIC_FUNCTIONS),
+            ("order", self.order.data, MEMORY_ORDERS),
+            ("scope", self.scope.data, SCOPES),
+        ):
+            if name not in known:
+                raise VerifyException(f"no atomic {what} is called {name}; one of {', '.join(known)}")
+        if (self.compare is not None) != (self.fn.data == "compare_exchange"):
+            raise VerifyException("compare_exchange, and only it, takes a compare value")
+        shape = shape_of(self.value.type)
+        _verify_indices(self.tensor.type, list(self.indices), shape)
+        _verify_mask(self.mask, shape)

@@ -1,0 +1,93 @@
+"""Shape changes of tiles: broadcast, reshape, transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE
+from tessera.ir.tile.types import TileType, describe, element_of, shape_of
+
+
+@irdl_op_definition
+class BroadcastOp(IRDLOperation):
+    """Repeats the size-1 dimensions of a tile up to the result's shape; the rank stays."""
+
+    name = "tessera_tile.broadcast"
+    source = operand_def(TileType)
+    result = result_def(TileType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, shape: Sequence[int]):
+        super().__init__(operands=[source], result_types=[TileType.of(shape, element_of(source.type))])
+
+    def verify_(self) -> None:
+        """Check rank, dtype, and that only size-1 dimensions grow."""
+        src, dst = shape_of(self.source.type), shape_of(self.result.type)
+        if len(src) != len(dst) or any(a not in (1, b) for a, b in zip(src, dst, strict=True)):
+            raise VerifyException(f"{describe(self.source.type)} does not broadcast to {describe(self.result.type)}")
+        _same_element(self.source, self.result)
+
+
+@irdl_op_definition
+class ReshapeOp(IRDLOperation):
+    """Reads a tile's elements, in row-major order, as another shape (also adds or drops size-1 dimensions)."""
+
+    name = "tessera_tile.reshape"
+    source = operand_def(TileType)
+    result = result_def(TileType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, shape: Sequence[int]):
+        super().__init__(operands=[source], result_types=[TileType.of(shape, element_of(source.type))])
+
+    def verify_(self) -> None:
+        """Check that the number of elements stays."""
+        if prod(shape_of(self.source.type)) != prod(shape_of(self.result.type)):
+            raise VerifyException(f"{describe(self.source.type)} has not the size of {describe(self.result.type)}")
+        _same_element(self.source, self.result)
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """Permutes the dimensions of a tile: result dimension `i` is source dimension `perm[i]`."""
+
+    name = "tessera_tile.transpose"
+    source = operand_def(TileType)
+    perm = prop_def(ArrayAttr[IntAttr])
+    result = result_def(TileType)
+    traits = traits_def(*PURE)
+
+    def __init__(self, source: SSAValue, perm: Sequence[int]):
+        shape = shape_of(source.type)
+        super().__init__(
+            operands=[source],
+            properties={"perm": ArrayAttr([IntAttr(p) for p in perm])},
+            result_types=[TileType.of([shape[p] for p in perm], element_of(source.type))],
+        )
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        """The source dimension of each result dimension."""
+        return tuple(axis.data for axis in self.perm.data)
+
+    def verify_(self) -> None:
+        """Check the permutation and the result's shape."""
+        shape = shape_of(self.source.type)
+        if sorted(self.permutation) != list(range(len(shape))):
+            raise VerifyException(f"{self.permutation} is no permutation of {len(shape)} dimensions")
+        if shape_of(self.result.type) != tuple(shape[p] for p in self.permutation):
+            raise VerifyException(f"transpose of {describe(self.source.type)} is not {describe(self.result.type)}")
+        _same_element(self.source, self.result)
+
+
+def _same_element(source: SSAValue, result: SSAValue) -> None:
+    if element_of(source.type) != element_of(result.type):
+        raise VerifyException("the dtype stays")

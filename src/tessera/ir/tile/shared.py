@@ -1,0 +1,209 @@
+"""The explicit memory level: shared buffers, asynchronous copies and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.tile.memory import Slice, ints
+from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, shape_of
+from tessera.ir.types import index
+
+
+@irdl_op_definition
+class AllocSharedOp(IRDLOperation):
+    """Allocates a buffer in shared memory for the program's life; its contents are undefined."""
+
+    name = "tessera_tile.alloc_shared"
+    result = result_def(SharedType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, shape: Sequence[int], element: Attribute, swizzle: str = "none"):
+        super().__init__(result_types=[SharedType.of(shape, element, swizzle)])
+
+
+@irdl_op_definition
+class SharedViewOp(IRDLOperation):
+    """The sub-buffer at `index` of the first dimension, which disappears (one stage of a ring)."""
+
+    name = "tessera_tile.shared_view"
+    source = operand_def(SharedType)
+    index = operand_def(index)
+    result = result_def(SharedType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source `[` $index `]` attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, at: SSAValue):
+        type_ = source.type
+        assert isinstance(type_, SharedType)
+        result = SharedType.of(type_.shape[1:], type_.element, type_.swizzle.data)
+        super().__init__(operands=[source, at], result_types=[result])
+
+    def verify_(self) -> None:
+        """Check that the first stored dimension is the one removed."""
+        if not isinstance(self.source.type, SharedType) or self.source.type.permutation[0] != 0:
+            raise VerifyException("a stage is taken along the first stored dimension")
+        if shape_of(self.source.type)[1:] != shape_of(self.result.type):
+            raise VerifyException(f"a stage of {describe(self.source.type)} is not {describe(self.result.type)}")
+
+
+@irdl_op_definition
+class SharedTransposeOp(IRDLOperation):
+    """A view of a shared buffer with its dimensions permuted; nothing moves."""
+
+    name = "tessera_tile.shared_transpose"
+    source = operand_def(SharedType)
+    perm = prop_def(ArrayAttr[IntAttr])
+    result = result_def(SharedType)
+    traits = traits_def(*PURE)
+
+    def __init__(self, source: SSAValue, perm: Sequence[int]):
+        type_ = source.type
+        assert isinstance(type_, SharedType)
+        shape = [type_.shape[p] for p in perm]
+        stored = [type_.permutation[p] for p in perm]
+        super().__init__(
+            operands=[source],
+            properties={"perm": ints(perm)},
+            result_types=[SharedType.of(shape, type_.element, type_.swizzle.data, stored)],
+        )
+
+    def verify_(self) -> None:
+        """Check that the result is the permuted view."""
+        perm = tuple(axis.data for axis in self.perm.data)
+        shape = shape_of(self.source.type)
+        if sorted(perm) != list(range(len(shape))) or shape_of(self.result.type) != tuple(shape[p] for p in perm):
+            raise VerifyException("the result is the permuted view of the source")
+
+
+@irdl_op_definition
+class SharedLoadOp(IRDLOperation):
+    """Reads a whole shared buffer as a tile."""
+
+    name = "tessera_tile.shared_load"
+    buffer = operand_def(SharedType)
+    result = result_def(TileType)
+    traits = traits_def(*effect(Effect.STATE, reads_only=True))
+    assembly_format = "$buffer attr-dict `:` type($buffer) `->` type($result)"
+
+    def __init__(self, buffer: SSAValue):
+        type_ = buffer.type
+        assert isinstance(type_, SharedType)
+        super().__init__(operands=[buffer], result_types=[TileType.of(type_.shape, type_.element)])
+
+    def verify_(self) -> None:
+        """Check that tile and buffer agree."""
+        _verify_agree(self.buffer, self.result)
+
+
+@irdl_op_definition
+class SharedStoreOp(IRDLOperation):
+    """Writes a tile to a whole shared buffer."""
+
+    name = "tessera_tile.shared_store"
+    value = operand_def(TileType)
+    buffer = operand_def(SharedType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$value `,` $buffer attr-dict `:` type($value) `,` type($buffer)"
+
+    def __init__(self, value: SSAValue, buffer: SSAValue):
+        super().__init__(operands=[value, buffer])
+
+    def verify_(self) -> None:
+        """Check that tile and buffer agree."""
+        _verify_agree(self.buffer, self.value)
+
+
+def _verify_agree(buffer: SSAValue, tile: SSAValue) -> None:
+    if not isinstance(buffer.type, SharedType) or not isinstance(tile.type, TileType):
+        raise VerifyException("a shared buffer and a tile are needed")
+    if buffer.type.shape != tile.type.shape or buffer.type.element != tile.type.element:
+        raise VerifyException(f"{describe(buffer.type)} does not hold {describe(tile.type)}")
+
+
+@irdl_op_definition
+class CpAsyncOp(IRDLOperation, Slice):
+    """Starts copying a bounded box of a tensor to a shared buffer; elements outside become zero.
+
+    The copy belongs to the next `commit_group`; the buffer may be read after `wait_group` and a `barrier`.
+    """
+
+    name = "tessera_tile.cp_async"
+    buffer = operand_def(SharedType)
+    tensor = operand_def(TensorType)
+    offsets = var_operand_def(index)
+    sizes = prop_def(ArrayAttr[IntAttr])
+    drop = prop_def(ArrayAttr[IntAttr])
+    traits = traits_def(*effect(Effect.MEMORY))
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        tensor: SSAValue,
+        offsets: Sequence[SSAValue],
+        sizes: Sequence[int],
+        drop: Sequence[int] = (),
+    ):
+        super().__init__(
+            operands=[buffer, tensor, list(offsets)],
+            properties={"sizes": ints(sizes), "drop": ints(drop)},
+        )
+
+    def verify_(self) -> None:
+        """Check the box and that the buffer holds it."""
+        self.verify_slice(self.buffer.type)
+
+
+@irdl_op_definition
+class CommitGroupOp(IRDLOperation):
+    """Closes the group of asynchronous copies started since the last one."""
+
+    name = "tessera_tile.commit_group"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class WaitGroupOp(IRDLOperation):
+    """Waits until at most `pending` of the newest committed groups are unfinished."""
+
+    name = "tessera_tile.wait_group"
+    pending = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+
+    def __init__(self, pending: int = 0):
+        super().__init__(properties={"pending": IntAttr(pending)})
+
+    def verify_(self) -> None:
+        """Check that the number is not negative."""
+        if self.pending.data < 0:
+            raise VerifyException("the number of pending groups is not negative")
+
+
+@irdl_op_definition
+class BarrierOp(IRDLOperation):
+    """Waits for every lane of the group and orders their accesses to shared memory; convergent."""
+
+    name = "tessera_tile.barrier"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()

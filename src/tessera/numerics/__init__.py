@@ -1,0 +1,1 @@
+"""Dtypes, numeric policies and profiles: frozen data that every layer shares."""

@@ -1,0 +1,43 @@
+"""Numerics profiles: how much freedom the compiler has with floating-point arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, get_args
+
+from tessera.errors import LanguageError
+
+Profile = Literal["fast", "deterministic", "strict"]
+
+_current: ContextVar[Profile] = ContextVar("tessera_numerics_profile", default="fast")
+
+
+def current_profile() -> Profile:
+    """Return the profile that compilations in this context use."""
+    return _current.get()
+
+
+@contextmanager
+def profile(name: Profile) -> Iterator[None]:
+    """Use a numerics profile inside a `with` block.
+
+    Args:
+        name: `fast` (contraction and approximate transcendental functions), `deterministic` (the same bits on
+            every run of one machine and schedule; no float atomics) or `strict` (IEEE operations, no contraction,
+            one reduction order).
+
+    Raises:
+        LanguageError: `unknown-profile`.
+    """
+    if name not in get_args(Profile):
+        raise LanguageError(
+            f"no numerics profile is called {name!r}", code="unknown-profile",
+            help="one of fast, deterministic, strict",
+        )  # fmt: skip
+    token = _current.set(name)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,1 @@
+"""Targets as frozen data: capability records, fragment tables of matrix instructions, artefacts."""

@@ -1,0 +1,234 @@
+"""Matrix instructions and where every thread holds their operands: tables of plain data.
+
+A table gives, for each bit of the element index within a thread (`register`), of the lane and of the warp,
+the step (row, column) that this bit makes; steps are combined with XOR. `tessera.ir.layouts.fragment_layout`
+makes a `LinearLayout` of a table.
+
+Source: PTX ISA 9.2, "Matrix multiply-accumulate operation using mma instruction" and its sections
+"Matrix Fragments for mma.*"; the section of each table is named beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Steps = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """How the threads of one matrix instruction hold one of its operands.
+
+    The record fits any instruction whose map is linear over F2: a replicated operand (Volta, RDNA3) has steps
+    (0, 0), a warpgroup's accumulator has `warp` steps, a 64-lane wave has six lane steps, and an operand that
+    one thread holds alone (AMX) has register steps only.
+
+    Attributes:
+        axes: names of the rows and the columns, out of "m", "n", "k".
+        shape: rows and columns of the operand.
+        register: step of every bit of the element index within a thread; elements of one operand register
+            come first.
+        lane: step of every bit of the lane number.
+        warp: step of every bit of the warp number, for instructions that several warps issue together.
+        packing: elements in one register of the instruction's operand list.
+    """
+
+    axes: tuple[str, str]
+    shape: tuple[int, int]
+    register: Steps
+    lane: Steps
+    warp: Steps = ()
+    packing: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Elements that each thread holds."""
+        return 1 << len(self.register)
+
+    @property
+    def registers(self) -> int:
+        """Registers of the operand list: 32-bit ones, or 64-bit ones for f64."""
+        return self.elements // self.packing
+
+
+@dataclass(frozen=True)
+class MmaInstruction:
+    """One matrix multiply-accumulate instruction: D = A·B + C, A is (m, k), B is (k, n), C and D are (m, n).
+
+    Attributes:
+        name: unique key, e.g. `m16n8k16_f16_f16_f32`.
+        ptx: the mnemonic, up to its operands.
+        m: rows of A and D that one issue covers.
+        n: columns of B and D that one issue covers.
+        k: products summed by one issue.
+        a_dtype: dtype of A.
+        b_dtype: dtype of B.
+        acc_dtype: dtype of C and D.
+        min_sm: lowest compute capability, e.g. 80.
+        a: fragment of A.
+        b: fragment of B.
+        c: fragment of C and of D.
+    """
+
+    name: str
+    ptx: str
+    m: int
+    n: int
+    k: int
+    a_dtype: str
+    b_dtype: str
+    acc_dtype: str
+    min_sm: int
+    a: Fragment
+    b: Fragment
+    c: Fragment
+
+    @property
+    def registers(self) -> tuple[int, int, int]:
+        """Operand registers of A, B and C (as many again for D)."""
+        return self.a.registers, self.b.registers, self.c.registers
+
+
+# Lane = 4·groupID + threadID_in_group. In every shape but Volta's, groupID walks the rows of A and C and the
+# columns of B, one at a time; only the step of threadID_in_group and the registers differ.
+_GROUP_ROWS: Steps = ((1, 0), (2, 0), (4, 0))
+_GROUP_COLUMNS: Steps = ((0, 1), (0, 2), (0, 4))
+
+# Accumulators are alike in all shapes of the same m: two neighbours in a row, then eight rows further down.
+_LANES_C: Steps = ((0, 2), (0, 4), *_GROUP_ROWS)
+_C_M16 = Fragment(("m", "n"), (16, 8), ((0, 1), (8, 0)), _LANES_C)
+_C_M16_F16 = Fragment(("m", "n"), (16, 8), ((0, 1), (8, 0)), _LANES_C, packing=2)
+_C_M8 = Fragment(("m", "n"), (8, 8), ((0, 1),), _LANES_C)
+
+# 16-bit elements, two to a register: "mma.m16n8k8" and "mma.m16n8k16 with floating point type".
+_LANES_A16: Steps = ((0, 2), (0, 4), *_GROUP_ROWS)
+_LANES_B16: Steps = ((2, 0), (4, 0), *_GROUP_COLUMNS)
+_A16_K8 = Fragment(("m", "k"), (16, 8), ((0, 1), (8, 0)), _LANES_A16, packing=2)
+_B16_K8 = Fragment(("k", "n"), (8, 8), ((1, 0),), _LANES_B16, packing=2)
+_A16_K16 = Fragment(("m", "k"), (16, 16), ((0, 1), (8, 0), (0, 8)), _LANES_A16, packing=2)
+_B16_K16 = Fragment(("k", "n"), (16, 8), ((1, 0), (8, 0)), _LANES_B16, packing=2)
+
+# 8-bit elements, four to a register: "mma.m8n8k16", "mma.m16n8k16 with integer type", "mma.m16n8k32".
+_LANES_A8: Steps = ((0, 4), (0, 8), *_GROUP_ROWS)
+_LANES_B8: Steps = ((4, 0), (8, 0), *_GROUP_COLUMNS)
+_A8_M8 = Fragment(("m", "k"), (8, 16), ((0, 1), (0, 2)), _LANES_A8, packing=4)
+_A8_K16 = Fragment(("m", "k"), (16, 16), ((0, 1), (0, 2), (8, 0)), _LANES_A8, packing=4)
+_A8_K32 = Fragment(("m", "k"), (16, 32), ((0, 1), (0, 2), (8, 0), (0, 16)), _LANES_A8, packing=4)
+_B8_K16 = Fragment(("k", "n"), (16, 8), ((1, 0), (2, 0)), _LANES_B8, packing=4)
+_B8_K32 = Fragment(("k", "n"), (32, 8), ((1, 0), (2, 0), (16, 0)), _LANES_B8, packing=4)
+
+# One element to a register, tf32 and f64 alike: "mma.m8n8k4 with .f64", "mma.m16n8k4", "mma.m16n8k8",
+# "mma.m16n8k16".
+_LANES_A32: Steps = ((0, 1), (0, 2), *_GROUP_ROWS)
+_LANES_B32: Steps = ((1, 0), (2, 0), *_GROUP_COLUMNS)
+_A32_M8 = Fragment(("m", "k"), (8, 4), (), _LANES_A32)
+_A32_K4 = Fragment(("m", "k"), (16, 4), ((8, 0),), _LANES_A32)
+_A32_K8 = Fragment(("m", "k"), (16, 8), ((8, 0), (0, 4)), _LANES_A32)
+_A32_K16 = Fragment(("m", "k"), (16, 16), ((8, 0), (0, 4), (0, 8)), _LANES_A32)
+_B32_K4 = Fragment(("k", "n"), (4, 8), (), _LANES_B32)
+_B32_K8 = Fragment(("k", "n"), (8, 8), ((4, 0),), _LANES_B32)
+_B32_K16 = Fragment(("k", "n"), (16, 8), ((4, 0), (8, 0)), _LANES_B32)
+
+# "mma.m8n8k4 with .f16": a warp computes four independent 8×8×4 products, one per quad-pair (lane bits 2 and
+# 3; lane bit 4 is the pair's upper half). They are laid out here as one 16×16×4 product: quad-pairs 0 and 2
+# take the upper rows, 0 and 1 the left columns, so that A is held twice along n and B twice along m.
+_A_VOLTA = Fragment(
+    ("m", "k"), (16, 4), ((0, 1), (0, 2)), ((1, 0), (2, 0), (8, 0), (0, 0), (4, 0)), packing=2
+)
+_B_VOLTA = Fragment(
+    ("k", "n"), (4, 16), ((1, 0), (2, 0)), ((0, 1), (0, 2), (0, 0), (0, 8), (0, 4)), packing=2
+)
+_C_VOLTA_F32 = Fragment(
+    ("m", "n"), (16, 16), ((0, 1), (2, 0), (0, 4)), ((1, 0), (0, 2), (8, 0), (0, 8), (4, 0))
+)
+_C_VOLTA_F16 = Fragment(
+    ("m", "n"), (16, 16), ((0, 1), (0, 2), (0, 4)), ((1, 0), (2, 0), (8, 0), (0, 8), (4, 0)), packing=2
+)
+
+_PTX_TYPES = {"i8": "s8", "i32": "s32", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}
+
+
+def _mma(
+    dtypes: tuple[str, str, str], min_sm: int, fragments: tuple[Fragment, Fragment, Fragment], shape: str = ""
+) -> MmaInstruction:
+    """Fill a record; the instruction's shape follows from the fragments unless PTX names it otherwise."""
+    a, b, c = fragments
+    m, k, n = *a.shape, b.shape[1]
+    shape = shape or f"m{m}n{n}k{k}"
+    in_a, in_b, acc = (_PTX_TYPES.get(dtype, dtype) for dtype in dtypes)
+    return MmaInstruction(
+        name=f"{shape}_{'_'.join(dtypes)}",
+        ptx=f"mma.sync.aligned.{shape}.row.col.{acc}.{in_a}.{in_b}.{acc}",
+        m=m,
+        n=n,
+        k=k,
+        a_dtype=dtypes[0],
+        b_dtype=dtypes[1],
+        acc_dtype=dtypes[2],
+        min_sm=min_sm,
+        a=a,
+        b=b,
+        c=c,
+    )
+
+
+_I8 = ("i8", "u8")
+_FP8 = ("fp8_e4m3", "fp8_e5m2")
+
+MMA_SYNC: tuple[MmaInstruction, ...] = (
+    _mma(("f16", "f16", "f32"), 70, (_A_VOLTA, _B_VOLTA, _C_VOLTA_F32), "m8n8k4"),
+    _mma(("f16", "f16", "f16"), 70, (_A_VOLTA, _B_VOLTA, _C_VOLTA_F16), "m8n8k4"),
+    _mma(("f16", "f16", "f32"), 75, (_A16_K8, _B16_K8, _C_M16)),
+    _mma(("f16", "f16", "f16"), 75, (_A16_K8, _B16_K8, _C_M16_F16)),
+    _mma(("f16", "f16", "f32"), 80, (_A16_K16, _B16_K16, _C_M16)),
+    _mma(("f16", "f16", "f16"), 80, (_A16_K16, _B16_K16, _C_M16_F16)),
+    _mma(("bf16", "bf16", "f32"), 80, (_A16_K8, _B16_K8, _C_M16)),
+    _mma(("bf16", "bf16", "f32"), 80, (_A16_K16, _B16_K16, _C_M16)),
+    _mma(("tf32", "tf32", "f32"), 80, (_A32_K4, _B32_K4, _C_M16)),
+    _mma(("tf32", "tf32", "f32"), 80, (_A32_K8, _B32_K8, _C_M16)),
+    _mma(("f64", "f64", "f64"), 80, (_A32_M8, _B32_K4, _C_M8)),
+    _mma(("f64", "f64", "f64"), 90, (_A32_K4, _B32_K4, _C_M16)),
+    _mma(("f64", "f64", "f64"), 90, (_A32_K8, _B32_K8, _C_M16)),
+    _mma(("f64", "f64", "f64"), 90, (_A32_K16, _B32_K16, _C_M16)),
+    *(_mma((a, b, "i32"), 75, (_A8_M8, _B8_K16, _C_M8)) for a in _I8 for b in _I8),
+    *(_mma((a, b, "i32"), 80, (_A8_K16, _B8_K16, _C_M16)) for a in _I8 for b in _I8),
+    *(_mma((a, b, "i32"), 80, (_A8_K32, _B8_K32, _C_M16)) for a in _I8 for b in _I8),
+    *(_mma((a, b, "f32"), 89, (_A8_K32, _B8_K32, _C_M16)) for a in _FP8 for b in _FP8),
+)
+"""Every dense `mma.sync` instruction that Tessera emits.
+
+Left out: sub-byte and single-bit types, sparsity, block scales (sm_120a), and the fp8 forms that came with
+PTX ISA 8.7 (k = 16, f16 accumulators), which gain nothing over k = 32 in f32.
+"""
+
+
+def mma_instruction(name: str) -> MmaInstruction:
+    """Return the instruction of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    for instruction in MMA_SYNC:
+        if instruction.name == name:
+            return instruction
+    raise KeyError(name)
+
+
+def mma_instructions(a_dtype: str, b_dtype: str, acc_dtype: str, sm: int) -> tuple[MmaInstruction, ...]:
+    """Return the instructions that a GPU has for these dtypes, the one to prefer first.
+
+    Args:
+        a_dtype: dtype of A, e.g. "bf16"; f32 data computed in tf32 asks for "tf32".
+        b_dtype: dtype of B.
+        acc_dtype: dtype of C and D.
+        sm: compute capability of the target, e.g. 90.
+
+    Returns:
+        The newest instructions first, among those the largest; empty when the GPU has none.
+    """
+    fitting = [
+        i
+        for i in MMA_SYNC
+        if (i.a_dtype, i.b_dtype, i.acc_dtype) == (a_dtype, b_dtype, acc_dtype) and i.min_sm <= sm
+    ]
+    return tuple(sorted(fitting, key=lambda i: (-i.min_sm, -i.m * i.n * i.k)))
