@@ -16,7 +16,8 @@ from tessera.ir.types import index
 from tessera.target.artifact import Parameter
 
 
-def _to_attr(parameter: Parameter) -> DictionaryAttr:
+def parameter_attr(parameter: Parameter) -> DictionaryAttr:
+    """Return a parameter record as an IR attribute."""
     return DictionaryAttr(
         {
             "kind": StringAttr(parameter.kind),
@@ -61,7 +62,7 @@ class FuncOp(IRDLOperation):
         super().__init__(
             properties={
                 "sym_name": StringAttr(name),
-                "params": ArrayAttr([_to_attr(p) for p in params]),
+                "params": ArrayAttr([parameter_attr(p) for p in params]),
                 "grid": StringAttr(grid),
                 "num_warps": IntAttr(num_warps),
                 "profile": StringAttr(profile),

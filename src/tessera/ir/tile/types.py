@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition, param_def
 from xdsl.parser import AttrParser
@@ -54,7 +54,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
         """Parse `<64x32xbf16>`."""
         with parser.in_angle_brackets():
             dims, element = parser.parse_ranked_shape()
-            return [_ints(dims), element]
+            return [_ints([DYNAMIC if dim == DYNAMIC_INDEX else dim for dim in dims]), element]
 
     def print_parameters(self, printer: Printer) -> None:
         """Print `<64x32xbf16>`."""

@@ -1,0 +1,187 @@
+"""One instance of every op of both dialects, inside modules that verify."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.scf import ForOp, YieldOp
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+
+from tessera.ir.layouts import LinearLayout
+from tessera.ir.target import arithmetic as t_arith
+from tessera.ir.target import debug as t_debug
+from tessera.ir.target import memory as t_mem
+from tessera.ir.target import structure as t_struct
+from tessera.ir.target import tensor_core as t_core
+from tessera.ir.target.types import BufferType, FragmentType, PointerType
+from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, shape, shared, structure
+from tessera.ir.tile.types import TensorType
+from tessera.ir.types import element_type, i1, index
+from tessera.numerics import dtypes
+from tessera.target.artifact import Parameter
+
+F32, BF16, I64, U32 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i64, dtypes.u32))
+FP8 = element_type(dtypes.fp8_e4m3)
+
+
+class At:
+    """Appends ops to a block and hands back their first result."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def __call__(self, op: Operation) -> OpResult:
+        self.block.add_op(op)
+        return op.results[0]
+
+    def do(self, op: Operation) -> None:
+        self.block.add_op(op)
+
+    def const(self, value: float, type_: Attribute = index) -> SSAValue:
+        return self(elementwise.ConstantOp(value, type_))
+
+
+def tile_module() -> ModuleOp:
+    """A kernel that holds every op of TIR-H."""
+    infos = [
+        structure.ArgInfo("A", ("M", "K"), 16, (-1, 1), (8, 1), (1, 8)),
+        structure.ArgInfo("C", ("M", "N"), 16, (-1, 1), (1, 1), (1, 1), written=True),
+        structure.ArgInfo("counts", ("128",), 4, (1,), (1,), (1,), written=True),
+        structure.ArgInfo("alpha"),
+        structure.ArgInfo("seed"),
+    ]
+    types = [
+        TensorType.of([-1, -1], BF16),
+        TensorType.of([-1, -1], F32),
+        TensorType.of([128], element_type(dtypes.i32)),
+        F32,
+        I64,
+    ]
+    kernel = structure.KernelOp("every_op", infos, types)
+    a, c, counts, alpha, seed = kernel.body.block.args
+    at = At(kernel.body.block)
+    m = at(structure.DimOp(a, 0))
+    n = at(structure.DimOp(c, 1))
+    grid = structure.GridOp([m, n], [64, 32])
+    at.do(grid)
+    at.do(structure.ReturnOp([c]))
+    _tile_body(At(grid.body.block), a, c, counts, alpha, seed, *grid.body.block.args)
+    return ModuleOp([kernel])
+
+
+def _tile_body(
+    at: At, a: SSAValue, c: SSAValue, counts: SSAValue, alpha: SSAValue, seed: SSAValue, i: SSAValue, j: SSAValue
+) -> None:
+    zero = at.const(0)
+    fill = at.const(0.5, BF16)
+    flag = at.const(1, i1)
+    mask = at(elementwise.SplatOp(flag, [64, 32]))
+    loaded = at(memory.LoadOp(a, [i, zero], [64, 32], mask=mask, fill=fill))
+    row = at(memory.LoadOp(a, [i, zero], [1, 32], drop=[0]))
+    at(memory.LoadOp(a, [i, zero], [1, 1], drop=[0, 1]))
+    wide = at(elementwise.CastOp(loaded, F32, saturate=True))
+    alphas = at(elementwise.SplatOp(alpha, [64, 32]))
+    scaled = at(elementwise.ElementwiseOp("mul", [wide, alphas]))
+    less = at(elementwise.ElementwiseOp("lt", [scaled, wide]))
+    at(elementwise.ElementwiseOp("select", [less, scaled, wide]))
+    lane = at(elementwise.ArangeOp(32, element_type(dtypes.i32)))
+    at(shape.ReshapeOp(row, [1, 32]))
+    lifted = at(shape.ReshapeOp(lane, [1, 32]))
+    columns = at(shape.BroadcastOp(lifted, [64, 32]))
+    at(shape.TransposeOp(columns, [1, 0]))
+    sums = at(reduce.ReduceOp(scaled, 1, "sum"))
+    at(reduce.ReduceOp(sums, 0, "max"))
+    at(reduce.ScanOp(scaled, 1, "sum", reverse=True))
+    at(memory.GatherOp(counts, [lane]))
+    at.do(memory.ScatterOp(lane, counts, [lane]))
+    at(memory.AtomicOp("add", lane, counts, [lane]))
+    at(memory.AtomicOp("compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"))
+    counters = at(elementwise.ArangeOp(32, I64))
+    at(random.PhiloxOp(seed, counters))
+    at.do(debug.PrintOp("{} of {}", [alpha, lane]))
+    at.do(debug.AssertOp(less, "scaled is smaller"))
+    _shared_body(at, a, c, i, j, loaded, scaled)
+
+
+def _shared_body(
+    at: At, a: SSAValue, c: SSAValue, i: SSAValue, j: SSAValue, loaded: SSAValue, acc: SSAValue
+) -> None:
+    zero, stop, step = at.const(0), at.const(64), at.const(32)
+    ring = at(shared.AllocSharedOp([2, 64, 32], BF16, "xor"))
+    stage = at(shared.SharedViewOp(ring, zero))
+    turned = at(shared.SharedTransposeOp(stage, [1, 0]))
+    at.do(shared.CpAsyncOp(stage, a, [i, zero], [64, 32]))
+    at.do(shared.CommitGroupOp())
+    at.do(shared.WaitGroupOp(0))
+    at.do(shared.BarrierOp())
+    held = at(shared.SharedLoadOp(stage))
+    at.do(shared.SharedStoreOp(held, stage))
+    square = at(shape.TransposeOp(loaded, [1, 0]))
+    small = at(elementwise.SplatOp(at.const(0.0, F32), [32, 32]))
+    at(mma.MmaOp(turned, held, small, "bf16"))
+    at(mma.MmaOp(square, loaded, small, "bf16"))
+    body = Block(arg_types=[index, acc.type])
+    inner = At(body)
+    more = inner(elementwise.ElementwiseOp("add", [body.args[1], acc]))
+    inner.do(YieldOp(more))
+    total = at(ForOp(zero, stop, step, [acc], body))
+    at.do(memory.StoreOp(total, c, [i, j], [64, 32]))
+
+
+def layout() -> LinearLayout:
+    """A fragment of 8 x 8 elements over 32 lanes: two neighbouring elements of a row each."""
+    return LinearLayout.make(
+        {"register": [(0, 1)], "lane": [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]}, (8, 8)
+    )
+
+
+def target_module() -> ModuleOp:
+    """A function that holds every op of TIR-T."""
+    params = [Parameter("pointer", 0, align=16, dtype="bf16"), Parameter("size", 0, 0), Parameter("stride", 0, 0)]
+    func = t_struct.FuncOp("every_op", params, [PointerType.of(BF16), index, index], '[["const", 4]]', num_warps=4)
+    pointer, size, stride = func.body.block.args
+    at = At(func.body.block)
+    program = at(t_struct.ProgramIdOp())
+    zero = at(t_arith.ConstantOp(0, index))
+    fragment = FragmentType.of(BF16, layout())
+    box = ([program, zero], [stride, size], [size, size])
+    loaded = at(t_mem.LoadOp(pointer, *box, fragment, [0, 1], [0], vector=2))
+    at.do(t_mem.StoreOp(loaded, pointer, *box, [0, 1], [0], vector=2))
+    _target_arithmetic(at, pointer, loaded, zero)
+    _target_buffers(at, pointer, loaded, zero, box)
+    at.do(t_struct.ReturnOp())
+    return ModuleOp([func])
+
+
+def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue) -> None:
+    wide = at(t_arith.CastOp(loaded, F32, saturate=True))
+    one = at(t_arith.ConstantOp(1.0, F32))
+    ones = at(t_arith.SplatOp(one, layout()))
+    total = at(t_arith.ElementwiseOp("add", [wide, ones]))
+    less = at(t_arith.ElementwiseOp("lt", [wide, ones]))
+    offsets = at(t_arith.IotaOp(1, index, layout()))
+    halved = LinearLayout.make({"register": [], "lane": [(2,), (4,), (0,), (0,), (0,)]}, (8,))
+    partial = at(t_arith.ReduceRegistersOp(total, 1, "sum", FragmentType.of(F32, halved)))
+    at(t_arith.ReduceLanesOp(partial, 3, "sum"))
+    at(t_arith.RelayoutOp(total, layout(), [0, 1]))
+    at(t_mem.GatherOp(pointer, offsets, less))
+    at.do(t_mem.ScatterOp(loaded, pointer, offsets, less))
+    at(t_mem.AtomicOp("add", loaded, pointer, offsets, None, None, "relaxed", "device"))
+    at.do(t_debug.PrintOp("{}", [zero]))
+    at.do(t_debug.AssertOp(less, "smaller"))
+
+
+def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue, box: tuple) -> None:
+    buffer = at(t_mem.AllocOp(BufferType.of([2, 8, 8], BF16, "shared", "xor")))
+    stage = at(t_mem.ViewOp(buffer, BufferType.of([8, 8], BF16, "shared", "xor"), zero))
+    at(t_mem.ViewOp(stage, BufferType.of([8, 8], BF16, "shared", "xor", perm=[1, 0])))
+    at.do(t_mem.MemcpyOp(stage, pointer, *box, [0, 1], [0, 1], 8, "cp.async"))
+    at.do(t_mem.CommitOp())
+    at.do(t_mem.WaitOp(0))
+    at.do(t_mem.BarrierOp())
+    held = at(t_mem.BufferLoadOp(stage, loaded.type, [zero, zero], fill=None))
+    at.do(t_mem.BufferStoreOp(held, stage, [zero, zero]))
+    at(t_mem.LdmatrixOp(stage, loaded.type, transposed=True, offsets=[zero, zero]))
+    scratch = at(t_mem.AllocOp(BufferType.of([8, 8], F32, "scratch", pitch=16), 64))
+    at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
+    acc = at(t_arith.CastOp(loaded, F32))
+    at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
