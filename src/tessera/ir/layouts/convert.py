@@ -143,7 +143,7 @@ def reduction(layout: LinearLayout, axis: int) -> Reduction:
         LayoutError: the reduction crosses thread blocks, or one thread holds an element twice (see
             `unique_registers`).
     """
-    if layout.unique_registers() != layout:
+    if layout.unique_registers().registers != layout.registers:
         raise LayoutError("a thread holds an element twice: reduce layout.unique_registers()")
     dropped = layout.drop_axis(axis)
     result = dropped.unique_registers()

@@ -357,7 +357,7 @@ class LinearLayout:
         return self.with_registers([column for column in self.columns(REGISTER) if span.add(column)])
 
     def contiguous_per_thread(self, axis: int) -> int:
-        """Return how many elements in a row along `axis`, aligned, every thread holds in one register order."""
+        """Return how many elements in a row along `axis`, aligned, all threads hold in one register order."""
         span = Span(self.columns(REGISTER))
         # A lane that flips one of the low bits would walk the same run in another order than its neighbour.
         flipped = 0
