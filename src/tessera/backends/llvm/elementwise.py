@@ -1,0 +1,225 @@
+"""Elementwise functions of `ir.functions` on one unit (a scalar or a vector), with their exact meaning.
+
+Floats narrower than 32 bits are computed in f32 and rounded after each function. What a target does its own
+way (transcendental functions, conversions) goes through the hooks of `Target`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tessera.backends.llvm.ops import Ops
+from tessera.backends.llvm.types import LLVMType, compute_dtype, of_dtype
+from tessera.ir.functions import FUNCTIONS
+from tessera.numerics.dtypes import DType
+
+TRANSCENDENTAL = frozenset(
+    {"pow", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt"}
+)
+
+
+class Target(Protocol):
+    """What an emitter offers to the functions of this file."""
+
+    ops: Ops
+
+    def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Apply a transcendental function to f32 or f64 lanes."""
+        ...
+
+    def widen(self, value: str, dtype: DType, width: int) -> str:
+        """Return the f32 value of a narrow float."""
+        ...
+
+    def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
+        """Round an f32 value to a narrow float."""
+        ...
+
+
+def apply(target: Target, fn: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+    """Emit the function `fn` on operands of `dtype` and return the result.
+
+    Args:
+        target: the emitter.
+        fn: a name in `ir.functions`.
+        dtype: dtype of the operands (of the last one for `select`).
+        width: lanes of each operand.
+        args: the operands.
+    """
+    type_ = of_dtype(dtype, width)
+    if fn == "select":
+        return target.ops.select(type_, *args)
+    compute = compute_dtype(dtype)
+    if compute == dtype:
+        return _direct(target, fn, dtype, type_, args)
+    wide = [target.widen(arg, dtype, width) for arg in args]
+    result = _direct(target, fn, compute, of_dtype(compute, width), wide)
+    return result if FUNCTIONS[fn].result == "bool" else target.narrow(result, dtype, width)
+
+
+def _direct(target: Target, fn: str, dtype: DType, type_: LLVMType, args: Sequence[str]) -> str:
+    if fn in TRANSCENDENTAL:
+        return target.math_call(fn, dtype, type_.width, args)
+    ops = target.ops
+    if dtype.is_float:
+        simple = _FLOAT_BINARY.get(fn)
+        if simple is not None:
+            return ops.binary(simple, type_, *args)
+        if fn in _FLOAT_COMPARE:
+            return ops.compare(_FLOAT_COMPARE[fn], type_, *args)
+        if fn in _FLOAT_INTRINSIC:
+            return ops.intrinsic(_FLOAT_INTRINSIC[fn], type_, *args)
+        return _FLOAT_OTHER[fn](ops, type_, *args)
+    signed = dtype.kind == "int"
+    if fn in _INT_BINARY:
+        return ops.binary(_INT_BINARY[fn], type_, *args)
+    if fn in _INT_COMPARE:
+        prefix = "" if fn in ("eq", "ne") else "s" if signed else "u"
+        return ops.compare(prefix + _INT_COMPARE[fn], type_, *args)
+    if fn in ("maximum", "minimum"):
+        return ops.intrinsic(f"{'s' if signed else 'u'}{fn[:3]}", type_, *args)
+    return _INT_OTHER[fn](ops, type_, signed, *args)
+
+
+_FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FLOAT_COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_FLOAT_INTRINSIC = {
+    "maximum": "maximum", "minimum": "minimum", "abs": "fabs", "fma": "fma", "floor": "floor", "ceil": "ceil",
+    "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt",
+}  # fmt: skip
+_INT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_INT_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
+
+
+def _float_mod(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
+    """The remainder with the divisor's sign, as in Python and NumPy."""
+    zero = ops.real(type_, 0.0)
+    rest = ops.fn.assign(f"frem {type_} {a}, {b}")
+    nonzero = ops.compare("one", type_, rest, zero)
+    opposite = ops.binary(
+        "xor", type_.of("i1"), ops.compare("olt", type_, rest, zero), ops.compare("olt", type_, b, zero)
+    )
+    adjust = ops.binary("and", type_.of("i1"), nonzero, opposite)
+    moved = ops.select(type_, adjust, ops.fn.assign(f"fadd {type_} {rest}, {b}"), rest)
+    is_zero = ops.compare("oeq", type_, moved, zero)
+    return ops.select(type_, is_zero, ops.intrinsic("copysign", type_, zero, b), moved)
+
+
+def _float_floordiv(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
+    """`floor(a / b)` through the exact remainder: rounding of the quotient cannot reach the next integer."""
+    zero, half = ops.real(type_, 0.0), ops.real(type_, 0.5)
+    plain = ops.fn.assign(f"fdiv {type_} {a}, {b}")
+    difference = ops.fn.assign(f"fsub {type_} {a}, {_float_mod(ops, type_, a, b)}")
+    quotient = ops.fn.assign(f"fdiv {type_} {difference}, {b}")
+    floor = ops.intrinsic("floor", type_, quotient)
+    above = ops.compare("ogt", type_, ops.fn.assign(f"fsub {type_} {quotient}, {floor}"), half)
+    floor = ops.select(type_, above, ops.fn.assign(f"fadd {type_} {floor}, {ops.real(type_, 1.0)}"), floor)
+    signed_zero = ops.intrinsic("copysign", type_, zero, plain)
+    floor = ops.select(type_, ops.compare("oeq", type_, quotient, zero), signed_zero, floor)
+    return ops.select(type_, ops.compare("oeq", type_, b, zero), plain, floor)
+
+
+def _negate(ops: Ops, type_: LLVMType, a: str) -> str:
+    return ops.fn.assign(f"fneg {type_} {a}")
+
+
+def _isnan(ops: Ops, type_: LLVMType, a: str) -> str:
+    return ops.compare("uno", type_, a, a)
+
+
+_FLOAT_OTHER: dict[str, Callable[..., str]] = {
+    "mod": _float_mod,
+    "floordiv": _float_floordiv,
+    "neg": _negate,
+    "isnan": _isnan,
+}
+
+
+def _divide(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[str, str]:
+    """Return quotient (towards zero) and remainder; no divisor traps (by zero the result is arbitrary)."""
+    zero, one = ops.integer(type_, 0), ops.integer(type_, 1)
+    if b.lstrip("-").isdigit() and b not in ("0", "-1"):
+        quotient = ops.binary("sdiv" if signed else "udiv", type_, a, type_.splat(b))
+    else:
+        unsafe = ops.compare("eq", type_, b, zero)
+        minus = ops.compare("eq", type_, b, ops.integer(type_, -1)) if signed else ""
+        bad = ops.binary("or", type_.of("i1"), unsafe, minus) if signed else unsafe
+        quotient = ops.binary("sdiv" if signed else "udiv", type_, a, ops.select(type_, bad, one, b))
+        if signed:
+            quotient = ops.select(type_, minus, ops.binary("sub", type_, zero, a), quotient)
+    return quotient, ops.binary("sub", type_, a, ops.binary("mul", type_, quotient, b))
+
+
+def _floor_parts(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[str, str]:
+    quotient, rest = _divide(ops, type_, signed, a, b)
+    if not signed:
+        return quotient, rest
+    zero = ops.integer(type_, 0)
+    nonzero = ops.compare("ne", type_, rest, zero)
+    opposite = ops.compare("slt", type_, ops.binary("xor", type_, rest, b), zero)
+    adjust = ops.binary("and", type_.of("i1"), nonzero, opposite)
+    lower = ops.binary("sub", type_, quotient, ops.integer(type_, 1))
+    moved = ops.binary("add", type_, rest, b)
+    return ops.select(type_, adjust, lower, quotient), ops.select(type_, adjust, moved, rest)
+
+
+def _int_floordiv(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    return _floor_parts(ops, type_, signed, a, b)[0]
+
+
+def _int_mod(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    return _floor_parts(ops, type_, signed, a, b)[1]
+
+
+def _int_abs(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
+    return ops.intrinsic("abs", type_, a, extra=[(LLVMType("i1"), "false")]) if signed else a
+
+
+def _int_neg(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
+    return ops.binary("sub", type_, ops.integer(type_, 0), a)
+
+
+def _not(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
+    ones = type_.splat("true") if type_.element == "i1" else ops.integer(type_, -1)
+    return ops.binary("xor", type_, a, ones)
+
+
+def _mulhi(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    bits = int(type_.element[1:])
+    wide, extend = type_.of(f"i{2 * bits}"), "sext" if signed else "zext"
+    product = ops.binary(
+        "mul", wide, ops.convert(extend, type_, a, wide), ops.convert(extend, type_, b, wide)
+    )
+    return ops.convert("trunc", wide, ops.binary("lshr", wide, product, ops.integer(wide, bits)), type_)
+
+
+def _shl(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    """Shifts by at least the width give 0, as in NumPy."""
+    limit = ops.integer(type_, int(type_.element[1:]))
+    inside = ops.compare("ult", type_, b, limit)
+    amount = ops.select(type_, inside, b, ops.integer(type_, 0))
+    return ops.select(type_, inside, ops.binary("shl", type_, a, amount), ops.integer(type_, 0))
+
+
+def _shr(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    """Arithmetic for signed, logical for unsigned; shifts by at least the width leave only the sign."""
+    bits = int(type_.element[1:])
+    if signed:
+        amount = ops.intrinsic("umin", type_, b, ops.integer(type_, bits - 1))
+        return ops.binary("ashr", type_, a, amount)
+    inside = ops.compare("ult", type_, b, ops.integer(type_, bits))
+    amount = ops.select(type_, inside, b, ops.integer(type_, 0))
+    return ops.select(type_, inside, ops.binary("lshr", type_, a, amount), ops.integer(type_, 0))
+
+
+_INT_OTHER: dict[str, Callable[..., str]] = {
+    "floordiv": _int_floordiv,
+    "mod": _int_mod,
+    "abs": _int_abs,
+    "neg": _int_neg,
+    "not": _not,
+    "mulhi": _mulhi,
+    "shl": _shl,
+    "shr": _shr,
+}

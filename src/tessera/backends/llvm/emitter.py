@@ -1,0 +1,145 @@
+"""The base of all emitters: walks TIR-T and writes LLVM IR.
+
+Every SSA value is a list of *units*, each one LLVM value. A scalar, a pointer and a buffer's address are one
+unit. How a fragment is split is the model's choice (`fragment_units`): in the SIMT model one scalar per
+register, in the vector model one vector. Handlers are registered per op class in `Handlers` tables; a model
+lists the tables it uses, its own first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tessera.backends.llvm import narrow as narrow_floats
+from tessera.backends.llvm.ops import Ops
+from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.llvm.types import LLVMType, llvm_element, of_dtype
+from tessera.errors import CompilerFault
+from tessera.ir.locations import location_of
+from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
+from tessera.ir.types import dtype_of
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+
+Handler = Callable[[Any, Any], None]
+_H = TypeVar("_H", bound=Callable[..., None])
+
+
+class Handlers:
+    """A table from op class to the function that emits it."""
+
+    def __init__(self) -> None:
+        self._table: dict[type[Operation], Handler] = {}
+
+    def register(self, *op_classes: type[Operation]) -> Callable[[_H], _H]:
+        """Return a decorator that makes a function `(emitter, op)` the handler of these ops."""
+
+        def enter(handler: _H) -> _H:
+            self._table.update(dict.fromkeys(op_classes, handler))
+            return handler
+
+        return enter
+
+    def get(self, op_class: type[Operation]) -> Handler | None:
+        """Return the handler of an op class."""
+        return self._table.get(op_class)
+
+
+class Emitter:
+    """Writes one function of a module; models subclass it.
+
+    Args:
+        module: the module being written.
+        fn: the function being written.
+        profile: numerics profile; `fast` allows contraction.
+    """
+
+    registries: ClassVar[tuple[Handlers, ...]] = ()
+
+    def __init__(self, module: ModuleText, fn: FunctionText, profile: str):
+        self.module = module
+        self.fn = fn
+        self.profile = profile
+        self.ops = Ops(module, fn, contract=profile == "fast")
+        self.values: dict[SSAValue, list[str]] = {}
+
+    def fragment_units(self, type_: FragmentType) -> tuple[int, int]:
+        """Return how many units a fragment has and how wide each is (1 = scalar)."""
+        raise NotImplementedError
+
+    def pointer_type(self, type_: PointerType | BufferType) -> LLVMType:
+        """Return the LLVM type of an address; models with address spaces override it."""
+        return LLVMType("ptr")
+
+    def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Apply a transcendental function to f32 or f64 lanes."""
+        raise NotImplementedError
+
+    def widen(self, value: str, dtype: DType, width: int) -> str:
+        """Return the f32 value of a float narrower than that."""
+        if dtype.bits == 16:
+            codes = narrow_floats.storage_int(dtype, width)
+            value = self.ops.convert("bitcast", of_dtype(dtype, width), value, codes)
+        return narrow_floats.widen(self.ops, value, dtype, width)
+
+    def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
+        """Round an f32 value to a narrower float."""
+        codes = narrow_floats.narrow(self.ops, value, dtype, width, saturate)
+        if dtype.bits != 16:
+            return codes
+        return self.ops.convert(
+            "bitcast", narrow_floats.storage_int(dtype, width), codes, of_dtype(dtype, width)
+        )
+
+    def unit_type(self, type_: Attribute) -> LLVMType:
+        """Return the LLVM type of one unit of a TIR-T type."""
+        if isinstance(type_, PointerType | BufferType):
+            return self.pointer_type(type_)
+        return LLVMType(llvm_element(dtype_of(element_of(type_))), self.unit_width(type_))
+
+    def unit_width(self, type_: Attribute) -> int:
+        """Return the number of lanes of one unit."""
+        return self.fragment_units(type_)[1] if isinstance(type_, FragmentType) else 1
+
+    def unit_count(self, type_: Attribute) -> int:
+        """Return the number of units of a value."""
+        return self.fragment_units(type_)[0] if isinstance(type_, FragmentType) else 1
+
+    def units(self, value: SSAValue) -> list[str]:
+        """Return the units of a value."""
+        return self.values[value]
+
+    def unit(self, value: SSAValue) -> str:
+        """Return the only unit of a value."""
+        (found,) = self.values[value]
+        return found
+
+    def bind(self, value: SSAValue, units: Sequence[str]) -> None:
+        """Say what the units of a value are."""
+        self.values[value] = list(units)
+
+    def to_index(self, value: str, dtype: DType) -> str:
+        """Return an integer scalar as i64."""
+        if dtype.bits == 64:
+            return value
+        op = "sext" if dtype.kind == "int" else "zext"
+        return self.ops.convert(op, of_dtype(dtype), value, of_dtype(dtypes.i64))
+
+    def emit_op(self, op: Operation) -> None:
+        """Emit one op through the first table that knows it."""
+        for table in self.registries:
+            handler = table.get(type(op))
+            if handler is not None:
+                handler(self, op)
+                return
+        raise CompilerFault(
+            f"{type(self).__name__} cannot emit {op.name}", code="no-emitter", location=location_of(op)
+        )
+
+    def emit_block(self, block: Block) -> None:
+        """Emit the ops of a block; region terminators are left to the op that holds the region."""
+        for op in block.ops:
+            self.emit_op(op)
