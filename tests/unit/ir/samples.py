@@ -69,7 +69,14 @@ def tile_module() -> ModuleOp:
 
 
 def _tile_body(
-    at: At, a: SSAValue, c: SSAValue, counts: SSAValue, alpha: SSAValue, seed: SSAValue, i: SSAValue, j: SSAValue
+    at: At,
+    a: SSAValue,
+    c: SSAValue,
+    counts: SSAValue,
+    alpha: SSAValue,
+    seed: SSAValue,
+    i: SSAValue,
+    j: SSAValue,
 ) -> None:
     zero = at.const(0)
     fill = at.const(0.5, BF16)
@@ -94,7 +101,11 @@ def _tile_body(
     at(memory.GatherOp(counts, [lane]))
     at.do(memory.ScatterOp(lane, counts, [lane]))
     at(memory.AtomicOp("add", lane, counts, [lane]))
-    at(memory.AtomicOp("compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"))
+    at(
+        memory.AtomicOp(
+            "compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"
+        )
+    )
     counters = at(elementwise.ArangeOp(32, I64))
     at(random.PhiloxOp(seed, counters))
     at.do(debug.PrintOp("{} of {}", [alpha, lane]))
@@ -114,7 +125,9 @@ def _shared_body(
     at.do(shared.WaitGroupOp(0))
     at.do(shared.BarrierOp())
     held = at(shared.SharedLoadOp(stage))
+    at.do(shared.BarrierOp())
     at.do(shared.SharedStoreOp(held, stage))
+    at.do(shared.BarrierOp())
     square = at(shape.TransposeOp(loaded, [1, 0]))
     small = at(elementwise.SplatOp(at.const(0.0, F32), [32, 32]))
     at(mma.MmaOp(turned, held, small, "bf16"))
@@ -129,15 +142,19 @@ def _shared_body(
 
 def layout() -> LinearLayout:
     """A fragment of 8 x 8 elements over 32 lanes: two neighbouring elements of a row each."""
-    return LinearLayout.make(
-        {"register": [(0, 1)], "lane": [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]}, (8, 8)
-    )
+    return LinearLayout.make({"register": [(0, 1)], "lane": [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]}, (8, 8))
 
 
 def target_module() -> ModuleOp:
     """A function that holds every op of TIR-T."""
-    params = [Parameter("pointer", 0, align=16, dtype="bf16"), Parameter("size", 0, 0), Parameter("stride", 0, 0)]
-    func = t_struct.FuncOp("every_op", params, [PointerType.of(BF16), index, index], '[["const", 4]]', num_warps=4)
+    params = [
+        Parameter("pointer", 0, align=16, dtype="bf16"),
+        Parameter("size", 0, 0),
+        Parameter("stride", 0, 0),
+    ]
+    func = t_struct.FuncOp(
+        "every_op", params, [PointerType.of(BF16), index, index], '[["const", 4]]', num_warps=4
+    )
     pointer, size, stride = func.body.block.args
     at = At(func.body.block)
     program = at(t_struct.ProgramIdOp())

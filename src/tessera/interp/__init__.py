@@ -1,0 +1,106 @@
+"""The interpreter: executes the IRs on NumPy, with checks; the oracle of all tests.
+
+One file per op family; a file registers its handlers by `machine.handles`, and this package loads every file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Collection, Sequence
+from numbers import Number
+from typing import Any, TextIO
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.errors import CallError, VerifyError
+from tessera.interp.elementwise import scalar
+from tessera.interp.machine import HANDLERS, Machine
+from tessera.interp.values import Tensor, dtype_at
+from tessera.ir.tile.structure import ArgInfo, KernelOp
+from tessera.ir.tile.types import DYNAMIC, TensorType, describe
+from tessera.numerics.dtypes import from_numpy
+
+__all__ = ["HANDLERS", "interpret"]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+
+def interpret(
+    module: ModuleOp,
+    args: Sequence[Any],
+    *,
+    checks: bool = True,
+    uninitialized: Collection[str] = (),
+    order_seed: int | None = None,
+    out: TextIO | None = None,
+) -> list[Any]:
+    """Run the kernel of a TIR-H module on NumPy arrays.
+
+    Args:
+        module: a module that holds one `tessera_tile.kernel`.
+        args: one NumPy array (any strides) per tensor parameter and one number per scalar parameter. Arrays that
+            the kernel stores to are changed in place.
+        checks: report index tiles outside a tensor, uninitialised reads and races in shared memory. Without it,
+            such elements are neither read nor written, and reads give whatever is there.
+        uninitialized: names of tensor parameters whose contents do not count as written.
+        order_seed: shuffles the order of a grid's programs, to expose results that depend on it.
+        out: where device prints go, standard output by default.
+
+    Returns:
+        The arrays that the kernel returns, the caller's own objects.
+
+    Raises:
+        CallError: arguments that do not fit the kernel.
+        DeviceError: what a check found: `out-of-bounds`, `uninitialized-read`, `race`, `division-by-zero`,
+            `assertion-failed`.
+        VerifyError: the module holds no kernel.
+    """
+    kernels = [op for op in module.ops if isinstance(op, KernelOp)]
+    if len(kernels) != 1:
+        raise VerifyError(f"the module holds {len(kernels)} kernels, the interpreter runs one")
+    kernel = kernels[0]
+    order = None if order_seed is None else np.random.default_rng(order_seed)
+    machine = Machine(kernel.sym_name.data, checks, sys.stdout if out is None else out, order)
+    values = _bind(kernel, args, uninitialized)
+    with np.errstate(all="ignore"):
+        machine.run(kernel.body.block, values)
+    given = {id(value): arg for value, arg in zip(values, args, strict=True)}
+    return [given[id(tensor)] for tensor in machine.returned]
+
+
+def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str]) -> list[Any]:
+    parameters = kernel.body.block.args
+    if len(args) != len(parameters):
+        raise CallError(f"{kernel.sym_name.data} takes {len(parameters)} arguments, got {len(args)}")
+    values: list[Any] = []
+    for arg, parameter, info in zip(args, parameters, kernel.infos, strict=True):
+        if isinstance(parameter.type, TensorType):
+            values.append(_bind_tensor(arg, parameter.type, info, info.name in uninitialized))
+        elif isinstance(arg, Number | np.generic):
+            dtype = dtype_at(parameter.type)
+            values.append(scalar(float(arg) if dtype.is_float else int(arg), dtype))  # pyright: ignore
+        else:
+            raise CallError(
+                f"argument {info.name} is a scalar {describe(parameter.type)}, got {type(arg).__name__}"
+            )
+    return values
+
+
+def _bind_tensor(array: Any, type_: TensorType, info: ArgInfo, undefined: bool) -> Tensor:
+    if not isinstance(array, np.ndarray):
+        raise CallError(f"argument {info.name} is an array, got {type(array).__name__}")
+    if array.dtype != type_.dtype.numpy():
+        found = from_numpy(array.dtype) or array.dtype
+        raise CallError(f"argument {info.name} has dtype {type_.dtype}, got {found}", code="dtype-mismatch")
+    sizes = zip(array.shape, type_.shape, strict=False)
+    if array.ndim != type_.rank or any(wanted not in (DYNAMIC, size) for size, wanted in sizes):
+        raise CallError(
+            f"argument {info.name} is {describe(type_)}, got shape {array.shape}", code="shape-mismatch"
+        )
+    if info.written and not array.flags.writeable:
+        raise CallError(f"argument {info.name} is stored to, but the array is read-only", code="read-only")
+    return Tensor(info.name, array, np.zeros(array.shape, np.bool_) if undefined else None)

@@ -1,0 +1,76 @@
+"""Kernels, grids, sizes and structured control flow."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
+
+from tessera.interp.machine import Machine, handles
+from tessera.interp.values import Program, Tensor
+from tessera.ir.tile.structure import DimOp, GridOp, ReturnOp
+
+
+@handles(DimOp)
+def _dim(op: DimOp, machine: Machine) -> Any:
+    tensor: Tensor = machine.get(op.tensor)
+    return np.int64(tensor.array.shape[op.axis.data])
+
+
+@handles(ReturnOp)
+def _return(op: ReturnOp, machine: Machine) -> None:
+    machine.returned = machine.all(op.tensors)
+
+
+@handles(GridOp)
+def _grid(op: GridOp, machine: Machine) -> None:
+    extents = [int(extent) for extent in machine.all(op.extents)]
+    axes = [range(0, extent, block) for extent, block in zip(extents, op.block_sizes, strict=True)]
+    programs = list(product(*axes))
+    if machine.order is not None:
+        machine.order.shuffle(programs)
+    outer = machine.program
+    for offsets in programs:
+        machine.program = Program(offsets)
+        machine.run(op.body.block, [np.int64(offset) for offset in offsets])
+    machine.program = outer
+
+
+@handles(ForOp)
+def _for(op: ForOp, machine: Machine) -> Any:
+    lower, upper, step = (machine.get(value) for value in (op.lb, op.ub, op.step))
+    if step <= 0:
+        raise machine.fault(op, "bad-step", f"a loop's step is positive, got {step}")
+    carried = machine.all(op.iter_args)
+    for position in range(int(lower), int(upper), int(step)):
+        end = machine.run(op.body.block, (type(lower)(position), *carried))
+        carried = machine.all(end.operands) if end is not None else ()
+    return _results(carried)
+
+
+@handles(IfOp)
+def _if(op: IfOp, machine: Machine) -> Any:
+    region = op.true_region if machine.get(op.cond) else op.false_region
+    block = region.first_block
+    end = None if block is None else machine.run(block, ())
+    return _results(machine.all(end.operands) if end is not None else ())
+
+
+@handles(WhileOp)
+def _while(op: WhileOp, machine: Machine) -> Any:
+    carried = machine.all(op.arguments)
+    while True:
+        condition = machine.run(op.before_region.block, carried)
+        assert isinstance(condition, ConditionOp)
+        passed = machine.all(condition.args)
+        if not machine.get(condition.condition):
+            return _results(passed)
+        end = machine.run(op.after_region.block, passed)
+        carried = machine.all(end.operands) if end is not None else ()
+
+
+def _results(values: tuple[Any, ...]) -> Any:
+    """Return the values as a handler gives them: alone when there is one."""
+    return values[0] if len(values) == 1 else values

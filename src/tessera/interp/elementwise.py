@@ -1,0 +1,196 @@
+"""Elementwise functions, constants, splats and aranges.
+
+f16, bf16 and narrower floats are computed in f32 and rounded once per op. Transcendental functions of f32 are
+evaluated in f64 and rounded, which makes them the reference that backends state their ULP against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.interp.casts import round_once, to_f32
+from tessera.interp.machine import Machine, handles
+from tessera.interp.values import Array, dtype_at
+from tessera.ir.functions import FUNCTIONS
+from tessera.ir.tile.elementwise import ArangeOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+
+FormulaFn = Callable[..., Any]
+
+_ERF: Any = np.frompyfunc(math.erf, 1, 1)
+
+
+def _in_f64(function: FormulaFn) -> FormulaFn:
+    """Evaluate in f64 and give the operand's type back: the correctly rounded f32, but for rare ties."""
+
+    def evaluate(*args: Any) -> Any:
+        return function(*(arg.astype(np.float64) for arg in args)).astype(args[0].dtype)
+
+    return evaluate
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _erf(x: Any) -> Any:
+    return np.asarray(_ERF(x)).astype(np.float64)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c` rounded once: f32 products are exact in f64, and the sum is rounded to odd before it narrows."""
+    if a.dtype == np.float64:
+        return _fma_f64(a, b, c)
+    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    total = np.asarray(product + addend)
+    error = _sum_error(product, addend, total)
+    step = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    even = (total.view(np.uint64) & np.uint64(1)) == 0
+    return round_once(np.where((error != 0) & np.isfinite(total) & even, step, total), dtypes.f32)
+
+
+def _sum_error(a: Any, b: Any, total: Any) -> Any:
+    """Return the exact `a + b - total` (Knuth, TAOCP 2, 4.2.2, theorem B)."""
+    part = total - a
+    return (a - (total - part)) + (b - part)
+
+
+def _fma_f64(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c` of f64 through an exact product (Dekker 1971); exact but for overflow and rare ties."""
+    product = a * b
+    splitter = 134217729.0  # 2**27 + 1
+    high_a, high_b = splitter * a - (splitter * a - a), splitter * b - (splitter * b - b)
+    low_a, low_b = a - high_a, b - high_b
+    tail = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
+    total = product + c
+    exact = total + (_sum_error(product, c, total) + tail)
+    return np.where(
+        np.isfinite(exact) | ~np.isfinite(total), np.where(np.isfinite(total), exact, total), total
+    )
+
+
+def _mulhi(a: Array, b: Array) -> Array:
+    """Return the high half of the exact product."""
+    bits = a.dtype.itemsize * 8
+    if bits < 64:
+        wide = np.int64 if a.dtype.kind == "i" else np.uint64
+        return ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(a.dtype)
+    high = _mulhi_u64(a.view(np.uint64), b.view(np.uint64)).view(a.dtype)
+    if a.dtype.kind == "i":  # as unsigned numbers, negative operands are 2**64 too large
+        high = high - np.where(a < 0, b, 0) - np.where(b < 0, a, 0)
+    return high.astype(a.dtype)
+
+
+def _mulhi_u64(a: Array, b: Array) -> Array:
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
+    middle = a1 * b0 + ((a0 * b0) >> half)
+    carry = a0 * b1 + (middle & low)
+    return a1 * b1 + (middle >> half) + (carry >> half)
+
+
+_FORMULAS: dict[str, FormulaFn] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "mulhi": _mulhi,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "pow": _in_f64(np.power),
+    "neg": np.negative,
+    "abs": np.abs,
+    "fma": _fma,
+    "select": np.where,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "isnan": np.isnan,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "sqrt": np.sqrt,
+    "rsqrt": _in_f64(lambda x: 1.0 / np.sqrt(x)),
+    "exp": _in_f64(np.exp),
+    "exp2": _in_f64(np.exp2),
+    "expm1": _in_f64(np.expm1),
+    "log": _in_f64(np.log),
+    "log2": _in_f64(np.log2),
+    "log1p": _in_f64(np.log1p),
+    "sin": _in_f64(np.sin),
+    "cos": _in_f64(np.cos),
+    "tanh": _in_f64(np.tanh),
+    "erf": _in_f64(_erf),
+    "sigmoid": _in_f64(_sigmoid),
+}
+
+if _FORMULAS.keys() != FUNCTIONS.keys():
+    raise NotImplementedError(f"no formula for {sorted(_FORMULAS.keys() ^ FUNCTIONS.keys())}")
+
+
+def apply(fn: str, args: tuple[Any, ...], dtype: DType) -> Any:
+    """Evaluate an elementwise function.
+
+    Args:
+        fn: its name in `ir.functions`.
+        args: NumPy scalars or arrays of one shape.
+        dtype: dtype of the operands (of the last two, for `select`).
+
+    Returns:
+        A NumPy scalar or array: bool for comparisons, else of the operands' dtype.
+    """
+    with np.errstate(all="ignore"):
+        result = _FORMULAS[fn](*(arg if fn == "select" else to_f32(arg, dtype) for arg in args))
+        kind = dtypes.boolean if FUNCTIONS[fn].result == "bool" else dtype
+        return np.asarray(result).astype(kind.numpy(), copy=False)[()]
+
+
+@handles(ElementwiseOp)
+def _elementwise(op: ElementwiseOp, machine: Machine) -> Any:
+    fn, args, dtype = op.fn.data, machine.all(op.args), dtype_at(op.args[-1].type)
+    if fn in ("floordiv", "mod") and dtype.is_int:
+        zero = np.asarray(args[1] == 0)
+        if zero.any():
+            raise machine.fault(op, "division-by-zero", f"{fn} by zero", np.argwhere(zero)[0])
+    return apply(fn, args, dtype)
+
+
+def scalar(value: float, dtype: DType) -> Any:
+    """Return a Python number as a NumPy scalar of `dtype`; integers wrap, so that `true` and -1 of i1 agree."""
+    if dtype.is_float:
+        return round_once(np.asarray(value, np.float64), dtype)[()] if dtype.bits <= 32 else np.float64(value)
+    if dtype.kind == "bool":
+        return np.bool_(value)
+    return np.asarray(int(value) & (2**dtype.bits - 1), f"u{dtype.bytes}").astype(dtype.numpy())[()]
+
+
+@handles(ConstantOp)
+def _constant(op: ConstantOp, machine: Machine) -> Any:
+    return scalar(op.python_value, dtype_at(op.result.type))
+
+
+@handles(SplatOp)
+def _splat(op: SplatOp, machine: Machine) -> Any:
+    return np.full(op.result.type.shape, machine.get(op.value))
+
+
+@handles(ArangeOp)
+def _arange(op: ArangeOp, machine: Machine) -> Any:
+    return np.arange(op.result.type.shape[0]).astype(dtype_at(op.result.type).numpy())

@@ -1,0 +1,207 @@
+"""Tensors in global memory: bounded boxes, index tiles and atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tessera.interp.elementwise import apply
+from tessera.interp.machine import Machine, handles
+from tessera.interp.values import Array, Tensor, dtype_at
+from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.shared import CpAsyncOp
+from tessera.numerics.dtypes import DType
+
+Box = tuple[slice, ...]
+
+
+def _overlap(offsets: Sequence[int], sizes: Sequence[int], shape: Sequence[int]) -> tuple[Box, Box]:
+    """Return the part of a box that lies inside a tensor, as slices of the tensor and of the box."""
+    inside: list[slice] = []
+    within: list[slice] = []
+    for offset, size, limit in zip(offsets, sizes, shape, strict=True):
+        first = min(max(offset, 0), limit)
+        last = max(min(offset + size, limit), first)
+        inside.append(slice(first, last))
+        within.append(slice(first - offset, last - offset) if last > first else slice(0, 0))
+    return tuple(inside), tuple(within)
+
+
+def _box(op: LoadOp | StoreOp | CpAsyncOp, machine: Machine) -> tuple[Tensor, tuple[int, ...], Box, Box]:
+    tensor: Tensor = machine.get(op.tensor)
+    offsets = tuple(int(offset) for offset in machine.all(op.offsets))
+    return tensor, offsets, *_overlap(offsets, op.size_list, tensor.array.shape)
+
+
+def read_box(op: LoadOp | CpAsyncOp, machine: Machine, fill: Any, mask: Array | None = None) -> Array:
+    """Return the tile that a box of a tensor holds, `fill` outside the tensor and where `mask` is false.
+
+    Raises:
+        DeviceError: `uninitialized-read`.
+    """
+    tensor, offsets, inside, within = _box(op, machine)
+    result = np.full(op.size_list, fill)
+    result[within] = tensor.array[inside]
+    wanted = None if mask is None else np.asarray(mask).reshape(op.size_list)
+    if tensor.defined is not None and machine.checks:
+        missing = np.zeros(op.size_list, np.bool_)
+        missing[within] = ~tensor.defined[inside]
+        if wanted is not None:
+            missing &= wanted
+        if missing.any():
+            at = np.argwhere(missing)[0]
+            raise _uninitialized(op, machine, tensor, [o + i for o, i in zip(offsets, at, strict=True)])
+    if wanted is not None:
+        result = np.where(wanted, result, fill)
+    return result.reshape(op.tile_shape)
+
+
+def _uninitialized(op: Operation, machine: Machine, tensor: Tensor, index: Sequence[Any]) -> Exception:
+    place = ", ".join(str(int(i)) for i in index)
+    return machine.fault(
+        op, "uninitialized-read", f"reads {tensor.name}[{place}], which nothing was written to"
+    )
+
+
+def _fill(op: LoadOp | GatherOp, machine: Machine) -> Any:
+    fill = machine.maybe(op.fill)
+    return np.zeros((), dtype_at(op.result.type).numpy())[()] if fill is None else fill
+
+
+@handles(LoadOp)
+def _load(op: LoadOp, machine: Machine) -> Any:
+    return read_box(op, machine, _fill(op, machine), machine.maybe(op.mask))[()]
+
+
+@handles(StoreOp)
+def _store(op: StoreOp, machine: Machine) -> None:
+    tensor, _, inside, within = _box(op, machine)
+    value = np.asarray(machine.get(op.value)).reshape(op.size_list)[within]
+    mask = machine.maybe(op.mask)
+    where = True if mask is None else np.asarray(mask).reshape(op.size_list)[within]
+    np.copyto(tensor.array[inside], value, where=where)
+    if tensor.defined is not None:
+        np.copyto(tensor.defined[inside], True, where=where)
+
+
+def _element_indices(
+    op: GatherOp | ScatterOp | AtomicOp, machine: Machine, shape: tuple[int, ...]
+) -> tuple[Tensor, tuple[Array, ...], Array]:
+    """Return the tensor, one index array per dimension (0 where inactive), and which elements are active.
+
+    With checks, an active index outside the tensor is an error; without, it is inactive.
+    """
+    tensor: Tensor = machine.get(op.tensor)
+    mask = machine.maybe(op.mask)
+    active = np.ones(shape, np.bool_) if mask is None else np.asarray(mask).copy()
+    indices = [np.asarray(index).astype(np.int64) for index in machine.all(op.indices)]
+    for axis, (index, size) in enumerate(zip(indices, tensor.array.shape, strict=True)):
+        outside = active & ((index < 0) | (index >= size))
+        if machine.checks and outside.any():
+            at = tuple(np.argwhere(outside)[0])
+            message = (
+                f"index {int(index[at])} is outside of {tensor.name}, whose dimension {axis} has size {size}"
+            )
+            raise machine.fault(op, "out-of-bounds", message, at, "mask the access, or clamp the index")
+        active &= ~outside
+    return tensor, tuple(np.where(active, index, 0) for index in indices), active
+
+
+@handles(GatherOp)
+def _gather(op: GatherOp, machine: Machine) -> Any:
+    shape = np.shape(machine.get(op.indices[0]))
+    tensor, indices, active = _element_indices(op, machine, shape)
+    fill = _fill(op, machine)
+    if not active.any():
+        return np.full(shape, fill)[()]
+    if machine.checks and tensor.defined is not None:
+        missing = active & ~tensor.defined[indices]
+        if missing.any():
+            at = tuple(np.argwhere(missing)[0])
+            raise _uninitialized(op, machine, tensor, [index[at] for index in indices])
+    return np.where(active, tensor.array[indices], fill)[()]
+
+
+@handles(ScatterOp)
+def _scatter(op: ScatterOp, machine: Machine) -> None:
+    value = np.asarray(machine.get(op.value))
+    tensor, indices, active = _element_indices(op, machine, value.shape)
+    places, values = tuple(index[active] for index in indices), value[active]
+    if machine.checks:
+        _check_collisions(op, machine, tensor, places, values)
+    tensor.array[places] = values
+    if tensor.defined is not None:
+        tensor.defined[places] = True
+
+
+def _flat(tensor: Tensor, places: tuple[Array, ...]) -> Array:
+    flat = np.zeros(len(places[0]), np.int64)
+    for place, size in zip(places, tensor.array.shape, strict=True):
+        flat = flat * size + place
+    return flat
+
+
+def _check_collisions(
+    op: Operation, machine: Machine, tensor: Tensor, places: tuple[Array, ...], values: Array
+) -> None:
+    flat = _flat(tensor, places)
+    order = np.argsort(flat, kind="stable")
+    bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+    same = (flat[order][1:] == flat[order][:-1]) & (bits[order][1:] != bits[order][:-1])
+    if same.any():
+        first = order[np.argmax(same)]
+        at = ", ".join(str(int(place[first])) for place in places)
+        message = f"two elements write different values to {tensor.name}[{at}]"
+        raise machine.fault(op, "race", message, help="combine them first, or use an atomic")
+
+
+def _old_or(fn: str) -> Callable[[Any, Any, DType], Any]:
+    return lambda old, value, dtype: apply(fn, (old, value), dtype)
+
+
+_UPDATES: dict[str, Callable[[Any, Any, DType], Any]] = {
+    "add": _old_or("add"),
+    "max": _old_or("maximum"),
+    "min": _old_or("minimum"),
+    "and": _old_or("and"),
+    "or": _old_or("or"),
+    "xor": _old_or("xor"),
+    "exchange": lambda old, value, dtype: value,
+}
+
+
+@handles(AtomicOp)
+def _atomic(op: AtomicOp, machine: Machine) -> Any:
+    value = np.asarray(machine.get(op.value))
+    tensor, indices, active = _element_indices(op, machine, value.shape)
+    places, values = tuple(index[active] for index in indices), value[active]
+    if machine.checks and tensor.defined is not None and not tensor.defined[places].all():
+        at = int(np.argmin(tensor.defined[places]))
+        raise _uninitialized(op, machine, tensor, [place[at] for place in places])
+    expected = machine.maybe(op.compare)
+    expected = None if expected is None else np.asarray(expected)[active]
+    old = np.zeros(value.shape, tensor.array.dtype)
+    old[active] = _update(op.fn.data, tensor, places, values, expected, dtype_at(op.value.type))
+    return old[()]
+
+
+def _update(
+    fn: str, tensor: Tensor, places: tuple[Array, ...], values: Array, expected: Array | None, dtype: DType
+) -> Array:
+    """Update elements one after the other, all at once where no two are the same; return the old values."""
+    flat = _flat(tensor, places)
+    steps: list[Any] = [slice(None)] if len(np.unique(flat)) == len(flat) else list(range(len(flat)))
+    old = np.empty(len(flat), tensor.array.dtype)
+    for step in steps:
+        at = tuple(place[step] for place in places)
+        old[step] = tensor.array[at]
+        if expected is not None:
+            bits = f"u{old.dtype.itemsize}"
+            equal = old[step].view(bits) == expected[step].view(bits)
+            tensor.array[at] = np.where(equal, values[step], old[step])
+        else:
+            tensor.array[at] = _UPDATES[fn](old[step], values[step], dtype)
+    return old

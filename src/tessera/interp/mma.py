@@ -1,0 +1,43 @@
+"""Matrix multiply-accumulate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.interp.casts import convert, tf32
+from tessera.interp.machine import Machine, handles
+from tessera.interp.shared import read_buffer
+from tessera.interp.values import Array, Shared, dtype_at
+from tessera.ir.tile.mma import MmaOp
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+
+
+def multiply(a: Array, b: Array, acc: Array, operand: DType, accumulator: DType, compute: str) -> Array:
+    """Return `acc + a @ b` in the accumulator's type.
+
+    Float operands are converted exactly to f32 (f64 for f64; `tf32` rounds them first) and the products summed
+    in f32 (f64); integers are exact and wrap in the accumulator's type.
+    """
+    with np.errstate(all="ignore"):
+        if not operand.is_float:
+            # f64 holds sums of products of 16-bit integers exactly, and has a fast product.
+            inner = np.float64 if operand.bits <= 16 else np.int64
+            product = (a.astype(inner) @ b.astype(inner)).astype(np.int64)
+            return (acc.astype(np.int64) + product).astype(accumulator.numpy())
+        inner = dtypes.f64 if dtypes.f64 in (operand, accumulator) else dtypes.f32
+        a, b = (tf32(x) if compute == "tf32" else x.astype(inner.numpy()) for x in (a, b))
+        total = convert(acc, accumulator, inner) + a.astype(inner.numpy()) @ b.astype(inner.numpy())
+        return convert(total, inner, accumulator)
+
+
+@handles(MmaOp)
+def _mma(op: MmaOp, machine: Machine) -> Any:
+    values = [machine.get(operand) for operand in (op.a, op.b)]
+    a, b = (read_buffer(v, op, machine) if isinstance(v, Shared) else v for v in values)
+    acc_dtype = dtype_at(op.acc.type)
+    if not acc_dtype.is_float and dtype_at(op.a.type).is_float:
+        raise machine.fault(op, "type-mismatch", "float operands cannot accumulate in an integer type")
+    return multiply(a, b, machine.get(op.acc), dtype_at(op.a.type), acc_dtype, op.compute.data)

@@ -1,0 +1,25 @@
+"""Shape changes of tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.interp.machine import Machine, handles
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+
+
+@handles(BroadcastOp)
+def _broadcast(op: BroadcastOp, machine: Machine) -> Any:
+    return np.broadcast_to(machine.get(op.source), op.result.type.shape)
+
+
+@handles(ReshapeOp)
+def _reshape(op: ReshapeOp, machine: Machine) -> Any:
+    return machine.get(op.source).reshape(op.result.type.shape)
+
+
+@handles(TransposeOp)
+def _transpose(op: TransposeOp, machine: Machine) -> Any:
+    return machine.get(op.source).transpose(op.permutation)

@@ -1,0 +1,160 @@
+"""The explicit memory level: shared buffers with a state per element, asynchronous copies, barriers.
+
+A copy's data arrive at the `wait_group` that covers it, and what any lane wrote is seen by the others only after
+a `barrier`. Reading too early, and writing what is still being read or copied, is an error that names the element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tessera.interp.machine import Machine, handles
+from tessera.interp.memory import read_box
+from tessera.interp.values import Array, Copy, Shared, State, dtype_at
+from tessera.ir.locations import location_of
+from tessera.ir.tile.shared import (
+    AllocSharedOp,
+    BarrierOp,
+    CommitGroupOp,
+    CpAsyncOp,
+    SharedLoadOp,
+    SharedStoreOp,
+    SharedTransposeOp,
+    SharedViewOp,
+    WaitGroupOp,
+)
+
+_WHY = {
+    State.UNDEFINED: (
+        "uninitialized-read",
+        "reads a shared buffer that nothing was written to",
+        "write it first",
+    ),
+    State.IN_FLIGHT: (
+        "race",
+        "reads a shared buffer while an asynchronous copy to it is under way",
+        "call commit_group(), wait_group(0) and barrier() between the copy and the read",
+    ),
+    State.UNORDERED: (
+        "race",
+        "reads a shared buffer that was written after the last barrier",
+        "call barrier() between the write and the read",
+    ),
+}
+
+
+def read_buffer(buffer: Shared, op: Operation, machine: Machine) -> Array:
+    """Return a copy of a buffer's contents.
+
+    Raises:
+        DeviceError: `uninitialized-read` or `race`, when an element has no settled value.
+    """
+    if machine.checks:
+        unsettled = buffer.state != State.DEFINED
+        if unsettled.any():
+            at = tuple(np.argwhere(unsettled)[0])
+            code, message, help = _WHY[State(int(buffer.state[at]))]
+            raise machine.fault(op, code, message + _other(buffer.writer[at], machine), at, help)
+        buffer.reader[...] = machine.program.number_of(op)
+    return buffer.data.copy()
+
+
+def _other(number: Any, machine: Machine) -> str:
+    """Name the place of the access that conflicts, for the end of a message."""
+    if number < 0:
+        return ""
+    other = machine.program.ops[int(number)]
+    location = location_of(other)
+    return f", by {other.name.rsplit('.', 1)[-1]}" + (f" at {location}" if location else "")
+
+
+def _write(buffer: Shared, state: State, op: Operation, machine: Machine) -> None:
+    """Note that `op` writes the buffer, which nobody may be using."""
+    if not machine.checks:
+        return
+    for conflict, who, message in (
+        (
+            buffer.state == State.IN_FLIGHT,
+            buffer.writer,
+            "writes a shared buffer while it is being copied to",
+        ),
+        (
+            buffer.state == State.UNORDERED,
+            buffer.writer,
+            "writes a shared buffer twice with no barrier between",
+        ),
+        (buffer.reader >= 0, buffer.reader, "writes a shared buffer that was read after the last barrier"),
+    ):
+        if conflict.any():
+            at = tuple(np.argwhere(conflict)[0])
+            help = "call barrier(), after wait_group() for copies, before the write"
+            raise machine.fault(op, "race", message + _other(who[at], machine), at, help)
+    buffer.state[...] = state
+    buffer.writer[...] = machine.program.number_of(op)
+
+
+@handles(AllocSharedOp)
+def _alloc(op: AllocSharedOp, machine: Machine) -> Any:
+    buffer = Shared.of(op.result.type.shape, dtype_at(op.result.type).numpy())
+    machine.program.buffers.append(buffer)
+    return buffer
+
+
+@handles(SharedViewOp)
+def _view(op: SharedViewOp, machine: Machine) -> Any:
+    buffer: Shared = machine.get(op.source)
+    at, size = int(machine.get(op.index)), len(buffer.data)
+    if not 0 <= at < size:
+        raise machine.fault(op, "out-of-bounds", f"stage {at} does not exist in a buffer of {size} stages")
+    return buffer.at(at)
+
+
+@handles(SharedTransposeOp)
+def _transpose(op: SharedTransposeOp, machine: Machine) -> Any:
+    return machine.get(op.source).transposed([axis.data for axis in op.perm.data])
+
+
+@handles(SharedLoadOp)
+def _load(op: SharedLoadOp, machine: Machine) -> Any:
+    return read_buffer(machine.get(op.buffer), op, machine)
+
+
+@handles(SharedStoreOp)
+def _store(op: SharedStoreOp, machine: Machine) -> None:
+    buffer: Shared = machine.get(op.buffer)
+    _write(buffer, State.UNORDERED, op, machine)
+    buffer.data[...] = machine.get(op.value)
+
+
+@handles(CpAsyncOp)
+def _cp_async(op: CpAsyncOp, machine: Machine) -> None:
+    buffer: Shared = machine.get(op.buffer)
+    _write(buffer, State.IN_FLIGHT, op, machine)
+    machine.program.started.append(Copy(buffer, read_box(op, machine, np.zeros((), buffer.data.dtype)[()])))
+
+
+@handles(CommitGroupOp)
+def _commit(op: CommitGroupOp, machine: Machine) -> None:
+    program = machine.program
+    program.groups.append(program.started)
+    program.started = []
+
+
+@handles(WaitGroupOp)
+def _wait(op: WaitGroupOp, machine: Machine) -> None:
+    groups = machine.program.groups
+    done = max(len(groups) - op.pending.data, 0)
+    for copy in (copy for group in groups[:done] for copy in group):
+        copy.target.data[...] = copy.data
+        copy.target.state[...] = State.UNORDERED
+    del groups[:done]
+
+
+@handles(BarrierOp)
+def _barrier(op: BarrierOp, machine: Machine) -> None:
+    for buffer in machine.program.buffers:
+        buffer.state[buffer.state == State.UNORDERED] = State.DEFINED
+        buffer.reader[...] = -1
