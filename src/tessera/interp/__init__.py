@@ -42,10 +42,10 @@ def interpret(
 
     Args:
         module: a module that holds one `tessera_tile.kernel`.
-        args: one NumPy array (any strides) per tensor parameter and one number per scalar parameter. Arrays that
-            the kernel stores to are changed in place.
-        checks: report index tiles outside a tensor, uninitialised reads and races in shared memory. Without it,
-            such elements are neither read nor written, and reads give whatever is there.
+        args: one NumPy array (any strides) per tensor parameter and one number per scalar parameter. Arrays
+            that the kernel stores to are changed in place.
+        checks: report index tiles outside a tensor, uninitialised reads and races in shared memory. Without
+            it, elements outside are neither read nor written, and reads give whatever is there.
         uninitialized: names of tensor parameters whose contents do not count as written.
         order_seed: shuffles the order of a grid's programs, to expose results that depend on it.
         out: where device prints go, standard output by default.

@@ -56,7 +56,7 @@ def _widened(value: Array, source: DType) -> Array:
     if source.is_float or source.bits < 64:
         return value.astype(np.float64)
     size = np.abs(value).astype(np.uint64)  # the least i64 wraps to its own magnitude
-    # Beyond 53 bits: keep the top ones and fold the others into one sticky bit far below the rounding position.
+    # Beyond 53 bits: keep the top ones and fold the others into a sticky bit far below where it rounds.
     low = np.uint64(0x7FF)
     sticky = (size & ~low) | np.where(size & low, 0x800, 0).astype(np.uint64)
     folded = np.where(size >> np.uint64(53), sticky, size).astype(np.float64)

@@ -13,7 +13,7 @@ from tessera.ir.tile.debug import AssertOp, PrintOp
 
 
 def _texts(value: Any, operand: SSAValue) -> list[str]:
-    """Return the text of each element: `%g` for floats and `%d` for the others, as every backend can print."""
+    """Return the text of each element: `%g` for floats and `%d` for the others, which any backend can."""
     flat = np.asarray(value).ravel()
     is_float = dtype_at(operand.type).is_float
     return [f"{float(x):g}" if is_float else str(int(x)) for x in flat]

@@ -43,7 +43,7 @@ def _erf(x: Any) -> Any:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    """`a * b + c` rounded once: f32 products are exact in f64, and the sum is rounded to odd before it narrows."""
+    """`a * b + c` rounded once: f32 products are exact in f64, where the sum is rounded to odd."""
     if a.dtype == np.float64:
         return _fma_f64(a, b, c)
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
@@ -173,7 +173,7 @@ def _elementwise(op: ElementwiseOp, machine: Machine) -> Any:
 
 
 def scalar(value: float, dtype: DType) -> Any:
-    """Return a Python number as a NumPy scalar of `dtype`; integers wrap, so that `true` and -1 of i1 agree."""
+    """Return a Python number as a NumPy scalar of `dtype`; integers wrap."""
     if dtype.is_float:
         return round_once(np.asarray(value, np.float64), dtype)[()] if dtype.bits <= 32 else np.float64(value)
     if dtype.kind == "bool":

@@ -18,8 +18,8 @@ from tessera.numerics.dtypes import DType
 def multiply(a: Array, b: Array, acc: Array, operand: DType, accumulator: DType, compute: str) -> Array:
     """Return `acc + a @ b` in the accumulator's type.
 
-    Float operands are converted exactly to f32 (f64 for f64; `tf32` rounds them first) and the products summed
-    in f32 (f64); integers are exact and wrap in the accumulator's type.
+    Float operands are converted exactly to f32 (f64 for f64; `tf32` rounds them first) and the products
+    summed in f32 (f64); integers are exact and wrap in the accumulator's type.
     """
     with np.errstate(all="ignore"):
         if not operand.is_float:

@@ -1,7 +1,8 @@
 """The explicit memory level: shared buffers with a state per element, asynchronous copies, barriers.
 
-A copy's data arrive at the `wait_group` that covers it, and what any lane wrote is seen by the others only after
-a `barrier`. Reading too early, and writing what is still being read or copied, is an error that names the element.
+A copy's data arrive at the `wait_group` that covers it, and what any lane wrote is seen by the others only
+after a `barrier`. Reading too early, and writing what is still being read or copied, is an error that names
+the element.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    ParsePropInAttrDict,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -17,6 +17,8 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
@@ -42,6 +44,24 @@ class ConstantOp(IRDLOperation):
         else:
             attr = IntegerAttr(int(value), type_)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
         super().__init__(properties={"value": attr}, result_types=[type_])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ConstantOp:
+        """Parse `4 : index`, `true` or `0.5 : f32`."""
+        at = parser.pos
+        attr = parser.parse_attribute()
+        attributes = parser.parse_optional_attr_dict()
+        if not isinstance(attr, IntegerAttr | FloatAttr):
+            parser.raise_error("a constant is a number with its type", at)
+        attr = cast("IntegerAttr | FloatAttr", attr)
+        return cls.create(properties={"value": attr}, attributes=attributes, result_types=[attr.type])
+
+    def print(self, printer: Printer) -> None:
+        """Print `4 : index`, `true` or `0.5 : f32`."""
+        printer.print_string(" ")
+        printer.print_attribute(self.value)
+        if self.attributes:
+            printer.print_op_attributes(self.attributes)
 
     @property
     def python_value(self) -> int | float:
@@ -88,12 +108,16 @@ class ElementwiseOp(IRDLOperation):
                 raise VerifyException("select takes a bool condition of the operands' shape")
             types = types[1:]
         if any(t != types[0] for t in types):
-            raise VerifyException(f"{function.name}: operands differ: {', '.join(describe(t) for t in types)}")
+            raise VerifyException(
+                f"{function.name}: operands differ: {', '.join(describe(t) for t in types)}"
+            )
         if not accepts(function, dtype_of(element_of(types[0])).kind):
             raise VerifyException(f"{function.name} is not defined for {describe(types[0])}")
         expected = with_element(types[0], i1) if function.result == "bool" else types[0]
         if self.result.type != expected:
-            raise VerifyException(f"{function.name} gives {describe(expected)}, not {describe(self.result.type)}")
+            raise VerifyException(
+                f"{function.name} gives {describe(expected)}, not {describe(self.result.type)}"
+            )
 
 
 @irdl_op_definition
@@ -108,9 +132,8 @@ class CastOp(IRDLOperation):
     source = operand_def()
     saturate = opt_prop_def(UnitAttr)
     result = result_def()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(*PURE)
-    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+    assembly_format = "$source (`saturate` $saturate^)? attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, element: Attribute, saturate: bool = False):
         super().__init__(
@@ -141,7 +164,9 @@ class SplatOp(IRDLOperation):
     def verify_(self) -> None:
         """Check that the scalar is the tile's element."""
         if element_of(self.result.type) != self.value.type:
-            raise VerifyException(f"splat of {describe(self.value.type)} cannot be {describe(self.result.type)}")
+            raise VerifyException(
+                f"splat of {describe(self.value.type)} cannot be {describe(self.result.type)}"
+            )
 
 
 @irdl_op_definition

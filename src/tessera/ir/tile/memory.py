@@ -21,6 +21,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import Effect, effect
+from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import i1, index
 
@@ -102,6 +103,12 @@ class LoadOp(IRDLOperation, Slice):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+    custom_directives = (Ints,)
+    assembly_format = (
+        "$tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? "
+        "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
+        "`:` type($tensor) `->` type($result)"
+    )
 
     def __init__(
         self,
@@ -139,6 +146,11 @@ class StoreOp(IRDLOperation, Slice):
     drop = prop_def(ArrayAttr[IntAttr])
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Ints,)
+    assembly_format = (
+        "$value `,` $tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? "
+        "(`mask` $mask^ `:` type($mask))? attr-dict `:` type($value) `,` type($tensor)"
+    )
 
     def __init__(
         self,
@@ -185,6 +197,11 @@ class GatherOp(IRDLOperation):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+    assembly_format = (
+        "$tensor `[` $indices `]` "
+        "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
+        "`:` type($tensor) `[` type($indices) `]` `->` type($result)"
+    )
 
     def __init__(
         self,
@@ -218,6 +235,10 @@ class ScatterOp(IRDLOperation):
     mask = opt_operand_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$value `,` $tensor `[` $indices `]` (`mask` $mask^ `:` type($mask))? attr-dict "
+        "`:` type($value) `,` type($tensor) `[` type($indices) `]`"
+    )
 
     def __init__(
         self, value: SSAValue, tensor: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None = None
@@ -250,6 +271,11 @@ class AtomicOp(IRDLOperation):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$fn $value `,` $tensor `[` $indices `]` (`compare` $compare^ `:` type($compare))? "
+        "(`mask` $mask^ `:` type($mask))? `order` $order `scope` $scope attr-dict "
+        "`:` type($value) `,` type($tensor) `[` type($indices) `]` `->` type($result)"
+    )
 
     def __init__(
         self,

@@ -15,7 +15,8 @@ from tessera.ir.tile.types import SharedType, TileType, describe, element_of, sh
 class MmaOp(IRDLOperation):
     """`acc + a @ b` for `a` of `(M, K)`, `b` of `(K, N)` and `acc` of `(M, N)`.
 
-    Operands are tiles or shared buffers of one dtype (fp8 formats may be mixed). `compute` is the operand precision: the dtype's own name, or `tf32` for f32 operands.
+    Operands are tiles or shared buffers of one dtype (fp8 formats may be mixed). `compute` is the operand
+    precision: the dtype's own name, or `tf32` for f32 operands.
     """
 
     name = "tessera_tile.mma"
@@ -26,7 +27,8 @@ class MmaOp(IRDLOperation):
     result = result_def(TileType)
     traits = traits_def(*PURE)
     assembly_format = (
-        "$a `,` $b `,` $acc `compute` $compute attr-dict `:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
+        "$a `,` $b `,` $acc `compute` $compute attr-dict "
+        "`:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, compute: str):

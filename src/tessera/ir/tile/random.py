@@ -16,8 +16,8 @@ from tessera.numerics import dtypes
 class PhiloxOp(IRDLOperation):
     """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
-    `counter` is a tile of 64-bit counters (its words are c0 and c1; c2 = c3 = 0) and `seed` a 64-bit key. Gives
-    four tiles of 32 random bits.
+    `counter` is a tile of 64-bit counters (its words are c0 and c1; c2 = c3 = 0) and `seed` a 64-bit key.
+    Gives four tiles of 32 random bits.
     """
 
     name = "tessera_tile.philox"
@@ -28,6 +28,10 @@ class PhiloxOp(IRDLOperation):
     r2 = result_def(TileType)
     r3 = result_def(TileType)
     traits = traits_def(*effect(Effect.RANDOM))
+    assembly_format = (
+        "$seed `,` $counter attr-dict `:` type($seed) `,` type($counter) "
+        "`->` type($r0) `,` type($r1) `,` type($r2) `,` type($r3)"
+    )
 
     def __init__(self, seed: SSAValue, counter: SSAValue):
         word = with_element(counter.type, element_type(dtypes.u32))

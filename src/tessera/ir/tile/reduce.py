@@ -6,7 +6,6 @@ from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    ParsePropInAttrDict,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -17,6 +16,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE
+from tessera.ir.formats import Int
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all")
@@ -34,9 +34,9 @@ class ReduceOp(IRDLOperation):
     axis = prop_def(IntAttr)
     fn = prop_def(StringAttr)
     result = result_def()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(*PURE)
-    assembly_format = "$fn $source attr-dict `:` type($source) `->` type($result)"
+    custom_directives = (Int,)
+    assembly_format = "$fn $source `axis` custom<Int>($axis) attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, axis: int, fn: str):
         shape = shape_of(source.type)
@@ -54,7 +54,9 @@ class ReduceOp(IRDLOperation):
         _verify_axis(self.fn.data, self.axis.data, shape)
         rest = tuple(size for i, size in enumerate(shape) if i != self.axis.data)
         if shape_of(self.result.type) != rest or element_of(self.result.type) != element_of(self.source.type):
-            raise VerifyException(f"reducing {describe(self.source.type)} does not give {describe(self.result.type)}")
+            raise VerifyException(
+                f"reducing {describe(self.source.type)} does not give {describe(self.result.type)}"
+            )
 
 
 @irdl_op_definition
@@ -67,9 +69,12 @@ class ScanOp(IRDLOperation):
     fn = prop_def(StringAttr)
     reverse = opt_prop_def(UnitAttr)
     result = result_def(TileType)
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(*PURE)
-    assembly_format = "$fn $source attr-dict `:` type($source) `->` type($result)"
+    custom_directives = (Int,)
+    assembly_format = (
+        "$fn $source `axis` custom<Int>($axis) (`reverse` $reverse^)? attr-dict "
+        "`:` type($source) `->` type($result)"
+    )
 
     def __init__(self, source: SSAValue, axis: int, fn: str, reverse: bool = False):
         super().__init__(

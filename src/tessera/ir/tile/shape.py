@@ -11,6 +11,7 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, 
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE
+from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 
 
@@ -31,13 +32,15 @@ class BroadcastOp(IRDLOperation):
         """Check rank, dtype, and that only size-1 dimensions grow."""
         src, dst = shape_of(self.source.type), shape_of(self.result.type)
         if len(src) != len(dst) or any(a not in (1, b) for a, b in zip(src, dst, strict=True)):
-            raise VerifyException(f"{describe(self.source.type)} does not broadcast to {describe(self.result.type)}")
+            raise VerifyException(
+                f"{describe(self.source.type)} does not broadcast to {describe(self.result.type)}"
+            )
         _same_element(self.source, self.result)
 
 
 @irdl_op_definition
 class ReshapeOp(IRDLOperation):
-    """Reads a tile's elements, in row-major order, as another shape (also adds or drops size-1 dimensions)."""
+    """Reads a tile's elements, in row-major order, as another shape."""
 
     name = "tessera_tile.reshape"
     source = operand_def(TileType)
@@ -51,7 +54,9 @@ class ReshapeOp(IRDLOperation):
     def verify_(self) -> None:
         """Check that the number of elements stays."""
         if prod(shape_of(self.source.type)) != prod(shape_of(self.result.type)):
-            raise VerifyException(f"{describe(self.source.type)} has not the size of {describe(self.result.type)}")
+            raise VerifyException(
+                f"{describe(self.source.type)} has not the size of {describe(self.result.type)}"
+            )
         _same_element(self.source, self.result)
 
 
@@ -64,6 +69,8 @@ class TransposeOp(IRDLOperation):
     perm = prop_def(ArrayAttr[IntAttr])
     result = result_def(TileType)
     traits = traits_def(*PURE)
+    custom_directives = (Ints,)
+    assembly_format = "$source custom<Ints>($perm) attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, perm: Sequence[int]):
         shape = shape_of(source.type)
@@ -84,7 +91,9 @@ class TransposeOp(IRDLOperation):
         if sorted(self.permutation) != list(range(len(shape))):
             raise VerifyException(f"{self.permutation} is no permutation of {len(shape)} dimensions")
         if shape_of(self.result.type) != tuple(shape[p] for p in self.permutation):
-            raise VerifyException(f"transpose of {describe(self.source.type)} is not {describe(self.result.type)}")
+            raise VerifyException(
+                f"transpose of {describe(self.source.type)} is not {describe(self.result.type)}"
+            )
         _same_element(self.source, self.result)
 
 

@@ -18,6 +18,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.memory import Slice, ints
 from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, shape_of
 from tessera.ir.types import index
@@ -58,7 +59,9 @@ class SharedViewOp(IRDLOperation):
         if not isinstance(self.source.type, SharedType) or self.source.type.permutation[0] != 0:
             raise VerifyException("a stage is taken along the first stored dimension")
         if shape_of(self.source.type)[1:] != shape_of(self.result.type):
-            raise VerifyException(f"a stage of {describe(self.source.type)} is not {describe(self.result.type)}")
+            raise VerifyException(
+                f"a stage of {describe(self.source.type)} is not {describe(self.result.type)}"
+            )
 
 
 @irdl_op_definition
@@ -70,6 +73,8 @@ class SharedTransposeOp(IRDLOperation):
     perm = prop_def(ArrayAttr[IntAttr])
     result = result_def(SharedType)
     traits = traits_def(*PURE)
+    custom_directives = (Ints,)
+    assembly_format = "$source custom<Ints>($perm) attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, perm: Sequence[int]):
         type_ = source.type
@@ -86,7 +91,9 @@ class SharedTransposeOp(IRDLOperation):
         """Check that the result is the permuted view."""
         perm = tuple(axis.data for axis in self.perm.data)
         shape = shape_of(self.source.type)
-        if sorted(perm) != list(range(len(shape))) or shape_of(self.result.type) != tuple(shape[p] for p in perm):
+        if sorted(perm) != list(range(len(shape))) or shape_of(self.result.type) != tuple(
+            shape[p] for p in perm
+        ):
             raise VerifyException("the result is the permuted view of the source")
 
 
@@ -149,6 +156,11 @@ class CpAsyncOp(IRDLOperation, Slice):
     sizes = prop_def(ArrayAttr[IntAttr])
     drop = prop_def(ArrayAttr[IntAttr])
     traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Ints,)
+    assembly_format = (
+        "$tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? "
+        "`into` $buffer attr-dict `:` type($tensor) `,` type($buffer)"
+    )
 
     def __init__(
         self,
@@ -187,6 +199,8 @@ class WaitGroupOp(IRDLOperation):
     name = "tessera_tile.wait_group"
     pending = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.STATE))
+    custom_directives = (Int,)
+    assembly_format = "custom<Int>($pending) attr-dict"
 
     def __init__(self, pending: int = 0):
         super().__init__(properties={"pending": IntAttr(pending)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,10 +19,13 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE
+from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.types import DYNAMIC, TensorType
 from tessera.ir.types import i1, index, is_scalar
 
@@ -84,9 +88,42 @@ class ArgInfo:
             bool(data["written"].value.data),
         )
 
+    def to_text(self) -> str:
+        """Return the record as `as "A" dims ["M", "K"] strides [-1, 1] align 16`; defaults are left out."""
+        parts = [f"as {json.dumps(self.name, ensure_ascii=False)}"]
+        if self.dims:
+            parts.append(f"dims {json.dumps(self.dims, ensure_ascii=False)} strides {list(self.strides)}")
+            parts.append(f"stride_div {list(self.stride_div)} dim_div {list(self.dim_div)}")
+        if self.align != 1:
+            parts.append(f"align {self.align}")
+        return " ".join([*parts, "written"] if self.written else parts)
+
     def with_written(self) -> ArgInfo:
         """Return the record marked as stored to."""
         return replace(self, written=True)
+
+
+def _parse_argument(parser: Parser) -> Parser.Argument:
+    argument = parser.parse_argument()
+    argument.location = parser.parse_optional_location()
+    return argument
+
+
+def _parse_info(parser: Parser) -> ArgInfo:
+    def ints(keyword: str) -> tuple[int, ...]:
+        parser.parse_keyword(keyword)
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
+
+    parser.parse_keyword("as")
+    info = ArgInfo(parser.parse_str_literal())
+    if parser.parse_optional_keyword("dims"):
+        dims = tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal))
+        info = replace(
+            info, dims=dims, strides=ints("strides"), stride_div=ints("stride_div"), dim_div=ints("dim_div")
+        )
+    if parser.parse_optional_keyword("align"):
+        info = replace(info, align=parser.parse_integer())
+    return info.with_written() if parser.parse_optional_keyword("written") else info
 
 
 @irdl_op_definition
@@ -100,7 +137,9 @@ class KernelOp(IRDLOperation):
     body = region_def("single_block")
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
 
-    def __init__(self, name: str, infos: Sequence[ArgInfo], types: Sequence[Attribute], profile: str = "fast"):
+    def __init__(
+        self, name: str, infos: Sequence[ArgInfo], types: Sequence[Attribute], profile: str = "fast"
+    ):
         super().__init__(
             properties={
                 "sym_name": StringAttr(name),
@@ -115,6 +154,36 @@ class KernelOp(IRDLOperation):
         """What is known of each argument."""
         return tuple(ArgInfo.from_attr(attr) for attr in self.arg_info.data)
 
+    @classmethod
+    def parse(cls, parser: Parser) -> KernelOp:
+        """Parse `@saxpy profile "fast" (%x : !tessera_tile.tensor<?xf32> as "x" dims ["N"] …) { … }`."""
+        name = parser.parse_symbol_name().data
+        parser.parse_keyword("profile")
+        profile = parser.parse_str_literal()
+        parsed = parser.parse_comma_separated_list(
+            parser.Delimiter.PAREN, lambda: (_parse_argument(parser), _parse_info(parser))
+        )
+        body = parser.parse_region([argument for argument, _ in parsed])
+        op = cls(name, [info for _, info in parsed], [], profile)
+        op.detach_region(op.body)
+        op.add_region(body)
+        op.attributes |= parser.parse_optional_attr_dict()
+        return op
+
+    def print(self, printer: Printer) -> None:
+        """Print what `parse` reads."""
+        printer.print_string(" ")
+        printer.print_symbol_name(self.sym_name.data)
+        printer.print_string(f' profile "{self.profile.data}" (')
+        for position, (argument, info) in enumerate(zip(self.body.block.args, self.infos, strict=True)):
+            printer.print_string(",\n    " if position else "\n    ")
+            printer.print_block_argument(argument)
+            printer.print_string(f" {info.to_text()}")
+        printer.print_string(") ")
+        printer.print_region(self.body, print_entry_block_args=False)
+        if self.attributes:
+            printer.print_op_attributes(self.attributes)
+
     def verify_(self) -> None:
         """Check that there is a record for every argument and that it fits its type."""
         args = self.body.block.args
@@ -124,7 +193,9 @@ class KernelOp(IRDLOperation):
             if isinstance(arg.type, TensorType):
                 for part in (info.dims, info.strides, info.stride_div, info.dim_div):
                     if len(part) != arg.type.rank:
-                        raise VerifyException(f"argument {info.name}: record of rank {len(part)}, not {arg.type.rank}")
+                        raise VerifyException(
+                            f"argument {info.name}: record of rank {len(part)}, not {arg.type.rank}"
+                        )
             elif not is_scalar(arg.type):
                 raise VerifyException(f"argument {info.name} is neither tensor nor scalar: {arg.type}")
 
@@ -144,7 +215,7 @@ class ReturnOp(IRDLOperation):
 
 @irdl_op_definition
 class GridOp(IRDLOperation):
-    """The parallel loop over tiles: one program per point, which sees the offset of its tile in each dimension.
+    """The parallel loop over tiles: one program per point, given the offset of its tile in each dimension.
 
     Two grids in one kernel are two launches, in order.
     """
@@ -154,6 +225,8 @@ class GridOp(IRDLOperation):
     blocks = prop_def(ArrayAttr[IntAttr])
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
+    custom_directives = (Ints,)
+    assembly_format = "`(` $extents `)` `by` custom<Ints>($blocks) $body attr-dict"
 
     def __init__(self, extents: Sequence[SSAValue | Operation], blocks: Sequence[int]):
         super().__init__(
@@ -184,6 +257,8 @@ class DimOp(IRDLOperation):
     axis = prop_def(IntAttr)
     result = result_def(index)
     traits = traits_def(*PURE)
+    custom_directives = (Int,)
+    assembly_format = "$tensor `[` custom<Int>($axis) `]` attr-dict `:` type($tensor)"
 
     def __init__(self, tensor: SSAValue, axis: int):
         super().__init__(operands=[tensor], properties={"axis": IntAttr(axis)}, result_types=[index])

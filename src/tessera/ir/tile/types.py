@@ -120,7 +120,11 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
 
     @classmethod
     def of(
-        cls, shape: Sequence[int], element: Attribute, swizzle: str = "none", perm: Sequence[int] | None = None
+        cls,
+        shape: Sequence[int],
+        element: Attribute,
+        swizzle: str = "none",
+        perm: Sequence[int] | None = None,
     ) -> SharedType:
         """Make the type from plain values; `perm` defaults to the stored order."""
         return cls(_ints(shape), element, StringAttr(swizzle), _ints(perm or range(len(shape))))

@@ -1,0 +1,70 @@
+"""Pieces of the textual form that several dialects share, for xDSL's `assembly_format`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.irdl import IRDLOperation
+from xdsl.irdl.declarative_assembly_format import (
+    AttributeVariable,
+    CustomDirective,
+    ParsingState,
+    PrintingState,
+    irdl_custom_directive,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+
+@irdl_custom_directive
+class Int(CustomDirective):
+    """`custom<Int>($axis)`: an `IntAttr` as a plain number."""
+
+    value: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> bool:
+        """Parse `3`."""
+        self.value.set(state, IntAttr(parser.parse_integer(allow_boolean=False)))
+        return True
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        """Print `3`."""
+        state.print_whitespace(printer)
+        printer.print_string(str(cast(IntAttr, self.value.get(op)).data))
+        state.should_emit_space = True
+
+
+@irdl_custom_directive
+class Ints(CustomDirective):
+    """`custom<Ints>($sizes)`: an array of `IntAttr` as `[64, 32]`; may anchor a group, absent when empty."""
+
+    value: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> bool:
+        """Parse `[64, 32]`."""
+        numbers = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+        self.value.set(state, ArrayAttr([IntAttr(number) for number in numbers]))
+        return True
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        """Print `[64, 32]`."""
+        state.print_whitespace(printer)
+        printer.print_string(f"[{', '.join(str(number) for number in self._numbers(op))}]")
+        state.should_emit_space = True
+
+    def _numbers(self, op: IRDLOperation) -> list[int]:
+        attr: Any = self.value.get(op)
+        return [number.data for number in attr.data]
+
+    def set_empty(self, state: ParsingState) -> None:
+        """Stand for `[]` where the group is absent."""
+        self.value.set(state, ArrayAttr[IntAttr]([]))
+
+    def is_present(self, op: IRDLOperation) -> bool:
+        """Return whether there are numbers."""
+        return bool(self._numbers(op))
+
+    def is_anchorable(self) -> bool:
+        """Return that it may decide whether an optional group is there."""
+        return True
