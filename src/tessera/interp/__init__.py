@@ -10,7 +10,7 @@ import pkgutil
 import sys
 from collections.abc import Collection, Sequence
 from numbers import Number
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.errors import CallError, VerifyError
 from tessera.interp.elementwise import scalar
 from tessera.interp.machine import HANDLERS, Machine
-from tessera.interp.values import Tensor, dtype_at
+from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.structure import ArgInfo, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, describe
 from tessera.numerics.dtypes import from_numpy
@@ -93,14 +93,14 @@ def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str])
 def _bind_tensor(array: Any, type_: TensorType, info: ArgInfo, undefined: bool) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise CallError(f"argument {info.name} is an array, got {type(array).__name__}")
+    array = cast("Array", array)
     if array.dtype != type_.dtype.numpy():
         found = from_numpy(array.dtype) or array.dtype
         raise CallError(f"argument {info.name} has dtype {type_.dtype}, got {found}", code="dtype-mismatch")
-    sizes = zip(array.shape, type_.shape, strict=False)
-    if array.ndim != type_.rank or any(wanted not in (DYNAMIC, size) for size, wanted in sizes):
-        raise CallError(
-            f"argument {info.name} is {describe(type_)}, got shape {array.shape}", code="shape-mismatch"
-        )
+    shape: tuple[int, ...] = array.shape
+    sizes = zip(shape, type_.shape, strict=False)
+    if len(shape) != type_.rank or any(wanted not in (DYNAMIC, size) for size, wanted in sizes):
+        raise CallError(f"argument {info.name} is {describe(type_)}, got shape {shape}", code="shape-mismatch")
     if info.written and not array.flags.writeable:
         raise CallError(f"argument {info.name} is stored to, but the array is read-only", code="read-only")
     return Tensor(info.name, array, np.zeros(array.shape, np.bool_) if undefined else None)

@@ -82,7 +82,8 @@ def round_once(value: Array, target: DType) -> Array:
 
 def largest(target: DType) -> float:
     """Return the largest finite value of a float dtype."""
-    return float(ml_dtypes.finfo(target.numpy()).max)
+    limit: Any = ml_dtypes.finfo(target.numpy()).max
+    return float(limit)
 
 
 def _truncate(value: Array, target: DType) -> Array:

@@ -38,6 +38,10 @@ def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-x))
 
 
+def _rsqrt(x: Any) -> Any:
+    return 1.0 / np.sqrt(x)
+
+
 def _erf(x: Any) -> Any:
     return np.asarray(_ERF(x)).astype(np.float64)
 
@@ -60,7 +64,7 @@ def _sum_error(a: Any, b: Any, total: Any) -> Any:
     return (a - (total - part)) + (b - part)
 
 
-def _fma_f64(a: Any, b: Any, c: Any) -> Any:
+def _fma_f64(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f64 through an exact product (Dekker 1971); exact but for overflow and rare ties."""
     product = a * b
     splitter = 134217729.0  # 2**27 + 1
@@ -69,9 +73,7 @@ def _fma_f64(a: Any, b: Any, c: Any) -> Any:
     tail = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
     total = product + c
     exact = total + (_sum_error(product, c, total) + tail)
-    return np.where(
-        np.isfinite(exact) | ~np.isfinite(total), np.where(np.isfinite(total), exact, total), total
-    )
+    return np.where(np.isfinite(total) & np.isfinite(exact), exact, total)
 
 
 def _mulhi(a: Array, b: Array) -> Array:
@@ -127,7 +129,7 @@ _FORMULAS: dict[str, FormulaFn] = {
     "round": np.rint,
     "trunc": np.trunc,
     "sqrt": np.sqrt,
-    "rsqrt": _in_f64(lambda x: 1.0 / np.sqrt(x)),
+    "rsqrt": _in_f64(_rsqrt),
     "exp": _in_f64(np.exp),
     "exp2": _in_f64(np.exp2),
     "expm1": _in_f64(np.expm1),

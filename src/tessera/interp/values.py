@@ -74,8 +74,8 @@ class Shared:
 
     def transposed(self, perm: Sequence[int]) -> Shared:
         """Return the view whose dimension `i` is this one's `perm[i]`."""
-        parts = (self.data, self.state, self.writer, self.reader)
-        return Shared(*(part.transpose(perm) for part in parts))
+        data, state = self.data.transpose(perm), self.state.transpose(perm)
+        return Shared(data, state, self.writer.transpose(perm), self.reader.transpose(perm))
 
 
 @dataclass(eq=False, slots=True)

@@ -23,10 +23,9 @@ class Int(CustomDirective):
 
     value: AttributeVariable
 
-    def parse(self, parser: Parser, state: ParsingState) -> bool:
+    def parse(self, parser: Parser, state: ParsingState) -> None:
         """Parse `3`."""
         self.value.set(state, IntAttr(parser.parse_integer(allow_boolean=False)))
-        return True
 
     def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
         """Print `3`."""
@@ -41,11 +40,10 @@ class Ints(CustomDirective):
 
     value: AttributeVariable
 
-    def parse(self, parser: Parser, state: ParsingState) -> bool:
+    def parse(self, parser: Parser, state: ParsingState) -> None:
         """Parse `[64, 32]`."""
         numbers = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
         self.value.set(state, ArrayAttr([IntAttr(number) for number in numbers]))
-        return True
 
     def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
         """Print `[64, 32]`."""

@@ -179,6 +179,8 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     halved = LinearLayout.make({"register": [], "lane": [(2,), (4,), (0,), (0,), (0,)]}, (8,))
     partial = at(t_arith.ReduceRegistersOp(total, 1, "sum", FragmentType.of(F32, halved)))
     at(t_arith.ReduceLanesOp(partial, 3, "sum"))
+    everywhere = at(t_arith.SplatOp(one, LinearLayout.make({"lane": [()] * 5}, ())))
+    at(t_arith.ExtractOp(everywhere))
     at(t_arith.RelayoutOp(total, layout(), [0, 1]))
     at(t_mem.GatherOp(pointer, offsets, less))
     at.do(t_mem.ScatterOp(loaded, pointer, offsets, less))

@@ -1,0 +1,183 @@
+"""What the verifiers of TIR-H refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from xdsl.dialects import test
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, shape, shared, structure
+from tessera.ir.tile.types import SharedType, TensorType, TileType
+from tessera.ir.types import NarrowFloatType, dtype_of, element_type, i1, index
+from tessera.numerics import dtypes
+
+F32, BF16, I32, I64 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64))
+
+
+def value(type_: Attribute) -> SSAValue:
+    return test.TestOp(result_types=[type_]).results[0]
+
+
+def tile(*sizes: int, element: Attribute = F32) -> SSAValue:
+    return value(TileType.of(sizes, element))
+
+
+def tensor(*sizes: int, element: Attribute = F32) -> SSAValue:
+    return value(TensorType.of(sizes, element))
+
+
+def with_result(op: Operation, type_: Attribute) -> Operation:
+    """The same op with another result type, as a text could claim."""
+    return type(op).create(operands=op.operands, properties=op.properties, result_types=[type_])
+
+
+def with_property(op: Operation, name: str, attr: Attribute) -> Operation:
+    op.properties[name] = attr
+    return op
+
+
+def kernel(infos: list[structure.ArgInfo], types: list[Attribute]) -> Operation:
+    op = structure.KernelOp("k", infos, types)
+    op.body.block.add_op(structure.ReturnOp())
+    return op
+
+
+def wrong_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
+    add = lambda: elementwise.ElementwiseOp("add", [tile(4), tile(4)])  # noqa: E731
+    yield "no elementwise function", lambda: with_property(add(), "fn", StringAttr("frobnicate"))
+    yield "takes 2 operands, got 1", lambda: elementwise.ElementwiseOp("add", [tile(4)])
+    yield (
+        "operands differ: tile<4xf32>, tile<8xf32>",
+        lambda: elementwise.ElementwiseOp("add", [tile(4), tile(8)]),
+    )
+    yield "operands differ", lambda: elementwise.ElementwiseOp("mul", [tile(4), tile(4, element=BF16)])
+    yield "not defined for tile<4xi32>", lambda: elementwise.ElementwiseOp("exp", [tile(4, element=I32)])
+    yield "not defined for tile<4xbool>", lambda: elementwise.ElementwiseOp("add", [tile(4, element=i1)] * 2)
+    yield "bool condition", lambda: elementwise.ElementwiseOp("select", [tile(4), tile(4), tile(4)])
+    yield (
+        "bool condition",
+        lambda: elementwise.ElementwiseOp("select", [tile(8, element=i1), tile(4), tile(4)]),
+    )
+    yield (
+        "gives tile<4xbool>",
+        lambda: with_result(elementwise.ElementwiseOp("lt", [tile(4), tile(4)]), TileType.of([4], F32)),
+    )
+    yield "keeps the shape", lambda: with_result(elementwise.CastOp(tile(4), BF16), TileType.of([8], BF16))
+    yield "splat of f32", lambda: with_result(elementwise.SplatOp(value(F32), [4]), TileType.of([4], BF16))
+    yield "one-dimensional integer", lambda: elementwise.ArangeOp(4, F32)
+    yield "cannot be f32", lambda: with_result(elementwise.ConstantOp(1, index), F32)
+    yield "does not broadcast", lambda: shape.BroadcastOp(tile(2, 4), [4, 4])
+    yield "does not broadcast", lambda: shape.BroadcastOp(tile(4), [4, 4])
+    yield "has not the size", lambda: shape.ReshapeOp(tile(2, 4), [4, 4])
+    yield "dtype stays", lambda: with_result(shape.ReshapeOp(tile(4), [4]), TileType.of([4], BF16))
+    yield (
+        "no permutation",
+        lambda: with_property(
+            shape.TransposeOp(tile(2, 4), [1, 0]), "perm", ArrayAttr([IntAttr(0), IntAttr(0)])
+        ),
+    )
+    yield (
+        "is not tile<2x4xf32>",
+        lambda: with_result(shape.TransposeOp(tile(2, 4), [1, 0]), TileType.of([2, 4], F32)),
+    )
+    yield "no reduction is called mean", lambda: reduce.ReduceOp(tile(4), 0, "mean")
+    yield "axis 1 does not exist", lambda: reduce.ReduceOp(tile(4), 1, "sum")
+    yield "does not give", lambda: with_result(reduce.ReduceOp(tile(4, 2), 0, "sum"), TileType.of([4], F32))
+    yield "keeps the type", lambda: with_result(reduce.ScanOp(tile(4), 0, "sum"), TileType.of([4], BF16))
+
+
+def wrong_memory_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
+    at = value(index)
+    yield "2 offsets and sizes", lambda: memory.LoadOp(tensor(-1, -1), [at], [4, 4])
+    yield "size 1 can be dropped", lambda: memory.LoadOp(tensor(-1, -1), [at, at], [4, 4], drop=[0])
+    yield "the slice holds (4, 4)", lambda: memory.StoreOp(tile(4), tensor(-1, -1), [at, at], [4, 4])
+    yield "is not tile<4xbf16>", lambda: memory.StoreOp(tile(4, element=BF16), tensor(-1), [at], [4])
+    yield "mask is a bool tile", lambda: memory.LoadOp(tensor(-1), [at], [4], mask=tile(4))
+    yield "mask is a bool tile", lambda: memory.LoadOp(tensor(-1), [at], [4], mask=tile(8, element=i1))
+    yield "tensor's dtype", lambda: memory.LoadOp(tensor(-1), [at], [4], fill=value(BF16))
+    yield "takes 2 indices, got 1", lambda: memory.GatherOp(tensor(-1, -1), [tile(4, element=I32)])
+    yield (
+        "every index has the shape (4,)",
+        lambda: memory.GatherOp(tensor(-1, -1), [tile(4, element=I32), tile(8, element=I32)]),
+    )
+    yield "every index has the shape", lambda: memory.ScatterOp(tile(8), tensor(-1), [tile(4, element=I32)])
+    yield "no atomic function", lambda: memory.AtomicOp("nand", tile(4), tensor(-1), [tile(4, element=I32)])
+    yield (
+        "no atomic order",
+        lambda: memory.AtomicOp("add", tile(4), tensor(-1), [tile(4, element=I32)], order="seq_cst"),
+    )
+    yield (
+        "takes a compare value",
+        lambda: memory.AtomicOp("compare_exchange", tile(4), tensor(-1), [tile(4, element=I32)]),
+    )
+    yield "mma of tile<4x8xf32>", lambda: mma.MmaOp(tile(4, 8), tile(4, 8), tile(4, 8), "f32")
+    yield "one dtype", lambda: mma.MmaOp(tile(4, 8), tile(8, 4, element=BF16), tile(4, 4), "f32")
+    yield "64-bit", lambda: random.PhiloxOp(value(I32), tile(4, element=I64))
+
+
+def wrong_shared_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
+    at, buffer = value(index), value(SharedType.of([4, 8], F32))
+    turned = value(SharedType.of([4, 8], F32, perm=[1, 0]))
+    yield "first stored dimension", lambda: shared.SharedViewOp(turned, at)
+    yield "does not hold", lambda: shared.SharedStoreOp(tile(4, 4), buffer)
+    yield "does not hold", lambda: with_result(shared.SharedLoadOp(buffer), TileType.of([4, 8], BF16))
+    yield "the slice holds", lambda: shared.CpAsyncOp(buffer, tensor(-1, -1), [at, at], [4, 4])
+    yield "not negative", lambda: shared.WaitGroupOp(-1)
+    yield "one {} per operand", lambda: debug.PrintOp("{} {}", [at])
+    yield "condition is bool", lambda: debug.AssertOp(at, "")
+    yield "axis 1 does not exist", lambda: structure.DimOp(tensor(-1), 1)
+    yield "one extent", lambda: structure.GridOp([at], [4, 4])
+    yield "block sizes are positive", lambda: structure.GridOp([at], [0])
+    yield "1 arguments but 0 records", lambda: kernel([], [F32])
+    yield (
+        "record of rank 0",
+        lambda: kernel([structure.ArgInfo("x")], [TensorType.of([-1], F32)]),
+    )
+    yield (
+        "neither tensor nor scalar",
+        lambda: kernel([structure.ArgInfo("x")], [TileType.of([4], F32)]),
+    )
+
+
+CASES = [*wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops()]
+
+
+@pytest.mark.parametrize(
+    ("message", "build"), CASES, ids=[f"{i}-{message[:24]}" for i, (message, _) in enumerate(CASES)]
+)
+def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:
+    op = build()
+    with pytest.raises(VerifyException) as caught:
+        op.verify()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "build"),
+    [
+        ("static", lambda: TileType.of([-1], F32)),
+        ("at least one dimension", lambda: TileType.of([], F32)),
+        ("positive", lambda: TileType.of([0], F32)),
+        ("no element type", lambda: TileType.of([4], TileType.of([4], F32))),
+        ("swizzle", lambda: SharedType.of([4], F32, "spiral")),
+        ("no permutation", lambda: SharedType.of([4, 4], F32, perm=[0, 0])),
+        ("positive", lambda: SharedType.of([-1], F32)),
+        ("no narrow float", lambda: NarrowFloatType(StringAttr("f32"))),
+    ],
+)
+def test_types_refuse(message: str, build: Callable[[], Attribute]) -> None:
+    with pytest.raises(VerifyException, match=message):
+        build()
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes.ALL if d.name != "tf32"], ids=str)
+def test_element_types_are_dtypes(dtype: dtypes.DType) -> None:
+    assert dtype_of(element_type(dtype)) == dtype
+
+
+def test_tf32_is_stored_as_f32() -> None:
+    assert element_type(dtypes.tf32) == F32
