@@ -46,8 +46,9 @@ class ConstantOp(IRDLOperation):
 
     @property
     def python_value(self) -> int | float:
-        """The constant as a Python number."""
-        return self.value.value.data
+        """The constant as a Python number; `true` is 1."""
+        number = self.value.value.data
+        return abs(number) if self.result.type == i1 else number
 
 
 def constant_value(value: SSAValue) -> int | float | None:
@@ -180,7 +181,7 @@ class ReduceRegistersOp(IRDLOperation):
 
 @irdl_op_definition
 class ReduceLanesOp(IRDLOperation):
-    """Combines a value over the lanes whose numbers differ in the bits of `mask` (butterfly); all get the result."""
+    """One butterfly step: combines each lane's registers with those of lane `lane ^ mask`; both get the result."""
 
     name = "tessera_target.reduce_lanes"
     source = operand_def()
@@ -195,3 +196,22 @@ class ReduceLanesOp(IRDLOperation):
             properties={"mask": IntAttr(mask), "fn": StringAttr(fn)},
             result_types=[source.type],
         )
+
+
+@irdl_op_definition
+class ExtractOp(IRDLOperation):
+    """The scalar that a fragment of rank 0 holds in every thread."""
+
+    name = "tessera_target.extract"
+    source = operand_def(FragmentType)
+    result = result_def()
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue):
+        super().__init__(operands=[source], result_types=[element_of(source.type)])
+
+    def verify_(self) -> None:
+        """Check that the fragment has rank 0."""
+        if not isinstance(self.source.type, FragmentType) or self.source.type.shape:
+            raise VerifyException("only a fragment of rank 0 is a scalar")

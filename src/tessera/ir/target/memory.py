@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -13,6 +13,7 @@ from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -216,15 +217,22 @@ class AtomicOp(IRDLOperation):
 
 @irdl_op_definition
 class AllocOp(IRDLOperation):
-    """Reserves a buffer for the program's life. `offset` is its byte position in its space, -1 until placed."""
+    """Reserves a buffer for the program's life. `offset` is its byte position in its space, -1 until placed.
+
+    Buffers marked `transient` may share their bytes with each other: a barrier stands before every use.
+    """
 
     name = "tessera_target.alloc"
     offset = prop_def(IntAttr)
+    transient = opt_prop_def(UnitAttr)
     result = result_def(BufferType)
     traits = traits_def(*effect(Effect.STATE))
 
-    def __init__(self, type_: BufferType, offset: int = -1):
-        super().__init__(properties={"offset": IntAttr(offset)}, result_types=[type_])
+    def __init__(self, type_: BufferType, offset: int = -1, transient: bool = False):
+        super().__init__(
+            properties={"offset": IntAttr(offset), "transient": UnitAttr() if transient else None},
+            result_types=[type_],
+        )
 
 
 @irdl_op_definition

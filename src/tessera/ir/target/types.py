@@ -12,7 +12,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.layouts import LayoutError, LinearLayout, axis_names
+from tessera.ir.layouts import LayoutError, LinearLayout, row_major, xor_swizzle, axis_names
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
 
@@ -197,6 +197,12 @@ class BufferType(_Shaped):
     def strides(self) -> tuple[int, ...]:
         """The element stride of each logical axis."""
         return tuple(self.stored_strides[axis] for axis in self.permutation)
+
+    def shared_layout(self) -> LinearLayout:
+        """Return where each element is, as a map from element offset to logical coordinates (dense buffers)."""
+        stored = self.stored_shape
+        layout = xor_swizzle(stored, self.dtype.bytes) if self.swizzle.data == "xor" else row_major(stored)
+        return layout.transpose(self.permutation)
 
     @property
     def size_bytes(self) -> int:

@@ -1,0 +1,140 @@
+"""The NVIDIA backend: TIR-T to LLVM IR to PTX to cubin, on any machine."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Any
+
+from xdsl.dialects.builtin import IntAttr, ModuleOp
+
+from tessera.backends.llvm.code import CompiledCode
+from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.llvm.types import memory_element
+from tessera.backends.nvidia.assemble import can_assemble, instruction_counts, resources, to_cubin, to_ptx
+from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
+from tessera.errors import ResourceError
+from tessera.ir.locations import location_of
+from tessera.ir.target.memory import AllocOp
+from tessera.ir.target.structure import FuncOp
+from tessera.ir.target.types import BufferType
+from tessera.numerics.dtypes import BY_NAME
+from tessera.target.artifact import Parameter
+from tessera.target.records import TargetRecord
+
+_ALIGN = 128
+
+
+@cache
+def _load_handlers() -> None:
+    for package in ("tessera.backends.simt", __name__):
+        module = importlib.import_module(package)
+        for info in pkgutil.iter_modules(module.__path__):
+            importlib.import_module(f"{package}.{info.name}")
+
+
+def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = True) -> CompiledCode:
+    """Compile TIR-T functions for an NVIDIA GPU.
+
+    Args:
+        module: functions with fragments.
+        target: the GPU.
+        assemble: whether to make a cubin (targets older than nvJitLink's oldest give PTX).
+
+    Raises:
+        ResourceError: `shared-memory` when a program needs more than the target has; lists the buffers.
+        TargetError: `missing-extra` when the assembler is not installed.
+    """
+    _load_handlers()
+    text = ModuleText("nvptx64-nvidia-cuda")
+    text.declare(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    shared = {func.sym_name.data: place_buffers(func, target) for func in functions}
+    for func in functions:
+        _emit_function(text, func, target)
+    source = text.render()
+    optimised, ptx = to_ptx(source, target)
+    dumps: dict[str, str | bytes] = {"llvm": source, "ll": optimised, "ptx": ptx}
+    used: dict[str, dict[str, int]] = {}
+    code, kind = ptx.encode(), "ptx"
+    if assemble and can_assemble(target):
+        code, report = to_cubin(ptx, target)
+        kind, dumps["cubin"] = "cubin", code
+        used = resources(report)
+    return CompiledCode(code, kind, dumps, _reflection(functions, shared, used, ptx))
+
+
+def _reflection(
+    functions: list[FuncOp], shared: dict[str, int], used: dict[str, dict[str, int]], ptx: str
+) -> dict[str, Any]:
+    kernels = {
+        func.sym_name.data: {
+            "threads": func.num_warps.data * 32,
+            "shared_bytes": shared[func.sym_name.data],
+            **used.get(func.sym_name.data, {}),
+        }
+        for func in functions
+    }
+    return {"kernels": kernels, "instructions": instruction_counts(ptx)}
+
+
+def place_buffers(func: FuncOp, target: TargetRecord) -> int:
+    """Give each shared buffer its offset and return the bytes a program needs.
+
+    Transient buffers share one region behind the others.
+    """
+    allocations = [op for op in func.walk() if isinstance(op, AllocOp)]
+    total, transient = 0, 0
+    for op in allocations:
+        if op.transient is None:
+            op.offset = IntAttr(total)
+            total = _aligned(total + _size(op))
+    for op in allocations:
+        if op.transient is not None:
+            op.offset = IntAttr(total)
+            transient = max(transient, _size(op))
+    needed = total + transient
+    if needed > target.shared_bytes:
+        sizes = ", ".join(
+            f"{'x'.join(map(str, op.result.type.shape))} {op.result.type.dtype}: {_size(op)}"  # pyright: ignore
+            for op in allocations
+        )
+        raise ResourceError(
+            f"{func.sym_name.data} needs {needed} bytes of shared memory, {target.name} has {target.shared_bytes}",
+            code="shared-memory", location=location_of(allocations[0]),
+            help=f"use smaller tiles or fewer stages; buffers in bytes: {sizes}",
+        )  # fmt: skip
+    return needed
+
+
+def _size(op: AllocOp) -> int:
+    assert isinstance(op.result.type, BufferType)
+    return op.result.type.size_bytes
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+def _parameter(record: Parameter, number: int) -> str:
+    if record.kind == "pointer":
+        return f"ptr addrspace(1) align {max(record.align, 1)} %p{number}"
+    if record.kind in ("size", "stride"):
+        return f"i64 %p{number}"
+    return f"{memory_element(BY_NAME[record.dtype])} %p{number}"
+
+
+def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> None:
+    threads = func.num_warps.data * target.warp_size
+    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"')
+    params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
+    fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
+    emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
+    for number, (record, arg) in enumerate(zip(func.parameters, func.body.block.args, strict=True)):
+        value = f"%p{number}"
+        if record.kind == "scalar" and record.dtype == "bool":
+            value = fn.entry_assign(f"icmp ne i8 {value}, 0")
+        emitter.bind(arg, [value])
+    emitter.emit_block(func.body.block)
+    module.define(func.sym_name.data, fn.render())

@@ -1,0 +1,70 @@
+"""Copies from global to shared memory: `cp.async` where the target has it, else loads and stores."""
+
+from __future__ import annotations
+
+from tessera.backends.llvm.ops import I32
+from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.backends.simt.emitter import register_accesses
+from tessera.backends.simt.memory import BoxAddresses, SharedAddresses, copy_layout, store_shared
+from tessera.ir.layouts import REGISTER
+from tessera.ir.target.memory import CommitOp, MemcpyOp, WaitOp
+from tessera.ir.target.types import BufferType
+
+
+@NVIDIA.register(MemcpyOp)
+def emit_memcpy(emitter: NvidiaEmitter, op: MemcpyOp) -> None:
+    """Copy a box to a buffer, the threads side by side along the contiguous dimension."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    fast = buffer.permutation.index(len(buffer.shape) - 1)
+    vector, dtype = op.vector.data, buffer.dtype
+    layout = copy_layout(buffer.shape, fast, vector, 32, emitter.num_warps)
+    box = BoxAddresses(emitter, op, layout, dtype)
+    shared = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, [0] * len(buffer.shape))
+    owner = emitter.owner_predicate(layout)
+    vector = min(vector, layout.contiguous_per_thread(fast))
+    for access in register_accesses(layout.sublayout([REGISTER]), fast, vector):
+        element = shared.map.apply(register=access.registers[0])[0]
+        target, source = shared.offset(element), box.pointer(access.at)
+        inside = box.predicate(access.at)
+        if op.engine.data == "cp.async":
+            _copy_async(emitter, target, source, vector * dtype.bytes, inside, owner)
+            continue
+        types = emitter.word_types(dtype, vector)
+        # Threads that share an element all load and store it: the same value to the same place.
+        words = emitter.load_words(source, types, inside)
+        store_shared(emitter, target, list(zip(types, words, strict=True)))
+
+
+def _copy_async(
+    emitter: NvidiaEmitter, target: str, source: str, size: int, inside: str | None, owner: str | None
+) -> None:
+    """Emit one `cp.async`; a source size of 0 fills with zeros and reads nothing."""
+    level = "cg" if size == 16 else "ca"
+    args = [("i32", emitter.shared_address(target)), ("ptr addrspace(1)", source)]
+    constraints, amount, guard = ["r", "l"], "", ""
+    if inside is not None:
+        taken = emitter.ops.select(I32, inside, str(size), "0")
+        args.append(("i32", taken))
+        constraints.append("r")
+        amount = f", ${len(args) - 1}"
+    if owner is not None:
+        args.append(("i1", owner))
+        constraints.append("b")
+        guard = f"@${len(args) - 1} "
+    text = f"{guard}cp.async.{level}.shared.global [$0], [$1], {size}{amount};"
+    emitter.asm(text, ",".join([*constraints, "~{memory}"]), [], args)
+
+
+@NVIDIA.register(CommitOp)
+def emit_commit(emitter: NvidiaEmitter, _op: CommitOp) -> None:
+    """Close a group of copies; without `cp.async` copies are complete already."""
+    if emitter.target.has("cp_async"):
+        emitter.asm("cp.async.commit_group;", "~{memory}", [], [])
+
+
+@NVIDIA.register(WaitOp)
+def emit_wait(emitter: NvidiaEmitter, op: WaitOp) -> None:
+    """Wait for groups of copies."""
+    if emitter.target.has("cp_async"):
+        emitter.asm(f"cp.async.wait_group {op.pending.data};", "~{memory}", [], [])

@@ -1,0 +1,235 @@
+"""NVIDIA instructions in LLVM IR: NVVM intrinsics where they exist, inline PTX where they do not.
+
+Source of instruction semantics: PTX ISA 9.2; LLVM "User Guide for NVPTX Back-end".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tessera.backends.llvm.arithmetic import ARITHMETIC
+from tessera.backends.llvm.control import CONTROL
+from tessera.backends.llvm.emitter import Handlers
+from tessera.backends.llvm.ops import F32, I32
+from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.llvm.types import LLVMType
+from tessera.backends.cpu.vecmath import vecmath_function
+from tessera.backends.simt.emitter import SIMT, SimtEmitter
+from tessera.numerics.dtypes import DType
+from tessera.target.records import TargetRecord
+
+NVIDIA = Handlers()
+SHARED_SYMBOL = "tessera_shared"
+LOG2_E = 1.4426950408889634
+
+_CONSTRAINT = {"i8": "h", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
+_PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
+
+
+class NvidiaEmitter(SimtEmitter):
+    """Writes one kernel for NVIDIA GPUs.
+
+    Args:
+        module: the module being written.
+        fn: the function being written.
+        profile: numerics profile.
+        num_warps: warps of a program.
+        target: the target record.
+    """
+
+    registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
+
+    def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
+        super().__init__(module, fn, profile, num_warps)
+        self.target = target
+
+    # Identity
+
+    def _register(self, name: str) -> str:
+        self.module.declare(f"declare i32 @llvm.nvvm.read.ptx.sreg.{name}()")
+        return self.entry(name, f"call i32 @llvm.nvvm.read.ptx.sreg.{name}()")
+
+    def lane(self) -> str:
+        """Return the lane's number."""
+        return self.entry("lane", f"and i32 {self._register('tid.x')}, 31")
+
+    def warp(self) -> str:
+        """Return the warp's number; equal in all lanes, which the shuffle tells the compiler."""
+        thread = self._register("tid.x")
+        if self.num_warps == 1:
+            return self.entry("warp", "add i32 0, 0")
+        raw = self.entry("warp.raw", f"lshr i32 {thread}, 5")
+        self.module.declare("declare i32 @llvm.nvvm.shfl.sync.idx.i32(i32, i32, i32, i32)")
+        return self.entry("warp", f"call i32 @llvm.nvvm.shfl.sync.idx.i32(i32 -1, i32 {raw}, i32 0, i32 31)")
+
+    def program_id(self) -> str:
+        """Return the block's number."""
+        return self.entry("program", f"zext i32 {self._register('ctaid.x')} to i64")
+
+    # Memory
+
+    def shared_pointer(self, offset: str) -> str:
+        """Return the address of a byte of shared memory."""
+        return self.fn.assign(
+            f"getelementptr i8, ptr addrspace(3) @{SHARED_SYMBOL}, i32 {offset}"
+        )
+
+    def shared_address(self, offset: str) -> str:
+        """Return the 32-bit shared-window address of a byte, as PTX instructions want it."""
+        return self.ops.convert("ptrtoint", LLVMType("ptr addrspace(3)"), self.shared_pointer(offset), I32)
+
+    def load_words(self, pointer: str, words: Sequence[LLVMType], predicate: str | None) -> list[str]:
+        """Load words by one instruction; a predicated one leaves zeros where it does not run."""
+        element, count = words[0].element, len(words)
+        if predicate is None:
+            vector = LLVMType(element, count)
+            size = int(element[1:]) // 8 * count
+            value = self.fn.assign(f"load {vector}, ptr addrspace(1) {pointer}, align {size}")
+            return [self.ops.extract(vector, value, lane) for lane in range(count)]
+        register = "i16" if element == "i8" else element
+        bits, kind = _PTX_BITS[element], _CONSTRAINT[element]
+        outputs = ", ".join(f"${i}" for i in range(count))
+        suffix, braces = ("", outputs) if count == 1 else (f".v{count}", f"{{{outputs}}}")
+        zero = _PTX_BITS[register]
+        clear = " ".join(f"mov.{zero} ${i}, 0;" for i in range(count))
+        text = f"{clear} @${count + 1} ld.global{suffix}.{bits} {braces}, [${count}];"
+        constraints = ",".join([*[f"=&{kind}"] * count, "l", "b", "~{memory}"])
+        result = self.asm(text, constraints, [LLVMType(register)] * count, [("ptr addrspace(1)", pointer), ("i1", predicate)])
+        if element == "i8":
+            return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]
+        return result
+
+    def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
+        """Store words by one instruction."""
+        element, count = words[0][0].element, len(words)
+        if predicate is None:
+            vector = LLVMType(element, count)
+            size = int(element[1:]) // 8 * count
+            value = words[0][1]
+            if count > 1:
+                value = "poison"
+                for lane, (_type, word) in enumerate(words):
+                    value = self.ops.insert(vector, value, word, lane)
+            self.fn.line(f"store {vector} {value}, ptr addrspace(1) {pointer}, align {size}")
+            return
+        values = [(t.element, v) for t, v in words]
+        if element == "i8":
+            values = [("i16", self.ops.convert("zext", LLVMType("i8"), v, LLVMType("i16"))) for _, v in values]
+        inputs = ", ".join(f"${i + 2}" for i in range(count))
+        suffix, braces = ("", inputs) if count == 1 else (f".v{count}", f"{{{inputs}}}")
+        text = f"@$1 st.global{suffix}.{_PTX_BITS[element]} [$0], {braces};"
+        constraints = ",".join(["l", "b", *[_CONSTRAINT[element]] * count, "~{memory}"])
+        self.asm(text, constraints, [], [("ptr addrspace(1)", pointer), ("i1", predicate), *values])
+
+    # Synchronisation and exchange
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        self.module.declare("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
+        self.fn.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
+
+    def shuffle_xor(self, value: str, mask: int) -> str:
+        """Return the i32 of lane `lane ^ mask`."""
+        self.module.declare("declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)")
+        return self.fn.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)")
+
+    def asm(
+        self, text: str, constraints: str, results: Sequence[LLVMType], args: Sequence[tuple[str, str]],
+        *, pure: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """Emit inline PTX and return its results.
+
+        Args:
+            text: the instructions, operands as `$0`, `$1`, …
+            constraints: LLVM constraint string.
+            results: types of the outputs.
+            args: type and value of the inputs.
+            pure: whether it only computes; then it may be moved or removed.
+        """
+        escaped = text.replace('"', '\\"')
+        kind = "void" if not results else str(results[0])
+        if len(results) > 1:
+            kind = "{ " + ", ".join(str(r) for r in results) + " }"
+        given = ", ".join(f"{t} {v}" for t, v in args)
+        effect = "memory(none) " if pure else ""
+        group = self.module.attributes(f"convergent nounwind {effect}".strip())
+        call = f'call {kind} asm {"" if pure else "sideeffect "}"{escaped}", "{constraints}"({given}) {group}'
+        if not results:
+            self.fn.line(call)
+            return []
+        value = self.fn.assign(call)
+        if len(results) == 1:
+            return [value]
+        return [self.fn.assign(f"extractvalue {kind} {value}, {i}") for i in range(len(results))]
+
+    # Numbers
+
+    def native_narrow(self, dtype: DType) -> str | None:
+        """Return the 16-bit float types that `cvt` converts to."""
+        if dtype.name == "f16":
+            return "half"
+        return "bfloat" if dtype.name == "bf16" and self.target.has("bf16_arith") else None
+
+    def widen(self, value: str, dtype: DType, width: int) -> str:
+        """Return the f32 value of a narrow float."""
+        if dtype.bits == 16 and width == 1:
+            return self.ops.convert("fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32)
+        return super().widen(value, dtype, width)
+
+    def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
+        """Round an f32 value to a narrower float."""
+        native = self.native_narrow(dtype)
+        if native is not None and width == 1 and not saturate:
+            return self.ops.convert("fptrunc", F32, value, LLVMType(native))
+        return super().narrow(value, dtype, width, saturate)
+
+    def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Apply a transcendental function: the hardware's approximation of exp2 under `fast`, else polynomials."""
+        if dtype.name == "f32" and self.profile == "fast" and name in _APPROXIMATE:
+            return _APPROXIMATE[name](self, args[0])
+        if name == "rsqrt":
+            type_ = LLVMType("float" if dtype.name == "f32" else "double")
+            root = self.ops.intrinsic("sqrt", type_, args[0])
+            return self.ops.binary("fdiv", type_, self.ops.real(type_, 1.0), root)
+        if name == "sigmoid":
+            return self._sigmoid(dtype, args[0])
+        function = vecmath_function(name, width, dtype.name)
+        self.module.declare(*function.declares)
+        self.module.define(function.name, function.definition)
+        type_ = LLVMType("float" if dtype.name == "f32" else "double")
+        given = ", ".join(f"{type_} {arg}" for arg in args)
+        return self.fn.assign(f"call {type_} @{function.name}({given})")
+
+    def _sigmoid(self, dtype: DType, value: str) -> str:
+        type_ = LLVMType("float" if dtype.name == "f32" else "double")
+        one = self.ops.real(type_, 1.0)
+        negated = self.fn.assign(f"fneg {type_} {value}")
+        grown = self.math_call("exp", dtype, 1, [negated])
+        return self.ops.binary("fdiv", type_, one, self.ops.binary("fadd", type_, one, grown))
+
+    def unary_asm(self, instruction: str, value: str) -> str:
+        """Apply a one-operand f32 instruction."""
+        (result,) = self.asm(f"{instruction} $0, $1;", "=f,f", [F32], [("float", value)], pure=True)
+        return result
+
+
+def _exp2(emitter: NvidiaEmitter, value: str) -> str:
+    return emitter.unary_asm("ex2.approx.f32", value)
+
+
+def _exp(emitter: NvidiaEmitter, value: str) -> str:
+    return _exp2(emitter, emitter.ops.binary("fmul", F32, value, emitter.ops.real(F32, LOG2_E)))
+
+
+def _rsqrt(emitter: NvidiaEmitter, value: str) -> str:
+    return emitter.unary_asm("rsqrt.approx.f32", value)
+
+
+def _sigmoid(emitter: NvidiaEmitter, value: str) -> str:
+    negated = emitter.fn.assign(f"fneg float {value}")
+    below = emitter.ops.binary("fadd", F32, emitter.ops.real(F32, 1.0), _exp(emitter, negated))
+    return emitter.unary_asm("rcp.approx.f32", below)
+
+
+_APPROXIMATE = {"exp2": _exp2, "exp": _exp, "rsqrt": _rsqrt, "sigmoid": _sigmoid}

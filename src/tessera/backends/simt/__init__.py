@@ -1,0 +1,1 @@
+"""Emission of fragments spread over threads, shared by all GPUs; each GPU backend adds its instructions."""

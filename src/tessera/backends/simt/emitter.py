@@ -1,0 +1,273 @@
+"""The SIMT model of emission: one scalar LLVM value per register of a fragment.
+
+Positions follow from layouts: thread parts are XORs of lane and warp bits, computed once in the entry block;
+register parts are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.llvm.arithmetic import ARITHMETIC
+from tessera.backends.llvm.control import CONTROL
+from tessera.backends.llvm.emitter import Emitter, Handlers
+from tessera.backends.llvm.ops import I8, I16, I32, I64
+from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.llvm.types import LLVMType, memory_element, of_dtype
+from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
+from tessera.ir.target.types import BufferType, FragmentType, PointerType
+from tessera.numerics.dtypes import DType
+
+SIMT = Handlers()
+
+
+@dataclass(frozen=True)
+class Access:
+    """One memory access of a thread: neighbouring elements that move together.
+
+    Args:
+        registers: the fragment's registers, in memory order.
+        at: what the register part adds to the thread's coordinates (or offset).
+    """
+
+    registers: tuple[int, ...]
+    at: tuple[int, ...]
+
+
+class SimtEmitter(Emitter):
+    """Writes one GPU function.
+
+    Args:
+        module: the module being written.
+        fn: the function being written.
+        profile: numerics profile.
+        num_warps: warps of a program.
+    """
+
+    registries: ClassVar[tuple[Handlers, ...]] = (SIMT, CONTROL, ARITHMETIC)
+
+    def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int):
+        super().__init__(module, fn, profile)
+        self.num_warps = num_warps
+        self.words: dict[SSAValue, list[str]] = {}
+        self._entry: dict[object, str] = {}
+
+    # What a GPU backend provides
+
+    def lane(self) -> str:
+        """Return the lane's number, an i32 of the entry block."""
+        raise NotImplementedError
+
+    def warp(self) -> str:
+        """Return the warp's number, an i32 of the entry block."""
+        raise NotImplementedError
+
+    def program_id(self) -> str:
+        """Return the program's number, an i64."""
+        raise NotImplementedError
+
+    def shared_pointer(self, offset: str) -> str:
+        """Return the address of a byte (i32) of shared memory."""
+        raise NotImplementedError
+
+    def load_words(self, pointer: str, words: Sequence[LLVMType], predicate: str | None) -> list[str]:
+        """Load words from global memory; zeros where the predicate is false."""
+        raise NotImplementedError
+
+    def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
+        """Store words to global memory where the predicate is true."""
+        raise NotImplementedError
+
+    def shuffle_xor(self, value: str, mask: int) -> str:
+        """Return the i32 that lane `lane ^ mask` holds."""
+        raise NotImplementedError
+
+    def barrier(self) -> None:
+        """Wait for all threads of the program."""
+        raise NotImplementedError
+
+    def native_narrow(self, dtype: DType) -> str | None:
+        """Return the LLVM type of a 16-bit float that the target converts to natively, None for others."""
+        raise NotImplementedError
+
+    # Units
+
+    def fragment_units(self, type_: FragmentType) -> tuple[int, int]:
+        """Return one scalar unit per register."""
+        return type_.linear.in_size(REGISTER), 1
+
+    def pointer_type(self, type_: PointerType | BufferType) -> LLVMType:
+        """Return the type of addresses: a byte offset in shared memory for buffers."""
+        return I32 if isinstance(type_, BufferType) else LLVMType("ptr addrspace(1)")
+
+    # Thread positions
+
+    def entry(self, key: object, rhs: str) -> str:
+        """Return a value computed once at the start of the function."""
+        if key not in self._entry:
+            self._entry[key] = self.fn.entry_assign(rhs)
+        return self._entry[key]
+
+    def linear(self, inputs: Sequence[tuple[str, Sequence[int]]]) -> str:
+        """Return the XOR over inputs of their bits' columns, an i32 of the entry block.
+
+        Args:
+            inputs: an i32 (of the entry block) and the value each of its bits contributes.
+        """
+        parts = [part for value, columns in inputs for part in self._runs(value, columns)]
+        if not parts:
+            return "0"
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.entry(("xor", total, part), f"xor i32 {total}, {part}")
+        return total
+
+    def _runs(self, value: str, columns: Sequence[int]) -> Iterable[str]:
+        """Yield one term per run of bits whose columns double: `(value >> low & mask) << shift`."""
+        bit = 0
+        while bit < len(columns):
+            first, length = columns[bit], 1
+            if first == 0:
+                bit += 1
+                continue
+            single = first & (first - 1) == 0
+            while single and bit + length < len(columns) and columns[bit + length] == first << length:
+                length += 1
+            yield self._run(value, bit, length, first)
+            bit += length
+
+    def _run(self, value: str, bit: int, length: int, column: int) -> str:
+        mask = (1 << length) - 1 << bit
+        term = self.entry(("and", value, mask), f"and i32 {value}, {mask}")
+        if column & (column - 1):
+            low = self.entry(("lshr", term, bit), f"lshr i32 {term}, {bit}") if bit else term
+            return self.entry(("mul", low, column), f"mul i32 {low}, {column}")
+        shift = column.bit_length() - 1 - bit
+        if shift == 0:
+            return term
+        op, amount = ("shl", shift) if shift > 0 else ("lshr", -shift)
+        return self.entry((op, term, amount), f"{op} i32 {term}, {amount}")
+
+    def thread_part(self, layout: LinearLayout, axis: int) -> str:
+        """Return the lane's and warp's part of a coordinate, an i32."""
+        return self.linear(
+            [
+                (self.lane(), [v[axis] for v in layout.in_bases(LANE)]),
+                (self.warp(), [v[axis] for v in layout.in_bases(WARP)]),
+            ]
+        )
+
+    def owner_predicate(self, layout: LinearLayout) -> str | None:
+        """Return whether this thread is the one of several copies that writes, None when there is one copy."""
+        masks = layout.free_variable_masks()
+        tests: list[str] = []
+        for value, mask in ((self.lane(), masks.get(LANE, 0)), (self.warp(), masks.get(WARP, 0))):
+            if mask:
+                bits = self.entry(("and", value, mask), f"and i32 {value}, {mask}")
+                tests.append(self.entry(("owner", bits), f"icmp eq i32 {bits}, 0"))
+        if len(tests) == 2:
+            return self.entry(("both", *tests), f"and i1 {tests[0]}, {tests[1]}")
+        return tests[0] if tests else None
+
+    # Words: elements as they move through memory
+
+    def pack(self, units: Sequence[str], dtype: DType) -> list[tuple[LLVMType, str]]:
+        """Return neighbouring elements as the widest words they fill (i8, i16, i32, or i64 for 64-bit ones)."""
+        element = LLVMType(memory_element(dtype))
+        values = list(units)
+        if dtype.kind == "bool":
+            values = [self.ops.convert("zext", LLVMType("i1"), unit, I8) for unit in values]
+        word = _word_type(len(values) * dtype.bytes, dtype.bytes)
+        per_word = _bytes(word) // dtype.bytes
+        packed: list[tuple[LLVMType, str]] = []
+        for start in range(0, len(values), per_word):
+            packed.append((word, self.join(values[start : start + per_word], element, word)))
+        return packed
+
+    def join(self, values: Sequence[str], element: LLVMType, word: LLVMType) -> str:
+        """Return the word made of these elements, the first lowest."""
+        if len(values) == 1:
+            if element.element == word.element:
+                return values[0]
+            return self.ops.convert("bitcast", element, values[0], word)
+        vector = LLVMType(element.element, len(values))
+        text = "poison"
+        for lane, value in enumerate(values):
+            text = self.ops.insert(vector, text, value, lane)
+        return self.ops.convert("bitcast", vector, text, word)
+
+    def unpack(self, words: Sequence[str], dtype: DType, count: int) -> list[str]:
+        """Return the elements that words hold, as register values."""
+        element = LLVMType(memory_element(dtype))
+        word = _word_type(count * dtype.bytes, dtype.bytes)
+        per_word = _bytes(word) // dtype.bytes
+        units = [unit for value in words for unit in self.split(value, element, word, per_word)]
+        if dtype.kind == "bool":
+            return [self.ops.compare("ne", I8, unit, "0") for unit in units]
+        return units
+
+    def split(self, value: str, element: LLVMType, word: LLVMType, count: int) -> list[str]:
+        """Return the elements of one word."""
+        if count == 1:
+            return [value if element.element == word.element else self.ops.convert("bitcast", word, value, element)]
+        vector = LLVMType(element.element, count)
+        cast = self.ops.convert("bitcast", word, value, vector)
+        return [self.ops.extract(vector, cast, lane) for lane in range(count)]
+
+    def word_types(self, dtype: DType, count: int) -> list[LLVMType]:
+        """Return the words that `count` neighbouring elements fill."""
+        word = _word_type(count * dtype.bytes, dtype.bytes)
+        return [word] * (count * dtype.bytes // _bytes(word))
+
+    def zero(self, dtype: DType) -> str:
+        """Return the zero of a dtype as a register value."""
+        type_ = of_dtype(dtype)
+        if dtype.kind == "bool":
+            return "false"
+        return self.ops.real(type_, 0.0) if type_.is_float else "0"
+
+    def both(self, first: str | None, second: str | None) -> str | None:
+        """Return the conjunction of two predicates, None standing for true."""
+        if first is None or second is None:
+            return first or second
+        return self.fn.assign(f"and i1 {first}, {second}")
+
+
+def _bytes(type_: LLVMType) -> int:
+    return int(type_.element[1:]) // 8
+
+
+def _word_type(total_bytes: int, element_bytes: int) -> LLVMType:
+    if element_bytes == 8:
+        return I64
+    return I8 if total_bytes == 1 else I16 if total_bytes == 2 else I32
+
+
+def register_accesses(columns: LinearLayout, axis: int, vector: int) -> list[Access]:
+    """Group a layout's registers into accesses of `vector` neighbours along output `axis`.
+
+    Registers that hold copies of an earlier one are left out (see `copies`).
+    """
+    where: dict[tuple[int, ...], int] = {}
+    for register in range(columns.in_size(REGISTER)):
+        where.setdefault(columns.apply(register=register), register)
+    found: list[Access] = []
+    for at in sorted(where):
+        if at[axis] % vector:
+            continue
+        run = [tuple(x + (i if a == axis else 0) for a, x in enumerate(at)) for i in range(vector)]
+        found.append(Access(tuple(where[place] for place in run), at))
+    return found
+
+
+def copies(columns: LinearLayout) -> list[int]:
+    """Return, for every register, the first register that holds the same element."""
+    first: dict[tuple[int, ...], int] = {}
+    return [
+        first.setdefault(columns.apply(register=register), register)
+        for register in range(columns.in_size(REGISTER))
+    ]

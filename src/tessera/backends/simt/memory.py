@@ -1,0 +1,436 @@
+"""Global and shared memory in the SIMT model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.backends.llvm.ops import I32, I64
+from tessera.backends.llvm.types import LLVMType
+from tessera.backends.simt.emitter import SIMT, SimtEmitter, copies, register_accesses
+from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, blocked
+from tessera.ir.target.arithmetic import constant_value
+from tessera.ir.target.memory import (
+    AllocOp,
+    BarrierOp,
+    BufferLoadOp,
+    BufferStoreOp,
+    GatherOp,
+    LoadOp,
+    ScatterOp,
+    StoreOp,
+    ViewOp,
+)
+from tessera.ir.target.types import BufferType, FragmentType, element_of
+from tessera.ir.types import dtype_of
+from tessera.numerics.dtypes import DType
+
+MAX_BYTES = 16
+
+
+class BoxAddresses:
+    """Addresses and bounds of a box of a tensor, as one thread sees them.
+
+    Args:
+        emitter: the emitter.
+        op: a TIR-T op with a box.
+        layout: layout of the fragment, None for a scalar.
+        dtype: element dtype.
+    """
+
+    def __init__(self, emitter: SimtEmitter, op: Any, layout: LinearLayout | None, dtype: DType):
+        self.emitter = emitter
+        self.op = op
+        self.layout = layout
+        self.element = LLVMType(f"i{dtype.bytes * 8}")
+        self.strides = [constant_value(stride) for stride in op.strides]
+        self.axes = op.axis_list
+        self._limits: dict[tuple[int, int], str] = {}
+        self._steps: dict[tuple[int, int], str] = {}
+        self.starts = [self._start(axis) for axis in range(len(op.offsets))]
+        self.base = self._base()
+
+    def _start(self, axis: int) -> str:
+        """Return offset + thread part of a tensor dimension, an i64."""
+        emitter, offset = self.emitter, self.emitter.unit(self.op.offsets[axis])
+        if self.layout is None or axis not in self.axes:
+            return offset
+        part = emitter.thread_part(self.layout, self.axes.index(axis))
+        if part == "0":
+            return offset
+        wide = emitter.entry(("zext", part), f"zext i32 {part} to i64")
+        return wide if offset == "0" else emitter.ops.binary("add", I64, offset, wide)
+
+    def _base(self) -> str:
+        emitter, total = self.emitter, "0"
+        for axis, start in enumerate(self.starts):
+            term = self._scaled(start, axis)
+            total = term if total == "0" else total if term == "0" else emitter.ops.binary("add", I64, total, term)
+        return self._moved(emitter.unit(self.op.pointer), total)
+
+    def _scaled(self, value: str, axis: int) -> str:
+        if self.strides[axis] == 1 or value == "0":
+            return value
+        if self.strides[axis] == 0:
+            return "0"
+        return self.emitter.ops.binary("mul", I64, value, self.emitter.unit(self.op.strides[axis]))
+
+    def _moved(self, pointer: str, elements: str) -> str:
+        if elements == "0":
+            return pointer
+        return self.emitter.fn.assign(f"getelementptr {self.element}, ptr addrspace(1) {pointer}, i64 {elements}")
+
+    def pointer(self, at: Sequence[int]) -> str:
+        """Return the address of the element whose register part is `at` (one number per fragment axis)."""
+        constant, pointer = 0, self.base
+        for axis, step in zip(self.axes, at, strict=True):
+            stride = self.strides[axis]
+            if isinstance(stride, int):
+                constant += step * stride
+            elif step:
+                if (axis, step) not in self._steps:
+                    self._steps[axis, step] = self._scaled(str(step), axis)
+                pointer = self._moved(pointer, self._steps[axis, step])
+        return self._moved(pointer, str(constant))
+
+    def predicate(self, at: Sequence[int]) -> str | None:
+        """Return whether that element is inside the tensor, None when it always is.
+
+        Comparisons are unsigned, so that one test covers both ends.
+        """
+        result: str | None = None
+        for axis in self.op.checked_list:
+            step = at[self.axes.index(axis)] if axis in self.axes else 0
+            if (axis, step) not in self._limits:
+                place = self.starts[axis]
+                if step:
+                    place = self.emitter.ops.binary("add", I64, place, str(step))
+                size = self.emitter.unit(self.op.sizes[axis])
+                self._limits[axis, step] = self.emitter.ops.compare("ult", I64, place, size)
+            result = self.emitter.both(result, self._limits[axis, step])
+        return result
+
+
+def box_vector(op: Any, layout: LinearLayout, dtype: DType) -> tuple[int, int]:
+    """Return the fragment axis along which elements neighbour in memory, and how many move at once."""
+    unit = next((i for i, axis in enumerate(op.axis_list) if constant_value(op.strides[axis]) == 1), None)
+    if unit is None:
+        return len(op.axis_list) - 1, 1
+    vector = min(op.vector.data, layout.contiguous_per_thread(unit), MAX_BYTES // dtype.bytes)
+    return unit, max(1, vector)
+
+
+@SIMT.register(LoadOp)
+def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
+    """Load a box: vectors where memory and layout allow, each under its own predicate."""
+    type_ = op.result.type
+    dtype = dtype_of(element_of(type_))
+    fill = emitter.unit(op.fill) if op.fill is not None else None
+    if not isinstance(type_, FragmentType):
+        box = BoxAddresses(emitter, op, None, dtype)
+        mask = emitter.unit(op.mask) if op.mask is not None else None
+        emitter.bind(op.result, _load_run(emitter, box, (), 1, dtype, mask, fill))
+        return
+    layout = type_.linear
+    axis, vector = box_vector(op, layout, dtype)
+    box = BoxAddresses(emitter, op, layout, dtype)
+    masks = emitter.units(op.mask) if op.mask is not None else None
+    if masks is not None:
+        vector = 1
+    units: dict[int, str] = {}
+    for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
+        mask = masks[access.registers[0]] if masks is not None else None
+        loaded = _load_run(emitter, box, access.at, vector, dtype, mask, fill)
+        units.update(zip(access.registers, loaded, strict=True))
+    emitter.bind(op.result, [units[first] for first in copies(layout.sublayout([REGISTER]))])
+
+
+def _load_run(
+    emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], count: int, dtype: DType, mask: str | None, fill: str | None
+) -> list[str]:
+    predicate = emitter.both(box.predicate(at), mask)
+    words = emitter.load_words(box.pointer(at), emitter.word_types(dtype, count), predicate)
+    units = emitter.unpack(words, dtype, count)
+    if predicate is None or fill is None:
+        return units
+    type_ = LLVMType(_register_element(dtype))
+    return [emitter.ops.select(type_, predicate, unit, fill) for unit in units]
+
+
+def _register_element(dtype: DType) -> str:
+    from tessera.backends.llvm.types import llvm_element
+
+    return llvm_element(dtype)
+
+
+@SIMT.register(StoreOp)
+def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
+    """Store a box; of several copies of an element one is written."""
+    type_ = op.value.type
+    dtype = dtype_of(element_of(type_))
+    if not isinstance(type_, FragmentType):
+        box = BoxAddresses(emitter, op, None, dtype)
+        first = _first_thread(emitter)
+        mask = emitter.unit(op.mask) if op.mask is not None else None
+        predicate = emitter.both(emitter.both(first, mask), box.predicate(()))
+        emitter.store_words(box.pointer(()), emitter.pack(emitter.units(op.value), dtype), predicate)
+        return
+    layout = type_.linear
+    axis, vector = box_vector(op, layout, dtype)
+    masks = emitter.units(op.mask) if op.mask is not None else None
+    vector = 1 if masks is not None else vector
+    box = BoxAddresses(emitter, op, layout, dtype)
+    owner = emitter.owner_predicate(layout)
+    units = emitter.units(op.value)
+    for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
+        predicate = emitter.both(owner, box.predicate(access.at))
+        if masks is not None:
+            predicate = emitter.both(predicate, masks[access.registers[0]])
+        words = emitter.pack([units[r] for r in access.registers], dtype)
+        emitter.store_words(box.pointer(access.at), words, predicate)
+
+
+def _first_thread(emitter: SimtEmitter) -> str:
+    both = emitter.entry(("or", "lane", "warp"), f"or i32 {emitter.lane()}, {emitter.warp()}")
+    return emitter.entry(("first", both), f"icmp eq i32 {both}, 0")
+
+
+def owned_registers(emitter: SimtEmitter, value_type: Any) -> tuple[list[int], str | None]:
+    """Return the registers that write (one per element) and the predicate of the thread that does."""
+    if not isinstance(value_type, FragmentType):
+        return [0], _first_thread(emitter)
+    first = copies(value_type.linear.sublayout([REGISTER]))
+    return [r for r, f in enumerate(first) if r == f], emitter.owner_predicate(value_type.linear)
+
+
+def element_pointer(emitter: SimtEmitter, pointer: str, offset: str, dtype: DType) -> str:
+    """Return the address of a single element of a tensor."""
+    return emitter.fn.assign(f"getelementptr i{dtype.bytes * 8}, ptr addrspace(1) {pointer}, i64 {offset}")
+
+
+@SIMT.register(GatherOp)
+def emit_gather(emitter: SimtEmitter, op: GatherOp) -> None:
+    """Load elements one by one."""
+    dtype = dtype_of(element_of(op.result.type))
+    masks = emitter.units(op.mask) if op.mask is not None else None
+    pointer = emitter.unit(op.pointer)
+    units: list[str] = []
+    for number, offset in enumerate(emitter.units(op.offsets)):
+        predicate = masks[number] if masks is not None else None
+        address = element_pointer(emitter, pointer, offset, dtype)
+        words = emitter.load_words(address, emitter.word_types(dtype, 1), predicate)
+        (unit,) = emitter.unpack(words, dtype, 1)
+        if predicate is not None and op.fill is not None:
+            unit = emitter.ops.select(LLVMType(_register_element(dtype)), predicate, unit, emitter.unit(op.fill))
+        units.append(unit)
+    emitter.bind(op.result, units)
+
+
+@SIMT.register(ScatterOp)
+def emit_scatter(emitter: SimtEmitter, op: ScatterOp) -> None:
+    """Store elements one by one."""
+    dtype = dtype_of(element_of(op.value.type))
+    masks = emitter.units(op.mask) if op.mask is not None else None
+    values, offsets = emitter.units(op.value), emitter.units(op.offsets)
+    registers, owner = owned_registers(emitter, op.value.type)
+    for register in registers:
+        predicate = emitter.both(owner, masks[register] if masks is not None else None)
+        address = element_pointer(emitter, emitter.unit(op.pointer), offsets[register], dtype)
+        emitter.store_words(address, emitter.pack([values[register]], dtype), predicate)
+
+
+# Shared memory
+
+
+@SIMT.register(AllocOp)
+def emit_alloc(emitter: SimtEmitter, op: AllocOp) -> None:
+    """Bind the buffer's byte offset, fixed before emission."""
+    emitter.bind(op.result, [str(op.offset.data)])
+
+
+@SIMT.register(ViewOp)
+def emit_view(emitter: SimtEmitter, op: ViewOp) -> None:
+    """Move to a stage, or rename the axes."""
+    base = emitter.unit(op.source)
+    if op.at is None:
+        emitter.bind(op.result, [base])
+        return
+    result = op.result.type
+    assert isinstance(result, BufferType)
+    stage = emitter.ops.convert("trunc", I64, emitter.unit(op.at), I32)
+    moved = emitter.ops.binary("mul", I32, stage, str(result.size_bytes))
+    emitter.bind(op.result, [moved if base == "0" else emitter.ops.binary("add", I32, moved, base)])
+
+
+@SIMT.register(BarrierOp)
+def emit_barrier(emitter: SimtEmitter, _op: BarrierOp) -> None:
+    """Wait for all threads."""
+    emitter.barrier()
+
+
+def embedded(layout: LinearLayout, shape: Sequence[int], axes: Sequence[int]) -> LinearLayout:
+    """Return a fragment's layout in the coordinates of the buffer it is a part of."""
+    bases = {
+        dim: [[v[axes.index(axis)] if axis in axes else 0 for axis in range(len(shape))] for v in vectors]
+        for dim, vectors in layout.bases
+    }
+    return LinearLayout.make(bases, shape)
+
+
+class SharedAddresses:
+    """Byte offsets in shared memory of a fragment's registers.
+
+    Args:
+        emitter: the emitter.
+        buffer: type of the buffer.
+        base: byte offset of the buffer (i32).
+        layout: layout of the fragment in buffer coordinates.
+        offset: constant coordinates added.
+    """
+
+    def __init__(
+        self, emitter: SimtEmitter, buffer: BufferType, base: str, layout: LinearLayout, offset: Sequence[int]
+    ):
+        shared = buffer.shared_layout().inverse()
+        self.emitter = emitter
+        self.bytes = buffer.dtype.bytes
+        self.map = layout.compose(shared)
+        start = shared.apply(**{f"dim{axis}": x for axis, x in enumerate(offset)})[0]
+        self.start = start * self.bytes
+        lanes, warps = ([v[0] * self.bytes for v in self.map.in_bases(dim)] for dim in (LANE, WARP))
+        self.reachable = 0
+        for column in (*lanes, *warps):
+            self.reachable |= column
+        self.thread = emitter.linear([(emitter.lane(), lanes), (emitter.warp(), warps)])
+        self.base = base
+
+    def offset(self, element: int) -> str:
+        """Return the byte offset (i32) at which the register part is `element` elements.
+
+        Bits that threads also flip are XORed; the others are added, so that they fold into the instruction.
+        """
+        constant = element * self.bytes ^ self.start
+        flipped, added = constant & self.reachable, constant & ~self.reachable
+        emitter, at = self.emitter, self.thread
+        if flipped:
+            at = emitter.entry(("xor", at, flipped), f"xor i32 {at}, {flipped}") if at != "0" else str(flipped)
+        terms = [t for t in (at, self.base) if t != "0"]
+        total = terms[0] if terms else "0"
+        if len(terms) == 2:
+            total = emitter.ops.binary("add", I32, terms[0], terms[1])
+        return total if added == 0 else emitter.ops.binary("add", I32, total, str(added))
+
+
+def _constant_offsets(op: Any, rank: int) -> list[int] | None:
+    if not len(op.offsets):
+        return [0] * rank
+    known = [constant_value(offset) for offset in op.offsets]
+    if any(value is None or value < 0 for value in known) or getattr(op, "fill", None) is not None:
+        return None
+    return [int(value) for value in known if value is not None]
+
+
+def _shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Any], int]:
+    registers = addresses.map.sublayout([REGISTER])
+    vector = min(addresses.map.contiguous_per_thread(0), MAX_BYTES // dtype.bytes)
+    return register_accesses(registers, 0, vector), vector
+
+
+@SIMT.register(BufferLoadOp)
+def emit_buffer_load(emitter: SimtEmitter, op: BufferLoadOp) -> None:
+    """Read a fragment from shared memory in the widest accesses that both layouts allow."""
+    buffer, type_ = op.buffer.type, op.result.type
+    assert isinstance(buffer, BufferType) and isinstance(type_, FragmentType)
+    offsets = _constant_offsets(op, len(buffer.shape))
+    if offsets is None:
+        _emit_shifted_load(emitter, op, buffer, type_)
+        return
+    axes = [axis.data for axis in op.axes.data]
+    layout = embedded(type_.linear, buffer.shape, axes)
+    addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
+    units: dict[int, str] = {}
+    runs, vector = _shared_runs(addresses, type_.dtype)
+    for access in runs:
+        words = emitter.word_types(type_.dtype, vector)
+        loaded = load_shared(emitter, addresses.offset(access.at[0]), words)
+        units.update(zip(access.registers, emitter.unpack(loaded, type_.dtype, vector), strict=True))
+    emitter.bind(op.result, [units[first] for first in copies(addresses.map.sublayout([REGISTER]))])
+
+
+def load_shared(emitter: SimtEmitter, offset: str, words: Sequence[LLVMType]) -> list[str]:
+    """Load words from shared memory."""
+    vector = LLVMType(words[0].element, len(words))
+    size = int(words[0].element[1:]) // 8 * len(words)
+    pointer = emitter.shared_pointer(offset)
+    value = emitter.fn.assign(f"load {vector}, ptr addrspace(3) {pointer}, align {size}")
+    return [emitter.ops.extract(vector, value, lane) for lane in range(len(words))]
+
+
+def store_shared(emitter: SimtEmitter, offset: str, words: Sequence[tuple[LLVMType, str]]) -> None:
+    """Store words to shared memory."""
+    vector = LLVMType(words[0][0].element, len(words))
+    size = int(words[0][0].element[1:]) // 8 * len(words)
+    value = "poison" if len(words) > 1 else words[0][1]
+    if len(words) > 1:
+        for lane, (_type, word) in enumerate(words):
+            value = emitter.ops.insert(vector, value, word, lane)
+    pointer = emitter.shared_pointer(offset)
+    emitter.fn.line(f"store {vector} {value}, ptr addrspace(3) {pointer}, align {size}")
+
+
+def _emit_shifted_load(emitter: SimtEmitter, op: BufferLoadOp, buffer: BufferType, type_: FragmentType) -> None:
+    """Read element by element at run-time offsets of a plain buffer; what is outside becomes the fill."""
+    layout, dtype = type_.linear, type_.dtype
+    units: list[str] = []
+    for register in range(layout.in_size(REGISTER)):
+        at = layout.apply(register=register)
+        inside: str | None = None
+        total = emitter.unit(op.buffer)
+        for axis, size in enumerate(buffer.shape):
+            part = emitter.thread_part(layout, axis)
+            place = emitter.ops.binary("add", I32, part, str(at[axis])) if at[axis] else part
+            shift = emitter.ops.convert("trunc", I64, emitter.unit(op.offsets[axis]), I32)
+            place = emitter.ops.binary("add", I32, place, shift)
+            inside = emitter.both(inside, emitter.ops.compare("ult", I32, place, str(size)))
+            step = str(buffer.strides[axis] * dtype.bytes)
+            total = emitter.ops.binary("add", I32, total, emitter.ops.binary("mul", I32, place, step))
+        assert inside is not None
+        safe = emitter.ops.select(I32, inside, total, emitter.unit(op.buffer))
+        words = load_shared(emitter, safe, emitter.word_types(dtype, 1))
+        (unit,) = emitter.unpack(words, dtype, 1)
+        fill = emitter.unit(op.fill) if op.fill is not None else emitter.zero(dtype)
+        units.append(emitter.ops.select(LLVMType(_register_element(dtype)), inside, unit, fill))
+    emitter.bind(op.result, units)
+
+
+@SIMT.register(BufferStoreOp)
+def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
+    """Write a fragment to shared memory; copies write the same value."""
+    buffer, type_ = op.buffer.type, op.value.type
+    assert isinstance(buffer, BufferType) and isinstance(type_, FragmentType)
+    axes = [axis.data for axis in op.axes.data]
+    layout = embedded(type_.linear, buffer.shape, axes)
+    offsets = _constant_offsets(op, len(buffer.shape))
+    assert offsets is not None
+    addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
+    units = emitter.units(op.value)
+    for access in _shared_runs(addresses, type_.dtype)[0]:
+        words = emitter.pack([units[r] for r in access.registers], type_.dtype)
+        store_shared(emitter, addresses.offset(access.at[0]), words)
+
+
+def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, num_warps: int) -> LinearLayout:
+    """Return how a copy is shared out: each thread moves `vector` elements along `fast` at a time."""
+    order = [fast, *(axis for axis in reversed(range(len(shape))) if axis != fast)]
+    per_thread = [min(vector, size) if axis == fast else 1 for axis, size in enumerate(shape)]
+    left = [size // box for size, box in zip(shape, per_thread, strict=True)]
+    boxes: list[list[int]] = []
+    for count in (warp_size, num_warps):
+        box = [1] * len(shape)
+        for axis in order:
+            box[axis] = min(count, left[axis])
+            count //= box[axis]
+        box[order[-1]] *= count
+        left = [max(1, size // b) for size, b in zip(left, box, strict=True)]
+        boxes.append(box)
+    return blocked(shape, per_thread, boxes[0], boxes[1], order)

@@ -1,0 +1,121 @@
+"""Boxes of tensors in machine terms: offsets, strides, bounds, and how wide an access may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.types import element_of
+from tessera.ir.types import dtype_of
+from tessera.lower.facts import stays_inside
+from tessera.lower.launch import Parameters
+from tessera.lower.scalars import Scalars
+
+MAX_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class BoxOperands:
+    """The operands and attributes of a TIR-T memory op.
+
+    Args:
+        pointer: base address.
+        offsets: offset of the box in each tensor dimension.
+        strides: stride of each tensor dimension, in elements.
+        sizes: bound of each tensor dimension.
+        axes: the tensor dimension of each tile axis.
+        checked: dimensions whose bounds must be tested.
+        vector: elements one access may move.
+        unit_axis: the tile axis with stride 1, if any.
+    """
+
+    pointer: SSAValue
+    offsets: list[SSAValue]
+    strides: list[SSAValue]
+    sizes: list[SSAValue]
+    axes: tuple[int, ...]
+    checked: tuple[int, ...]
+    vector: int
+    unit_axis: int | None
+
+
+def box_operands(
+    params: Parameters,
+    scalars: Scalars,
+    op: Slice,
+    scalar: Callable[[SSAValue], SSAValue],
+    divisor: Callable[[SSAValue], int],
+    padded: Sequence[int],
+) -> BoxOperands:
+    """Describe the box of a slice.
+
+    Args:
+        params: the function's parameters.
+        scalars: builds index arithmetic.
+        op: a load, store or copy of a bounded slice.
+        scalar: what a TIR-H index has become.
+        divisor: a number that divides a TIR-H index.
+        padded: size of each tile axis as the fragment or buffer has it (at least the slice's own).
+    """
+    kernel, arg = params.kernel, params.position(op.tensor)
+    rank, kept = len(op.size_list), op.kept
+    physical = dict(zip(kept, padded, strict=True))
+    offsets = [scalar(offset) for offset in op.offsets]
+    checked = tuple(
+        axis for axis in range(rank) if not _inside(kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
+    )
+    sizes: list[SSAValue] = []
+    for axis in range(rank):
+        known = params.known_size(arg, axis)
+        size = scalars.constant(known) if known is not None else params.size(arg, axis) if axis in checked else None
+        if size is None:
+            size = scalars.constant(0)
+        if physical.get(axis, 1) != op.size_list[axis]:
+            size = scalars.binary("minimum", size, scalars.add(offsets[axis], op.size_list[axis]))
+        sizes.append(size)
+    strides = [_stride(params, scalars, arg, axis) for axis in range(rank)]
+    unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
+    vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
+    return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit)
+
+
+def _stride(params: Parameters, scalars: Scalars, arg: int, axis: int) -> SSAValue:
+    known = params.known_stride(arg, axis)
+    return params.stride(arg, axis) if known is None else scalars.constant(known)
+
+
+def _inside(
+    kernel: KernelOp, params: Parameters, op: Slice, arg: int, axis: int, physical: int, divisor: Callable[[SSAValue], int]
+) -> bool:
+    """Return whether the box cannot reach past the tensor along `axis`."""
+    if physical != op.size_list[axis]:
+        return False
+    if not stays_inside(kernel, op.offsets[axis], op.tensor, axis):
+        return False
+    size = params.known_size(arg, axis)
+    size_divisor = params.infos[arg].dim_div[axis] if size is None else size
+    return size_divisor % physical == 0 and divisor(op.offsets[axis]) % physical == 0
+
+
+def _vector(
+    params: Parameters, op: Slice, arg: int, unit: int, divisor: Callable[[SSAValue], int], checked: Sequence[int]
+) -> int:
+    """Return how many elements along dimension `unit` one access may move."""
+    info = params.infos[arg]
+    element_bytes = dtype_of(element_of(op.tensor.type)).bytes
+    limit = gcd(MAX_VECTOR_BYTES, info.align) // element_bytes
+    limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1
+    for axis in range(len(op.size_list)):
+        if axis != unit:
+            known = params.known_stride(arg, axis)
+            limit = gcd(limit, info.stride_div[axis] if known is None else known)
+    if unit in checked:
+        known = params.known_size(arg, unit)
+        limit = gcd(limit, info.dim_div[unit] if known is None else known)
+        limit = gcd(limit, op.size_list[unit])
+    return max(limit, 1)

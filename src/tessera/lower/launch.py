@@ -1,0 +1,210 @@
+"""Splits a kernel into launches: one TIR-T function per grid, with its parameters and host-side grid size.
+
+Both models (SIMT and vector) start here. What stands before a grid in the kernel's body is pure scalar code and
+is recomputed in each function that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tessera.errors import LanguageError
+from tessera.ir.locations import location_of
+from tessera.ir.target.structure import FuncOp, parameter_attr
+from tessera.ir.target.types import PointerType
+from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
+from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, ReturnOp
+from tessera.ir.tile.types import DYNAMIC, TensorType
+from tessera.ir.types import dtype_of, index
+from tessera.target.artifact import ArgSpec, GridExpr, Parameter
+
+_GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum")
+
+
+@dataclass
+class LaunchPlan:
+    """One launch of a kernel: the ops that belong to it.
+
+    Args:
+        name: entry name.
+        prologue: ops of the kernel's body that stand before the grid.
+        grid: the grid, or None for a kernel that runs one program.
+        body: the ops each program runs.
+    """
+
+    name: str
+    prologue: list[Operation]
+    grid: GridOp | None
+    body: list[Operation]
+
+
+def plan_launches(kernel: KernelOp) -> Iterator[LaunchPlan]:
+    """Yield the launches of a kernel, in order.
+
+    Raises:
+        LanguageError: `statement-outside-grid` when the body mixes grids with stores outside any grid.
+    """
+    ops = [op for op in kernel.body.block.ops if not isinstance(op, ReturnOp)]
+    grids = [op for op in ops if isinstance(op, GridOp)]
+    name = kernel.sym_name.data
+    if not grids:
+        yield LaunchPlan(name, [], None, ops)
+        return
+    scalars = [op for op in ops if not isinstance(op, GridOp)]
+    for op in scalars:
+        if not op.results:
+            raise LanguageError(
+                "a kernel with a grid does its work inside the grid", code="statement-outside-grid",
+                location=location_of(op), help="move the statement into the grid loop",
+            )  # fmt: skip
+    for number, grid in enumerate(grids):
+        before = [op for op in ops[: ops.index(grid)] if not isinstance(op, GridOp)]
+        entry = name if len(grids) == 1 else f"{name}_{number}"
+        yield LaunchPlan(entry, before, grid, list(grid.body.block.ops))
+
+
+def grid_expression(kernel: KernelOp, value: SSAValue) -> GridExpr:
+    """Return how the host computes a grid extent from the call's sizes and scalars.
+
+    Raises:
+        LanguageError: `grid-extent` when the extent depends on anything else.
+    """
+    owner = value.owner
+    if isinstance(owner, ConstantOp):
+        return ["const", int(owner.python_value)]
+    if isinstance(owner, DimOp):
+        return ["size", kernel.body.block.args.index(owner.tensor), owner.axis.data]
+    if isinstance(owner, CastOp):
+        return grid_expression(kernel, owner.source)
+    if isinstance(owner, ElementwiseOp) and owner.fn.data in _GRID_FUNCTIONS:
+        return [owner.fn.data, *(grid_expression(kernel, arg) for arg in owner.args)]
+    if value in kernel.body.block.args and not isinstance(value.type, TensorType):
+        return ["scalar", kernel.body.block.args.index(value)]
+    location = location_of(owner) if isinstance(owner, Operation) else None
+    raise LanguageError(
+        "a grid extent is computed from dims, integer arguments and constants only", code="grid-extent",
+        location=location, help="the host must know the extent before the launch",
+    )  # fmt: skip
+
+
+@dataclass
+class Parameters:
+    """The machine-level parameters of a function, added as they are first asked for.
+
+    Args:
+        kernel: the kernel whose arguments they come from.
+        func: the function they are added to.
+    """
+
+    kernel: KernelOp
+    func: FuncOp
+    _made: dict[tuple[str, int, int], SSAValue] = field(default_factory=dict[tuple[str, int, int], SSAValue])
+    _records: list[Parameter] = field(default_factory=list[Parameter])
+
+    @property
+    def infos(self) -> tuple[ArgInfo, ...]:
+        """What is known of each kernel argument."""
+        return self.kernel.infos
+
+    def position(self, tensor: SSAValue) -> int:
+        """Return which kernel argument a TIR-H value is."""
+        return list(self.kernel.body.block.args).index(tensor)  # pyright: ignore[reportArgumentType]
+
+    def _get(self, record: Parameter, type_: Attribute) -> SSAValue:
+        key = (record.kind, record.arg, record.axis)
+        if key not in self._made:
+            block = self.func.body.block
+            self._made[key] = block.insert_arg(type_, len(block.args))
+            self._records.append(record)
+            self.func.params = ArrayAttr([parameter_attr(r) for r in self._records])
+        return self._made[key]
+
+    def pointer(self, arg: int) -> SSAValue:
+        """Return the base address of a tensor argument."""
+        type_ = self.kernel.body.block.args[arg].type
+        assert isinstance(type_, TensorType)
+        record = Parameter("pointer", arg, align=self.infos[arg].align, dtype=type_.dtype.name)
+        return self._get(record, PointerType.of(type_.element))
+
+    def scalar(self, arg: int) -> SSAValue:
+        """Return a scalar argument."""
+        type_ = self.kernel.body.block.args[arg].type
+        return self._get(Parameter("scalar", arg, dtype=dtype_of(type_).name), type_)
+
+    def known_size(self, arg: int, axis: int) -> int | None:
+        """Return the size of a dimension when it is fixed."""
+        type_ = self.kernel.body.block.args[arg].type
+        assert isinstance(type_, TensorType)
+        size = type_.shape[axis]
+        return None if size == DYNAMIC else size
+
+    def size(self, arg: int, axis: int) -> SSAValue:
+        """Return a dimension's size; dims of one name share one parameter. Ask `known_size` first."""
+        name = self.infos[arg].dims[axis]
+        for other, info in enumerate(self.infos[: arg + 1]):
+            if name.isidentifier() and name in info.dims:
+                arg, axis = other, info.dims.index(name)
+                break
+        return self._get(Parameter("size", arg, axis), index)
+
+    def known_stride(self, arg: int, axis: int) -> int | None:
+        """Return the stride of a dimension, in elements, when it is fixed."""
+        stride = self.infos[arg].strides[axis]
+        return None if stride == DYNAMIC else stride
+
+    def stride(self, arg: int, axis: int) -> SSAValue:
+        """Return a dimension's stride in elements. Ask `known_stride` first."""
+        return self._get(Parameter("stride", arg, axis), index)
+
+
+def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> FuncOp:
+    """Return the empty function of a launch, its grid described for the host."""
+    grid: list[tuple[GridExpr, int]] = []
+    if plan.grid is not None:
+        grid = [
+            (grid_expression(kernel, extent), block)
+            for extent, block in zip(plan.grid.extents, plan.grid.block_sizes, strict=True)
+        ]
+    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data)
+    func.location = kernel.location
+    return func
+
+
+def arg_specs(kernel: KernelOp) -> tuple[ArgSpec, ...]:
+    """Return what the compiled kernel asks of each argument."""
+    specs: list[ArgSpec] = []
+    for arg, info in zip(kernel.body.block.args, kernel.infos, strict=True):
+        if not isinstance(arg.type, TensorType):
+            specs.append(ArgSpec(info.name, "scalar", dtype_of(arg.type).name))
+            continue
+        specs.append(
+            ArgSpec(
+                info.name, "tensor", arg.type.dtype.name, info.dims, arg.type.shape, info.strides, info.align,
+                info.stride_div, info.dim_div, info.written,
+            )
+        )  # fmt: skip
+    return tuple(specs)
+
+
+def returned_arguments(kernel: KernelOp) -> tuple[int, ...]:
+    """Return the positions of the arguments that the kernel returns."""
+    last = kernel.body.block.last_op
+    args = list(kernel.body.block.args)
+    return tuple(args.index(t) for t in last.tensors) if isinstance(last, ReturnOp) else ()  # pyright: ignore
+
+
+def schedule_value(op: Operation, key: str, default: int) -> int:
+    """Return an integer that the schedule wrote on `op` as `tessera_schedule.<key>`."""
+    attr = op.attributes.get(f"tessera_schedule.{key}")
+    return attr.data if isinstance(attr, IntAttr) else default
+
+
+def schedule_text(op: Operation, key: str, default: str) -> str:
+    """Return a string that the schedule wrote on `op` as `tessera_schedule.<key>`."""
+    attr = op.attributes.get(f"tessera_schedule.{key}")
+    return attr.data if isinstance(attr, StringAttr) else default

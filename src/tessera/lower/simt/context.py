@@ -1,0 +1,229 @@
+"""The state of one SIMT lowering: where ops go, what each TIR-H value has become, and layout conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.errors import CompilerFault
+from tessera.ir.effects import effect_of
+from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
+from tessera.ir.locations import location_of
+from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp, SplatOp
+from tessera.ir.target.memory import AllocOp, BarrierOp, BufferLoadOp, BufferStoreOp
+from tessera.ir.target.types import BufferType, FragmentType, element_of
+from tessera.ir.tile.types import TileType
+from tessera.ir.types import element_type, index
+from tessera.lower.launch import Parameters
+from tessera.lower.scalars import Scalars
+from tessera.lower.simt.placement import Placements
+from tessera.lower.simt.rules import LAZY, LOWERINGS
+from tessera.numerics import dtypes
+from tessera.target.records import TargetRecord
+
+
+class SimtContext:
+    """Lowers one launch.
+
+    Args:
+        target: the target record.
+        params: parameters of the function that is filled.
+        placements: layout of every placed tile.
+    """
+
+    def __init__(self, target: TargetRecord, params: Parameters, placements: Placements):
+        self.target = target
+        self.params = params
+        self.placements = placements
+        self.num_warps = placements.num_warps
+        self.location: LocationAttr = UNKNOWN_LOC
+        self.block: Block = params.func.body.block
+        self.values: dict[SSAValue, SSAValue] = {}
+        self.divisors: dict[SSAValue, int] = {}
+        self.scalars = Scalars(self._insert, lambda: self.location)
+        self._made: list[dict[tuple[SSAValue, LinearLayout], SSAValue]] = [{}]
+
+    # Building
+
+    def _insert(self, op: Operation) -> None:
+        self.block.add_op(op)
+
+    def emit(self, op: Operation) -> Operation:
+        """Add an op at the insertion point, with the location of the op being lowered."""
+        op.location = self.location
+        self.block.add_op(op)
+        return op
+
+    def value(self, op: Operation) -> SSAValue:
+        """Add an op and return its result."""
+        return self.emit(op).results[0]
+
+    @contextmanager
+    def into(self, block: Block) -> Iterator[None]:
+        """Insert into `block`; lazily made values do not outlive it."""
+        outer, self.block = self.block, block
+        self._made.append({})
+        try:
+            yield
+        finally:
+            self.block = outer
+            self._made.pop()
+
+    def lower_block(self, ops: Sequence[Operation]) -> None:
+        """Lower ops in order."""
+        for op in ops:
+            self.location = op.location
+            rule = LOWERINGS.get(type(op))
+            if rule is not None:
+                rule(self, op)
+            elif type(op) not in LAZY:
+                raise CompilerFault(f"no SIMT lowering for {op.name}", location=location_of(op))
+
+    # Values
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        """Return what a TIR-H scalar (or buffer) has become."""
+        found = self.values.get(value)
+        if found is None:
+            owner = value.owner
+            if isinstance(owner, Operation) and type(owner) in LAZY:
+                raise CompilerFault(f"{owner.name} is a tile, not a scalar")
+            raise CompilerFault("a value is used before it is lowered")
+        return found
+
+    def define(self, value: SSAValue, lowered: SSAValue) -> None:
+        """Say what a TIR-H value has become."""
+        self.values[value] = lowered
+
+    def layout_of(self, value: SSAValue) -> LinearLayout:
+        """Return the layout a tile is in, or would by default be made in."""
+        found = self.values.get(value)
+        if found is not None and isinstance(found.type, FragmentType):
+            return found.type.linear
+        return self.placements.layout_or_default(value)
+
+    def tile(self, value: SSAValue, layout: LinearLayout) -> SSAValue:
+        """Return a TIR-H tile as a fragment in `layout`, converting or making it if need be."""
+        for made in reversed(self._made):
+            if (value, layout) in made:
+                return made[value, layout]
+        placed = self.values.get(value)
+        if placed is not None:
+            result = self.convert(placed, layout)
+        else:
+            owner = value.owner
+            rule = LAZY.get(type(owner)) if isinstance(owner, Operation) else None
+            if rule is None:
+                raise CompilerFault(f"a tile of {value.type} was not lowered")
+            result = rule(self, owner, layout)
+        self._made[-1][value, layout] = result
+        return result
+
+    # Layouts
+
+    def convert(self, fragment: SSAValue, layout: LinearLayout) -> SSAValue:
+        """Return a fragment in another layout: renamed registers where that suffices, else by shared memory."""
+        type_ = fragment.type
+        assert isinstance(type_, FragmentType)
+        if type_.linear == layout:
+            return fragment
+        if conversion_kind(type_.linear, layout) in ("identity", "registers"):
+            return self.value(RelayoutOp(fragment, layout, register_map(type_.linear, layout)))
+        return self.through_shared(fragment, layout)
+
+    def relabel(self, fragment: SSAValue, layout: LinearLayout) -> SSAValue:
+        """Return a fragment under another layout with the same number of registers; nothing moves."""
+        return self.value(RelayoutOp(fragment, layout, range(layout.in_size(REGISTER))))
+
+    def through_shared(self, fragment: SSAValue, layout: LinearLayout) -> SSAValue:
+        """Return a fragment in another layout, by way of a transient shared buffer."""
+        type_ = fragment.type
+        assert isinstance(type_, FragmentType)
+        buffer = self.to_shared(fragment)
+        return self.value(BufferLoadOp(buffer, FragmentType.of(type_.element, layout)))
+
+    def to_shared(self, fragment: SSAValue, perm: Sequence[int] | None = None) -> SSAValue:
+        """Store a fragment to a new transient shared buffer and return the buffer, ready to be read."""
+        type_ = fragment.type
+        assert isinstance(type_, FragmentType)
+        swizzle = "xor" if len(type_.shape) >= 2 else "none"
+        buffer_type = BufferType.of(type_.shape, type_.element, "shared", swizzle, perm=perm)
+        buffer = self.transient(buffer_type)
+        self.emit(BufferStoreOp(fragment, buffer))
+        self.emit(BarrierOp())
+        return buffer
+
+    def transient(self, type_: BufferType) -> SSAValue:
+        """Return a shared buffer for short use; a barrier makes sure that no one still reads its bytes."""
+        buffer = self.value(AllocOp(type_, transient=True))
+        self.emit(BarrierOp())
+        return buffer
+
+    # Fragments made of nothing
+
+    def splat(self, scalar: SSAValue, layout: LinearLayout) -> SSAValue:
+        """Return a fragment whose elements all are `scalar`."""
+        return self.value(SplatOp(scalar, layout))
+
+    def fill_outside(self, fragment: SSAValue, shape: Sequence[int], fill: float) -> SSAValue:
+        """Return a fragment with the elements beyond the logical `shape` (padding) replaced by `fill`."""
+        type_ = fragment.type
+        assert isinstance(type_, FragmentType)
+        inside = self.inside(shape, type_.linear)
+        if inside is None:
+            return fragment
+        other = self.splat(self.constant(fill, element_of(type_)), type_.linear)
+        return self.value(ElementwiseOp("select", [inside, fragment, other]))
+
+    def constant(self, value: float, element: object) -> SSAValue:
+        """Return a scalar constant of any element type (narrow floats by way of f32)."""
+        from tessera.ir.target.arithmetic import CastOp
+        from tessera.ir.types import NarrowFloatType
+
+        if isinstance(element, NarrowFloatType):
+            wide = self.scalars.constant(value, element_type(dtypes.f32))
+            return self.value(CastOp(wide, element))
+        return self.scalars.constant(value, element)  # pyright: ignore[reportArgumentType]
+
+    def inside(self, shape: Sequence[int], layout: LinearLayout) -> SSAValue | None:
+        """Return a bool fragment that is true inside the logical `shape`, or None when nothing is padded."""
+        i32 = element_type(dtypes.i32)
+        result: SSAValue | None = None
+        for axis, (logical, size) in enumerate(zip(shape, layout.out_sizes, strict=True)):
+            if logical == size:
+                continue
+            at = self.value(IotaOp(axis, i32, layout))
+            limit = self.splat(self.scalars.constant(logical, i32), layout)
+            within = self.value(ElementwiseOp("lt", [at, limit]))
+            result = within if result is None else self.value(ElementwiseOp("and", [result, within]))
+        return result
+
+    # Facts
+
+    def divisor(self, value: SSAValue) -> int:
+        """Return a number that is known to divide a TIR-H index."""
+        from tessera.lower.facts import divisor
+
+        return divisor(self.divisors, self.params.kernel, value)
+
+
+def tile_shape(value: SSAValue) -> tuple[int, ...]:
+    """Return the logical shape of a TIR-H tile."""
+    assert isinstance(value.type, TileType)
+    return value.type.shape
+
+
+def is_tile(value: SSAValue) -> bool:
+    """Return whether a TIR-H value is a tile."""
+    return isinstance(value.type, TileType)
+
+
+def pure(op: Operation) -> bool:
+    """Return whether an op may be made anew at each use."""
+    return effect_of(op) == 0
+
+
+INDEX = index

@@ -1,0 +1,35 @@
+"""SIMT lowering of device print and assert."""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.target import debug as target
+from tessera.ir.target.arithmetic import ElementwiseOp
+from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.types import i1
+from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
+from tessera.lower.simt.rules import lowers
+
+
+@lowers(PrintOp)
+def _print(context: SimtContext, op: PrintOp) -> None:
+    def lowered(value: SSAValue) -> SSAValue:
+        return context.tile(value, context.layout_of(value)) if is_tile(value) else context.scalar(value)
+
+    context.emit(target.PrintOp(op.format.data, [lowered(value) for value in op.args]))
+
+
+@lowers(AssertOp)
+def _assert(context: SimtContext, op: AssertOp) -> None:
+    if not is_tile(op.condition):
+        context.emit(target.AssertOp(context.scalar(op.condition), op.message.data))
+        return
+    layout = context.layout_of(op.condition)
+    condition = context.tile(op.condition, layout)
+    inside = context.inside(tile_shape(op.condition), layout)
+    if inside is not None:
+        true = context.splat(context.scalars.constant(1, i1), layout)
+        outside = context.value(ElementwiseOp("xor", [inside, true]))
+        condition = context.value(ElementwiseOp("or", [condition, outside]))
+    context.emit(target.AssertOp(condition, op.message.data))

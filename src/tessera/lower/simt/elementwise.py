@@ -1,0 +1,76 @@
+"""SIMT lowering of arithmetic, constants and casts."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.layouts import LinearLayout
+from tessera.ir.target import arithmetic as target
+from tessera.ir.target.types import FragmentType
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.types import element_of
+from tessera.lower.simt.context import SimtContext, is_tile
+from tessera.lower.simt.placement import follow, infers
+from tessera.lower.simt.rules import lazy, lowers
+
+infers(ElementwiseOp, CastOp)(follow)
+
+
+@lowers(ConstantOp)
+def _constant(context: SimtContext, op: ConstantOp) -> None:
+    context.define(op.result, context.scalars.constant(op.python_value, op.result.type))
+
+
+@lazy(SplatOp)
+def _splat(context: SimtContext, op: SplatOp, layout: LinearLayout) -> SSAValue:
+    return context.splat(context.scalar(op.value), layout)
+
+
+@lazy(ArangeOp)
+def _arange(context: SimtContext, op: ArangeOp, layout: LinearLayout) -> SSAValue:
+    return context.value(target.IotaOp(0, element_of(op.result.type), layout))
+
+
+def _placed(context: SimtContext, op: Operation) -> LinearLayout | None:
+    placement = context.placements.of(op.results[0])
+    return placement.layout if placement else None
+
+
+@lowers(ElementwiseOp)
+def _elementwise(context: SimtContext, op: ElementwiseOp) -> None:
+    if not is_tile(op.result):
+        if op.fn.data in ("add", "sub", "mul", "floordiv", "mod") and str(op.result.type) == "index":
+            first, second = (context.scalar(arg) for arg in op.args)
+            context.define(op.result, context.scalars.binary(op.fn.data, first, second))
+            return
+        context.define(
+            op.result, context.value(target.ElementwiseOp(op.fn.data, [context.scalar(arg) for arg in op.args]))
+        )
+        return
+    layout = _placed(context, op)
+    if layout is not None:
+        context.define(op.result, _lazy_elementwise(context, op, layout))
+
+
+@lazy(ElementwiseOp)
+def _lazy_elementwise(context: SimtContext, op: ElementwiseOp, layout: LinearLayout) -> SSAValue:
+    args = [context.tile(arg, layout) for arg in op.args]
+    return context.value(target.ElementwiseOp(op.fn.data, args))
+
+
+@lowers(CastOp)
+def _cast(context: SimtContext, op: CastOp) -> None:
+    if not is_tile(op.result):
+        source = context.scalar(op.source)
+        context.define(op.result, context.value(target.CastOp(source, op.result.type, op.saturate is not None)))
+        return
+    layout = _placed(context, op)
+    if layout is not None:
+        context.define(op.result, _lazy_cast(context, op, layout))
+
+
+@lazy(CastOp)
+def _lazy_cast(context: SimtContext, op: CastOp, layout: LinearLayout) -> SSAValue:
+    source = context.tile(op.source, layout)
+    assert isinstance(source.type, FragmentType)
+    return context.value(target.CastOp(source, element_of(op.result.type), op.saturate is not None))

@@ -1,0 +1,221 @@
+"""SIMT lowering of matrix products: the target's best mma instruction, step by step along K.
+
+Operands come from shared memory (`ldmatrix` where the stored order allows it) or straight from registers when the
+layouts agree. Where the target has no instruction for the dtypes, narrow floats go through f16 (exactly), and the
+rest is emulated with fused multiply-adds over shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
+from tessera.ir.target import memory as target
+from tessera.ir.target.arithmetic import CastOp, RelayoutOp
+from tessera.ir.target.tensor_core import TensorCoreOp
+from tessera.ir.target.types import BufferType, FragmentType, element_of
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.types import SharedType, shape_of
+from tessera.ir.tile.types import element_of as tile_element
+from tessera.ir.types import dtype_of, element_type
+from tessera.lower.launch import schedule_value
+from tessera.lower.simt.context import SimtContext
+from tessera.lower.simt.placement import MATRIX, Placements, infers, padded_shape
+from tessera.lower.simt.rules import lowers
+from tessera.numerics import dtypes
+from tessera.target.fragments import Fragment, MmaInstruction, mma_instructions
+from tessera.target.records import TargetRecord
+
+
+@dataclass(frozen=True)
+class MmaPlan:
+    """How one product is computed.
+
+    Args:
+        instruction: the matrix instruction, None for emulation by fused multiply-adds.
+        operand: dtype the operands are converted to first, None when they stay.
+        warps: warps along M and N.
+        accumulator: layout of the accumulator.
+        fallback: what `explain()` tells when this is not what was asked for.
+    """
+
+    instruction: MmaInstruction | None
+    operand: str | None
+    warps: tuple[int, int]
+    accumulator: LinearLayout
+    fallback: str = ""
+
+
+def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction | None, str | None, str]:
+    """Return the instruction, the dtype operands are converted to, and the reason of a fallback.
+
+    sm_70's quad-pair instruction is tried like the others; its fragments replicate operands.
+    """
+    a, b = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b))
+    acc = dtype_of(tile_element(op.acc.type)).name
+    if op.compute.data == "tf32":
+        a = b = "tf32"
+    m, k = padded_shape(shape_of(op.a.type))
+    n = padded_shape(shape_of(op.b.type))[1]
+
+    def fitting(left: str, right: str) -> MmaInstruction | None:
+        found = mma_instructions(left, right, acc, target.sm)
+        return next((i for i in found if m >= i.a.shape[0] and n >= i.b.shape[1] and k >= i.k), None)
+
+    exact = fitting(a, b)
+    if exact is not None:
+        return exact, None, ""
+    if {a, b} <= {"fp8_e4m3", "fp8_e5m2"} and (through := fitting("f16", "f16")) is not None:
+        return through, "f16", f"{a} mma through f16 (exact): {target.name} has none for this tile"
+    return None, None, f"{a} mma of {m}x{n}x{k} emulated with fma: {target.name} has no instruction for it"
+
+
+def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only: bool) -> tuple[int, int]:
+    """Return the warps along M and N that read the fewest operand bytes."""
+    options = [(w, num_warps // w) for w in (1 << i for i in range(num_warps.bit_length())) if num_warps % w == 0]
+    usable = [(wm, wn) for wm, wn in options if wm * unit[0] <= m and wn * unit[1] <= n]
+    if rows_only:
+        usable = [(wm, wn) for wm, wn in usable if wn == 1]
+    if not usable:
+        along_m = min(num_warps, max(1, m // unit[0]))
+        return along_m, num_warps // along_m
+    return min(usable, key=lambda w: m / w[0] + n / w[1])
+
+
+def plan_mma(placements: Placements, op: MmaOp) -> MmaPlan:
+    """Choose instruction, warps and layouts of a product."""
+    m, n = padded_shape(shape_of(op.acc.type))
+    instruction, operand, fallback = choose_instruction(placements.target, op)
+    if instruction is None:
+        return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback)
+    unit = (instruction.a.shape[0], instruction.b.shape[1])
+    rows_only = bool(schedule_value(op, "rows_only", 0))
+    warps = split_warps(placements.num_warps, m, n, unit, rows_only)
+    layout = from_fragment(instruction.c, (m, n), warps).unique_registers()
+    return MmaPlan(instruction, operand, warps, layout, fallback)
+
+
+def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
+    """Return a layout with a 4x4 box a thread, so that each value read serves four products."""
+    box = (min(4, m), min(4, n))
+    lanes_n = min(8, max(1, n // box[1]))
+    lanes = (placements.target.warp_size // lanes_n, lanes_n)
+    warps_m = min(placements.num_warps, max(1, m // (box[0] * lanes[0])))
+    return blocked((m, n), box, lanes, (warps_m, placements.num_warps // warps_m), (1, 0))
+
+
+@infers(MmaOp)
+def _place_mma(placements: Placements, op: MmaOp) -> None:
+    placements.place(op.result, plan_mma(placements, op).accumulator, MATRIX)
+
+
+@lowers(MmaOp)
+def _mma(context: SimtContext, op: MmaOp) -> None:
+    plan = plan_mma(context.placements, op)
+    acc = context.tile(op.acc, plan.accumulator)
+    if plan.instruction is None:
+        a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
+        context.define(op.result, context.value(TensorCoreOp(a, b, acc, "fma")))
+        return
+    instruction = plan.instruction
+    a = Operand(context, op.a, instruction.a, plan, ks_axis=1)
+    b = Operand(context, op.b, instruction.b, plan, ks_axis=0)
+    depth = padded_shape(shape_of(op.a.type))[1]
+    for k in range(0, depth, instruction.k):
+        acc = context.value(TensorCoreOp(a.step(k), b.step(k), acc, instruction.name))
+    context.define(op.result, acc)
+
+
+def _logical_k_is_padded(value: SSAValue, axis: int) -> bool:
+    shape = shape_of(value.type)
+    return padded_shape(shape)[axis] != shape[axis]
+
+
+def _as_buffer(context: SimtContext, value: SSAValue, element: str | None = None) -> SSAValue:
+    """Return an operand as a shared buffer; a tile is stored there first, its padding as zeros."""
+    if isinstance(value.type, SharedType):
+        return context.scalar(value)
+    fragment = context.tile(value, context.layout_of(value))
+    fragment = context.fill_outside(fragment, shape_of(value.type), 0)
+    if element is not None:
+        fragment = context.value(CastOp(fragment, element_type(dtypes.BY_NAME[element])))
+    type_ = fragment.type
+    assert isinstance(type_, FragmentType)
+    buffer = context.value(target.AllocOp(BufferType.of(type_.shape, type_.element, "shared", "xor")))
+    context.emit(target.BarrierOp())
+    context.emit(target.BufferStoreOp(fragment, buffer))
+    context.emit(target.BarrierOp())
+    return buffer
+
+
+class Operand:
+    """One operand of a product, handed out one K step at a time.
+
+    Args:
+        context: the lowering.
+        value: the TIR-H tile or shared buffer.
+        fragment: the instruction's table for this operand.
+        plan: how the product is computed.
+        ks_axis: which axis of the operand is K.
+    """
+
+    def __init__(self, context: SimtContext, value: SSAValue, fragment: Fragment, plan: MmaPlan, ks_axis: int):
+        self.context = context
+        self.axis = ks_axis
+        self.convert_to = plan.operand
+        shape = padded_shape(shape_of(value.type))
+        step_shape = tuple(fragment.shape[axis] if axis == ks_axis else shape[axis] for axis in range(2))
+        self.layout = from_fragment(fragment, step_shape, plan.warps)
+        self.source: SSAValue | None = None
+        self.buffer: SSAValue | None = None
+        if isinstance(value.type, SharedType):
+            self.buffer = context.scalar(value)
+            return
+        own = context.layout_of(value)
+        whole = from_fragment(fragment, shape, plan.warps)
+        direct = conversion_kind(own, whole.unique_registers()) in ("identity", "registers")
+        if direct and context.values.get(value) is not None and not _logical_k_is_padded(value, ks_axis):
+            self.source = self._converted(context.tile(value, own))
+        else:
+            self.buffer = _as_buffer(context, value, plan.operand)
+            self.convert_to = None
+
+    def _converted(self, fragment: SSAValue) -> SSAValue:
+        if self.convert_to is None:
+            return fragment
+        return self.context.value(CastOp(fragment, element_type(dtypes.BY_NAME[self.convert_to])))
+
+    def step(self, k: int) -> SSAValue:
+        """Return the fragment of the K step that starts at `k`."""
+        if self.source is not None:
+            return self._from_registers(self.source, k)
+        assert self.buffer is not None
+        return self._converted(self._from_shared(self.buffer, k))
+
+    def _from_registers(self, source: SSAValue, k: int) -> SSAValue:
+        type_ = source.type
+        assert isinstance(type_, FragmentType)
+        held = {type_.linear.apply(register=r): r for r in reversed(range(type_.linear.in_size(REGISTER)))}
+        wanted: list[int] = []
+        for register in range(self.layout.in_size(REGISTER)):
+            at = list(self.layout.apply(register=register))
+            at[self.axis] += k
+            wanted.append(held[tuple(at)])
+        return self.context.value(RelayoutOp(source, self.layout, wanted))
+
+    def _from_shared(self, buffer: SSAValue, k: int) -> SSAValue:
+        type_ = buffer.type
+        assert isinstance(type_, BufferType)
+        zero, at = self.context.scalars.constant(0), self.context.scalars.constant(k)
+        offsets = [at if axis == self.axis else zero for axis in range(2)]
+        result = FragmentType.of(element_of(type_), self.layout)
+        found = None
+        if self.context.target.has("ldmatrix"):
+            embedded = LinearLayout.make(dict(self.layout.bases), type_.shape)
+            found = ldmatrix(embedded, type_.shared_layout(), type_.dtype.bytes)
+        if found is not None:
+            return self.context.value(target.LdmatrixOp(buffer, result, found.trans, offsets))
+        return self.context.value(target.BufferLoadOp(buffer, result, offsets))
+

@@ -1,0 +1,98 @@
+"""SIMT lowering of shared buffers, asynchronous copies and barriers."""
+
+from __future__ import annotations
+
+from xdsl.ir import Attribute
+
+from tessera.ir.target import memory as target
+from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.tile.shared import (
+    AllocSharedOp,
+    BarrierOp,
+    CommitGroupOp,
+    CpAsyncOp,
+    SharedLoadOp,
+    SharedStoreOp,
+    SharedTransposeOp,
+    SharedViewOp,
+    WaitGroupOp,
+)
+from tessera.ir.tile.types import SharedType
+from tessera.ir.types import dtype_of
+from tessera.lower.simt.context import SimtContext, tile_shape
+from tessera.lower.simt.memory import box_of
+from tessera.lower.simt.placement import DEFAULT, Placements, infers, padded_shape
+from tessera.lower.simt.rules import lowers
+
+
+def buffer_type(type_: Attribute) -> BufferType:
+    """Return the TIR-T type of a shared buffer, its sizes rounded up to powers of two."""
+    assert isinstance(type_, SharedType)
+    shape = padded_shape(type_.shape)
+    return BufferType.of(shape, type_.element, "shared", type_.swizzle.data, perm=type_.permutation)
+
+
+@lowers(AllocSharedOp)
+def _alloc(context: SimtContext, op: AllocSharedOp) -> None:
+    context.define(op.result, context.value(target.AllocOp(buffer_type(op.result.type))))
+
+
+@lowers(SharedViewOp)
+def _view(context: SimtContext, op: SharedViewOp) -> None:
+    source, at = context.scalar(op.source), context.scalar(op.index)
+    context.define(op.result, context.value(target.ViewOp(source, buffer_type(op.result.type), at)))
+
+
+@lowers(SharedTransposeOp)
+def _transpose(context: SimtContext, op: SharedTransposeOp) -> None:
+    source = context.scalar(op.source)
+    context.define(op.result, context.value(target.ViewOp(source, buffer_type(op.result.type))))
+
+
+@infers(SharedLoadOp)
+def _place_load(placements: Placements, op: SharedLoadOp) -> None:
+    if placements.of(op.result) is None:
+        placements.place(op.result, placements.default(tile_shape(op.result)), DEFAULT)
+
+
+@lowers(SharedLoadOp)
+def _load(context: SimtContext, op: SharedLoadOp) -> None:
+    result = FragmentType.of(op.result.type.element, context.layout_of(op.result))  # pyright: ignore
+    context.define(op.result, context.value(target.BufferLoadOp(context.scalar(op.buffer), result)))
+
+
+@lowers(SharedStoreOp)
+def _store(context: SimtContext, op: SharedStoreOp) -> None:
+    value = context.tile(op.value, context.layout_of(op.value))
+    context.emit(target.BufferStoreOp(value, context.scalar(op.buffer)))
+
+
+@lowers(CpAsyncOp)
+def _copy(context: SimtContext, op: CpAsyncOp) -> None:
+    buffer = context.scalar(op.buffer)
+    assert isinstance(buffer.type, BufferType)
+    box = box_of(context, op, buffer.type.shape)
+    vector_bytes = box.vector * dtype_of(buffer.type.element).bytes
+    stored_last = buffer.type.permutation.index(len(buffer.type.shape) - 1)
+    asynchronous = context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
+    context.emit(
+        target.MemcpyOp(
+            buffer, box.pointer, box.offsets, box.strides, box.sizes, box.axes, box.checked,
+            box.vector if box.unit_axis == stored_last else 1, "cp.async" if asynchronous else "plain",
+        )
+    )  # fmt: skip
+
+
+@lowers(CommitGroupOp)
+def _commit(context: SimtContext, _op: CommitGroupOp) -> None:
+    context.emit(target.CommitOp())
+
+
+@lowers(WaitGroupOp)
+def _wait(context: SimtContext, op: WaitGroupOp) -> None:
+    context.emit(target.WaitOp(op.pending.data))
+
+
+@lowers(BarrierOp)
+def _barrier(context: SimtContext, _op: BarrierOp) -> None:
+    context.emit(target.BarrierOp())

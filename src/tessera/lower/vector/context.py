@@ -1,0 +1,361 @@
+"""The state of one function's lowering: what each TIR-H value has become, and when it must be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tessera.errors import CompilerFault
+from tessera.ir.locations import location_of
+from tessera.ir.target.structure import ProgramIdOp, ReturnOp
+from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.structure import GridOp
+from tessera.lower.facts import divisor, stays_inside
+from tessera.lower.launch import LaunchPlan, Parameters
+from tessera.lower.vector.liveness import Liveness
+from tessera.lower.vector.nodes import (
+    Apply,
+    Box,
+    Convert,
+    Coord,
+    Gather,
+    Load,
+    Node,
+    RandomWord,
+    Resource,
+    Stored,
+    index_of,
+    reads,
+    tree_cost,
+    walk,
+)
+from tessera.lower.vector.rules import RULES
+from tessera.lower.vector.scratch import Scratch
+from tessera.lower.vector.site import Site, run_nest
+from tessera.lower.vector.writer import Writer
+from tessera.target.records import TargetRecord
+
+STORE_COST = 4
+"""What storing a chunk and reading it back costs, in the unit of `nodes.Node.cost`."""
+
+UNALIGNED_COST = 8
+"""A computed tile that is read broadcast or transposed is stored first when a chunk of it costs this much."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The positions of an op with regions that is being lowered."""
+
+    start: int
+    end: int
+
+
+class VectorContext:
+    """Lowers one launch.
+
+    Args:
+        target: the CPU.
+        params: parameters of the function.
+        plan: the ops that belong to the launch.
+    """
+
+    def __init__(self, target: TargetRecord, params: Parameters, plan: LaunchPlan):
+        self.target = target
+        self.params = params
+        self.plan = plan
+        self.lanes = max(target.vector_bytes // 4, 1)
+        self.writer = Writer(params.func.body.block)
+        self.scratch = Scratch(self.writer, self.lanes)
+        self.liveness = Liveness(plan)
+        self.position = 0
+        self.packed: dict[tuple[SSAValue, str], Stored] = {}
+        self._regions: list[Region] = []
+        self._stored_here: list[tuple[Node, bool]] = []
+        self._scalars: dict[SSAValue, SSAValue] = {}
+        self._nodes: dict[SSAValue, Node] = {}
+        self._divisors: dict[SSAValue, int] = {}
+        self._tee_buffers: dict[Node, Stored] = {}
+        self._index_nodes: dict[Node, Node] = {}
+
+    def lower_launch(self) -> None:
+        """Write the whole function."""
+        self.lower_ops(self.plan.prologue)
+        if self.plan.grid is not None:
+            self.writer.location = self.plan.grid.location
+            self._decompose(self.plan.grid)
+        self.lower_ops(self.plan.body)
+        self.writer.insert(ReturnOp())
+        self.scratch.place()
+
+    def _decompose(self, grid: GridOp) -> None:
+        """Turn the program's number into the offset of its tile in each dimension; the last one runs fastest."""
+        scalars = self.writer.scalars
+        number = self.writer.value(ProgramIdOp())
+        sizes = list(zip(grid.extents, grid.block_sizes, grid.body.block.args, strict=True))
+        for place, (extent, block, argument) in reversed(list(enumerate(sizes))):
+            if place == 0:
+                index = number
+            else:
+                count = scalars.ceildiv(self.scalar(extent), block)
+                index = scalars.binary("mod", number, count)
+                number = scalars.binary("floordiv", number, count)
+            self.define_scalar(argument, scalars.mul(index, block))
+
+    def lower_ops(self, ops: Iterable[Operation]) -> None:
+        """Lower ops in order."""
+        for op in ops:
+            self.position = self.liveness.order[op]
+            self.writer.location = op.location
+            rule = RULES.get(type(op))
+            if rule is None:
+                raise CompilerFault(
+                    f"the vector model has no rule for {op.name}", code="no-lowering", location=location_of(op)
+                )
+            rule(self, op)
+
+    @contextmanager
+    def region(self, op: Operation) -> Iterator[None]:
+        """Be inside a region of `op` for a while; what is stored there is not relied on afterwards."""
+        region = Region(self.liveness.order[op], self.liveness.end[op])
+        self._regions.append(region)
+        before, self._stored_here = self._stored_here, []
+        yield
+        for node, wanted in self._stored_here:
+            node.stored, node.wanted = None, wanted
+        self._stored_here = before
+        self._regions.pop()
+        self.position = region.end
+
+    def position_end(self, root: SSAValue) -> int:
+        """Return up to where a buffer must stay that is used here: the end of any loop entered since it was made."""
+        start = self.scratch.start_of(root)
+        return next((region.end for region in self._regions if start <= region.start), self.position)
+
+    # Values
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        """Return what a scalar of TIR-H has become."""
+        if value not in self._scalars:
+            self._scalars[value] = self.params.scalar(self.params.position(value))
+        return self._scalars[value]
+
+    def define_scalar(self, value: SSAValue, lowered: SSAValue) -> None:
+        """Say what a scalar has become."""
+        self._scalars[value] = lowered
+
+    def node(self, value: SSAValue) -> Node:
+        """Return what a tile or shared buffer has become."""
+        return self._nodes[value]
+
+    def define(self, value: SSAValue, node: Node) -> None:
+        """Say what a tile has become; it is marked for storing when computing it anew at each use costs more."""
+        self._nodes[value] = node
+        if isinstance(node, Apply | Convert | Gather | RandomWord | Load):
+            repeats = self.liveness.demand(value) - 1
+            node.wanted = repeats > 0 and tree_cost(node) * repeats > STORE_COST
+
+    def index_node(self, node: Node) -> Node:
+        """Return an integer tile as indices, one node for each."""
+        return self._index_nodes.setdefault(node, index_of(node))
+
+    def divisor(self, value: SSAValue) -> int:
+        """Return a number that divides an index of TIR-H."""
+        return divisor(self._divisors, self.params.kernel, value)
+
+    def box(self, op: Slice) -> Box:
+        """Return the box of a bounded slice."""
+        params, scalars = self.params, self.writer.scalars
+        arg, rank = params.position(op.tensor), len(op.size_list)
+        unsafe = tuple(axis for axis in range(rank) if not self._inside(op, arg, axis))
+        sizes = [params.known_size(arg, axis) for axis in range(rank)]
+        strides = [params.known_stride(arg, axis) for axis in range(rank)]
+        return Box(
+            arg,
+            params.pointer(arg),
+            tuple(self.scalar(offset) for offset in op.offsets),
+            tuple(params.stride(arg, i) if s is None else scalars.constant(s) for i, s in enumerate(strides)),
+            tuple(
+                scalars.constant(s or 0) if s is not None or i not in unsafe else params.size(arg, i)
+                for i, s in enumerate(sizes)
+            ),
+            op.size_list,
+            op.kept,
+            unsafe,
+            tuple(stride == 1 for stride in strides),
+        )
+
+    def _inside(self, op: Slice, arg: int, axis: int) -> bool:
+        """Return whether the slice cannot reach past the tensor along `axis`."""
+        if not stays_inside(self.params.kernel, op.offsets[axis], op.tensor, axis):
+            return False
+        size = self.params.known_size(arg, axis)
+        divides = self.params.infos[arg].dim_div[axis] if size is None else size
+        length = op.size_list[axis]
+        return length == 1 or (divides % length == 0 and self.divisor(op.offsets[axis]) % length == 0)
+
+    def interior_condition(self, boxes: Sequence[Box]) -> SSAValue | None:
+        """Return whether all boxes lie inside their tensors, None when that is known."""
+        scalars, zero = self.writer.scalars, self.writer.scalars.constant(0)
+        total: SSAValue | None = None
+        seen: set[tuple[SSAValue, SSAValue, int]] = set()
+        for box in boxes:
+            for axis in box.unsafe:
+                key = (box.offsets[axis], box.bounds[axis], box.sizes[axis])
+                if key in seen:
+                    continue
+                seen.add(key)
+                # One unsigned-style test is not enough: the offset may be negative and the box reach inside.
+                above = scalars.binary("ge", box.offsets[axis], zero)
+                end = scalars.add(box.offsets[axis], box.sizes[axis])
+                both = scalars.binary("and", above, scalars.binary("le", end, box.bounds[axis]))
+                total = both if total is None else scalars.binary("and", total, both)
+        return total
+
+    # Storing
+
+    def new_buffer(self, shape: Sequence[int], element: Attribute, *, dense: bool = False) -> Stored:
+        """Return a new scratch buffer."""
+        return self.scratch.new(shape, element, self.position, dense=dense)
+
+    def prepare(self, roots: Sequence[Node]) -> list[Node]:
+        """Store what a nest over `roots` should find stored; return what the nest should store as it goes."""
+        while True:
+            flags: dict[Node, set[bool]] = {}
+            for root in roots:
+                for node, aligned in walk(root):
+                    flags.setdefault(node, set()).add(aligned)
+            early = next((n for n, aligned in flags.items() if _stored_before(n, aligned)), None)
+            if early is None:
+                return [n for n, aligned in flags.items() if n.wanted and aligned == {True}]
+            self.materialise(early)
+
+    def tee_buffer(self, node: Node) -> Stored:
+        """Return the buffer that a nest fills with a node as it computes it."""
+        if node not in self._tee_buffers:
+            self._tee_buffers[node] = self.new_buffer(node.shape, node.element)
+        return self._tee_buffers[node]
+
+    def finish_tees(self, nodes: Sequence[Node]) -> None:
+        """Read nodes from their buffers from now on."""
+        for node in nodes:
+            if node in self._tee_buffers:
+                self._now_stored(node, self._tee_buffers.pop(node))
+
+    def _now_stored(self, node: Node, where: Stored) -> None:
+        self._stored_here.append((node, node.wanted))
+        node.stored, node.wanted = where, False
+
+    def write(self, node: Node, target: Stored) -> None:
+        """Write the tile `node` to a buffer."""
+        wanted, node.wanted = node.wanted, False
+        run_nest(self, node.shape, [node], lambda site, at: site.store(target, at, site.evaluate(node, at)))
+        node.wanted = wanted
+
+    def materialise(self, node: Node) -> Stored:
+        """Store a node in a buffer of its own, from which it is read from now on."""
+        if node.stored is None:
+            target = self.new_buffer(node.shape, node.element)
+            self.write(node, target)
+            self._now_stored(node, target)
+        assert node.stored is not None
+        return node.stored
+
+    def own_buffer(self, value: SSAValue, avoid: Collection[SSAValue] = ()) -> Stored:
+        """Return a buffer with the tile `value` that may be changed: one of its own if nothing reads that later.
+
+        Args:
+            value: a tile.
+            avoid: allocations that are taken already.
+        """
+        node = self.node(value)
+        node = node.stored or node
+        if not self.liveness.live_after(value, self.position):
+            for part, aligned in walk(node):
+                if isinstance(part, Stored) and aligned and part.root not in avoid:
+                    if self._reusable(part, node, value):
+                        if part is not node:
+                            self.write(node, part)
+                        return Stored(node.shape, node.element, part.buffer, part.root)
+        fresh = self.new_buffer(node.shape, node.element)
+        self.write(node, fresh)
+        return fresh
+
+    def _reusable(self, part: Stored, node: Node, value: SSAValue) -> bool:
+        """Return whether `part`'s buffer may be overwritten with `node`: same type, and no other reader lives on."""
+        if part.type.space.data != "scratch" or part.buffer is not part.root:
+            return False
+        if (part.shape, part.element) != (node.shape, node.element):
+            return False
+        resource = ("buffer", part.root)
+        if any(isinstance(n, Stored) and n.root is part.root and not aligned for n, aligned in walk(node)):
+            return False
+        others = [n for v, n in self._live() if v is not value and resource in reads(n)]
+        if any(isinstance(n.stored or n, Stored) for n in others):
+            return False
+        for other in others:
+            self.materialise(other)
+        return True
+
+    def _live(self) -> list[tuple[SSAValue, Node]]:
+        """Return the tiles that are still used after the current op."""
+        live = [(v, n) for v, n in self._nodes.items() if self.liveness.live_after(v, self.position)]
+        self._nodes = {
+            **dict(live), **{v: n for v, n in self._nodes.items() if self.liveness.used_at(v, self.position)}
+        }  # fmt: skip
+        return live
+
+    def before_write(self, resource: Resource) -> None:
+        """Store every tile still in use that reads memory about to be written."""
+        for _, node in self._live():
+            if resource in reads(node):
+                self.rescue(node)
+
+    def rescue(self, node: Node) -> None:
+        """Copy what a node reads to a buffer of its own, before it changes."""
+        if node.stored is not None:
+            copied = Stored(node.shape, node.element, node.stored.buffer, node.stored.root)
+            node.stored = None
+        else:
+            copied = node
+        if isinstance(copied, Stored):
+            target = self.new_buffer(node.shape, node.element)
+            self.write(copied, target)
+            self._now_stored(node, target)
+        else:
+            self.materialise(node)
+
+    def enter(self, op: Operation, writes: set[Resource]) -> None:
+        """Store what the regions of `op` should find stored: what they overwrite, and what costs to recompute."""
+        for value in self.liveness.used_inside(op):
+            if value in self._nodes:
+                self._store_costly(self._nodes[value])
+        live = self._live()
+        for resource in writes:
+            for _, node in live:
+                if resource in reads(node):
+                    self.rescue(node)
+
+    def _store_costly(self, node: Node) -> None:
+        """Store the outermost computed tiles of an expression that cost more than reading them back."""
+        if node.stored is not None or tree_cost(node) <= STORE_COST:
+            return
+        if isinstance(node, Apply | Convert | Gather | RandomWord) or (isinstance(node, Load) and node.cost > 1):
+            self.materialise(node)
+            return
+        for part, _ in node.operands((Coord(0),) * len(node.shape)):
+            self._store_costly(part)
+
+    def nest(self, roots: Sequence[Node], body: Callable[[Site, tuple], None], boxes: Sequence[Box] = ()) -> None:
+        """Write the loops over the tile that `roots` are; see `site.run_nest`."""
+        run_nest(self, roots[0].shape, roots, body, boxes)
+
+
+def _stored_before(node: Node, aligned: set[bool]) -> bool:
+    """Return whether a node must be stored before a nest that reaches it in these ways."""
+    if aligned == {True} or not isinstance(node, Apply | Convert | Gather | RandomWord):
+        return False
+    return node.wanted or tree_cost(node) >= UNALIGNED_COST
+

@@ -1,0 +1,84 @@
+"""Rules of arithmetic: scalars are computed at once, tiles become expressions."""
+
+from __future__ import annotations
+
+from tessera.ir.target.arithmetic import CastOp as TargetCastOp
+from tessera.ir.target.arithmetic import ElementwiseOp as TargetElementwiseOp
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.structure import DimOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import element_type, index
+from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Philox, RandomWord, Uniform
+from tessera.lower.vector.rules import lowers
+from tessera.numerics import dtypes
+
+
+@lowers(ConstantOp)
+def lower_constant(context: VectorContext, op: ConstantOp) -> None:
+    """Keep one constant of each value, at the start of the function."""
+    context.define_scalar(op.result, context.writer.scalars.constant(op.python_value, op.result.type))
+
+
+@lowers(DimOp)
+def lower_dim(context: VectorContext, op: DimOp) -> None:
+    """A size is a constant or a parameter."""
+    arg, axis = context.params.position(op.tensor), op.axis.data
+    known = context.params.known_size(arg, axis)
+    size = context.params.size(arg, axis) if known is None else context.writer.scalars.constant(known)
+    context.define_scalar(op.result, size)
+
+
+@lowers(ElementwiseOp)
+def lower_elementwise(context: VectorContext, op: ElementwiseOp) -> None:
+    """Apply a function to scalars, or note it for tiles."""
+    fn, type_ = op.fn.data, op.result.type
+    if isinstance(type_, TileType):
+        args = tuple(context.node(arg) for arg in op.args)
+        context.define(op.result, Apply(type_.shape, type_.element, fn, args))
+        return
+    scalars = [context.scalar(arg) for arg in op.args]
+    if len(scalars) == 2 and all(s.type == index for s in scalars) and type_ == index:
+        context.define_scalar(op.result, context.writer.scalars.binary(fn, *scalars))
+    else:
+        context.define_scalar(op.result, context.writer.value(TargetElementwiseOp(fn, scalars)))
+
+
+@lowers(CastOp)
+def lower_cast(context: VectorContext, op: CastOp) -> None:
+    """Convert a scalar, or note the conversion of a tile."""
+    type_, saturate = op.result.type, op.saturate is not None
+    if isinstance(type_, TileType):
+        source = context.node(op.source)
+        context.define(op.result, Convert(type_.shape, type_.element, source, saturate))
+    else:
+        cast = TargetCastOp(context.scalar(op.source), type_, saturate)
+        context.define_scalar(op.result, context.writer.value(cast))
+
+
+@lowers(SplatOp)
+def lower_splat(context: VectorContext, op: SplatOp) -> None:
+    """Note that all elements are one scalar."""
+    result = op.result.type
+    node = Uniform(shape_of(result), element_of(result), context.scalar(op.value))
+    context.define(op.result, node)
+
+
+@lowers(ArangeOp)
+def lower_arange(context: VectorContext, op: ArangeOp) -> None:
+    """Note that elements are their own positions."""
+    context.define(op.result, Iota(shape_of(op.result.type), element_of(op.result.type)))
+
+
+@lowers(PhiloxOp)
+def lower_philox(context: VectorContext, op: PhiloxOp) -> None:
+    """Split the seed into its two words; the rounds run where a word is used."""
+    writer, u64 = context.writer, element_type(dtypes.u64)
+    seed = writer.value(TargetCastOp(context.scalar(op.seed), u64))
+    low = writer.value(TargetCastOp(seed, U32))
+    shifted = writer.value(TargetElementwiseOp("shr", [seed, writer.scalars.constant(32, u64)]))
+    high = writer.value(TargetCastOp(shifted, U32))
+    group = Philox((low, high), context.node(op.counter))
+    for number, result in enumerate(op.results):
+        context.define(result, RandomWord(shape_of(result.type), U32, group, number))

@@ -1,0 +1,116 @@
+"""When TIR-H values are last used, and how often they would be computed if nothing were stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.memory import GatherOp, LoadOp
+from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.lower.launch import LaunchPlan
+
+TRANSPARENT = (ElementwiseOp, CastOp, BroadcastOp, ReshapeOp, TransposeOp, GatherOp, LoadOp, PhiloxOp)
+"""Ops whose results are computed where they are used."""
+
+LOOP_REPEATS = 8
+"""How often a loop body is taken to run."""
+
+
+class Liveness:
+    """Numbers the ops of a launch in textual order.
+
+    Args:
+        plan: the launch.
+    """
+
+    def __init__(self, plan: LaunchPlan):
+        self.order: dict[Operation, int] = {}
+        self.end: dict[Operation, int] = {}
+        self._last: dict[SSAValue, int] = {}
+        self._demand: dict[SSAValue, int] = {}
+        self._count = 0
+        self._number(plan.prologue)
+        if plan.grid is not None:
+            self._count += 1
+            self.order[plan.grid] = self._count
+        self._number(plan.body)
+        if plan.grid is not None:
+            self._count += 1
+            self.end[plan.grid] = self._count
+
+    def _number(self, ops: Iterable[Operation]) -> None:
+        for op in ops:
+            self._count += 1
+            self.order[op] = self._count
+            for region in op.regions:
+                for block in region.blocks:
+                    self._number(block.ops)
+            self._count += 1
+            self.end[op] = self._count
+
+    def last_use(self, value: SSAValue) -> int:
+        """Return the position of a value's last use; the end of a loop when it is used inside one."""
+        if value not in self._last:
+            owner = value.owner
+            home = owner if isinstance(owner, Block) else owner.parent_block()
+            self._last[value] = max((self._position(use.operation, home) for use in value.uses), default=-1)
+        return self._last[value]
+
+    def _position(self, op: Operation, home: Block | None) -> int:
+        ancestor: Operation | None = op
+        while ancestor is not None and ancestor.parent_block() is not home:
+            ancestor = ancestor.parent_op()
+        if ancestor is None or (ancestor not in self.order and ancestor not in self.end):
+            return -1  # used by another launch of the kernel
+        return self.order[ancestor] if ancestor is op else self.end[ancestor]
+
+    def live_after(self, value: SSAValue, position: int) -> bool:
+        """Return whether a value is used after the op at `position`."""
+        return self.last_use(value) > position
+
+    def used_at(self, value: SSAValue, position: int) -> bool:
+        """Return whether the op at `position` is the value's last user, or a later one is."""
+        return self.last_use(value) >= position
+
+    def used_inside(self, op: Operation) -> list[SSAValue]:
+        """Return the values from outside that the regions of `op` use."""
+        found: dict[SSAValue, None] = {}
+        for inner in op.walk():
+            if inner is not op:
+                found.update(dict.fromkeys(v for v in inner.operands if not self._defined_inside(v, op)))
+        return list(found)
+
+    def _defined_inside(self, value: SSAValue, op: Operation) -> bool:
+        owner = value.owner
+        parent = owner.parent_op() if isinstance(owner, Block) else owner
+        while parent is not None:
+            if parent is op:
+                return owner is not op
+            parent = parent.parent_op()
+        return False
+
+    def demand(self, value: SSAValue) -> int:
+        """Return in how many loops a tile would be computed, a use inside a loop counting several times."""
+        if value not in self._demand:
+            self._demand[value] = 0
+            self._demand[value] = sum(self._use_demand(value, use.operation) for use in value.uses)
+        return self._demand[value]
+
+    def _use_demand(self, value: SSAValue, user: Operation) -> int:
+        factor = 1
+        owner = value.owner
+        home = owner if isinstance(owner, Block) else owner.parent_block()
+        parent = user.parent_op()
+        while parent is not None and user.parent_block() is not home:
+            if isinstance(parent, scf.ForOp | scf.WhileOp):
+                factor = LOOP_REPEATS
+            if parent.parent_block() is home:
+                break
+            parent = parent.parent_op()
+        if isinstance(user, TRANSPARENT):
+            return factor * max((self.demand(result) for result in user.results), default=0)
+        return factor

@@ -1,0 +1,194 @@
+"""Rules of access to global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Attribute, SSAValue
+
+from tessera.ir.target.memory import AtomicOp as TargetAtomicOp
+from tessera.ir.target.memory import GatherOp as TargetGatherOp
+from tessera.ir.target.memory import LoadOp as TargetLoadOp
+from tessera.ir.target.memory import ScatterOp as TargetScatterOp
+from tessera.ir.target.memory import StoreOp as TargetStoreOp
+from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import index
+from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.nodes import Box, Coords, Gather, Load, Node, Stored, reads, walk
+from tessera.lower.vector.rules import lowers
+from tessera.lower.vector.site import Site
+
+
+def _optional(context: VectorContext, value: SSAValue | None) -> Node | None:
+    return None if value is None else context.node(value)
+
+
+def _scalar(context: VectorContext, value: SSAValue | None) -> SSAValue | None:
+    return None if value is None else context.scalar(value)
+
+
+@lowers(LoadOp)
+def lower_load(context: VectorContext, op: LoadOp) -> None:
+    """Note a box to be loaded where it is used; a single element is loaded at once."""
+    box, fill = context.box(op), _scalar(context, op.fill)
+    type_ = op.result.type
+    if isinstance(type_, TileType):
+        node = Load(type_.shape, type_.element, box, _optional(context, op.mask), fill)
+        context.define(op.result, node)
+        return
+    mask = _scalar(context, op.mask)
+    load = TargetLoadOp(
+        box.pointer, box.offsets, box.strides, box.bounds, type_, [], box.unsafe, 1, mask, fill
+    )
+    context.define_scalar(op.result, context.writer.value(load))
+
+
+@lowers(StoreOp)
+def lower_store(context: VectorContext, op: StoreOp) -> None:
+    """Write a tile chunk by chunk, computing it on the way."""
+    box = context.box(op)
+    resource = ("tensor", box.arg)
+    if not isinstance(op.value.type, TileType):
+        context.before_write(resource)
+        mask = _scalar(context, op.mask)
+        value = context.scalar(op.value)
+        context.writer.insert(
+            TargetStoreOp(value, box.pointer, box.offsets, box.strides, box.bounds, [], box.unsafe, 1, mask)
+        )
+        return
+    value, mask = context.node(op.value), _optional(context, op.mask)
+    roots = [value] if mask is None else [value, mask]
+    for root in roots:
+        if not _reads_same_place(root, box):
+            context.materialise(root)
+    context.before_write(resource)
+    context.nest(roots, lambda site, at: _store_chunk(site, value, box, at, mask), [box])
+
+
+def _reads_same_place(node: Node, box: Box) -> bool:
+    """Return whether a store to `box` may overwrite only elements that `node` has just read for the same place."""
+    for part, aligned in walk(node):
+        if part.resource == ("tensor", box.arg):
+            if not aligned or not isinstance(part, Load) or not part.box.same_place(box):
+                return False
+    return True
+
+
+def _store_chunk(site: Site, value: Node, box: Box, coords: Coords, mask: Node | None) -> None:
+    place = site.place(box, coords)
+    chunk = site.chunk(value, coords)
+    condition = None if mask is None else site.chunk(mask, coords)
+    site.writer.insert(
+        TargetStoreOp(
+            chunk, box.pointer, place.offsets, list(box.strides), place.bounds, place.axes, place.checked,
+            place.vector, condition,
+        )
+    )  # fmt: skip
+
+
+def _strides(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
+    known = [context.params.known_stride(arg, axis) for axis in range(rank)]
+    return [
+        context.params.stride(arg, axis) if stride is None else context.writer.scalars.constant(stride)
+        for axis, stride in enumerate(known)
+    ]
+
+
+def _flat_offset(context: VectorContext, indices: Sequence[SSAValue], strides: Sequence[SSAValue]) -> SSAValue:
+    """Return the offset of one element from scalar indices of any integer type."""
+    scalars = context.writer.scalars
+    total = scalars.constant(0)
+    for value, stride in zip(indices, strides, strict=True):
+        part = scalars.binary("mul", scalars.cast(context.scalar(value), index), stride)
+        total = scalars.binary("add", total, part)
+    return total
+
+
+@lowers(GatherOp)
+def lower_gather(context: VectorContext, op: GatherOp) -> None:
+    """Note single elements to be loaded where they are used."""
+    arg = context.params.position(op.tensor)
+    pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
+    fill, type_ = _scalar(context, op.fill), op.result.type
+    if isinstance(type_, TileType):
+        indices = tuple(context.node(i) for i in op.indices)
+        mask = _optional(context, op.mask)
+        node = Gather(type_.shape, type_.element, arg, pointer, tuple(strides), indices, mask, fill)
+        context.define(op.result, node)
+        return
+    offset = _flat_offset(context, list(op.indices), strides)
+    gather = TargetGatherOp(pointer, offset, _scalar(context, op.mask), fill)
+    context.define_scalar(op.result, context.writer.value(gather))
+
+
+@lowers(ScatterOp)
+def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
+    """Write single elements."""
+    arg = context.params.position(op.tensor)
+    pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
+    if not isinstance(op.value.type, TileType):
+        context.before_write(("tensor", arg))
+        offset = _flat_offset(context, list(op.indices), strides)
+        mask = _scalar(context, op.mask)
+        context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
+        return
+    value, mask = context.node(op.value), _optional(context, op.mask)
+    indices = [context.node(i) for i in op.indices]
+    roots = _indexed_roots(context, arg, [value, *indices, *([] if mask is None else [mask])])
+
+    def body(site: Site, coords: Coords) -> None:
+        offsets, condition = site.element_offsets(indices, strides, mask, coords)
+        chunk = site.chunk(value, coords)
+        site.writer.insert(TargetScatterOp(chunk, pointer, offsets, condition))
+
+    context.nest(roots, body)
+
+
+def _indexed_roots(context: VectorContext, arg: int, roots: list[Node]) -> list[Node]:
+    """Store operands that read the tensor about to be written at unknown places."""
+    for root in roots:
+        if ("tensor", arg) in reads(root):
+            context.rescue(root)
+    context.before_write(("tensor", arg))
+    return roots
+
+
+@lowers(AtomicOp)
+def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
+    """Update single elements; old values are kept when something uses them."""
+    arg = context.params.position(op.tensor)
+    pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
+    order, scope, fn = op.order.data, op.scope.data, op.fn.data
+    if not isinstance(op.value.type, TileType):
+        context.before_write(("tensor", arg))
+        offset = _flat_offset(context, list(op.indices), strides)
+        value, mask, compare = (_scalar(context, v) for v in (op.value, op.mask, op.compare))
+        assert value is not None
+        atomic = TargetAtomicOp(fn, value, pointer, offset, mask, compare, order, scope)
+        context.define_scalar(op.result, context.writer.value(atomic))
+        return
+    value, mask, compare = (_optional(context, v) for v in (op.value, op.mask, op.compare))
+    assert value is not None
+    indices = [context.node(i) for i in op.indices]
+    roots = _indexed_roots(context, arg, [n for n in (value, *indices, mask, compare) if n is not None])
+    old = _result_buffer(context, op.result)
+
+    def body(site: Site, coords: Coords) -> None:
+        offsets, condition = site.element_offsets(indices, strides, mask, coords)
+        expected = None if compare is None else site.chunk(compare, coords)
+        chunk = site.chunk(value, coords)
+        atomic = TargetAtomicOp(fn, chunk, pointer, offsets, condition, expected, order, scope)
+        result = site.writer.value(atomic)
+        if old is not None:
+            site.store(old, coords, result)
+
+    context.nest(roots, body)
+    if old is not None:
+        context.define(op.result, old)
+
+
+def _result_buffer(context: VectorContext, result: SSAValue[Attribute]) -> Stored | None:
+    if not result.uses.get_length():
+        return None
+    return context.new_buffer(shape_of(result.type), element_of(result.type))

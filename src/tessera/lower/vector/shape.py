@@ -1,0 +1,55 @@
+"""Rules of shape changes: views of an expression's axes, and through scratch where elements are renumbered."""
+
+from __future__ import annotations
+
+from tessera.ir.target.memory import ViewOp
+from tessera.ir.target.types import BufferType
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.types import element_of, shape_of
+from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.nodes import Node, Remap, Stored
+from tessera.lower.vector.rules import lowers
+
+
+@lowers(BroadcastOp)
+def lower_broadcast(context: VectorContext, op: BroadcastOp) -> None:
+    """Read position 0 of the axes that are repeated."""
+    source = context.node(op.source)
+    take = tuple(None if size == 1 else axis for axis, size in enumerate(source.shape))
+    context.define(op.result, Remap(shape_of(op.result.type), source.element, source, take))
+
+
+@lowers(TransposeOp)
+def lower_transpose(context: VectorContext, op: TransposeOp) -> None:
+    """Read the source with its axes exchanged."""
+    source = context.node(op.source)
+    take = tuple(op.permutation.index(axis) for axis in range(len(source.shape)))
+    context.define(op.result, Remap(shape_of(op.result.type), source.element, source, take))
+
+
+@lowers(ReshapeOp)
+def lower_reshape(context: VectorContext, op: ReshapeOp) -> None:
+    """Add or drop axes of size 1 in place; any other reshape goes through a dense buffer."""
+    source, shape = context.node(op.source), shape_of(op.result.type)
+    take = _unit_axes(source.shape, shape)
+    if take is not None:
+        context.define(op.result, Remap(shape, source.element, source, take))
+        return
+    dense = context.new_buffer(source.shape, source.element, dense=True)
+    context.write(source, dense)
+    context.define(op.result, _viewed(context, dense, shape, element_of(op.result.type)))
+
+
+def _unit_axes(source: tuple[int, ...], result: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    """Return which result axis each source axis is when only axes of size 1 differ, else None."""
+    kept = [axis for axis, size in enumerate(result) if size > 1]
+    if [size for size in source if size > 1] != [result[axis] for axis in kept]:
+        return None
+    rest = iter(kept)
+    return tuple(next(rest) if size > 1 else None for size in source)
+
+
+def _viewed(context: VectorContext, dense: Stored, shape: tuple[int, ...], element: object) -> Node:
+    type_ = BufferType.of(shape, dense.element, "scratch")
+    view = context.writer.value(ViewOp(dense.buffer, type_))
+    return Stored(shape, dense.element, view, dense.root)

@@ -1,0 +1,302 @@
+"""Loop nests over tiles, and the places inside them where chunks are evaluated.
+
+A nest over a tile of shape (R, C) is a loop over rows and, inside, one over chunks of `width` elements; the rest of
+a row, shorter than a chunk, is written out after the loop. Where a box may leave its tensor, the nest exists twice:
+without bounds tests for boxes inside, and with them; a test chooses at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import Attribute, SSAValue
+
+from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp
+from tessera.ir.target.memory import BufferStoreOp
+from tessera.ir.target.types import fragment_of
+from tessera.ir.types import element_type
+from tessera.lower.vector.nodes import Box, Coord, Coords, Load, Node, Stored, walk
+from tessera.lower.vector.writer import Writer, chunk_layout
+from tessera.numerics import dtypes
+
+if TYPE_CHECKING:
+    from tessera.lower.vector.context import VectorContext
+
+UNROLLED_CHUNKS = 2
+"""Rows of at most this many chunks are written out instead of looped over."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a chunk of a box is: operands of a TIR-T load or store."""
+
+    offsets: list[SSAValue]
+    bounds: list[SSAValue]
+    axes: list[int]
+    checked: list[int]
+    vector: int
+    lanes: bool
+
+
+class Site:
+    """A place inside a loop nest.
+
+    Args:
+        context: the lowering.
+        width: elements of a chunk along the lane axis.
+        interior: whether every box is known to lie inside its tensor here.
+        tees: nodes to store when they are computed.
+    """
+
+    def __init__(self, context: VectorContext, width: int, interior: bool, tees: Sequence[Node] = ()):
+        self.context = context
+        self.writer: Writer = context.writer
+        self.width = width
+        self.interior = interior
+        self.tail: int | None = None
+        self._tees = {id(node): node for node in tees}
+        self._scopes: list[dict[Hashable, Any]] = [{}]
+
+    def scoped(self, body: Callable[[], Any]) -> Any:
+        """Run `body` with what it evaluates forgotten afterwards (it stands in a loop or branch)."""
+        self._scopes.append({})
+        result = body()
+        self._scopes.pop()
+        return result
+
+    def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what was made for `key` here or in an enclosing loop, else make it."""
+        for scope in self._scopes:
+            if key in scope:
+                return scope[key]
+        made = make()
+        self._scopes[-1][key] = made
+        return made
+
+    def evaluate(self, node: Node, coords: Coords) -> SSAValue:
+        """Return the chunk (or scalar, where no axis has lanes or all elements agree) of `node` at `coords`."""
+        return self.remember((id(node), coords), lambda: self._evaluate(node, coords))
+
+    def _evaluate(self, node: Node, coords: Coords) -> SSAValue:
+        if node.stored is not None:
+            return node.stored.emit(self, coords)
+        value = node.emit(self, coords)
+        if id(node) in self._tees:
+            self.store(self.context.tee_buffer(node), coords, value)
+        return value
+
+    def chunk(self, node: Node, coords: Coords) -> SSAValue:
+        """Return the chunk at `coords`, repeated from a scalar if need be; a scalar where no axis has lanes."""
+        return self.splat_like(self.evaluate(node, coords), any(c.lanes for c in coords))
+
+    def splat_like(self, value: SSAValue, lanes: bool) -> SSAValue:
+        """Return the value as a chunk when `lanes`."""
+        return self.writer.splat(value, self.width) if lanes else value
+
+    def apply(self, fn: str, args: Sequence[SSAValue]) -> SSAValue:
+        """Apply an elementwise function to scalars and chunks."""
+        lanes = any(fragment_of(arg.type) is not None for arg in args)
+        return self.writer.value(ElementwiseOp(fn, [self.splat_like(arg, lanes) for arg in args]))
+
+    def hoist(self, node: Node, coords: Coords, inner: Coord) -> None:
+        """Evaluate now, before a loop that runs along `inner`, every part of `node` that does not depend on it."""
+        if inner not in coords:
+            if not all(isinstance(c.base, int) for c in coords) or node.operands(coords):
+                self.evaluate(node, coords)
+            return
+        if node.stored is None:
+            for operand, mapped in node.operands(coords):
+                self.hoist(operand, mapped, inner)
+
+    def touch(self, root: SSAValue) -> None:
+        """Note that a buffer is in use here."""
+        self.context.scratch.touch(root, self.context.position_end(root))
+
+    def index(self, base: SSAValue | int) -> SSAValue:
+        """Return a coordinate as an index value."""
+        return self.writer.scalars.constant(base) if isinstance(base, int) else base
+
+    def zero(self, element: Attribute) -> SSAValue:
+        """Return zero of an element type."""
+        return self.writer.scalars.constant(0, element)
+
+    def valid(self) -> SSAValue | None:
+        """Return which lanes lie inside the tile, None when all do."""
+        if self.tail is None:
+            return None
+        tail, i32 = self.tail, element_type(dtypes.i32)
+
+        def make() -> SSAValue:
+            lanes = self.writer.value(IotaOp(0, i32, chunk_layout(self.width)))
+            return self.apply("lt", [lanes, self.writer.scalars.constant(tail, i32)])
+
+        return self.remember(("valid", tail), make)
+
+    def masked(self, mask: SSAValue | None, lanes: bool) -> SSAValue | None:
+        """Return `mask` without the lanes past the tile's end."""
+        valid = self.valid() if lanes else None
+        if mask is None or valid is None:
+            return self.splat_like(mask, lanes) if mask is not None else valid
+        return self.apply("and", [mask, valid])
+
+    def place(self, box: Box, coords: Coords) -> Place:
+        """Return where the chunk at `coords` of a box is in its tensor."""
+        scalars = self.writer.scalars
+        offsets, bounds = list(box.offsets), list(box.bounds)
+        checked = [] if self.interior else list(box.unsafe)
+        axes: list[int] = []
+        vector = 1
+        for coord, axis in zip(coords, box.kept, strict=True):
+            offsets[axis] = scalars.add(offsets[axis], coord.base)
+            if not coord.lanes:
+                continue
+            axes = [axis]
+            vector = self.width if box.unit[axis] else 1
+            if self.tail is not None:
+                end = scalars.add(box.offsets[axis], box.sizes[axis])
+                bounds[axis] = scalars.binary("minimum", bounds[axis], end) if axis in checked else end
+                checked = sorted({*checked, axis})
+        return Place(offsets, bounds, axes, checked, vector, bool(axes))
+
+    def element_offsets(
+        self, indices: Sequence[Node], strides: Sequence[SSAValue], mask: Node | None, coords: Coords
+    ) -> tuple[SSAValue, SSAValue | None]:
+        """Return the offsets (in elements) of single elements, and the mask of those that count."""
+        lanes = any(c.lanes for c in coords)
+        total: SSAValue | None = None
+        for node, stride in zip(indices, strides, strict=True):
+            part = self.apply("mul", [self.evaluate(self.context.index_node(node), coords), stride])
+            total = part if total is None else self.apply("add", [total, part])
+        assert total is not None
+        given = None if mask is None else self.evaluate(mask, coords)
+        return self.splat_like(total, lanes), self.masked(given, lanes)
+
+    def store(self, target: Stored, coords: Coords, value: SSAValue) -> None:
+        """Write the chunk or element at `coords` of a buffer."""
+        self.touch(target.root)
+        lanes = [axis for axis, coord in enumerate(coords) if coord.lanes]
+        contiguous = all(target.type.strides[axis] == 1 for axis in lanes)
+        offsets = [self.index(coord.base) for coord in coords]
+        vector = self.width if lanes and contiguous else 1
+        chunk = self.splat_like(value, bool(lanes))
+        self.writer.insert(BufferStoreOp(chunk, target.buffer, offsets, lanes, vector))
+
+    def each(self, count: int, body: Callable[[SSAValue | int], None]) -> None:
+        """Loop over `count` positions."""
+        if count == 1:
+            body(0)
+            return
+
+        def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            self.scoped(lambda: body(at))
+            return []
+
+        self.writer.loop(0, count, 1, [], iteration)
+
+    def chunks(self, size: int, body: Callable[[Coord], None]) -> None:
+        """Loop over the chunks of an axis of `size` elements, the incomplete last one after the loop."""
+        if self.width == 1:
+            self.each(size, lambda at: body(Coord(at)))
+            return
+        full, rest = divmod(size, self.width)
+        if full <= UNROLLED_CHUNKS:
+            for number in range(full):
+                body(Coord(number * self.width, lanes=True))
+        else:
+
+            def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                self.scoped(lambda: body(Coord(at, lanes=True)))
+                return []
+
+            self.writer.loop(0, full * self.width, self.width, [], iteration)
+        if rest:
+            self.tail = rest
+            self.scoped(lambda: body(Coord(full * self.width, lanes=True)))
+            self.tail = None
+
+
+def lane_axis(shape: Sequence[int]) -> int:
+    """Return the axis that chunks run along: the last one longer than 1."""
+    longer = [axis for axis, size in enumerate(shape) if size > 1]
+    return longer[-1] if longer else len(shape) - 1
+
+
+def chunk_width(size: int, lanes: int) -> int:
+    """Return how many elements of an axis of `size` one chunk holds, for vectors of `lanes` elements."""
+    return min(lanes, 1 << (size - 1).bit_length())
+
+
+def run_nest(
+    context: VectorContext,
+    shape: Sequence[int],
+    roots: Sequence[Node],
+    body: Callable[[Site, Coords], None],
+    boxes: Sequence[Box] = (),
+) -> None:
+    """Write the loops over a tile of `shape`; `body` is called once per place with the coordinates there.
+
+    Args:
+        context: the lowering.
+        shape: the tile's shape.
+        roots: what `body` evaluates, all at its coordinates.
+        body: writes one chunk's work.
+        boxes: boxes that `body` stores to.
+    """
+    axis = lane_axis(shape)
+
+    def nest(site: Site) -> Sequence[SSAValue]:
+        _loops(site, shape, axis, 0, (), roots, body)
+        return []
+
+    versions(context, chunk_width(shape[axis], context.lanes), roots, nest, boxes)
+
+
+def _loops(
+    site: Site, shape: Sequence[int], lane: int, axis: int, outer: Coords, roots: Sequence[Node],
+    body: Callable[[Site, Coords], None],
+) -> None:  # fmt: skip
+    if axis == len(shape):
+        body(site, outer)
+        return
+
+    def inner(coord: Coord) -> None:
+        _loops(site, shape, lane, axis + 1, (*outer, coord), roots, body)
+
+    if axis == lane:
+        placeholder = Coord(-1, lanes=site.width > 1)
+        rest = (Coord(0),) * (len(shape) - axis - 1)
+        for root in roots:
+            site.hoist(root, (*outer, placeholder, *rest), placeholder)
+        site.chunks(shape[axis], inner)
+    else:
+        site.each(shape[axis], lambda at: inner(Coord(at)))
+
+
+def versions(
+    context: VectorContext,
+    width: int,
+    roots: Sequence[Node],
+    nest: Callable[[Site], Sequence[SSAValue]],
+    boxes: Sequence[Box] = (),
+) -> list[SSAValue]:
+    """Write `nest` once, or twice under a test when a box may leave its tensor; return its results.
+
+    Nodes that want storing are stored by the nest when it computes each of their elements once and in order, and
+    before it otherwise.
+    """
+    tees = context.prepare(roots)
+    loads = [node.box for root in roots for node, _ in walk(root) if isinstance(node, Load)]
+    condition = context.interior_condition([*loads, *boxes])
+    if condition is None:
+        results = list(nest(Site(context, width, True, tees)))
+    else:
+        results = context.writer.branch(
+            condition,
+            lambda: nest(Site(context, width, True, tees)),
+            lambda: nest(Site(context, width, False, tees)),
+        )
+    context.finish_tees(tees)
+    return results
+

@@ -1,0 +1,349 @@
+"""Stages the operands of products in shared memory, and turns the copies of a loop into a pipeline.
+
+Before::
+
+    scf.for %k ... iter_args(%acc) {
+      %a = load %A[%m, %k]
+      %b = load %B[%k, %n]
+      %next = mma %a, %b, %acc
+    }
+
+After, with a ring of S buffers::
+
+    %ra = alloc_shared [S, BM, BK]; %rb = alloc_shared [S, BK, BN]
+    cp_async %ra[0] ...; cp_async %rb[0] ...; commit_group        (S - 1 times, for the first iterations)
+    scf.for %k ... iter_args(%acc, %read = 0, %write = S - 1) {
+      wait_group (S - 2); barrier
+      cp_async %ra[%write], %A[%m, %k + (S-1)*BK]; cp_async %rb[%write], ...; commit_group
+      %next = mma %ra[%read], %rb[%read], %acc
+    }
+    wait_group 0; barrier
+
+A load qualifies when nothing but products (or transposes that feed products) use it. Copies of iterations past the
+end are bounded like all slices; what they read is never used. The one barrier of an iteration both publishes the
+stage that is read and says that the stage to be overwritten, read one iteration ago, is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.errors import ResourceError
+from tessera.ir.effects import Effect, effect_of
+from tessera.ir.locations import location_of
+from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.shape import TransposeOp
+from tessera.ir.tile.shared import (
+    AllocSharedOp,
+    BarrierOp,
+    CommitGroupOp,
+    CpAsyncOp,
+    SharedTransposeOp,
+    SharedViewOp,
+    WaitGroupOp,
+)
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import SharedType, TensorType, TileType
+from tessera.ir.types import index
+from tessera.schedule import Knobs
+from tessera.target.records import TargetRecord
+
+MOST_STAGES = 4
+
+
+@dataclass
+class Staged:
+    """A load that becomes a copy to shared memory.
+
+    Args:
+        load: the load.
+        transposed: whether the buffer is stored with its two axes exchanged (the tensor's contiguous one last).
+    """
+
+    load: LoadOp
+    transposed: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the buffer as stored."""
+        assert isinstance(self.load.result.type, TileType)
+        shape = self.load.result.type.shape
+        return tuple(reversed(shape)) if self.transposed else shape
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one stage, sizes rounded up to powers of two."""
+        assert isinstance(self.load.result.type, TileType)
+        return prod(1 << (s - 1).bit_length() for s in self.shape) * self.load.result.type.dtype.bytes
+
+
+def stage_copies(module: ModuleOp, target: TargetRecord, knobs: Knobs) -> None:
+    """Rewrite every kernel of the module in place.
+
+    Raises:
+        ResourceError: `shared-memory` when even one stage does not fit, with the sizes.
+    """
+    for kernel in module.ops:
+        if isinstance(kernel, KernelOp):
+            for unit in [op for op in kernel.body.block.ops if isinstance(op, GridOp)] or [kernel]:
+                _stage_launch(kernel, unit, target, knobs)
+
+
+def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
+    found = [Staged(op, _stored_transposed(kernel, op)) for op in unit.walk() if _qualifies(op)]
+    if not found:
+        return
+    loops: dict[scf.ForOp, list[Staged]] = {}
+    single: list[Staged] = []
+    for staged in found:
+        loop = staged.load.parent_op()
+        if isinstance(loop, scf.ForOp) and all(_movable(o, loop) for o in staged.load.offsets):
+            loops.setdefault(loop, []).append(staged)
+        else:
+            single.append(staged)
+    allocated = sum(
+        prod(op.result.type.shape) * op.result.type.dtype.bytes
+        for op in unit.walk()
+        if isinstance(op, AllocSharedOp) and isinstance(op.result.type, SharedType)
+    )
+    once = allocated + sum(s.size_bytes for s in single)
+    ring = sum(s.size_bytes for group in loops.values() for s in group)
+    stages = _stages(target, knobs, once, ring, found)
+    body = unit.body.block
+    for staged in single:
+        _stage_once(staged, body)
+    for loop, group in loops.items():
+        if stages == 1:
+            for staged in group:
+                _stage_once(staged, body)
+        else:
+            _pipeline(loop, group, stages, body)
+
+
+def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Sequence[Staged]) -> int:
+    """Return the depth of the rings: what was asked for, else the most that fits (one without `cp.async`)."""
+    fitting = (target.shared_bytes - once) // ring if ring else 1
+    wanted = knobs.stages or (min(MOST_STAGES, fitting) if target.has("cp_async") else 1)
+    if once + ring * max(wanted, 1) > target.shared_bytes:
+        sizes = ", ".join(f"{'x'.join(map(str, s.shape))}: {s.size_bytes}" for s in found)
+        raise ResourceError(
+            f"{max(wanted, 1)} stages need {once + ring * max(wanted, 1)} bytes of shared memory, "
+            f"{target.name} has {target.shared_bytes}",
+            code="shared-memory", location=location_of(found[0].load),
+            help=f"use smaller tiles or fewer stages; bytes of one stage: {sizes}",
+        )  # fmt: skip
+    return wanted
+
+
+def _qualifies(op: Operation) -> bool:
+    """Return whether `op` is a two-dimensional load that only products use."""
+    if not isinstance(op, LoadOp) or not isinstance(op.result.type, TileType):
+        return False
+    if op.result.type.rank != 2 or op.mask is not None or op.fill is not None or not op.result.uses.get_length():
+        return False
+    return _only_products(op.result)
+
+
+def _only_products(value: SSAValue) -> bool:
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, MmaOp) and use.index < 2:
+            continue
+        if isinstance(user, TransposeOp) and _only_products(user.result) and user.result.uses.get_length():
+            continue
+        return False
+    return True
+
+
+def _stored_transposed(kernel: KernelOp, op: Operation) -> bool:
+    """Return whether the tensor is contiguous along the tile's first axis and not its last."""
+    assert isinstance(op, LoadOp)
+    info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
+    first, last = op.kept
+    return info.strides[last] != 1 and info.strides[first] == 1
+
+
+def _movable(value: SSAValue, loop: scf.ForOp) -> bool:
+    """Return whether a loop's value can be computed for a later iteration: it depends on the counter only."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return owner is not loop.body.block or value is loop.body.block.args[0]
+    if not _inside(owner, loop):
+        return True
+    if owner.regions or effect_of(owner) > Effect.PURE:
+        return False
+    return all(_movable(operand, loop) for operand in owner.operands)
+
+
+def _inside(op: Operation, loop: scf.ForOp) -> bool:
+    parent = op.parent_op()
+    while parent is not None:
+        if parent is loop:
+            return True
+        parent = parent.parent_op()
+    return False
+
+
+class _Inserter:
+    """Adds ops before a fixed op (or at a block's start), all with one location."""
+
+    def __init__(self, point: InsertPoint, like: Operation):
+        self.point = point
+        self.like = like
+
+    def add(self, op: Operation) -> Operation:
+        op.location = self.like.location
+        Rewriter.insert_op(op, self.point)
+        return op
+
+    def value(self, op: Operation) -> SSAValue:
+        return self.add(op).results[0]
+
+    def constant(self, value: int) -> SSAValue:
+        return self.value(ConstantOp(value, index))
+
+    def binary(self, fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.value(ElementwiseOp(fn, [a, b]))
+
+
+def _remade(insert: _Inserter, value: SSAValue, loop: scf.ForOp, known: dict[SSAValue, SSAValue]) -> SSAValue:
+    """Return `value` computed for another iteration; `known` maps the counter to its new value."""
+    if value in known:
+        return known[value]
+    owner = value.owner
+    if isinstance(owner, Block) or not _inside(owner, loop):
+        return value
+    operands = [_remade(insert, operand, loop, known) for operand in owner.operands]
+    clone = owner.clone()
+    clone.operands = operands
+    insert.add(clone)
+    for old, new in zip(owner.results, clone.results, strict=True):
+        known[old] = new
+    return known[value]
+
+
+def _allocate(staged: Staged, stages: int, body: Block) -> SSAValue:
+    """Allocate the buffer (or ring) at the start of the program."""
+    tensor = staged.load.tensor.type
+    assert isinstance(tensor, TensorType)
+    shape = (stages, *staged.shape) if stages > 1 else staged.shape
+    op = AllocSharedOp(shape, tensor.element, "xor")
+    op.location = staged.load.location
+    Rewriter.insert_op(op, InsertPoint.at_start(body))
+    return op.result
+
+
+def _logical(insert: _Inserter, buffer: SSAValue, staged: Staged) -> SSAValue:
+    """Return the buffer with the tile's axis order."""
+    return insert.value(SharedTransposeOp(buffer, [1, 0])) if staged.transposed else buffer
+
+
+def _copy(insert: _Inserter, buffer: SSAValue, staged: Staged, offsets: Sequence[SSAValue]) -> None:
+    load = staged.load
+    target = _logical(insert, buffer, staged)
+    insert.add(CpAsyncOp(target, load.tensor, offsets, load.size_list, load.dropped))
+
+
+def _replace(staged: Staged, buffer: SSAValue) -> None:
+    """Let products read the buffer instead of the loaded tile; transposes become views."""
+    for use in list(staged.load.result.uses):
+        user = use.operation
+        if isinstance(user, TransposeOp):
+            insert = _Inserter(InsertPoint.before(user), user)
+            view = insert.value(SharedTransposeOp(buffer, user.permutation))
+            for inner in list(user.result.uses):
+                inner.operation.operands[inner.index] = view
+            Rewriter.erase_op(user)
+        else:
+            user.operands[use.index] = buffer
+    Rewriter.erase_op(staged.load)
+
+
+def _stage_once(staged: Staged, body: Block) -> None:
+    """Copy where the load stands, and wait for it."""
+    load = staged.load
+    buffer = _allocate(staged, 1, body)
+    insert = _Inserter(InsertPoint.before(load), load)
+    insert.add(BarrierOp())
+    _copy(insert, buffer, staged, list(load.offsets))
+    insert.add(CommitGroupOp())
+    insert.add(WaitGroupOp(0))
+    insert.add(BarrierOp())
+    _replace(staged, _logical(insert, buffer, staged))
+
+
+def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) -> None:
+    """Replace the loads of a loop by a ring of `stages` buffers each, filled `stages - 1` iterations ahead."""
+    rings = [_allocate(staged, stages, body) for staged in group]
+    before = _Inserter(InsertPoint.before(loop), loop)
+    counter = loop.body.block.args[0]
+    for stage in range(stages - 1):
+        at = before.binary("add", loop.lb, before.binary("mul", loop.step, before.constant(stage)))
+        _fill(before, loop, group, rings, before.constant(stage), {counter: at})
+    first, last = before.constant(0), before.constant(stages - 1)
+    ahead = before.binary("mul", loop.step, before.constant(stages - 1))
+    loop = _with_arguments(loop, [first, last])
+    block = loop.body.block
+    read, write = block.args[-2:]
+    start = _Inserter(InsertPoint.at_start(block), loop)
+    start.add(WaitGroupOp(stages - 2))
+    start.add(BarrierOp())
+    later = start.binary("add", block.args[0], ahead)
+    _fill(start, loop, group, rings, write, {block.args[0]: later})
+    for staged, ring in zip(group, rings, strict=True):
+        insert = _Inserter(InsertPoint.before(staged.load), staged.load)
+        stage = insert.value(SharedViewOp(ring, read))
+        _replace(staged, _logical(insert, stage, staged))
+    _advance(loop, stages)
+    after = _Inserter(InsertPoint.after(loop), loop)
+    after.add(WaitGroupOp(0))
+    after.add(BarrierOp())
+
+
+def _fill(
+    insert: _Inserter, loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], stage: SSAValue,
+    known: dict[SSAValue, SSAValue],
+) -> None:  # fmt: skip
+    """Start the copies of one iteration into a stage, as one group."""
+    for staged, ring in zip(group, rings, strict=True):
+        offsets = [_remade(insert, offset, loop, known) for offset in staged.load.offsets]
+        _copy(insert, insert.value(SharedViewOp(ring, stage)), staged, offsets)
+    insert.add(CommitGroupOp())
+
+
+def _with_arguments(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:
+    """Return the loop with more carried values (their next values are added by `_advance`)."""
+    region = loop.detach_region(0)
+    for value in initial:
+        region.block.insert_arg(value.type, len(region.block.args))
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, *initial], region)
+    new.location = loop.location
+    new.attributes.update(loop.attributes)
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    for old, result in zip(loop.results, new.results, strict=False):
+        old.replace_all_uses_with(result)
+    Rewriter.erase_op(loop)
+    return new
+
+
+def _advance(loop: scf.ForOp, stages: int) -> None:
+    """Yield the next stages to read and to write, around the ring."""
+    block = loop.body.block
+    end = block.last_op
+    assert end is not None
+    insert = _Inserter(InsertPoint.before(end), end)
+    nexts: list[SSAValue] = []
+    for argument in block.args[-2:]:
+        following = insert.binary("add", argument, insert.constant(1))
+        wraps = insert.binary("eq", following, insert.constant(stages))
+        nexts.append(insert.value(ElementwiseOp("select", [wraps, insert.constant(0), following])))
+    end.operands = [*end.operands, *nexts]
