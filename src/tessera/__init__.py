@@ -1,3 +1,144 @@
 """Tessera: tile-first kernels in Python, compiled to CPUs and GPUs."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tessera import errors, numerics
+from tessera.errors import (
+    CallError,
+    CompilerFault,
+    DeviceError,
+    DiagnosticWarning,
+    LanguageError,
+    ResourceError,
+    TargetError,
+    TesseraError,
+    TypeMismatchError,
+    VerifyError,
+)
+from tessera.frontend import tile
+from tessera.frontend.annotations import Dim, Tensor, constexpr, dims
+from tessera.frontend.function import function
+from tessera.numerics.dtypes import (
+    DType,
+    Policy,
+    accum,
+    bf16,
+    f16,
+    f32,
+    f64,
+    fp4_e2m1,
+    fp6_e2m3,
+    fp6_e3m2,
+    fp8_e4m3,
+    fp8_e5m2,
+    i8,
+    i16,
+    i32,
+    i64,
+    loss_scale,
+    saturate,
+    stochastic_round,
+    tf32,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from tessera.numerics.dtypes import boolean as bool_
+
+if TYPE_CHECKING:
+    from tessera import runtime
+    from tessera.jit import compile, kernel, load
+    from tessera.runtime import asarray, empty, full, ones, zeros
+    from tessera.target.artifact import Artifact
+
 __version__ = "0.1.0"
+
+_LAZY = {
+    "Artifact": "tessera.target.artifact",
+    "asarray": "tessera.runtime",
+    "compile": "tessera.jit",
+    "empty": "tessera.runtime",
+    "full": "tessera.runtime",
+    "kernel": "tessera.jit",
+    "load": "tessera.jit",
+    "ones": "tessera.runtime",
+    "zeros": "tessera.runtime",
+}
+"""Where names come from that need the compiler or a device library; imported at their first use."""
+
+_LAZY_MODULES = ("jit", "ops", "runtime", "tools")
+
+__all__ = [
+    "Artifact",
+    "CallError",
+    "CompilerFault",
+    "DType",
+    "DeviceError",
+    "DiagnosticWarning",
+    "Dim",
+    "LanguageError",
+    "Policy",
+    "ResourceError",
+    "TargetError",
+    "Tensor",
+    "TesseraError",
+    "TypeMismatchError",
+    "VerifyError",
+    "accum",
+    "asarray",
+    "bf16",
+    "bool_",
+    "compile",
+    "constexpr",
+    "dims",
+    "empty",
+    "errors",
+    "f16",
+    "f32",
+    "f64",
+    "fp4_e2m1",
+    "fp6_e2m3",
+    "fp6_e3m2",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "full",
+    "function",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "kernel",
+    "load",
+    "loss_scale",
+    "numerics",
+    "ones",
+    "runtime",
+    "saturate",
+    "stochastic_round",
+    "tf32",
+    "tile",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "zeros",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the compiler or a device library when it is first asked for."""
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    if name in _LAZY_MODULES:
+        return import_module(f"tessera.{name}")
+    raise AttributeError(f"module 'tessera' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

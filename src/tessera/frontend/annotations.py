@@ -1,0 +1,184 @@
+"""What a kernel's parameters are annotated with: tensors, symbolic dimensions and compile-time constants."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tessera.errors import Frame, LanguageError, Location
+from tessera.numerics.dtypes import DType, Policy, as_policy
+
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+def caller_location(depth: int = 2) -> Location:
+    """Return where the user's code called into the language surface, `depth` Python frames up."""
+    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
+    where = Frame(frame.f_code.co_filename, frame.f_lineno, function=frame.f_code.co_name)
+    text = where.source()
+    start = len(text) - len(text.lstrip()) + 1
+    return Location(Frame(where.file, where.line, start, len(text) + 1, where.function))
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """The size of a tensor dimension: a product of names and one integer, such as `M`, `B*H`, `2*N` or `128`.
+
+    Args:
+        factors: names, sorted by first appearance.
+        scale: integer factor.
+    """
+
+    factors: tuple[str, ...] = ()
+    scale: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Dim:
+        """Read `"M"`, `"B*H"` or `"128"`.
+
+        Raises:
+            LanguageError: `bad-annotation`.
+        """
+        dim = cls()
+        for part in text.split("*"):
+            word = part.strip()
+            if _NAME.match(word):
+                dim *= cls((word,))
+            elif word.isdecimal() and int(word) > 0:
+                dim *= int(word)
+            else:
+                raise LanguageError(
+                    f"{text!r} is no dimension", code="bad-annotation",
+                    help='a name ("M"), a positive integer, or a product of them ("B*H")',
+                )  # fmt: skip
+        return dim
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the dimension is a plain integer."""
+        return not self.factors
+
+    def __mul__(self, other: Dim | int) -> Dim:
+        if isinstance(other, Dim):
+            return Dim(self.factors + other.factors, self.scale * other.scale)
+        return Dim(self.factors, self.scale * other)
+
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        scale = [str(self.scale)] if self.scale != 1 or not self.factors else []
+        return "*".join([*scale, *self.factors])
+
+
+def dims(names: str) -> Any:
+    """Make symbolic dimensions: `M, N, K = ts.dims("M N K")`.
+
+    Used in annotations (`ts.Tensor[M, K, ts.bf16]`) and as index values in a kernel's body, where linters and
+    type checkers then see a defined name.
+
+    Args:
+        names: dimension names separated by spaces or commas.
+
+    Returns:
+        One dimension, or a tuple of them when there are several names.
+
+    Raises:
+        LanguageError: `bad-annotation` when a name is no identifier.
+    """
+    words = names.replace(",", " ").split()
+    for word in words:
+        if not _NAME.match(word):
+            raise LanguageError(
+                f"{word!r} cannot name a dimension", code="bad-annotation", location=caller_location(),
+                help='use identifiers: ts.dims("M N K")',
+            )  # fmt: skip
+    made = tuple(Dim((word,)) for word in words)
+    return made[0] if len(made) == 1 else made
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAnnotation:
+    """A parsed `ts.Tensor[...]`.
+
+    Args:
+        dims: the size of each dimension.
+        policy: element type and its numeric rules.
+    """
+
+    dims: tuple[Dim, ...]
+    policy: Policy
+
+    def __str__(self) -> str:
+        return f"Tensor[{', '.join([*map(str, self.dims), str(self.policy)])}]"
+
+
+class Tensor:
+    """Annotation of a tensor parameter: `ts.Tensor["M", "K", ts.bf16]`.
+
+    Dimensions come first (names, integers, products such as `"B*H"`, or the symbols of `ts.dims`), the dtype or
+    numeric policy last. A dimension's name is an index value inside the kernel's body.
+    """
+
+    def __class_getitem__(cls, items: Any) -> TensorAnnotation:
+        """Parse the dimensions and the dtype."""
+        parts: tuple[Any, ...] = items if isinstance(items, tuple) else (items,)
+        try:
+            return TensorAnnotation(tuple(_dim(part) for part in parts[:-1]), _policy(parts[-1]))
+        except LanguageError as error:
+            raise error.at(caller_location()) from None
+
+
+def _dim(part: Any) -> Dim:
+    if isinstance(part, Dim):
+        return part
+    if isinstance(part, str):
+        return Dim.parse(part)
+    if isinstance(part, int) and not isinstance(part, bool) and part > 0:
+        return Dim((), part)
+    raise LanguageError(
+        f"{part!r} is no dimension", code="bad-annotation",
+        help='dimensions come first and the dtype last: ts.Tensor["M", 128, ts.f32]',
+    )  # fmt: skip
+
+
+def _policy(part: Any) -> Policy:
+    if isinstance(part, DType | Policy):
+        return as_policy(part)
+    if isinstance(part, str) and not _is_only_a_dim(part):
+        return as_policy(part)
+    raise LanguageError(
+        f"a tensor's annotation ends with its dtype, not with {part!r}", code="bad-annotation",
+        help='write ts.Tensor["M", "K", ts.f32]',
+    )  # fmt: skip
+
+
+def _is_only_a_dim(text: str) -> bool:
+    """Whether a last item such as `"K"` is a dimension whose dtype was forgotten."""
+    from tessera.numerics.dtypes import BY_NAME
+
+    return "@" not in text and text.strip() not in BY_NAME and len(text.strip()) <= 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConstexprAnnotation:
+    """A parsed `ts.constexpr` or `ts.constexpr[int]`.
+
+    Args:
+        type: the Python type its values have, None for any.
+    """
+
+    type: type | None = None
+
+    def __getitem__(self, item: Any) -> ConstexprAnnotation:
+        if isinstance(item, type):
+            return ConstexprAnnotation(item)
+        raise LanguageError(
+            f"constexpr takes a Python type, got {item!r}", code="bad-annotation", location=caller_location(),
+            help="write ts.constexpr or ts.constexpr[int]",
+        )  # fmt: skip
+
+
+constexpr: Final = ConstexprAnnotation()
+"""Annotation of a parameter whose value is known when the kernel is compiled: `BM: ts.constexpr`."""

@@ -1,0 +1,216 @@
+"""From a kernel's source to TIR-H: `build_kernel`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend import calls as calls
+from tessera.frontend import control as control
+from tessera.frontend.builder import Builder
+from tessera.frontend.evaluate import execute
+from tessera.frontend.registry import load_all
+from tessera.frontend.signature import ScalarParam, Signature, TensorParam
+from tessera.frontend.source import source_of
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.frontend.static_eval import lookup_in
+from tessera.frontend.tile.structure import grid
+from tessera.frontend.values import Scalar, TensorValue
+from tessera.ir.locations import to_loc
+from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
+from tessera.ir.tile.structure import ArgInfo, GridOp, KernelOp, ReturnOp
+from tessera.ir.tile.types import DYNAMIC, TensorType
+from tessera.ir.types import element_type, index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuiltKernel:
+    """A kernel in TIR-H.
+
+    Args:
+        module: holds one `tessera_tile.kernel`.
+        fixed_dims: sizes that were compiled in, by the dimension's text; other sizes need another build.
+        returns: positions among the run-time arguments of the tensors it returns.
+    """
+
+    module: ModuleOp
+    fixed_dims: dict[str, int]
+    returns: tuple[int, ...]
+
+
+def build_kernel(signature: Signature, spec: Specialization) -> BuiltKernel:
+    """Compile a kernel's source to TIR-H.
+
+    A dimension whose size is needed at compile time, such as in a tile's shape, is fixed to its size at the call;
+    the kernel is then built again with that number in place of the run-time size.
+
+    Args:
+        signature: the kernel's parameters.
+        spec: facts about arguments, constants and options.
+
+    Returns:
+        The module, the sizes compiled in, and what the kernel returns.
+
+    Raises:
+        LanguageError: for source the language does not have.
+        TypeMismatchError: for operations whose operands do not fit.
+    """
+    load_all()
+    fixed: dict[str, int] = {}
+    while True:
+        builder, kernel = _attempt(signature, spec, fixed)
+        new = {name: size for name, size in builder.dims.wanted.items() if name not in fixed}
+        if not new:
+            break
+        fixed = {**fixed, **new}
+    returns = tuple(tensor.position for tensor in _returned(builder))
+    return BuiltKernel(ModuleOp([kernel]), fixed, returns)
+
+
+def declares_grid(signature: Signature) -> bool:
+    """Return whether the source loops over `ts.tile.grid`."""
+    lookup = lookup_in(signature.function)
+    for node in ast.walk(source_of(signature.function).node):
+        if isinstance(node, ast.Call) and _resolve(node.func, lookup) is grid:
+            return True
+    return False
+
+
+def _resolve(node: ast.expr, lookup: Any) -> Any:
+    try:
+        if isinstance(node, ast.Name):
+            return lookup(node.id)
+        if isinstance(node, ast.Attribute):
+            return getattr(_resolve(node.value, lookup), node.attr, None)
+    except KeyError:
+        return None
+    return None
+
+
+def _attempt(signature: Signature, spec: Specialization, fixed: dict[str, int]) -> tuple[Builder, KernelOp]:
+    """Build the kernel with the given dimensions as constants; the builder says which others are wanted."""
+    has_grid = declares_grid(signature)
+    body = Block()
+    b = Builder(signature, spec, fixed, body, has_grid)
+    loc = to_loc(b.frame.source.header())
+    kernel = KernelOp(signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile)
+    kernel.location = loc
+    entry = kernel.body.block
+    _bind_parameters(b, entry)
+    inner = body if has_grid else Block(arg_types=[index])
+    b.block = inner
+    b.linear_offset = None if has_grid else inner.args[0]
+    execute(b, b.frame.source.node.body)
+    if not has_grid:
+        body.add_op(_implicit_grid(b, inner, body))
+    for op in (*b.dims.prologue, *_detached(body)):
+        entry.add_op(op)
+    end = ReturnOp([tensor.ssa for tensor in _returned(b)])
+    end.location = loc
+    entry.add_op(end)
+    _mark_written(kernel, b)
+    return b, kernel
+
+
+def _detached(block: Block) -> list[Operation]:
+    ops = list(block.ops)
+    for op in ops:
+        op.detach()
+    return ops
+
+
+def _argument_types(signature: Signature, spec: Specialization, b: Builder) -> list[Attribute]:
+    types: list[Attribute] = []
+    for param in signature.runtime_params:
+        element = element_type(param.dtype)
+        if isinstance(param, TensorParam):
+            sizes = [b.dims.static_size(dim) for dim in param.dims]
+            types.append(TensorType.of([DYNAMIC if size is None else size for size in sizes], element))
+        else:
+            types.append(element)
+    return types
+
+
+def _infos(signature: Signature, spec: Specialization) -> list[ArgInfo]:
+    pairs = zip(signature.runtime_params, spec.args, strict=True)
+    return [_tensor_info(p, f) if isinstance(p, TensorParam) else _scalar_info(p, f) for p, f in pairs]
+
+
+def _scalar_info(param: ScalarParam, facts: ArgFacts) -> ArgInfo:
+    return ArgInfo(param.name, align=facts.align)
+
+
+def _tensor_info(param: TensorParam, facts: ArgFacts) -> ArgInfo:
+    rank = len(param.dims)
+    return ArgInfo(
+        param.name,
+        tuple(str(dim) for dim in param.dims),
+        facts.align,
+        tuple(facts.strides) or (DYNAMIC,) * rank,
+        tuple(facts.stride_div) or (1,) * rank,
+        tuple(facts.dim_div) or (1,) * rank,
+    )
+
+
+def _bind_parameters(b: Builder, entry: Block) -> None:
+    env = b.frame.env
+    for position, (param, arg) in enumerate(zip(b.signature.runtime_params, entry.args, strict=True)):
+        location = b.signature.location_of(param.name)
+        arg.location = to_loc(location)
+        if isinstance(param, TensorParam):
+            env[param.name] = b.dims.tensors[param.name] = TensorValue(arg, param, position)
+        else:
+            env[param.name] = Scalar(arg)
+    env.update(b.constexpr_params())
+
+
+def _returned(b: Builder) -> tuple[TensorValue, ...]:
+    value: Any = b.frame.returned
+    if value is None:
+        return ()
+    return cast(tuple[TensorValue, ...], value if isinstance(value, tuple) else (value,))
+
+
+def _implicit_grid(b: Builder, inner: Block, outer: Block) -> GridOp:
+    """Wrap the body of a kernel without a grid: one program, or one per block of `linear_id`."""
+    offset = inner.args[0]
+    if not b.uses_linear_id:
+        op = GridOp([], [])
+    else:
+        with b.into(outer):
+            extent = _element_count(b)
+        op = GridOp([extent], [b.spec.linear_block])
+        offset.replace_all_uses_with(op.body.block.args[0])
+    op.location = to_loc(b.frame.source.header())
+    for child in _detached(inner):
+        op.body.block.add_op(child)
+    return op
+
+
+def _element_count(b: Builder) -> SSAValue:
+    tensor = next(iter((*_returned(b), *b.written.values())), None)
+    if tensor is None:
+        raise LanguageError(
+            "linear_id in a kernel that neither returns nor stores to a tensor", code="no-output",
+            location=b.frame.source.header(), help="return the tensor whose elements are counted",
+        )  # fmt: skip
+    count: SSAValue | None = None
+    for axis in range(tensor.rank):
+        size = b.dims.axis(tensor, axis, b.loc())
+        factor = size if isinstance(size, SSAValue) else b.emit(ConstantOp(size, index)).result
+        count = factor if count is None else b.emit(ElementwiseOp("mul", [count, factor])).result
+    if count is None:
+        raise TypeMismatchError(f"{tensor.param} has no dimension to number", code="rank-mismatch")
+    return count
+
+
+def _mark_written(kernel: KernelOp, b: Builder) -> None:
+    infos = [
+        info.with_written() if position in b.written else info for position, info in enumerate(kernel.infos)
+    ]
+    kernel.properties["arg_info"] = type(kernel.arg_info)([info.to_attr() for info in infos])

@@ -1,0 +1,362 @@
+"""The state of one compilation: where ops go, what names mean, what is known at compile time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from types import FunctionType
+from typing import Any, TypeVar
+
+from xdsl.dialects.builtin import LocationAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.errors import LanguageError, Location, TesseraError
+from tessera.frontend.annotations import Dim
+from tessera.frontend.liveness import Liveness, assigned
+from tessera.frontend.signature import ConstexprParam, Signature, TensorParam
+from tessera.frontend.source import FunctionSource, source_of
+from tessera.frontend.specialize import Specialization
+from tessera.frontend.static_eval import lookup_in
+from tessera.frontend.symbolic import affine, difference, static_value
+from tessera.frontend.values import Scalar, TensorValue, Tile
+from tessera.ir.locations import to_loc
+from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
+from tessera.ir.tile.structure import DimOp
+from tessera.ir.types import index
+
+OpT = TypeVar("OpT", bound=Operation)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One function being compiled: the kernel, or a helper inlined into it.
+
+    Args:
+        source: its syntax tree.
+        env: what its local names are.
+        call_site: where it was called, None for the kernel.
+        caller: the frame that called it.
+    """
+
+    source: FunctionSource
+    env: dict[str, Any]
+    call_site: Location | None = None
+    caller: Frame | None = None
+    depth: int = 0
+    """Run-time loops and branches of this function around the current statement."""
+    returned: Any = None
+    has_returned: bool = False
+    lookup: Callable[[str], Any] = field(init=False)
+    liveness: Liveness = field(init=False)
+    locals: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lookup = lookup_in(self.source.function)
+        self.liveness = Liveness(self.source.node)
+        self.locals = assigned(self.source.node.body)
+
+    def locate(self, node: ast.AST) -> Location:
+        """Return where `node` stands, with the calls that led here."""
+        location = self.source.locate(node)
+        return location if self.call_site is None else location.inside(self.call_site)
+
+    def is_active(self, function: FunctionType) -> bool:
+        """Return whether `function` is being compiled in this frame or a caller."""
+        return self.source.function is function or (self.caller is not None and self.caller.is_active(function))
+
+
+class Dims:
+    """The sizes of dimensions: run-time values, and the numbers they are fixed to.
+
+    Args:
+        signature: the kernel's parameters.
+        spec: what is known of the arguments.
+        fixed: dimensions that are compile-time constants in this attempt.
+    """
+
+    def __init__(self, signature: Signature, spec: Specialization, fixed: dict[str, int]) -> None:
+        self.fixed = fixed
+        self.wanted: dict[str, int] = {}
+        self.prologue: list[Operation] = []
+        self.tensors: dict[str, TensorValue] = {}
+        self._values: dict[str, SSAValue] = {}
+        self._text: dict[SSAValue, str] = {}
+        facts = zip(signature.runtime_params, spec.args, strict=True)
+        self._sizes = [
+            (dim, size)
+            for param, fact in facts
+            if isinstance(param, TensorParam)
+            for dim, size in zip(param.dims, fact.sizes or (None,) * len(param.dims), strict=True)
+        ]
+        self.names = signature.dim_names
+
+    def size_at_call(self, text: str) -> int | None:
+        """Return the size that dimension `text` has at this call, None when unknown."""
+        for dim, size in self._sizes:
+            if str(dim) == text and size is not None:
+                return size
+        dim = Dim.parse(text)
+        if len(dim.factors) > 1:
+            parts = [self.size_at_call(factor) for factor in dim.factors]
+            return None if None in parts else dim.scale * prod(part for part in parts if part is not None)
+        for other, size in self._sizes:
+            if size is not None and text in other.factors and len(other.factors) > 1:
+                rest = Dim(tuple(f for f in other.factors if f != text), other.scale)
+                divisor = rest.scale if rest.is_static else self.size_at_call(str(rest))
+                if other.factors.count(text) == 1 and divisor:
+                    return size // divisor
+        return None
+
+    def static_size(self, dim: Dim) -> int | None:
+        """Return the size of `dim` in this attempt when it is a compile-time constant."""
+        if dim.is_static:
+            return dim.scale
+        if str(dim) in self.fixed:
+            return self.fixed[str(dim)]
+        if all(factor in self.fixed for factor in dim.factors):
+            return dim.scale * prod(self.fixed[factor] for factor in dim.factors)
+        return None
+
+    def fix(self, text: str) -> int:
+        """Return the size of a dimension as a compile-time constant, and record that it was relied on.
+
+        Raises:
+            LanguageError: `dim-not-static` when the size is not known.
+        """
+        if text in self.fixed:
+            return self.fixed[text]
+        size = self.size_at_call(text)
+        if size is None:
+            raise LanguageError(
+                f"dimension {text} is needed at compile time and its size is not known", code="dim-not-static",
+                help=f'give it to ts.compile: dims={{"{text}": 128}}; or use a constexpr block size',
+            )  # fmt: skip
+        self.wanted[text] = size
+        return size
+
+    def of_op(self, op: DimOp) -> int:
+        """Return the static size behind a `dim` op."""
+        return self.fix(self._text[op.result])
+
+    def value(self, name: str, loc: LocationAttr) -> int | SSAValue:
+        """Return the size called `name`: a constant where it is fixed, else a value computed at the kernel's start.
+
+        Raises:
+            LanguageError: `dim-not-known` when it only occurs multiplied with other unknown ones.
+        """
+        return self.dim(Dim((name,)), loc)
+
+    def axis(self, tensor: TensorValue, axis: int, loc: LocationAttr) -> int | SSAValue:
+        """Return the size of one dimension of a tensor."""
+        return self.dim(tensor.param.dims[axis], loc)
+
+    def dim(self, dim: Dim, loc: LocationAttr) -> int | SSAValue:
+        """Return the size of a dimension."""
+        static = self.static_size(dim)
+        if static is not None:
+            return static
+        text = str(dim)
+        if text not in self._values:
+            self._values[text] = self._read(dim, loc)
+        return self._values[text]
+
+    def _emit(self, op: OpT, loc: LocationAttr) -> OpT:
+        op.location = loc
+        self.prologue.append(op)
+        return op
+
+    def _read(self, dim: Dim, loc: LocationAttr) -> SSAValue:
+        """Emit the dimension's value: read from a tensor, or divided out of a product."""
+        compound: tuple[TensorValue, int, Dim] | None = None
+        for tensor in self.tensors.values():
+            for axis, found in enumerate(tensor.param.dims):
+                if found == dim:
+                    result = self._emit(DimOp(tensor.ssa, axis), loc).result
+                    self._text[result] = str(dim)
+                    return result
+                if len(dim.factors) == 1 and found.factors.count(dim.factors[0]) == 1:
+                    compound = compound or (tensor, axis, found)
+        if compound is None:
+            raise self._unknown(dim)
+        tensor, axis, found = compound
+        rest = [f for f in found.factors if f != dim.factors[0]]
+        if any(not self._readable(factor) for factor in rest):
+            raise self._unknown(dim)
+        value = self._emit(DimOp(tensor.ssa, axis), loc).result
+        self._text[value] = str(found)
+        for factor in (*rest, *([found.scale] if found.scale != 1 else [])):
+            part = self.value(factor, loc) if isinstance(factor, str) else factor
+            divisor = part if isinstance(part, SSAValue) else self._emit(ConstantOp(part, index), loc).result
+            value = self._emit(ElementwiseOp("floordiv", [value, divisor]), loc).result
+        return value
+
+    def _readable(self, name: str) -> bool:
+        return name in self.fixed or any(Dim((name,)) in t.param.dims for t in self.tensors.values())
+
+    def _unknown(self, dim: Dim) -> LanguageError:
+        return LanguageError(
+            f"the size of {dim} is known only as part of a product", code="dim-not-known",
+            help=f'use the whole product, or let another argument have the dimension "{dim}"',
+        )  # fmt: skip
+
+
+class Builder:
+    """Emits the IR of one kernel.
+
+    Args:
+        signature: the kernel's parameters.
+        spec: what it is compiled for.
+        fixed: dimensions that are compile-time constants.
+        block: where ops go first.
+        has_grid: whether the source declares a grid.
+    """
+
+    def __init__(
+        self, signature: Signature, spec: Specialization, fixed: dict[str, int], block: Block, has_grid: bool
+    ) -> None:
+        self.signature = signature
+        self.spec = spec
+        self.block = block
+        self.has_grid = has_grid
+        self.in_program = not has_grid
+        self.dims = Dims(signature, spec, fixed)
+        self.constants = {**dict(spec.config), **dict(spec.constexprs)}
+        self.frame = Frame(source_of(signature.function), {})
+        self.node: ast.AST = self.frame.source.node
+        self.predicate: Tile | None = None
+        self.uncommitted = False
+        self.control_depth = 0
+        self.linear_offset: SSAValue | None = None
+        self.uses_linear_id = False
+        self.written: dict[int, TensorValue] = {}
+        self._loc: tuple[ast.AST, LocationAttr] | None = None
+
+    def location(self) -> Location:
+        """Return the location of the node being compiled."""
+        return self.frame.locate(self.node)
+
+    def loc(self) -> LocationAttr:
+        """Return the location as an IR attribute."""
+        if self._loc is None or self._loc[0] is not self.node:
+            self._loc = (self.node, to_loc(self.location()))
+        return self._loc[1]
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Give `node`'s location to everything emitted or raised inside."""
+        outer, self.node = self.node, node
+        try:
+            yield
+        except TesseraError as error:
+            if error.location is None:
+                error.location = self.frame.locate(node)
+            raise
+        finally:
+            self.node = outer
+
+    @contextmanager
+    def into(self, block: Block) -> Iterator[Block]:
+        """Emit into `block` inside."""
+        outer, self.block = self.block, block
+        try:
+            yield block
+        finally:
+            self.block = outer
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether the current statement stands inside a run-time loop or branch of any frame (grids aside)."""
+        return self.control_depth > 0
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Mark the inside of a run-time loop or branch."""
+        frame = self.frame
+        frame.depth += 1
+        self.control_depth += 1
+        try:
+            yield
+        finally:
+            frame.depth -= 1
+            self.control_depth -= 1
+
+    def emit(self, op: OpT) -> OpT:
+        """Append an op with the current location."""
+        op.location = self.loc()
+        self.block.add_op(op)
+        return op
+
+    def index(self, value: int) -> SSAValue:
+        """Return an index constant."""
+        return self.emit(ConstantOp(value, index)).result
+
+    def dim(self, name: str) -> int | Scalar:
+        """Return the size called `name`."""
+        return self.as_size(self.dims.value(name, self.loc()))
+
+    def axis_size(self, tensor: TensorValue, axis: int) -> int | Scalar:
+        """Return the size of one dimension of a tensor."""
+        return self.as_size(self.dims.axis(tensor, axis, self.loc()))
+
+    def as_size(self, size: int | SSAValue) -> int | Scalar:
+        """Return a size as a value of the language."""
+        return size if isinstance(size, int) else Scalar(size)
+
+    def static_axis(self, tensor: TensorValue, axis: int) -> int:
+        """Return the size of a dimension as a compile-time constant, fixing it if need be."""
+        dim = tensor.param.dims[axis]
+        known = self.dims.static_size(dim)
+        return known if known is not None else self.dims.fix(str(dim))
+
+    def static(self, value: Any) -> int | None:
+        """Return a compile-time integer, fixing dimensions it is made of; None when it depends on more."""
+        if isinstance(value, Scalar):
+            return static_value(value.ssa, self.dims.of_op) if value.dtype.is_int else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def static_difference(self, upper: SSAValue, lower: SSAValue) -> int | None:
+        """Return `upper - lower` when it is known at compile time."""
+        terms, constant = difference(affine(upper), affine(lower))
+        for base, count in terms.items():
+            part = static_value(base, self.dims.of_op)
+            if part is None:
+                return None
+            constant += count * part
+        return constant
+
+    def mark_written(self, tensor: TensorValue) -> None:
+        """Record that the kernel stores to `tensor`."""
+        self.written.setdefault(tensor.position, tensor)
+
+    def require_program(self, what: str) -> None:
+        """Refuse an effect outside the grid of a kernel that has one.
+
+        Raises:
+            LanguageError: `outside-grid`.
+        """
+        if not self.in_program:
+            raise LanguageError(
+                f"{what} outside the grid", code="outside-grid",
+                help="move it into the body of `for ... in ts.tile.grid(...)`",
+            )  # fmt: skip
+
+    def constexpr_params(self) -> Iterator[tuple[str, Any]]:
+        """Yield the constexpr parameters with their values.
+
+        Raises:
+            LanguageError: `missing-constexpr`.
+        """
+        given = dict(self.spec.constexprs)
+        for param in self.signature.params:
+            if isinstance(param, ConstexprParam):
+                value = given.get(param.name, param.default)
+                if param.name not in given and value is ConstexprParam("").default:
+                    raise LanguageError(
+                        f"constexpr {param.name!r} has no value", code="missing-constexpr",
+                        location=self.signature.location_of(param.name),
+                        help=f"pass it at the call or to ts.compile: {param.name}=...",
+                    )  # fmt: skip
+                yield param.name, value

@@ -1,0 +1,181 @@
+"""Calls: tile functions, inlined helpers, and what of Python can be called on compile-time values."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import math
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from tessera.errors import LanguageError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder, Frame
+from tessera.frontend.evaluate import evaluate, execute, expression
+from tessera.frontend.expressions import is_runtime, static_call
+from tessera.frontend.function import DeviceFunction
+from tessera.frontend.registry import handler_of, method_of
+from tessera.frontend.source import source_of
+from tessera.frontend.values import BoundMethod, Scalar, show
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+
+STATIC_BUILTINS: tuple[Callable[..., Any], ...] = (
+    abs, bool, divmod, float, int, len, max, min, pow, round, str, sum, tuple,
+)  # fmt: skip
+STATIC_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    dtypes.accum, dtypes.loss_scale, dtypes.saturate, dtypes.stochastic_round, dtypes.as_policy, dtypes.promote,
+    dtypes.accumulator_of,
+)  # fmt: skip
+
+_INSTEAD: dict[Any, str] = {
+    range: "use ts.tile.range(...) for a loop at run time, ts.tile.static_range(...) to unroll",
+    enumerate: "use ts.tile.range and compute the number",
+    zip: "use ts.tile.range and index both",
+    open: "kernels have no files",
+    isinstance: "types are known when the kernel is compiled; compare x.dtype",
+    list: "use a tuple",
+    max: "use ts.tile.maximum for two values, ts.tile.max to reduce",
+    min: "use ts.tile.minimum for two values, ts.tile.min to reduce",
+    abs: "use ts.tile.abs",
+    round: "use ts.tile.round",
+    sum: "use ts.tile.sum",
+    pow: "use ts.tile.pow",
+    float: "use ts.tile.cast(x, ts.f32)",
+    int: "use ts.tile.cast(x, ts.i32)",
+    bool: "use ts.tile.cast(x, ts.bool_), or compare",
+    len: "use x.shape[0]",
+}
+
+
+@expression(ast.Call)
+def _call(node: ast.Call, b: Builder) -> Any:
+    callee = evaluate(b, node.func)
+    if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+        raise LanguageError("unpacking with * in a call", code="unsupported-syntax", help="name each argument")
+    args = [evaluate(b, arg) for arg in node.args]
+    kwargs = {str(keyword.arg): evaluate(b, keyword.value) for keyword in node.keywords}
+    return call(b, callee, args, kwargs)
+
+
+def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Return `callee(*args, **kwargs)`.
+
+    Raises:
+        LanguageError: `bad-call` when arguments do not fit, `cannot-call` when kernels cannot call it.
+    """
+    found = handler_of(callee)
+    if found is not None:
+        handler, signature = found
+        return handler(b, *bind(f"ts.tile.{callee.__name__}", signature, args, kwargs).values())
+    if isinstance(callee, DeviceFunction):
+        return inline(b, callee.function, args, kwargs)
+    if isinstance(callee, BoundMethod):
+        handler = method_of(callee.name)
+        signature = inspect.signature(handler)
+        rest = signature.replace(parameters=list(signature.parameters.values())[2:])
+        return handler(b, callee.owner, *bind(callee.name, rest, args, kwargs).values())
+    if callee is builtins.print:
+        return call(b, tile.device_print, args, kwargs)
+    if _is_static_function(callee):
+        return _static(b, callee, args, kwargs)
+    raise _cannot_call(callee)
+
+
+def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments by parameter name, defaults filled in.
+
+    Raises:
+        LanguageError: `bad-call`.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = [str(p).split(":")[0] for p in signature.parameters.values()]
+        raise LanguageError(f"{name}: {error}", code="bad-call", help=f"{name}({', '.join(names)})") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _is_static_function(callee: Any) -> bool:
+    if getattr(callee, "__module__", None) == "math" and callable(callee):
+        return True
+    return any(callee is known for known in (*STATIC_BUILTINS, *STATIC_FUNCTIONS))
+
+
+def _static(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a Python function on compile-time values; dimensions it needs are fixed to their sizes."""
+    fixed = [_static_argument(b, callee, arg) for arg in args]
+    named = {name: _static_argument(b, callee, arg) for name, arg in kwargs.items()}
+
+    def run() -> Any:
+        return callee(*fixed, **named)
+
+    return static_call(f"{callee.__name__}()", run)
+
+
+def _static_argument(b: Builder, callee: Any, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_static_argument(b, callee, part) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    if not is_runtime(value):
+        return value
+    known = b.static(value) if isinstance(value, Scalar) else None
+    if known is None:
+        raise _needs_constant(callee, value)
+    return known
+
+
+def _needs_constant(callee: Any, value: Any) -> LanguageError:
+    name = callee.__name__
+    in_math = getattr(callee, "__module__", None) == "math"
+    if in_math and hasattr(tile, name):
+        help = f"use ts.tile.{name}"
+    elif in_math and name in ("fabs", "pow"):
+        help = f"use ts.tile.{name.removeprefix('f')}"
+    else:
+        help = _INSTEAD.get(callee, "it works on values known at compile time")
+    shown = f"math.{name}" if in_math else name
+    return LanguageError(f"{shown} takes compile-time numbers, got {show(value)}", code="needs-constant", help=help)
+
+
+def _cannot_call(callee: Any) -> LanguageError:
+    name = getattr(callee, "__name__", None) or show(callee)
+    if isinstance(callee, DType):
+        help = f"convert with ts.tile.cast(x, {callee!r})"
+    elif isinstance(callee, FunctionType):
+        help = "decorate it with @ts.function to inline it"
+    elif hasattr(callee, "signature") and hasattr(callee, "explain"):
+        help = "a kernel launches its own grid; share code through a @ts.function"
+    elif is_runtime(callee) or not callable(callee):
+        help = "only functions can be called"
+    else:
+        help = _known_instead(callee) or "kernels call ts.tile functions, @ts.function helpers and math on constants"
+    return LanguageError(f"{name} cannot be called in a kernel", code="cannot-call", help=help)
+
+
+def _known_instead(callee: Any) -> str | None:
+    return next((help for known, help in _INSTEAD.items() if known is callee), None)
+
+
+def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Compile a helper's body at the call.
+
+    Raises:
+        LanguageError: `recursion`, `bad-call`.
+    """
+    if b.frame.is_active(function):
+        raise LanguageError(
+            f"{function.__name__} calls itself", code="recursion", help="helpers are inlined; write it as a loop"
+        )
+    bound = bind(function.__name__, inspect.signature(function), args, kwargs)
+    caller = b.frame
+    site, node = b.location(), b.node
+    frame = Frame(source_of(function), dict(bound), site, caller)
+    b.frame = frame
+    try:
+        execute(b, frame.source.node.body)
+    finally:
+        b.frame, b.node = caller, node
+    return frame.returned

@@ -1,0 +1,359 @@
+"""Expressions: names, constants, operators, attributes, subscripts."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend.annotations import Dim
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import apply, boolean, check_defined, operand, plain, symbol
+from tessera.frontend.evaluate import evaluate, expression, unsupported
+from tessera.frontend.indexing import SliceValue, normalise, subscript
+from tessera.frontend.registry import attribute_of, attributes_of
+from tessera.frontend.values import (
+    ContextValue,
+    Scalar,
+    TensorValue,
+    Text,
+    Tile,
+    Value,
+    View,
+    show,
+)
+
+_BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", "add", operator.add),
+    ast.Sub: ("-", "sub", operator.sub),
+    ast.Mult: ("*", "mul", operator.mul),
+    ast.Div: ("/", "div", operator.truediv),
+    ast.FloorDiv: ("//", "floordiv", operator.floordiv),
+    ast.Mod: ("%", "mod", operator.mod),
+    ast.BitAnd: ("&", "and", operator.and_),
+    ast.BitOr: ("|", "or", operator.or_),
+    ast.BitXor: ("^", "xor", operator.xor),
+    ast.LShift: ("<<", "shl", operator.lshift),
+    ast.RShift: (">>", "shr", operator.rshift),
+}
+
+_COMPARE: dict[type[ast.cmpop], tuple[str, str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("<", "lt", operator.lt),
+    ast.LtE: ("<=", "le", operator.le),
+    ast.Gt: (">", "gt", operator.gt),
+    ast.GtE: (">=", "ge", operator.ge),
+    ast.Eq: ("==", "eq", operator.eq),
+    ast.NotEq: ("!=", "ne", operator.ne),
+}
+
+
+def is_runtime(value: Any) -> bool:
+    """Return whether a value is known only when the kernel runs."""
+    return isinstance(value, Value | View | TensorValue | Text)
+
+
+def resolved(b: Builder, value: Any) -> Any:
+    """Return `value` with dimension symbols replaced by the sizes they stand for."""
+    return symbol(b, value) if isinstance(value, Dim) else value
+
+
+def static_call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Return `function(*args)` for compile-time values.
+
+    Raises:
+        LanguageError: `constant-expression` when Python itself refuses it.
+    """
+    try:
+        return function(*args)
+    except (ArithmeticError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise LanguageError(
+            f"{what}: {error}", code="constant-expression", help="this expression is computed at compile time"
+        ) from None
+
+
+@expression(ast.Constant)
+def _constant(node: ast.Constant, b: Builder) -> Any:
+    if isinstance(node.value, complex | bytes):
+        raise LanguageError(
+            f"{node.value!r} cannot be used in a kernel", code="unsupported-syntax", help="use numbers and strings"
+        )
+    return node.value
+
+
+@expression(ast.Name)
+def _name(node: ast.Name, b: Builder) -> Any:
+    name, frame = node.id, b.frame
+    if name in frame.env:
+        return check_defined(name, frame.env[name])
+    if name in frame.locals:
+        raise LanguageError(
+            f"{name!r} is used before it is assigned", code="undefined-name", help="assign it before this line"
+        )
+    if frame.caller is None and name in b.dims.names:
+        return b.dim(name)
+    try:
+        return resolved(b, plain(frame.lookup(name)))
+    except KeyError:
+        raise unknown_name(b, name) from None
+
+
+def unknown_name(b: Builder, name: str) -> LanguageError:
+    """Return the error for a name that nothing defines, with the nearest one that exists."""
+    import difflib
+
+    known = [*b.frame.env, *b.dims.names]
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        help = f"did you mean {near[0]!r}?"
+    elif name in b.dims.names:
+        help = f"pass the dimension to the helper as an argument, or define {name} = ts.dims({name!r})"
+    elif name in b.constants:
+        help = f"tuned constants are attributes: ts.tile.context().{name}"
+    else:
+        help = f"dimensions here: {', '.join(b.dims.names) or 'none'}; module-level constants are visible too"
+    return LanguageError(f"{name!r} is not defined", code="unknown-name", help=help)
+
+
+@expression(ast.Tuple)
+@expression(ast.List)
+def _tuple(node: ast.Tuple | ast.List, b: Builder) -> tuple[Any, ...]:
+    return tuple(evaluate(b, part) for part in node.elts)
+
+
+@expression(ast.JoinedStr)
+def _fstring(node: ast.JoinedStr, b: Builder) -> Any:
+    parts: list[Any] = []
+    for part in node.values:
+        if not isinstance(part, ast.FormattedValue):
+            parts.append(evaluate(b, part))
+            continue
+        if part.format_spec is not None or part.conversion != -1:
+            with b.at(part):
+                raise LanguageError(
+                    "a format specification in an f-string", code="bad-format", help="write {x} alone"
+                )
+        value = evaluate(b, part.value)
+        parts.append(value if is_runtime(value) else str(value))
+    return Text(tuple(parts)) if any(map(is_runtime, parts)) else "".join(parts)
+
+
+def binary(b: Builder, op: ast.operator, left: Any, right: Any) -> Any:
+    """Return `left op right`.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch`, `dtype-mismatch` or `not-a-value`.
+    """
+    if isinstance(op, ast.Pow):
+        from tessera.frontend.ops.math import power
+
+        return power(b, left, right)
+    if isinstance(op, ast.MatMult):
+        return _matmul(left, right)
+    sign, fn, function = _BINARY[type(op)]
+    if not is_runtime(left) and not is_runtime(right):
+        return static_call(f"{show(left)} {sign} {show(right)}", function, left, right)
+    return apply(b, fn, left, right, what=sign)
+
+
+def _matmul(left: Any, right: Any) -> Any:
+    if not is_runtime(left) and not is_runtime(right):
+        return static_call(f"{show(left)} @ {show(right)}", operator.matmul, left, right)
+    raise TypeMismatchError(
+        "@ does not multiply tiles", code="unsupported-operator", help="use ts.tile.mma(a, b) or mma(a, b, acc)"
+    )
+
+
+@expression(ast.BinOp)
+def _binop(node: ast.BinOp, b: Builder) -> Any:
+    return binary(b, node.op, evaluate(b, node.left), evaluate(b, node.right))
+
+
+@expression(ast.UnaryOp)
+def _unary(node: ast.UnaryOp, b: Builder) -> Any:
+    value = evaluate(b, node.operand)
+    if not is_runtime(value):
+        functions: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+            ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_, ast.Invert: operator.invert,
+        }  # fmt: skip
+        return static_call(ast.unparse(node), functions[type(node.op)], value)
+    match node.op:
+        case ast.USub():
+            return apply(b, "neg", value, what="-")
+        case ast.Invert():
+            return apply(b, "not", value, what="~")
+        case ast.Not():
+            return _not(b, value)
+        case _:
+            return operand(b, value)
+
+
+def _not(b: Builder, value: Any) -> Any:
+    truth = truth_of(b, value, "not")
+    if isinstance(truth, Tile):
+        raise TypeMismatchError(
+            "`not` does not work on tiles", code="unsupported-operator", help="use ~condition, element by element"
+        )
+    return apply(b, "not", truth)
+
+
+def truth_of(b: Builder, value: Any, what: str) -> bool | Scalar | Tile:
+    """Return a condition: a compile-time bool, a run-time bool scalar, or a bool tile.
+
+    Raises:
+        TypeMismatchError: `dtype-mismatch` for a tile that is not bool, `not-a-value` for tensors.
+    """
+    if not is_runtime(value):
+        return bool(value)
+    ready = operand(b, value, what)
+    if isinstance(ready, Scalar):
+        return ready if ready.dtype.kind == "bool" else apply(b, "ne", ready, 0)  # pyright: ignore[reportReturnType]
+    boolean(b, ready, what)
+    return ready
+
+
+@expression(ast.BoolOp)
+def _boolop(node: ast.BoolOp, b: Builder) -> Any:
+    is_and = isinstance(node.op, ast.And)
+    name = "and" if is_and else "or"
+    result: Any = None
+    for part in node.values:
+        value = evaluate(b, part)
+        if not is_runtime(value):
+            if bool(value) != is_and:
+                return value if result is None else not is_and
+            result = value if result is None or not is_runtime(result) else result
+            continue
+        with b.at(part):
+            truth = truth_of(b, value, f"`{name}`")
+            if isinstance(truth, Tile):
+                raise TypeMismatchError(
+                    f"`{name}` does not work on tiles", code="unsupported-operator",
+                    help=f"use {'&' if is_and else '|'} with parentheses, element by element",
+                )  # fmt: skip
+        result = truth if result is None or not is_runtime(result) else apply(b, name, result, truth)
+    return result
+
+
+@expression(ast.Compare)
+def _compare(node: ast.Compare, b: Builder) -> Any:
+    left = evaluate(b, node.left)
+    result: Any = None
+    for op, right_node in zip(node.ops, node.comparators, strict=True):
+        right = evaluate(b, right_node)
+        part = _compare_two(b, op, left, right)
+        if not is_runtime(part) and not part:
+            return False
+        if result is None or not is_runtime(result):
+            result = part
+        elif is_runtime(part):
+            result = apply(b, "and", result, part)
+        left = right
+    return result
+
+
+def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
+    if isinstance(op, ast.Is | ast.IsNot):
+        if is_runtime(left) and is_runtime(right):
+            raise LanguageError("`is` between run-time values", code="unsupported-operator", help="compare with ==")
+        return (left is right) == isinstance(op, ast.Is)
+    if isinstance(op, ast.In | ast.NotIn):
+        if is_runtime(left) or is_runtime(right):
+            raise LanguageError(
+                "`in` on run-time values", code="unsupported-operator", help="compare with == and combine with `or`"
+            )
+        found = static_call("in", operator.contains, right, left)
+        return found == isinstance(op, ast.In)
+    sign, fn, function = _COMPARE[type(op)]
+    if not is_runtime(left) and not is_runtime(right):
+        return static_call(f"{show(left)} {sign} {show(right)}", function, left, right)
+    return apply(b, fn, left, right, what=sign)
+
+
+@expression(ast.IfExp)
+def _ifexp(node: ast.IfExp, b: Builder) -> Any:
+    condition = truth_of(b, evaluate(b, node.test), "the condition")
+    if isinstance(condition, bool):
+        return evaluate(b, node.body if condition else node.orelse)
+    return apply(b, "select", condition, evaluate(b, node.body), evaluate(b, node.orelse), what="if else")
+
+
+@expression(ast.Attribute)
+def _attribute(node: ast.Attribute, b: Builder) -> Any:
+    return get_attribute(b, evaluate(b, node.value), node.attr)
+
+
+def get_attribute(b: Builder, owner: Any, name: str) -> Any:
+    """Return `owner.name`.
+
+    Raises:
+        LanguageError: `unknown-name` or `unknown-attribute`.
+    """
+    if isinstance(owner, View) and name != "shape":
+        owner = operand(b, owner)
+    handler = attribute_of(owner, name)
+    if handler is not None:
+        return handler(b, owner)
+    if isinstance(owner, ContextValue):
+        return _context_attribute(b, name)
+    if is_runtime(owner):
+        names = ", ".join(attributes_of(owner))
+        raise LanguageError(
+            f"{show(owner)} has no attribute {name!r}", code="unknown-attribute",
+            help=f"it has {names}; functions are in ts.tile" if names else "functions are in ts.tile",
+        )  # fmt: skip
+    missing = object()
+    found = getattr(owner, name, missing)
+    if found is missing:
+        raise _missing_attribute(owner, name)
+    return resolved(b, plain(found))
+
+
+def _missing_attribute(owner: Any, name: str) -> LanguageError:
+    import difflib
+
+    what = owner.__name__.replace("tessera.frontend.", "ts.") if isinstance(owner, ModuleType) else show(owner)
+    near = difflib.get_close_matches(name, [n for n in dir(owner) if not n.startswith("_")], 1)
+    return LanguageError(
+        f"{what} has no {name!r}", code="unknown-name",
+        help=f"did you mean {near[0]!r}?" if near else "see the language reference for what there is",
+    )  # fmt: skip
+
+
+def _context_attribute(b: Builder, name: str) -> Any:
+    if name in b.constants:
+        return plain(b.constants[name])
+    if name in b.dims.names:
+        return b.dim(name)
+    known = ", ".join([*b.constants, *b.dims.names]) or "nothing"
+    raise LanguageError(
+        f"the context has no {name!r}", code="unknown-name",
+        help=f"it has {known}; name a tunable in @ts.kernel.autotune(space=...) or as a ts.constexpr parameter",
+    )  # fmt: skip
+
+
+def index_items(b: Builder, node: ast.expr) -> tuple[Any, ...]:
+    """Return the evaluated items between the brackets of a subscript."""
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    items: list[Any] = []
+    for part in parts:
+        if isinstance(part, ast.Slice):
+            bounds = [None if n is None else evaluate(b, n) for n in (part.lower, part.upper, part.step)]
+            items.append(SliceValue(*bounds))
+        else:
+            items.append(evaluate(b, part))
+    return normalise(b, items)
+
+
+@expression(ast.Subscript)
+def _subscript(node: ast.Subscript, b: Builder) -> Any:
+    base = evaluate(b, node.value)
+    return subscript(b, base, index_items(b, node.slice))
+
+
+@expression(ast.Slice)
+def _slice(node: ast.Slice, b: Builder) -> Any:
+    raise unsupported(node)
+

@@ -1,0 +1,62 @@
+"""`@ts.function`: helpers that kernels inline."""
+
+from __future__ import annotations
+
+import functools
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from tessera.errors import LanguageError
+from tessera.frontend.annotations import caller_location
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DeviceFunction(Generic[P, R]):
+    """A helper that kernels call; made by `@ts.function`.
+
+    Args:
+        function: the Python function.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Refuse a call outside a kernel."""
+        raise LanguageError(
+            f"{self.function.__name__} was called outside a kernel", code="outside-kernel",
+            location=caller_location(), help="a @ts.function runs as part of the kernel that calls it",
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<ts.function {self.function.__name__}>"
+
+
+def function(declared: Any) -> Any:
+    """Make a Python function callable from kernels: it is inlined, with its own source locations.
+
+    Its parameters take tiles, scalars, tensors and constants as they come; nothing is annotated. It returns what its
+    last statement returns.
+
+        @ts.function
+        def swish(x):
+            return x * ts.tile.sigmoid(x)
+
+    Args:
+        declared: the function.
+
+    Returns:
+        A helper to call inside kernels.
+
+    Raises:
+        LanguageError: `bad-signature` for anything but a function.
+    """
+    if not isinstance(declared, FunctionType):
+        raise LanguageError(
+            f"@ts.function needs a function, got {type(declared).__name__}", code="bad-signature",
+            location=caller_location(), help="decorate a def",
+        )  # fmt: skip
+    return DeviceFunction[Any, Any](declared)

@@ -1,0 +1,58 @@
+"""Compiles device print and assert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.errors import LanguageError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import apply, boolean, operand
+from tessera.frontend.expressions import is_runtime
+from tessera.frontend.registry import compiles
+from tessera.frontend.values import TensorValue, Text, Value, show, wrap
+from tessera.ir.tile.debug import AssertOp, PrintOp
+
+
+@compiles(tile.device_print)
+def _print(b: Builder, values: tuple[Any, ...]) -> None:
+    b.require_program("print")
+    if b.predicate is not None:
+        raise LanguageError(
+            "print inside an `if` on a tile", code="predicated",
+            help="print ts.tile.where(condition, x, 0), or branch on a scalar: if ts.tile.any(condition)",
+        )  # fmt: skip
+    text, args = list[str](), list[Value]()
+    for value in values:
+        pieces = value.parts if isinstance(value, Text) else (value,)
+        text.append("".join(_piece(b, piece, args) for piece in pieces))
+    b.emit(PrintOp(" ".join(text), [arg.ssa for arg in args]))
+
+
+def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
+    if is_runtime(piece):
+        if isinstance(piece, TensorValue):
+            raise LanguageError(
+                f"print of {show(piece)}", code="not-a-value", help=f"print a slice of it: {piece.param.name}[0:8]"
+            )
+        args.append(operand(b, piece, "print"))
+        return "{}"
+    shown = str(piece)
+    if "{}" in shown:
+        raise LanguageError("print of a text with {}", code="bad-format", help="{} stands for a value; write { }")
+    return shown
+
+
+@compiles(tile.device_assert)
+def _assert(b: Builder, condition: Any, message: Any) -> None:
+    if not b.spec.debug:
+        return
+    b.require_program("assert")
+    if not isinstance(message, str):
+        raise LanguageError(
+            f"the message of an assert is {show(message)}", code="bad-format", help="use a text without run-time parts"
+        )
+    holds = boolean(b, condition, "the condition of assert")
+    if b.predicate is not None:
+        holds = apply(b, "or", apply(b, "not", b.predicate), wrap(holds)).ssa
+    b.emit(AssertOp(holds, message))

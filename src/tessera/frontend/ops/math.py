@@ -1,0 +1,179 @@
+"""Compiles elementwise functions, casts and the composites built from them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, cast
+
+from tessera.errors import TypeMismatchError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import (
+    apply,
+    cast_to,
+    check_rounding,
+    constant,
+    operand,
+    to_policy,
+)
+from tessera.frontend.expressions import is_runtime, static_call
+from tessera.frontend.registry import attribute, compiles, method
+from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, View, is_number, show, wrap
+from tessera.ir.functions import FUNCTIONS
+from tessera.ir.types import element_type
+from tessera.numerics.dtypes import DType, Policy
+
+_NOT_FUNCTIONS = ("select",)
+
+
+def _register_table() -> None:
+    """Every function of `ir.functions` that `ts.tile` has under the same name needs no more than its name."""
+    for name, function in FUNCTIONS.items():
+        declared = getattr(tile, name, None)
+        if declared is not None and name not in ("pow", *_NOT_FUNCTIONS):
+            compiles(declared)(_plain(name, function.arity))
+
+
+def _plain(name: str, arity: int) -> Callable[..., Any]:
+    if arity == 1:
+        return lambda b, x: apply(b, name, x)
+    if arity == 2:
+        return lambda b, a, b_: apply(b, name, a, b_)
+    return lambda b, a, b_, c: apply(b, name, a, b_, c)
+
+
+_register_table()
+
+
+@compiles(tile.cast)
+def convert(b: Builder, x: Any, dtype: Any) -> Any:
+    """Return `x` in another dtype."""
+    policy = to_policy(dtype, "cast")
+    check_rounding(policy)
+    ready = operand(b, x, "cast")
+    element = element_type(policy.dtype)
+    if not isinstance(ready, Value):
+        return wrap(constant(b, _fitting(ready, policy.dtype), element))
+    kept = None if policy == Policy(policy.dtype.storage) else policy
+    return wrap(cast_to(b, ready.ssa, element, policy.saturate), kept)
+
+
+def _fitting(value: bool | int | float, dtype: DType) -> bool | int | float:
+    return int(value) if dtype.is_int and math.isfinite(value) else value
+
+
+@method("to")
+def _to(b: Builder, owner: Any, dtype: Any) -> Any:
+    return convert(b, owner, dtype)
+
+
+@attribute(Tile, "to")
+@attribute(Scalar, "to")
+@attribute(Shared, "to")
+def _to_method(b: Builder, owner: Any) -> BoundMethod:
+    return BoundMethod("to", owner)
+
+
+@compiles(tile.where)
+def _where(b: Builder, condition: Any, a: Any, b_: Any) -> Any:
+    return apply(b, "select", condition, a, b_, what="where")
+
+
+@compiles(tile.pow)
+def power(b: Builder, a: Any, b_: Any) -> Any:
+    """Return `a ** b_`; a small constant integer power becomes multiplications."""
+    if not is_runtime(a) and not is_runtime(b_):
+        return static_call(f"{show(a)} ** {show(b_)}", operator.pow, a, b_)
+    base = operand(b, a, "**")
+    exponent = operand(b, b_, "**")
+    if isinstance(exponent, int) and not isinstance(exponent, bool) and 0 <= exponent <= 16:
+        return _repeated(b, base, exponent)
+    if isinstance(base, Value) and not base.dtype.is_float and not isinstance(exponent, float):
+        if not isinstance(exponent, Value) or not exponent.dtype.is_float:
+            raise TypeMismatchError(
+                f"** of {show(base)} and {show(exponent)}", code="dtype-mismatch",
+                help="integers take constant powers from 0 to 16; cast to ts.f32 for others",
+            )  # fmt: skip
+    return apply(b, "pow", base, exponent, what="**")
+
+
+def _repeated(b: Builder, base: Any, exponent: int) -> Any:
+    if exponent == 0:
+        one = apply(b, "mul", base, 0)
+        return apply(b, "add", one, 1) if not one.dtype.is_float else apply(b, "select", True, _ones(b, one), one)
+    result: Any = None
+    while exponent:
+        if exponent & 1:
+            result = base if result is None else apply(b, "mul", result, base, what="**")
+        exponent >>= 1
+        if exponent:
+            base = apply(b, "mul", base, base, what="**")
+    return result
+
+
+def _ones(b: Builder, like: Value) -> Any:
+    from tessera.frontend.convert import broadcast_to
+
+    one = constant(b, 1, element_type(like.dtype))
+    return wrap(broadcast_to(b, one, like.shape) if like.shape else one)
+
+
+@compiles(tile.clamp)
+def _clamp(b: Builder, x: Any, lo: Any, hi: Any) -> Any:
+    return apply(b, "minimum", apply(b, "maximum", x, lo, what="clamp"), hi, what="clamp")
+
+
+@compiles(tile.relu)
+def _relu(b: Builder, x: Any) -> Any:
+    return apply(b, "maximum", x, 0, what="relu")
+
+
+def _float(b: Builder, x: Any, what: str) -> Any:
+    """Return `x` as a float value, which composites use several times."""
+    ready = operand(b, x, what)
+    if is_number(ready) or not ready.dtype.is_float:
+        return convert(b, ready, "f32")
+    return ready
+
+
+@compiles(tile.silu)
+def _silu(b: Builder, x: Any) -> Any:
+    value = _float(b, x, "silu")
+    return apply(b, "mul", value, apply(b, "sigmoid", value))
+
+
+@compiles(tile.gelu)
+def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
+    value = _float(b, x, "gelu")
+    wide = _wide(b, value)
+    if approximate:
+        cube = apply(b, "mul", apply(b, "mul", wide, wide), wide)
+        inner = apply(b, "mul", apply(b, "add", wide, apply(b, "mul", cube, 0.044715)), math.sqrt(2.0 / math.pi))
+        bell = apply(b, "tanh", inner)
+    else:
+        bell = apply(b, "erf", apply(b, "mul", wide, math.sqrt(0.5)))
+    half = apply(b, "mul", wide, 0.5)
+    return wrap(cast_to(b, apply(b, "mul", half, apply(b, "add", bell, 1.0)).ssa, element_type(value.dtype)))
+
+
+@compiles(tile.softplus)
+def _softplus(b: Builder, x: Any) -> Any:
+    value = _float(b, x, "softplus")
+    wide = _wide(b, value)
+    small = apply(b, "exp", apply(b, "neg", apply(b, "abs", wide)))
+    total = apply(b, "add", apply(b, "maximum", wide, 0.0), apply(b, "log1p", small))
+    return wrap(cast_to(b, total.ssa, element_type(value.dtype)))
+
+
+def _wide(b: Builder, value: Any) -> Any:
+    """Return narrow floats as f32, so that a composite rounds once at its end."""
+    return value if value.dtype.bits >= 32 else convert(b, value, "f32")
+
+
+@attribute(Tile, "dtype")
+@attribute(Scalar, "dtype")
+@attribute(Shared, "dtype")
+def _dtype(b: Builder, owner: Any) -> DType:
+    return owner.dtype

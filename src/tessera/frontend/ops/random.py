@@ -1,0 +1,69 @@
+"""Compiles Philox and what is built on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.errors import TypeMismatchError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import apply, cast_to, constant, operand, to_tile
+from tessera.frontend.ops.math import convert
+from tessera.frontend.registry import compiles
+from tessera.frontend.values import Scalar, Tile, Value, is_number, show, wrap
+from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.types import describe
+from tessera.ir.types import element_type
+from tessera.numerics import dtypes
+
+
+@compiles(tile.philox)
+def _philox(b: Builder, seed: Any, offsets: Any) -> tuple[Tile, Tile, Tile, Tile]:
+    counter = to_tile(b, offsets, "philox: offsets")
+    if not counter.dtype.is_int:
+        raise TypeMismatchError(
+            f"philox: offsets are {describe(counter.type)}, not integers", code="dtype-mismatch",
+            help="give element numbers, such as ts.tile.linear_id()",
+        )  # fmt: skip
+    wide = element_type(dtypes.i64)
+    op = b.emit(PhiloxOp(_seed(b, seed), cast_to(b, counter.ssa, wide)))
+    return Tile(op.r0), Tile(op.r1), Tile(op.r2), Tile(op.r3)
+
+
+def _seed(b: Builder, seed: Any) -> Any:
+    ready = operand(b, seed, "philox: the seed")
+    wide = element_type(dtypes.i64)
+    if isinstance(ready, int) and not isinstance(ready, bool):
+        # All 64-bit patterns are seeds, whichever sign they are written with.
+        return constant(b, (ready + 2**63) % 2**64 - 2**63, wide)
+    if isinstance(ready, Scalar) and ready.dtype.is_int:
+        return cast_to(b, ready.ssa, wide)
+    raise TypeMismatchError(
+        f"philox: the seed is {show(ready)}, not an integer", code="dtype-mismatch", help="pass the seed as an int"
+    )
+
+
+@compiles(tile.rand)
+def rand(b: Builder, seed: Any, offsets: Any) -> Tile:
+    """Return uniform numbers from the upper 24 bits of the first word, which f32 holds exactly."""
+    word = _philox(b, seed, offsets)[0]
+    bits = convert(b, apply(b, "shr", word, 8), dtypes.f32)
+    return Tile(apply(b, "mul", bits, 2.0**-24).ssa)
+
+
+@compiles(tile.dropout)
+def _dropout(b: Builder, x: Any, p: Any, seed: Any, offsets: Any) -> Any:
+    if is_number(p) and not 0 <= p < 1:
+        raise TypeMismatchError(
+            f"dropout: the probability {p} is not in [0, 1)", code="bad-argument", help="0 keeps everything"
+        )
+    value = to_tile(b, x, "dropout")
+    if not value.dtype.is_float:
+        raise TypeMismatchError(
+            f"dropout: {describe(value.type)} is not float", code="dtype-mismatch", help="cast it to ts.f32"
+        )
+    keep = apply(b, "ge", rand(b, seed, offsets), p)
+    scale: Any = 1.0 / (1.0 - p) if is_number(p) else apply(b, "div", 1.0, apply(b, "sub", 1.0, p))
+    wide: Value = value if value.dtype.bits >= 32 else convert(b, value, dtypes.f32)
+    kept = apply(b, "select", keep, apply(b, "mul", wide, scale), 0.0, what="dropout")
+    return wrap(cast_to(b, kept.ssa, element_type(value.dtype)))

@@ -1,0 +1,128 @@
+"""Compiles shape changes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, cast
+
+from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import (
+    broadcast_to,
+    constant,
+    default_element,
+    operand,
+    reshape_to,
+    static_int,
+    static_shape,
+    to_tile,
+)
+from tessera.frontend.indexing import view_shape
+from tessera.frontend.registry import attribute, compiles
+from tessera.frontend.values import Scalar, Shared, TensorValue, Tile, Value, View
+from tessera.ir.tile.shape import TransposeOp
+from tessera.ir.tile.shared import SharedTransposeOp
+from tessera.ir.tile.types import describe
+from tessera.numerics.dtypes import DType
+
+
+@compiles(tile.reshape)
+def _reshape(b: Builder, x: Any, shape: Any) -> Tile:
+    source = to_tile(b, x, "reshape")
+    parts = cast(tuple[Any, ...], shape) if isinstance(shape, tuple) else (shape,)
+    sizes = [static_int(b, part, "reshape: a size") for part in parts]
+    total = prod(source.shape)
+    if sizes.count(-1) == 1:
+        rest = prod(size for size in sizes if size != -1)
+        sizes[sizes.index(-1)] = total // rest if rest > 0 else 0
+    if not sizes or min(sizes) < 1 or prod(sizes) != total:
+        raise TypeMismatchError(
+            f"reshape: {describe(source.type)} has {total} elements, {tuple(sizes)} has {prod(sizes)}",
+            code="shape-mismatch", help="keep the number of elements",
+        )  # fmt: skip
+    return Tile(reshape_to(b, source.ssa, sizes), source.policy)
+
+
+@compiles(tile.transpose)
+def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
+    """Return a tile or a view of a shared buffer with permuted dimensions."""
+    source: Value = x if isinstance(x, Shared) else to_tile(b, x, "transpose")
+    rank = len(source.shape)
+    if perm is None:
+        if rank < 2:
+            raise TypeMismatchError(
+                f"transpose: {describe(source.type)} has one dimension", code="rank-mismatch",
+                help="add a dimension first: x[:, None]",
+            )  # fmt: skip
+        order = (*range(rank - 2), rank - 1, rank - 2)
+    else:
+        parts = cast(tuple[Any, ...], perm) if isinstance(perm, tuple) else (perm,)
+        order = tuple(static_int(b, part, "transpose: an axis") % max(rank, 1) for part in parts)
+    if sorted(order) != list(range(rank)):
+        raise TypeMismatchError(
+            f"transpose: {order} is no permutation of the dimensions of {describe(source.type)}", code="bad-axis",
+            help=f"name each of {tuple(range(rank))} once",
+        )  # fmt: skip
+    if isinstance(source, Shared):
+        return Shared(b.emit(SharedTransposeOp(source.ssa, order)).result, source.policy)
+    return Tile(b.emit(TransposeOp(source.ssa, order)).result, source.policy)
+
+
+@compiles(tile.broadcast_to)
+def _broadcast_to(b: Builder, x: Any, shape: Any) -> Tile:
+    ready = operand(b, x, "broadcast_to")
+    ssa = ready.ssa if isinstance(ready, Value) else constant(b, ready, default_element(ready))
+    return Tile(broadcast_to(b, ssa, static_shape(b, shape, "broadcast_to"), "broadcast_to"))
+
+
+@compiles(tile.expand_dims)
+def _expand_dims(b: Builder, x: Any, axis: Any) -> Tile:
+    source = to_tile(b, x, "expand_dims")
+    parts = cast(tuple[Any, ...], axis) if isinstance(axis, tuple) else (axis,)
+    rank = len(source.shape) + len(parts)
+    places = [static_int(b, part, "expand_dims: an axis") for part in parts]
+    wrapped = {place % rank for place in places if -rank <= place < rank}
+    if len(wrapped) != len(places):
+        raise TypeMismatchError(
+            f"expand_dims: axis {axis} of a result with {rank} dimensions", code="bad-axis",
+            help=f"positions are {-rank} to {rank - 1}, each once",
+        )  # fmt: skip
+    sizes = iter(source.shape)
+    return Tile(reshape_to(b, source.ssa, [1 if i in wrapped else next(sizes) for i in range(rank)]), source.policy)
+
+
+@attribute(Tile, "T")
+@attribute(Shared, "T")
+def _transposed(b: Builder, owner: Any) -> Tile | Shared:
+    return transpose(b, owner, None)
+
+
+@attribute(TensorValue, "T")
+def _tensor_transposed(b: Builder, owner: TensorValue) -> Any:
+    name = owner.param.name
+    raise LanguageError(
+        f"tensor {name} has no .T", code="unknown-attribute", help=f"transpose the slice: {name}[n:n+64, k:k+64].T"
+    )
+
+
+@attribute(Tile, "shape")
+@attribute(Shared, "shape")
+@attribute(Scalar, "shape")
+def _shape(b: Builder, owner: Value) -> tuple[int, ...]:
+    return owner.shape
+
+
+@attribute(View, "shape")
+def _view_shape(b: Builder, owner: View) -> tuple[int, ...]:
+    return view_shape(owner)
+
+
+@attribute(TensorValue, "shape")
+def _tensor_shape(b: Builder, owner: TensorValue) -> tuple[Any, ...]:
+    return tuple(b.axis_size(owner, axis) for axis in range(owner.rank))
+
+
+@attribute(TensorValue, "dtype")
+def _tensor_dtype(b: Builder, owner: TensorValue) -> DType:
+    return owner.dtype

@@ -1,0 +1,122 @@
+"""Compiles the explicit memory level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import static_int, static_shape, to_policy
+from tessera.frontend.indexing import view_shape
+from tessera.frontend.registry import compiles
+from tessera.frontend.values import At, Shared, Span, View, show
+from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, CommitGroupOp, CpAsyncOp, WaitGroupOp
+from tessera.ir.tile.types import describe
+from tessera.ir.types import element_type
+from tessera.numerics.dtypes import Policy
+
+
+@compiles(tile.alloc_shared)
+def _alloc_shared(b: Builder, shape: Any, dtype: Any, swizzle: Any) -> Shared:
+    b.require_program("alloc_shared")
+    if b.in_loop:
+        raise LanguageError(
+            "alloc_shared inside a loop or branch", code="alloc-in-loop",
+            help="allocate once before it; buffers live as long as the program",
+        )  # fmt: skip
+    sizes = static_shape(b, shape, "alloc_shared")
+    policy = to_policy(dtype, "alloc_shared")
+    if swizzle not in ("none", "xor"):
+        raise TypeMismatchError(
+            f"alloc_shared: no swizzle is called {show(swizzle)}", code="bad-argument", help='one of "none", "xor"'
+        )
+    buffer = b.emit(AllocSharedOp(sizes, element_type(policy.dtype), swizzle)).result
+    return Shared(buffer, None if policy == Policy(policy.dtype.storage) else policy)
+
+
+@compiles(tile.cp_async)
+def copy(b: Builder, buffer: Any, source: Any) -> None:
+    """Start an asynchronous copy."""
+    b.require_program("cp_async")
+    if not isinstance(buffer, Shared):
+        raise TypeMismatchError(
+            f"cp_async: the destination is {show(buffer)}", code="not-shared",
+            help="copy to a buffer of ts.tile.alloc_shared",
+        )  # fmt: skip
+    if not isinstance(source, View) or source.picks or source.new_axes:
+        raise TypeMismatchError(
+            f"cp_async: the source is {_describe_source(source)}", code="not-a-slice",
+            help="copy from slices and integers, A[m:m+64, k:k+32]; load anything else and store it to the buffer",
+        )  # fmt: skip
+    if b.predicate is not None:
+        raise LanguageError(
+            "cp_async inside an `if` on a tile", code="predicated", help="copies are bounded already; take it out"
+        )
+    shape = view_shape(source)
+    if shape != buffer.shape:
+        raise TypeMismatchError(
+            f"cp_async: buffer {describe(buffer.type)}, slice of shape {shape}: {buffer.shape} != {shape}",
+            code="shape-mismatch", help="slice as much as the buffer holds",
+        )  # fmt: skip
+    if source.tensor.dtype != buffer.dtype:
+        raise TypeMismatchError(
+            f"cp_async: buffer {describe(buffer.type)}, tensor {source.tensor.param}: "
+            f"{buffer.dtype} != {source.tensor.dtype}",
+            code="dtype-mismatch", help="copies convert nothing: allocate the buffer with the tensor's dtype",
+        )  # fmt: skip
+    offsets = [axis.offset for axis in source.axes if isinstance(axis, At | Span)]
+    sizes = [axis.size if isinstance(axis, Span) else 1 for axis in source.axes]
+    drop = [i for i, axis in enumerate(source.axes) if isinstance(axis, At)]
+    b.emit(CpAsyncOp(buffer.ssa, source.tensor.ssa, offsets, sizes, drop))
+    b.uncommitted = True
+
+
+def _describe_source(source: Any) -> str:
+    if isinstance(source, View):
+        return f"{show(source)} with an index tile or None"
+    return show(source)
+
+
+def _copy_of_rank(rank: int, name: str) -> Any:
+    def compile_copy(b: Builder, buffer: Any, source: Any) -> None:
+        if isinstance(buffer, Shared) and len(buffer.shape) != rank:
+            raise TypeMismatchError(
+                f"{name}: {describe(buffer.type)} has {len(buffer.shape)} dimensions", code="rank-mismatch",
+                help="cp_async copies any number of dimensions",
+            )  # fmt: skip
+        copy(b, buffer, source)
+
+    return compile_copy
+
+
+compiles(tile.async_copy_2d)(_copy_of_rank(2, "async_copy_2d"))
+compiles(tile.async_copy_3d)(_copy_of_rank(3, "async_copy_3d"))
+
+
+@compiles(tile.commit_group)
+def _commit_group(b: Builder) -> None:
+    b.require_program("commit_group")
+    b.emit(CommitGroupOp())
+    b.uncommitted = False
+
+
+@compiles(tile.wait_group)
+def _wait_group(b: Builder, pending: Any) -> None:
+    b.require_program("wait_group")
+    count = static_int(b, pending, "wait_group: the number")
+    if count < 0:
+        raise LanguageError(
+            f"wait_group({count})", code="bad-argument", help="give the number of groups that may stay in flight"
+        )
+    b.emit(WaitGroupOp(count))
+
+
+@compiles(tile.barrier)
+def _barrier(b: Builder) -> None:
+    b.require_program("barrier")
+    if b.uncommitted:
+        b.emit(CommitGroupOp())
+        b.emit(WaitGroupOp(0))
+        b.uncommitted = False
+    b.emit(BarrierOp())

@@ -1,0 +1,83 @@
+"""Compiles `grid`, `range`, `static_range`, `linear_id` and `context`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tessera.errors import LanguageError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import apply, cast_to, static_int, to_index
+from tessera.frontend.registry import compiles
+from tessera.frontend.values import ContextValue, GridSpec, RangeSpec, Scalar, StaticRangeSpec, Tile, show
+from tessera.ir.tile.elementwise import ArangeOp
+from tessera.ir.types import element_type
+from tessera.numerics import dtypes
+
+
+@compiles(tile.grid)
+def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
+    if not dims:
+        raise LanguageError("grid without dimensions", code="bad-grid", help="write ts.tile.grid((M, 64), (N, 64))")
+    extents: list[Any] = []
+    blocks: list[int] = []
+    for dim in dims:
+        pair = cast(tuple[Any, ...], dim)
+        if not isinstance(dim, tuple) or len(pair) != 2:
+            raise LanguageError(
+                f"grid: {show(dim)} is no (extent, block) pair", code="bad-grid",
+                help="write ts.tile.grid((M, 64), (N, 64))",
+            )  # fmt: skip
+        extents.append(to_index(b, pair[0], "grid: an extent"))
+        blocks.append(static_int(b, pair[1], "grid: a block"))
+    if min(blocks) < 1:
+        raise LanguageError(f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element")
+    return GridSpec(tuple(extents), tuple(blocks))
+
+
+@compiles(tile.range)
+def _range(b: Builder, bounds: tuple[Any, ...]) -> RangeSpec:
+    lower, upper, step = _bounds(bounds, "range")
+    known = b.static(step) if not isinstance(step, Scalar) else None
+    if known is not None and known < 1:
+        raise LanguageError(
+            f"range: the step {known} is not positive", code="bad-range", help="count up, and compute hi - 1 - i"
+        )
+    what = "range: a bound"
+    return RangeSpec(to_index(b, lower, what), to_index(b, upper, what), to_index(b, step, what))
+
+
+def _bounds(bounds: tuple[Any, ...], name: str) -> tuple[Any, Any, Any]:
+    if len(bounds) == 1:
+        return 0, bounds[0], 1
+    if len(bounds) in (2, 3):
+        return bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else 1
+    raise LanguageError(
+        f"{name} with {len(bounds)} arguments", code="bad-range", help=f"{name}(hi), {name}(lo, hi) or {name}(lo, hi, step)"
+    )
+
+
+@compiles(tile.static_range)
+def _static_range(b: Builder, bounds: tuple[Any, ...]) -> StaticRangeSpec:
+    lower, upper, step = (static_int(b, bound, "static_range: a bound") for bound in _bounds(bounds, "static_range"))
+    if step == 0:
+        raise LanguageError("static_range: the step is 0", code="bad-range", help="use another step")
+    return StaticRangeSpec(range(lower, upper, step))
+
+
+@compiles(tile.linear_id)
+def _linear_id(b: Builder) -> Tile:
+    if b.linear_offset is None:
+        raise LanguageError(
+            "linear_id in a kernel that declares a grid", code="linear-id-in-grid",
+            help="compute element numbers from the grid's offsets: m + ts.tile.arange(BM)",
+        )  # fmt: skip
+    b.uses_linear_id = True
+    element = element_type(dtypes.i64)
+    lanes = Tile(b.emit(ArangeOp(b.spec.linear_block, element)).result)
+    return cast(Tile, apply(b, "add", lanes, Scalar(cast_to(b, b.linear_offset, element))))
+
+
+@compiles(tile.context)
+def _context(b: Builder) -> ContextValue:
+    return ContextValue()

@@ -1,0 +1,230 @@
+"""The parameters of a kernel, read from its annotations when it is decorated. Needs no IR."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from tessera.errors import LanguageError, Location
+from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation
+from tessera.frontend.source import source_of
+from tessera.frontend.static_eval import evaluate_annotation, lookup_in
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType, Policy
+
+MISSING: Any = inspect.Parameter.empty
+"""Default of a parameter that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParam:
+    """A tensor parameter.
+
+    Args:
+        name: its name.
+        dims: the size of each dimension.
+        policy: dtype and its numeric rules.
+    """
+
+    name: str
+    dims: tuple[Dim, ...]
+    policy: Policy
+
+    @property
+    def dtype(self) -> DType:
+        """The element type, as annotated (`tf32` stays `tf32`)."""
+        return self.policy.dtype
+
+    def __str__(self) -> str:
+        return f"{self.name}: {TensorAnnotation(self.dims, self.policy)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParam:
+    """A scalar known at the call only.
+
+    Args:
+        name: its name.
+        dtype: its type.
+        default: value when the caller gives none, or `MISSING`.
+    """
+
+    name: str
+    dtype: DType
+    default: Any = MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class ConstexprParam:
+    """A parameter whose value is compiled in.
+
+    Args:
+        name: its name.
+        type: the Python type of its values, None for any.
+        default: value when the caller gives none, or `MISSING`.
+    """
+
+    name: str
+    type: type | None = None
+    default: Any = MISSING
+
+
+Param = TensorParam | ScalarParam | ConstexprParam
+
+_PYTHON_SCALARS: dict[Any, DType] = {int: dtypes.i64, float: dtypes.f32}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """A kernel's parameters.
+
+    Args:
+        function: the Python function.
+        params: all parameters, in order.
+        returns: what its return annotation promises, None when there is none.
+    """
+
+    function: FunctionType
+    params: tuple[Param, ...]
+    returns: tuple[TensorAnnotation, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.function.__name__
+
+    @property
+    def runtime_params(self) -> tuple[TensorParam | ScalarParam, ...]:
+        """Tensors and scalars, in order: what a compiled kernel is launched with."""
+        return tuple(p for p in self.params if not isinstance(p, ConstexprParam))
+
+    @property
+    def tensors(self) -> tuple[TensorParam, ...]:
+        """The tensor parameters, in order."""
+        return tuple(p for p in self.params if isinstance(p, TensorParam))
+
+    @property
+    def dim_names(self) -> tuple[str, ...]:
+        """The names that dimensions are made of, each once, in order of appearance."""
+        names = (name for tensor in self.tensors for dim in tensor.dims for name in dim.factors)
+        return tuple(dict.fromkeys(names))
+
+    def location_of(self, name: str) -> Location | None:
+        """Return where parameter `name` stands in the source, None when there is no source."""
+        return _param_location(self.function, name)
+
+    @classmethod
+    def of(cls, function: Any) -> Signature:
+        """Read the annotations of `function`.
+
+        Raises:
+            LanguageError: `bad-signature`, `bad-annotation`, `unknown-name`, `unknown-dtype` or `bad-policy`.
+        """
+        if not isinstance(function, FunctionType):
+            raise LanguageError(
+                f"@ts.kernel needs a function, got {type(function).__name__}", code="bad-signature",
+                help="decorate a def; a method or a callable object has no kernel to compile",
+            )  # fmt: skip
+        lookup = lookup_in(function)
+        params: list[Param] = []
+        for found in inspect.signature(function).parameters.values():
+            try:
+                params.append(_parse(found, lookup))
+            except LanguageError as error:
+                if error.location is None or isinstance(found.annotation, str):
+                    error.location = _param_location(function, found.name)
+                raise
+        signature = cls(function, tuple(params), _parse_returns(function, lookup))
+        clash = set(signature.dim_names) & {p.name for p in params}
+        if clash:
+            name = min(clash)
+            raise LanguageError(
+                f"{name!r} names a dimension and a parameter", code="bad-signature",
+                location=_param_location(function, name), help="rename one of them",
+            )  # fmt: skip
+        return signature
+
+
+def _parse(found: inspect.Parameter, lookup: Any) -> Param:
+    name = found.name
+    if found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
+        stars = "*" if found.kind is found.VAR_POSITIONAL else "**"
+        raise LanguageError(
+            f"a kernel cannot take {stars}{name}", code="bad-signature", help="name and annotate every parameter"
+        )
+    if found.annotation is MISSING:
+        raise LanguageError(
+            f"parameter {name!r} has no annotation", code="bad-signature",
+            help='annotate it: ts.Tensor["M", ts.f32] for a tensor, ts.f32 or int for a scalar, ts.constexpr',
+        )  # fmt: skip
+    annotation = found.annotation
+    if isinstance(annotation, str):
+        annotation = evaluate_annotation(annotation, lookup)
+    if isinstance(annotation, TensorAnnotation):
+        if found.default is not MISSING:
+            raise LanguageError(
+                f"tensor parameter {name!r} cannot have a default", code="bad-signature", help="pass it at the call"
+            )
+        return TensorParam(name, annotation.dims, annotation.policy)
+    if isinstance(annotation, ConstexprAnnotation):
+        return ConstexprParam(name, annotation.type, found.default)
+    if annotation is bool:
+        return ConstexprParam(name, bool, found.default)
+    return ScalarParam(name, _scalar_dtype(name, annotation), _scalar_default(name, found.default))
+
+
+def _scalar_dtype(name: str, annotation: Any) -> DType:
+    dtype = annotation if isinstance(annotation, DType) else None
+    if dtype is None and isinstance(annotation, type):
+        dtype = _PYTHON_SCALARS.get(annotation)
+    if dtype is None:
+        raise LanguageError(
+            f"parameter {name!r}: {annotation!r} is no kernel parameter type", code="bad-annotation",
+            help='use ts.Tensor["M", ts.f32], a dtype, int, float, bool or ts.constexpr',
+        )  # fmt: skip
+    if dtype.bits < 16 and dtype.is_float:
+        raise LanguageError(
+            f"parameter {name!r}: a scalar cannot be {dtype}", code="bad-annotation", help="pass it as ts.f32"
+        )
+    return dtype.storage
+
+
+def _scalar_default(name: str, default: Any) -> Any:
+    if default is MISSING or isinstance(default, int | float):
+        return default
+    raise LanguageError(
+        f"parameter {name!r}: the default {default!r} is no number", code="bad-signature",
+        help="annotate it as ts.constexpr if the value is compiled in",
+    )  # fmt: skip
+
+
+def _parse_returns(function: FunctionType, lookup: Any) -> tuple[TensorAnnotation, ...] | None:
+    annotation: Any = inspect.signature(function).return_annotation
+    if isinstance(annotation, str):
+        annotation = evaluate_annotation(annotation, lookup)
+    if annotation is MISSING or annotation is None:
+        return None
+    parts: tuple[Any, ...] = getattr(annotation, "__args__", (annotation,))
+    parts = annotation if isinstance(annotation, tuple) else parts
+    if not all(isinstance(part, TensorAnnotation) for part in parts):
+        raise LanguageError(
+            f"a kernel returns tensors, not {annotation!r}", code="bad-annotation",
+            location=_param_location(function, "return"), help='write -> ts.Tensor["M", "N", ts.f32]',
+        )  # fmt: skip
+    return tuple(parts)
+
+
+def _param_location(function: FunctionType, name: str) -> Location | None:
+    try:
+        source = source_of(function)
+    except LanguageError:
+        return None
+    args = source.node.args
+    found: Iterator[Any] = (a for a in (*args.posonlyargs, *args.args, *args.kwonlyargs) if a.arg == name)
+    node = next(found, None)
+    if name == "return":
+        node = source.node.returns
+    return source.header() if node is None else source.locate(node)

@@ -1,0 +1,185 @@
+"""Statements other than loops and branches."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, cast
+
+from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend.builder import Builder
+from tessera.frontend.calls import call
+from tessera.frontend.convert import operand
+from tessera.frontend.evaluate import evaluate, statement
+from tessera.frontend.expressions import binary, index_items, is_runtime
+from tessera.frontend.indexing import store_to, subscript
+from tessera.frontend.tile.debug import device_assert
+from tessera.frontend.values import Shared, TensorValue, Text, Tile, View, show
+
+
+@statement(ast.Pass)
+def _pass(node: ast.Pass, b: Builder) -> None:
+    pass
+
+
+@statement(ast.Expr)
+def _expr(node: ast.Expr, b: Builder) -> None:
+    evaluate(b, node.value)
+
+
+def materialise(b: Builder, value: Any) -> Any:
+    """Return a value that a name can hold: a slice is loaded now, so that later stores do not change it."""
+    if isinstance(value, View):
+        return operand(b, value)
+    if isinstance(value, tuple):
+        return tuple(materialise(b, part) for part in cast(tuple[Any, ...], value))
+    return value
+
+
+@statement(ast.Assign)
+def _assign(node: ast.Assign, b: Builder) -> None:
+    value = evaluate(b, node.value)
+    if any(not isinstance(target, ast.Subscript) for target in node.targets):
+        with b.at(node.value):
+            value = materialise(b, value)
+    for target in node.targets:
+        assign(b, target, value)
+
+
+@statement(ast.AnnAssign)
+def _annassign(node: ast.AnnAssign, b: Builder) -> None:
+    if node.value is not None:
+        assign(b, node.target, materialise(b, evaluate(b, node.value)))
+
+
+def assign(b: Builder, target: ast.expr, value: Any) -> None:
+    """Bind a target: a name, a tuple of targets, or a slice.
+
+    Raises:
+        LanguageError: `unpack` or `unsupported-syntax`.
+    """
+    match target:
+        case ast.Name(id=name):
+            b.frame.env[name] = value
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            with b.at(target):
+                values = _unpacked(value, len(parts))
+            for part, item in zip(parts, values, strict=True):
+                assign(b, part, item)
+        case ast.Subscript():
+            _assign_subscript(b, target, value)
+        case _:
+            with b.at(target):
+                raise LanguageError(
+                    f"cannot assign to {ast.unparse(target)}", code="unsupported-syntax",
+                    help="assign to a name, a tuple of names, or a slice of a tensor",
+                )  # fmt: skip
+
+
+def _unpacked(value: Any, count: int) -> tuple[Any, ...]:
+    if not isinstance(value, tuple):
+        raise LanguageError(
+            f"{show(value)} cannot be unpacked into {count} names", code="unpack", help="only tuples can"
+        )
+    parts = cast(tuple[Any, ...], value)
+    if len(parts) != count:
+        raise LanguageError(
+            f"{len(parts)} values for {count} names", code="unpack", help="give one name per value"
+        )
+    return parts
+
+
+def _assign_subscript(b: Builder, target: ast.Subscript, value: Any) -> None:
+    with b.at(target):
+        store_to(b, _place(b, target), value)
+
+
+def _place(b: Builder, target: ast.Subscript) -> View | Shared:
+    """Return what a subscript on the left of an assignment names."""
+    base = evaluate(b, target.value)
+    if isinstance(base, View | Tile):
+        raise TypeMismatchError(
+            f"{show(base)} cannot be changed", code="not-a-slice",
+            help="tiles are values: make a new one with ts.tile.where, or store to a tensor's slice",
+        )  # fmt: skip
+    if not isinstance(base, TensorValue | Shared):
+        raise TypeMismatchError(
+            f"cannot store to an element of {show(base)}", code="not-a-slice",
+            help="store to a slice of a tensor or to a shared buffer",
+        )  # fmt: skip
+    return subscript(b, base, index_items(b, target.slice))
+
+
+@statement(ast.AugAssign)
+def _augassign(node: ast.AugAssign, b: Builder) -> None:
+    target = node.target
+    if isinstance(target, ast.Name):
+        load = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+        old = evaluate(b, load)
+        new = binary(b, node.op, old, evaluate(b, node.value))
+        b.frame.env[target.id] = new
+    elif isinstance(target, ast.Subscript):
+        with b.at(target):
+            place = _place(b, target)
+            old = operand(b, place)
+        value = evaluate(b, node.value)
+        new = binary(b, node.op, old, value)
+        with b.at(target):
+            store_to(b, place, new)
+    else:
+        assign(b, target, None)
+
+
+@statement(ast.Assert)
+def _assert(node: ast.Assert, b: Builder) -> None:
+    condition = evaluate(b, node.test)
+    message = "" if node.msg is None else evaluate(b, node.msg)
+    if not is_runtime(condition):
+        if not condition:
+            raise LanguageError(
+                f"assertion failed: {show(message) if is_runtime(message) else message or ast.unparse(node.test)}",
+                code="static-assert", help="the condition is known at compile time and false",
+            )  # fmt: skip
+        return
+    call(b, device_assert, [condition, message or ast.unparse(node.test)], {})
+
+
+@statement(ast.Return)
+def _return(node: ast.Return, b: Builder) -> None:
+    frame = b.frame
+    if frame.depth:
+        raise LanguageError(
+            "return inside a run-time loop or branch", code="bad-return",
+            help="assign to a name and return once, at the end",
+        )  # fmt: skip
+    value = None if node.value is None else evaluate(b, node.value)
+    if frame.caller is None:
+        check_returned(b, value, node.value or node)
+    frame.returned = materialise(b, value)
+    frame.has_returned = True
+
+
+def check_returned(b: Builder, value: Any, node: ast.AST) -> None:
+    """Check that a kernel returns tensor arguments, as its annotation says.
+
+    Raises:
+        LanguageError: `bad-return`, `return-mismatch`.
+    """
+    parts: tuple[Any, ...] = () if value is None else value if isinstance(value, tuple) else (value,)
+    with b.at(node):
+        for part in parts:
+            if not isinstance(part, TensorValue):
+                what = show(part) if not isinstance(part, Text) else "text"
+                raise LanguageError(
+                    f"a kernel returns tensor arguments, not {what}", code="bad-return",
+                    help="store the value to a tensor argument (C[...] = x) and return that argument",
+                )  # fmt: skip
+        promised = b.signature.returns
+        if promised is None:
+            return
+        given = tuple((part.param.dims, part.param.policy.dtype) for part in parts)
+        if given != tuple((annotation.dims, annotation.policy.dtype) for annotation in promised):
+            shown = ", ".join(str(part.param) for part in parts) or "nothing"
+            raise LanguageError(
+                f"the kernel returns {shown}, but its annotation says {', '.join(map(str, promised))}",
+                code="return-mismatch", help="make the annotation after -> say what is returned",
+            )  # fmt: skip

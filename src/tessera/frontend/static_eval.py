@@ -1,0 +1,101 @@
+"""Evaluates the few expressions an annotation may hold, without running any code of the user's module.
+
+Needed for annotations that are strings (`from __future__ import annotations`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from tessera.errors import LanguageError
+
+
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """Return the values of a function's free variables, without those not assigned yet."""
+    values: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            values[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return values
+
+
+def lookup_in(function: FunctionType) -> Callable[[str], Any]:
+    """Return how names resolve inside `function`: closure, module, builtins.
+
+    The returned function raises KeyError for an unknown name.
+    """
+    closure, module = closure_of(function), function.__globals__
+    builtins: Any = module.get("__builtins__", {})
+    table: dict[str, Any] = builtins if isinstance(builtins, dict) else vars(builtins)
+
+    def lookup(name: str) -> Any:
+        for scope in (closure, module, table):
+            if name in scope:
+                return scope[name]
+        raise KeyError(name)
+
+    return lookup
+
+
+def evaluate_annotation(text: str, lookup: Callable[[str], Any]) -> Any:
+    """Return the value of an annotation's text.
+
+    Raises:
+        LanguageError: `bad-annotation` or `unknown-name`.
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        raise _bad(text) from None
+    return _evaluate(tree.body, lookup)
+
+
+def _bad(text: str) -> LanguageError:
+    return LanguageError(
+        f"the annotation {text!r} cannot be understood", code="bad-annotation",
+        help='write ts.Tensor["M", "K", ts.f32], a dtype, int, float, bool or ts.constexpr',
+    )  # fmt: skip
+
+
+def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            try:
+                return lookup(name)
+            except KeyError:
+                raise LanguageError(f"{name!r} in an annotation is not defined", code="unknown-name") from None
+        case ast.Tuple(elts=parts):
+            return tuple(_evaluate(part, lookup) for part in parts)
+        case ast.Attribute(value=base, attr=attr):
+            value = _evaluate(base, lookup)
+            if not hasattr(value, attr):
+                raise LanguageError(f"{ast.unparse(node)!r} does not exist", code="unknown-name")
+            return getattr(value, attr)
+        case ast.Subscript() | ast.Call() | ast.BinOp():
+            return _compound(node, lookup)
+        case _:
+            raise _bad(ast.unparse(node))
+
+
+def _compound(node: ast.Subscript | ast.Call | ast.BinOp, lookup: Callable[[str], Any]) -> Any:
+    try:
+        match node:
+            case ast.Subscript(value=base, slice=index):
+                return _evaluate(base, lookup)[_evaluate(index, lookup)]
+            case ast.Call(func=callee, args=args, keywords=[]):
+                return _evaluate(callee, lookup)(*(_evaluate(arg, lookup) for arg in args))
+            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+                return _evaluate(left, lookup) @ _evaluate(right, lookup)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return _evaluate(left, lookup) * _evaluate(right, lookup)
+            case _:
+                raise _bad(ast.unparse(node))
+    except TypeError:
+        raise _bad(ast.unparse(node)) from None

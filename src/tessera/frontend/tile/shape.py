@@ -1,0 +1,78 @@
+"""Changing the shape of tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.frontend.tile.stub import tile_function
+from tessera.frontend.tile.values import Tile, TileLike
+
+__all__ = ["broadcast_to", "expand_dims", "reshape", "transpose"]
+
+
+@tile_function
+def reshape(x: TileLike, shape: int | Sequence[int]) -> Tile:
+    """Return the elements of `x`, in row-major order, as another shape.
+
+    Args:
+        x: tile.
+        shape: compile-time sizes with the same product; one may be -1.
+
+    Returns:
+        Tile of that shape.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch` when the number of elements differs.
+    """
+    ...
+
+
+@tile_function
+def transpose(x: TileLike, perm: Sequence[int] | None = None) -> Tile:
+    """Permute the dimensions of a tile; without `perm` the last two are exchanged (`x.T`).
+
+    Args:
+        x: tile of at least two dimensions, or a shared buffer (which gives a view).
+        perm: the source dimension of each result dimension.
+
+    Returns:
+        Tile, or a view of the shared buffer.
+
+    Raises:
+        TypeMismatchError: `rank-mismatch` or `bad-axis` when `perm` is no permutation.
+    """
+    ...
+
+
+@tile_function
+def broadcast_to(x: TileLike, shape: int | Sequence[int]) -> Tile:
+    """Repeat a tile or scalar to `shape` by NumPy's rules.
+
+    Args:
+        x: tile, scalar or number.
+        shape: compile-time sizes.
+
+    Returns:
+        Tile of that shape.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch` when it does not broadcast.
+    """
+    ...
+
+
+@tile_function
+def expand_dims(x: TileLike, axis: int | Sequence[int]) -> Tile:
+    """Add dimensions of size 1; `x[:, None]` means `expand_dims(x, 1)`.
+
+    Args:
+        x: tile.
+        axis: positions of the new dimensions in the result.
+
+    Returns:
+        Tile with more dimensions.
+
+    Raises:
+        TypeMismatchError: `bad-axis` for a position outside the result.
+    """
+    ...

@@ -1,0 +1,35 @@
+"""How a tile function is declared: a documented signature whose body the compiler supplies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from tessera.errors import LanguageError
+from tessera.frontend.annotations import caller_location
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FUNCTIONS: dict[str, Callable[..., object]] = {}
+"""Every tile function by name, filled as the files of this folder declare them."""
+
+
+def tile_function(declared: Callable[P, R]) -> Callable[P, R]:
+    """Declare a function of the language; calling it outside a kernel is a typed error.
+
+    Raises:
+        LanguageError: `outside-kernel`, from the decorated function.
+    """
+    name = declared.__name__
+
+    @functools.wraps(declared)
+    def outside(*args: P.args, **kwargs: P.kwargs) -> R:
+        raise LanguageError(
+            f"ts.tile.{name} was called outside a kernel", code="outside-kernel", location=caller_location(),
+            help="call it in a function decorated with @ts.kernel, or with @ts.function and used by one",
+        )  # fmt: skip
+
+    FUNCTIONS[name] = outside
+    return outside

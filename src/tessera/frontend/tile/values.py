@@ -1,0 +1,109 @@
+"""The types of the language's values, as editors and type checkers see them."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeAlias
+
+from tessera.errors import LanguageError
+from tessera.numerics.dtypes import DType, Policy
+
+
+class Scalar:
+    """A number known only when the kernel runs: an index, an element, a scalar parameter."""
+
+    def __init__(self) -> None:
+        _not_made_by_hand("a scalar")
+
+    def _operator(self, other: Any = None) -> Any: ...
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _operator
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = _operator
+    __lt__ = __le__ = __gt__ = __ge__ = _operator
+
+    def __neg__(self) -> Any: ...
+
+    def __invert__(self) -> Any: ...
+
+
+class Tile(Scalar):
+    """An immutable block of values of one static shape, held by the whole program.
+
+    Operators work element by element with NumPy's broadcasting; Python numbers take the tile's dtype.
+    """
+
+    def __init__(self) -> None:
+        _not_made_by_hand("a tile")
+
+    @property
+    def T(self) -> Tile:
+        """The tile with its last two dimensions exchanged."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each dimension."""
+        ...
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        ...
+
+    def to(self, dtype: DType | Policy | str) -> Tile:
+        """Return the tile converted to another dtype, like `ts.tile.cast`."""
+        ...
+
+    def __getitem__(self, index: Any) -> Tile:
+        """Add dimensions of size 1 with `None`: `m[:, None]`."""
+        ...
+
+
+class Shared:
+    """A buffer in the program's shared memory; made by `ts.tile.alloc_shared`.
+
+    `buffer[stage]` is one stage of a buffer with a leading dimension, `buffer.T` a transposed view, and
+    `buffer[...] = tile` writes the whole buffer.
+    """
+
+    def __init__(self) -> None:
+        _not_made_by_hand("a shared buffer")
+
+    @property
+    def T(self) -> Shared:
+        """A view with the last two dimensions exchanged; nothing moves."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each dimension."""
+        ...
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        ...
+
+    def __getitem__(self, index: Any) -> Shared:
+        """Return one stage of the buffer."""
+        ...
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write a tile to the whole buffer."""
+
+
+class Context:
+    """What `ts.tile.context()` gives: tuned constants and dimension names as attributes."""
+
+    def __init__(self) -> None:
+        _not_made_by_hand("a context")
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+TileLike: TypeAlias = "Tile | Shared | Scalar | int | float | bool"
+"""A tile, a slice of a tensor, a shared buffer, a run-time scalar or a Python number."""
+
+
+def _not_made_by_hand(what: str) -> NoReturn:
+    raise LanguageError(f"{what} exists inside a kernel only", code="outside-kernel", help="see ts.tile")

@@ -1,0 +1,257 @@
+"""What a Python expression can be while a kernel is compiled.
+
+Numbers, strings, dtypes, tuples and functions known at compile time are themselves. Everything known only when
+the kernel runs is one of the classes below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from xdsl.ir import Attribute, SSAValue
+
+from tessera.frontend.signature import TensorParam
+from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, element_of, shape_of
+from tessera.ir.types import dtype_of
+from tessera.numerics.dtypes import DType, Policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A run-time value.
+
+    Args:
+        ssa: its value in the IR.
+        policy: numeric rules of the tensor it was loaded from, which `mma` and reductions follow.
+    """
+
+    ssa: SSAValue
+    policy: Policy | None = None
+
+    @property
+    def type(self) -> Attribute:
+        """The IR type."""
+        return self.ssa.type
+
+    @property
+    def dtype(self) -> DType:
+        """The element type; `index` counts as i64."""
+        return dtype_of(element_of(self.ssa.type))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, `()` for a scalar."""
+        return shape_of(self.ssa.type)
+
+
+class Scalar(Value):
+    """A run-time scalar."""
+
+    __slots__ = ()
+
+
+class Tile(Value):
+    """A tile."""
+
+    __slots__ = ()
+
+
+class Shared(Value):
+    """A shared buffer or a view of one."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorValue:
+    """A tensor argument.
+
+    Args:
+        ssa: the kernel's block argument.
+        param: its declaration.
+        position: its place among the run-time arguments.
+    """
+
+    ssa: SSAValue
+    param: TensorParam
+    position: int
+
+    @property
+    def type(self) -> TensorType:
+        """The IR type."""
+        return cast(TensorType, self.ssa.type)
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.param.dims)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type in memory."""
+        return self.param.dtype.storage
+
+    @property
+    def policy(self) -> Policy | None:
+        """The numeric rules, None for a plain dtype."""
+        return None if self.param.policy == Policy(self.dtype) else self.param.policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class At:
+    """One element of a dimension, which the result does not have."""
+
+    offset: SSAValue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """A box of static size along a dimension.
+
+    Args:
+        offset: where it starts (`index`).
+        size: its size.
+        whole: whether it covers the dimension exactly, so that nothing can be outside.
+    """
+
+    offset: SSAValue
+    size: int
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pick:
+    """Elements chosen by an index tile."""
+
+    index: Tile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A slice of a tensor that has not been loaded: `A[m:m+64, idx]`.
+
+    Args:
+        tensor: the tensor.
+        axes: what is taken along each of its dimensions.
+        new_axes: positions in the result of dimensions made by `None`.
+    """
+
+    tensor: TensorValue
+    axes: tuple[At | Span | Pick, ...]
+    new_axes: tuple[int, ...] = ()
+
+    @property
+    def picks(self) -> bool:
+        """Whether an index tile takes part."""
+        return any(isinstance(axis, Pick) for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    """A name whose value is not known on every path.
+
+    Args:
+        reason: completes "`x` is not defined here: …".
+        help: what to do.
+    """
+
+    reason: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An f-string with run-time parts, for `print`."""
+
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMethod:
+    """A method of a run-time value, such as `x.to`."""
+
+    name: str
+    owner: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridSpec:
+    """`ts.tile.grid(...)`, before a `for` runs over it."""
+
+    extents: tuple[SSAValue, ...]
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeSpec:
+    """`ts.tile.range(...)`, before a `for` runs over it."""
+
+    lower: SSAValue
+    upper: SSAValue
+    step: SSAValue
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRangeSpec:
+    """`ts.tile.static_range(...)`, before a `for` runs over it."""
+
+    values: range
+
+
+@dataclass(frozen=True, slots=True)
+class ContextValue:
+    """`ts.tile.context()`."""
+
+
+def wrap(ssa: SSAValue, policy: Policy | None = None) -> Value:
+    """Return the value of the class that fits its IR type."""
+    if isinstance(ssa.type, TileType):
+        return Tile(ssa, policy)
+    return Shared(ssa, policy) if isinstance(ssa.type, SharedType) else Scalar(ssa, policy)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether `value` is a compile-time number (bool counts)."""
+    return isinstance(value, bool | int | float)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the parts of nested tuples."""
+    if isinstance(value, tuple):
+        for part in cast(tuple[Any, ...], value):
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def rebuild(template: Any, parts: Iterator[Any]) -> Any:
+    """Return nested tuples like `template` with other leaves."""
+    if isinstance(template, tuple):
+        return tuple(rebuild(part, parts) for part in cast(tuple[Any, ...], template))
+    return next(parts)
+
+
+def show(value: Any) -> str:
+    """Return a value as diagnostics show it: `tile<64x32xbf16>`, `f32 scalar`, `2.0`."""
+    if isinstance(value, Scalar):
+        return f"{describe(value.type)} scalar"
+    if isinstance(value, Value):
+        return describe(value.type)
+    if isinstance(value, TensorValue):
+        return f"tensor {value.param}"
+    if isinstance(value, View):
+        return f"a slice of tensor {value.tensor.param.name}"
+    if isinstance(value, Text):
+        return "an f-string"
+    if isinstance(value, tuple):
+        return f"({', '.join(show(part) for part in cast(tuple[Any, ...], value))})"
+    if isinstance(value, GridSpec | RangeSpec | StaticRangeSpec):
+        return "a loop's iterable"
+    if isinstance(value, ContextValue):
+        return "a context"
+    if isinstance(value, BoundMethod):
+        return f"the method {value.name}"
+    name = getattr(value, "__name__", None)
+    return str(name) if callable(value) and name else repr(value)
