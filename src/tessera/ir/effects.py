@@ -37,6 +37,10 @@ class HasEffect(OpTrait):
     effect: Effect = Effect.PURE
     reads_only: bool = False
 
+    def of(self, op: Operation) -> tuple[Effect, bool]:
+        """Return the effect of this very op, and whether it only reads."""
+        return self.effect, self.reads_only
+
 
 class _MemoryEffects(MemoryEffect):
     """Tells xDSL's own passes (dead code, common subexpressions) the same as `HasEffect`."""
@@ -44,15 +48,23 @@ class _MemoryEffects(MemoryEffect):
     @classmethod
     def get_effects(cls, op: Operation) -> set[EffectInstance]:
         found = op.get_trait(HasEffect)
-        if found is None or found.effect <= Effect.RANDOM:
+        if found is None:
+            return set()
+        value, only_reads = found.of(op)
+        if value <= Effect.RANDOM:
             return set()
         kinds = {EffectInstance(MemoryEffectKind.READ)}
-        return kinds if found.reads_only else kinds | {EffectInstance(MemoryEffectKind.WRITE)}
+        return kinds if only_reads else kinds | {EffectInstance(MemoryEffectKind.WRITE)}
 
 
 def effect(value: Effect, *, reads_only: bool = False) -> tuple[OpTrait, OpTrait]:
     """Return the traits that declare `value`; spread them into `traits_def(...)`."""
-    return HasEffect(value, reads_only), _MemoryEffects()
+    return declared(HasEffect(value, reads_only))
+
+
+def declared(trait: HasEffect) -> tuple[OpTrait, OpTrait]:
+    """Return the traits of an op whose effect `trait` decides from the op itself."""
+    return trait, _MemoryEffects()
 
 
 PURE = effect(Effect.PURE)
@@ -65,7 +77,7 @@ def effect_of(op: Operation) -> Effect:
         return max(inner, default=Effect.PURE)
     trait = op.get_trait(HasEffect)
     if trait is not None:
-        return trait.effect
+        return trait.of(op)[0]
     from xdsl.traits import is_side_effect_free
 
     return Effect.PURE if is_side_effect_free(op) else Effect.IO
@@ -74,7 +86,7 @@ def effect_of(op: Operation) -> Effect:
 def reads_only(op: Operation) -> bool:
     """Return whether `op` reads state but changes none."""
     trait = op.get_trait(HasEffect)
-    return trait is not None and trait.reads_only
+    return trait is not None and trait.of(op)[1]
 
 
 def commutes(a: Operation, b: Operation) -> bool:

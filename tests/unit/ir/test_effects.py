@@ -11,7 +11,9 @@ from tessera.ir.target import target_dialect
 from tessera.ir.tile import tile_dialect
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.memory import AtomicOp, LoadOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.shared import SharedStoreOp
 from tessera.ir.tile.structure import GridOp
 from tests.unit.ir import samples
 
@@ -47,3 +49,11 @@ def test_only_reads_and_pure_ops_commute_with_memory() -> None:
     assert not commutes(load, store)
     assert not commutes(store, store)
     assert commutes(add, store)
+
+
+def test_mma_on_shared_buffers_reads_what_others_write() -> None:
+    on_buffers, on_tiles = (op for op in samples.tile_module().walk() if isinstance(op, MmaOp))
+    assert effect_of(on_buffers) == Effect.STATE
+    assert reads_only(on_buffers)
+    assert not commutes(on_buffers, first(SharedStoreOp))
+    assert effect_of(on_tiles) == Effect.PURE

@@ -65,8 +65,9 @@ class ConstantOp(IRDLOperation):
 
     @property
     def python_value(self) -> int | float:
-        """The constant as a Python number."""
-        return self.value.value.data
+        """The constant as a Python number; `true` is 1."""
+        number = self.value.value.data
+        return abs(number) if self.result.type == i1 else number
 
     def verify_(self) -> None:
         """Check that the value has the result's type."""

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.effects import PURE
+from tessera.ir.effects import Effect, HasEffect, declared
 from tessera.ir.tile.types import SharedType, TileType, describe, element_of, shape_of
+
+
+@dataclass(frozen=True)
+class _ReadsItsBuffers(HasEffect):
+    """Pure on tiles; on shared buffers it reads what others write."""
+
+    def of(self, op: Operation) -> tuple[Effect, bool]:
+        """Return the effect of this very op, and whether it only reads."""
+        shared = any(isinstance(operand.type, SharedType) for operand in op.operands)
+        return (Effect.STATE, True) if shared else (Effect.PURE, False)
 
 
 @irdl_op_definition
@@ -25,7 +37,7 @@ class MmaOp(IRDLOperation):
     acc = operand_def(TileType)
     compute = prop_def(StringAttr)
     result = result_def(TileType)
-    traits = traits_def(*PURE)
+    traits = traits_def(*declared(_ReadsItsBuffers()))
     assembly_format = (
         "$a `,` $b `,` $acc `compute` $compute attr-dict "
         "`:` type($a) `,` type($b) `,` type($acc) `->` type($result)"

@@ -1,0 +1,64 @@
+"""dead-code: removes ops whose results nobody reads and that do nothing else.
+
+    %x = tessera_tile.load %A[%i] [64] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<64xf32>
+    %y = tessera_tile.elementwise "exp"(%x) : (…) -> !tessera_tile.tile<64xf32>
+  vanish when %y has no use.
+
+An op does nothing else when its effect, joined over its regions, is at most `random`, or it only reads.
+`scf.while` stays, since it may not end, and so does a grid, which is a launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.scf import WhileOp
+from xdsl.ir import Block, Operation
+from xdsl.traits import IsTerminator, SymbolOpInterface
+
+from tessera.ir.effects import Effect, effect_of, reads_only
+from tessera.ir.passes import Pass
+from tessera.ir.tile.shared import AllocSharedOp
+from tessera.ir.tile.structure import GridOp
+
+
+def is_dead(op: Operation) -> bool:
+    """Return whether `op` can be removed."""
+    if any(result.uses for result in op.results):
+        return False
+    if op.has_trait(IsTerminator) or op.has_trait(SymbolOpInterface) or isinstance(op, GridOp):
+        return False
+    if isinstance(op, AllocSharedOp):
+        return True
+    if op.regions:
+        loops = any(isinstance(inner, WhileOp) for inner in op.walk())
+        return not loops and all(inner is op or _harmless(inner) for inner in op.walk())
+    return _harmless(op)
+
+
+def _harmless(op: Operation) -> bool:
+    return bool(op.regions) or reads_only(op) or op.has_trait(IsTerminator) or effect_of(op) <= Effect.RANDOM
+
+
+def _sweep(block: Block) -> None:
+    """Remove dead ops, users before what they use, so that one sweep is enough."""
+    for op in reversed(list(block.ops)):
+        if is_dead(op):
+            op.detach()
+            op.erase()
+            continue
+        for region in op.regions:
+            for inner in region.blocks:
+                _sweep(inner)
+
+
+@dataclass(frozen=True)
+class DeadCodePass(Pass):
+    """Removes ops whose results nobody reads and that do nothing else."""
+
+    name = "dead-code"
+
+    def apply(self, module: ModuleOp) -> None:
+        """Sweep every block backwards."""
+        _sweep(module.body.block)

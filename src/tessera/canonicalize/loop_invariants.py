@@ -1,0 +1,75 @@
+"""loop-invariants: moves pure ops out of `scf.for` when they compute the same in every trip.
+
+    scf.for %k = %c0 to %K step %c64 {
+      %s = tessera_tile.elementwise "exp"(%x) : (…) -> !tessera_tile.tile<64xf32>
+      …
+  moves %s before the loop.
+
+What costs nothing (splats, broadcasts, reshapes, aranges: index arithmetic of whoever reads them) stays where
+it is read, unless something that moves reads it; a tile kept alive across a loop would cost registers.
+Integer division moves only when its divisor is a constant other than zero: the loop may run no trip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.scf import ForOp
+from xdsl.ir import Operation, SSAValue
+
+from tessera.canonicalize.matching import dtype_of_value, known
+from tessera.ir.effects import Effect, effect_of
+from tessera.ir.passes import Pass
+from tessera.ir.tile.elementwise import ArangeOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
+
+_FREE = (ArangeOp, BroadcastOp, ReshapeOp, SplatOp)
+
+
+def _may_trap(op: Operation) -> bool:
+    if not isinstance(op, ElementwiseOp) or op.fn.data not in ("floordiv", "mod"):
+        return False
+    return dtype_of_value(op.result).is_int and not known(op.args[1])
+
+
+def _movable(op: Operation) -> bool:
+    return not op.regions and bool(op.results) and effect_of(op) <= Effect.RANDOM and not _may_trap(op)
+
+
+def _hoist(loop: ForOp) -> None:
+    inside: set[SSAValue] = set(loop.body.block.args)
+    invariant: list[Operation] = []
+    for op in loop.body.block.ops:
+        if _movable(op) and not any(operand in inside for operand in op.operands):
+            invariant.append(op)
+        else:
+            for inner in op.walk():
+                inside.update(inner.results)
+                inside.update(
+                    arg for region in inner.regions for block in region.blocks for arg in block.args
+                )
+    wanted: set[SSAValue] = set()
+    moving: list[Operation] = []
+    for op in reversed(invariant):
+        if not isinstance(op, _FREE) or any(result in wanted for result in op.results):
+            wanted.update(op.operands)
+            moving.append(op)
+    block = loop.parent_block()
+    assert block is not None
+    for op in reversed(moving):
+        op.detach()
+        block.insert_op_before(op, loop)
+
+
+@dataclass(frozen=True)
+class LoopInvariantsPass(Pass):
+    """Moves pure ops out of loops when they compute the same in every trip."""
+
+    name = "loop-invariants"
+
+    def apply(self, module: ModuleOp) -> None:
+        """Visit inner loops first, so that an op leaves all the loops that it does not depend on."""
+        loops = [op for op in module.walk() if isinstance(op, ForOp)]
+        for loop in reversed(loops):
+            _hoist(loop)

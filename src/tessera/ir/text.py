@@ -1,0 +1,121 @@
+"""The textual form: printing, and parsing of text that may be wrong in any way."""
+
+from __future__ import annotations
+
+import io
+from types import TracebackType
+
+from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove
+from xdsl.utils.exceptions import ParseError
+
+from tessera.errors import Frame, Location, TesseraError, VerifyError
+from tessera.ir.collect import new_context
+from tessera.ir.locations import location_of, to_loc
+
+
+def text_of(module: Operation, *, locations: bool = False) -> str:
+    """Return the textual form of an op, ending in a newline.
+
+    Args:
+        module: any op.
+        locations: whether each op's source location is printed.
+    """
+    out = io.StringIO()
+    Printer(out, print_debuginfo=locations).print_op(module)
+    return out.getvalue() + "\n"
+
+
+def parse_module(text: str, file: str = "<input>") -> ModuleOp:
+    """Parse and verify the textual form of a module.
+
+    An op that carries no `loc(...)` gets its place in the text, so that whatever is reported of it later, by
+    a pass or while it runs, names a line of the text.
+
+    Args:
+        text: the textual form.
+        file: its name in messages.
+
+    Raises:
+        VerifyError: the text does not parse or verify; has the place.
+    """
+    with _Refusal(None):
+        try:
+            module = _LocatingParser(text, file).parse_module()
+        except ParseError as error:
+            raise VerifyError(error.msg, location=_place(text, file, error.span.start)) from error
+    check(module)
+    return module
+
+
+def check(module: ModuleOp) -> None:
+    """Verify a module and that every value is defined before its uses.
+
+    Raises:
+        VerifyError: with the place of the op that is wrong.
+    """
+    for op in module.walk():
+        with _Refusal(op):
+            op.verify(verify_nested_ops=False)
+    with _Refusal(module):
+        module.verify()
+    _check_order(module, set())
+
+
+def _check_order(parent: Operation, visible: set[SSAValue]) -> None:
+    inherited: set[SSAValue] = set() if parent.has_trait(IsolatedFromAbove) else visible
+    for region in parent.regions:
+        for block in region.blocks:
+            seen = inherited | set(block.args)
+            for op in block.ops:
+                if any(operand not in seen for operand in op.operands):
+                    raise VerifyError(
+                        f"{op.name} uses a value that is not defined before it", location=location_of(op)
+                    )
+                _check_order(op, seen)
+                seen.update(op.results)
+
+
+def _place(text: str, file: str, position: int) -> Location:
+    line = text.count("\n", 0, position) + 1
+    column = position - text.rfind("\n", 0, position)
+    return Location(Frame(file, line, column))
+
+
+class _LocatingParser(Parser):
+    """A parser that gives every op the place where it stands."""
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(new_context(), text, file)
+        self._text, self._file = text, file
+
+    def parse_operation(self) -> Operation:
+        position = self.pos
+        op = super().parse_operation()
+        if op.location == UNKNOWN_LOC:
+            op.location = to_loc(_place(self._text, self._file, position))
+        return op
+
+
+class _Refusal:
+    """Turns whatever xDSL raises over wrong IR, index errors included, into a `VerifyError`."""
+
+    def __init__(self, op: Operation | None) -> None:
+        self.op = op
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception) or isinstance(error, TesseraError):
+            return
+        lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+        message = lines[-1] if lines else type(error).__name__
+        location = None if self.op is None else location_of(self.op)
+        prefix = "" if self.op is None or self.op.name in message else f"{self.op.name}: "
+        raise VerifyError(prefix + message, location=location) from error
