@@ -29,15 +29,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntAttr, ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.errors import ResourceError
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.locations import location_of
+from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
@@ -54,8 +56,8 @@ from tessera.ir.tile.shared import (
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType, TensorType, TileType
 from tessera.ir.types import index
-from tessera.schedule import Knobs
-from tessera.target.records import TargetRecord
+from tessera.schedule.knobs import Knobs
+from tessera.target.records import TargetRecord, target_named
 
 MOST_STAGES = 4
 
@@ -86,16 +88,33 @@ class Staged:
         return prod(1 << (s - 1).bit_length() for s in self.shape) * self.load.result.type.dtype.bytes
 
 
-def stage_copies(module: ModuleOp, target: TargetRecord, knobs: Knobs) -> None:
-    """Rewrite every kernel of the module in place.
+@dataclass(frozen=True)
+class StageCopiesPass(Pass):
+    """Stages operands of products in shared memory and pipelines the copies of loops.
 
-    Raises:
-        ResourceError: `shared-memory` when even one stage does not fit, with the sizes.
+    Args:
+        target: the GPU.
+        knobs: `stages` forces the depth of the rings.
     """
-    for kernel in module.ops:
-        if isinstance(kernel, KernelOp):
-            for unit in [op for op in kernel.body.block.ops if isinstance(op, GridOp)] or [kernel]:
-                _stage_launch(kernel, unit, target, knobs)
+
+    name: ClassVar[str] = "stage-copies"
+    target: TargetRecord = target_named("sm_90a")
+    knobs: Knobs = Knobs()
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrite every kernel of the module in place.
+
+        Raises:
+            ResourceError: `shared-memory` when even one stage does not fit, with the sizes.
+        """
+        for kernel in module.ops:
+            if isinstance(kernel, KernelOp):
+                for unit in [op for op in kernel.body.block.ops if isinstance(op, GridOp)] or [kernel]:
+                    _stage_launch(kernel, unit, self.target, self.knobs)
+
+    def options(self) -> str:
+        """Return the pass with its target and the depth asked for."""
+        return f"{self.name}{{target={self.target.name}, stages={self.knobs.stages}}}"
 
 
 def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
@@ -304,6 +323,7 @@ def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) ->
         stage = insert.value(SharedViewOp(ring, read))
         _replace(staged, _logical(insert, stage, staged))
     _advance(loop, stages)
+    loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
     after = _Inserter(InsertPoint.after(loop), loop)
     after.add(WaitGroupOp(0))
     after.add(BarrierOp())

@@ -8,18 +8,21 @@ product feeds another, warps split rows only, so that neither crosses warps.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects.builtin import IntAttr, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
-from tessera.schedule import Knobs
-from tessera.target.records import TargetRecord
+from tessera.schedule.knobs import Knobs
+from tessera.target.records import TargetRecord, target_named
 
 ACCUMULATORS_PER_WARP = 4096
 ELEMENTS_PER_WARP = 512
@@ -27,14 +30,30 @@ ROWS_PER_WARP = 16
 GROUP_M = 8
 
 
-def choose_warps(module: ModuleOp, target: TargetRecord, knobs: Knobs) -> None:
-    """Write `tessera_schedule.num_warps`, `.rows_only` and `.group` on grids and products."""
-    for kernel in module.ops:
-        if not isinstance(kernel, KernelOp):
-            continue
-        grids = [op for op in kernel.body.block.ops if isinstance(op, GridOp)]
-        for unit in grids or [kernel]:
-            _schedule_launch(unit, target, knobs)
+@dataclass(frozen=True)
+class ChooseWarpsPass(Pass):
+    """Writes `tessera_schedule.num_warps`, `.rows_only` and `.group` on grids and products.
+
+    Args:
+        target: the GPU.
+        knobs: `num_warps` and `group_m` force the choice.
+    """
+
+    name: ClassVar[str] = "choose-warps"
+    target: TargetRecord = target_named("sm_90a")
+    knobs: Knobs = Knobs()
+
+    def apply(self, module: ModuleOp) -> None:
+        """Annotate every kernel of the module in place."""
+        for kernel in module.ops:
+            if isinstance(kernel, KernelOp):
+                grids = [op for op in kernel.body.block.ops if isinstance(op, GridOp)]
+                for unit in grids or [kernel]:
+                    _schedule_launch(unit, self.target, self.knobs)
+
+    def options(self) -> str:
+        """Return the pass with its target and what was asked for."""
+        return f"{self.name}{{target={self.target.name}, num_warps={self.knobs.num_warps}}}"
 
 
 def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> None:

@@ -7,23 +7,21 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-from xdsl.dialects.builtin import IntAttr, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import memory_element
 from tessera.backends.nvidia.assemble import can_assemble, instruction_counts, resources, to_cubin, to_ptx
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
+from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
-from tessera.ir.target.memory import AllocOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
-
-_ALIGN = 128
 
 
 @cache
@@ -80,41 +78,23 @@ def _reflection(
 
 
 def place_buffers(func: FuncOp, target: TargetRecord) -> int:
-    """Give each shared buffer its offset and return the bytes a program needs.
+    """Place the shared buffers and return the bytes a program needs.
 
-    Transient buffers share one region behind the others.
+    Raises:
+        ResourceError: `shared-memory` when the target has less; lists the buffers.
     """
-    allocations = [op for op in func.walk() if isinstance(op, AllocOp)]
-    total, transient = 0, 0
-    for op in allocations:
-        if op.transient is None:
-            op.offset = IntAttr(total)
-            total = _aligned(total + _size(op))
-    for op in allocations:
-        if op.transient is not None:
-            op.offset = IntAttr(total)
-            transient = max(transient, _size(op))
-    needed = total + transient
+    needed, buffers = place_shared(func)
     if needed > target.shared_bytes:
+        types = [op.result.type for op in buffers]
         sizes = ", ".join(
-            f"{'x'.join(map(str, op.result.type.shape))} {op.result.type.dtype}: {_size(op)}"  # pyright: ignore
-            for op in allocations
+            f"{'x'.join(map(str, t.shape))} {t.dtype}: {t.size_bytes}" for t in types if isinstance(t, BufferType)
         )
         raise ResourceError(
             f"{func.sym_name.data} needs {needed} bytes of shared memory, {target.name} has {target.shared_bytes}",
-            code="shared-memory", location=location_of(allocations[0]),
+            code="shared-memory", location=location_of(buffers[0]),
             help=f"use smaller tiles or fewer stages; buffers in bytes: {sizes}",
         )  # fmt: skip
     return needed
-
-
-def _size(op: AllocOp) -> int:
-    assert isinstance(op.result.type, BufferType)
-    return op.result.type.size_bytes
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN
 
 
 def _parameter(record: Parameter, number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr
+from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.errors import CompilerFault
@@ -81,6 +81,15 @@ class SimtContext:
                 rule(self, op)
             elif type(op) not in LAZY:
                 raise CompilerFault(f"no SIMT lowering for {op.name}", location=location_of(op))
+
+    def note(self, kind: str, text: str) -> None:
+        """Record, on the function, something that `explain()` tells: an emulation, a copy that is not asynchronous."""
+        key = f"tessera_notes.{kind}"
+        func = self.params.func
+        known = func.attributes.get(key)
+        notes = list(known.data) if isinstance(known, ArrayAttr) else []
+        if StringAttr(text) not in notes:
+            func.attributes[key] = ArrayAttr([*notes, StringAttr(text)])
 
     # Values
 

@@ -115,6 +115,8 @@ def _place_mma(placements: Placements, op: MmaOp) -> None:
 def _mma(context: SimtContext, op: MmaOp) -> None:
     plan = plan_mma(context.placements, op)
     acc = context.tile(op.acc, plan.accumulator)
+    if plan.fallback:
+        context.note("emulations", plan.fallback)
     if plan.instruction is None:
         a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
         context.define(op.result, context.value(TensorCoreOp(a, b, acc, "fma")))

@@ -19,6 +19,7 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of
+from tessera.lower.boxes import BoxOperands
 from tessera.lower.simt.context import SimtContext, tile_shape
 from tessera.lower.simt.memory import box_of
 from tessera.lower.simt.placement import DEFAULT, Placements, infers, padded_shape
@@ -26,9 +27,10 @@ from tessera.lower.simt.rules import lowers
 
 
 def buffer_type(type_: Attribute) -> BufferType:
-    """Return the TIR-T type of a shared buffer, its sizes rounded up to powers of two."""
+    """Return the TIR-T type of a shared buffer, the sizes of its last two axes rounded up to powers of two."""
     assert isinstance(type_, SharedType)
-    shape = padded_shape(type_.shape)
+    outer = max(len(type_.shape) - 2, 0)
+    shape = (*type_.shape[:outer], *padded_shape(type_.shape[outer:]))
     return BufferType.of(shape, type_.element, "shared", type_.swizzle.data, perm=type_.permutation)
 
 
@@ -75,6 +77,8 @@ def _copy(context: SimtContext, op: CpAsyncOp) -> None:
     vector_bytes = box.vector * dtype_of(buffer.type.element).bytes
     stored_last = buffer.type.permutation.index(len(buffer.type.shape) - 1)
     asynchronous = context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
+    if not asynchronous:
+        context.note("copies", _why_plain(context, op, box, vector_bytes, stored_last))
     context.emit(
         target.MemcpyOp(
             buffer, box.pointer, box.offsets, box.strides, box.sizes, box.axes, box.checked,
@@ -96,3 +100,13 @@ def _wait(context: SimtContext, op: WaitGroupOp) -> None:
 @lowers(BarrierOp)
 def _barrier(context: SimtContext, _op: BarrierOp) -> None:
     context.emit(target.BarrierOp())
+
+
+def _why_plain(context: SimtContext, op: CpAsyncOp, box: BoxOperands, vector_bytes: int, stored_last: int) -> str:
+    """Say why a copy goes through registers."""
+    name = context.params.infos[context.params.position(op.tensor)].name
+    if not context.target.has("cp_async"):
+        return f"{name}: {context.target.name} has no cp.async"
+    if box.unit_axis != stored_last:
+        return f"{name}: no dimension of the tile has stride 1 in memory and in the buffer"
+    return f"{name}: known alignment, strides and sizes allow {vector_bytes} bytes at a time, cp.async needs 4"

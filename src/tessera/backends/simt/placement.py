@@ -1,0 +1,88 @@
+"""Places shared buffers: bytes are used again once their buffer is dead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.target.memory import AllocOp, ViewOp
+from tessera.ir.target.structure import FuncOp
+from tessera.ir.target.types import BufferType
+
+ALIGN = 128
+
+
+@dataclass
+class _Life:
+    """A buffer and the span of top-level ops in which it is used.
+
+    A buffer that is not transient may be written without a barrier before, so that its bytes must be its own from the
+    start; a transient one has a barrier before its first use, and transient ones are never in use together.
+    """
+
+    op: AllocOp
+    first: int
+    last: int
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        assert isinstance(self.op.result.type, BufferType)
+        return self.op.result.type.size_bytes
+
+    @property
+    def transient(self) -> bool:
+        return self.op.transient is not None
+
+    def meets(self, other: _Life) -> bool:
+        """Return whether the two may hold data at the same time."""
+        if self.transient and other.transient:
+            return False
+        return self.first <= other.last and other.first <= self.last
+
+
+def place_shared(func: FuncOp) -> tuple[int, list[AllocOp]]:
+    """Give each shared buffer its byte offset; return the bytes a program needs and the buffers."""
+    lives = _lives(func)
+    placed: list[_Life] = []
+    for life in sorted(lives, key=lambda l: (l.transient, -l.size)):
+        taken = sorted((o.offset, o.offset + o.size) for o in placed if o.meets(life))
+        for start, end in taken:
+            if life.offset + life.size <= start:
+                break
+            life.offset = max(life.offset, -(-end // ALIGN) * ALIGN)
+        life.op.offset = IntAttr(life.offset)
+        placed.append(life)
+    return max((life.offset + life.size for life in placed), default=0), [life.op for life in lives]
+
+
+def _lives(func: FuncOp) -> list[_Life]:
+    block = func.body.block
+    position: dict[Operation, int] = {op: number for number, op in enumerate(block.ops)}
+
+    def top(op: Operation) -> int:
+        while op.parent_block() is not block:
+            parent = op.parent_op()
+            assert parent is not None
+            op = parent
+        return position[op]
+
+    lives: list[_Life] = []
+    for op in func.walk():
+        if isinstance(op, AllocOp):
+            uses = [top(use) for use in _uses(op.result)]
+            first = top(op) if op.transient is not None else 0
+            lives.append(_Life(op, first, max(uses, default=first)))
+    return lives
+
+
+def _uses(buffer: SSAValue) -> list[Operation]:
+    """Return the ops that use a buffer or a view of it."""
+    found: list[Operation] = []
+    for use in buffer.uses:
+        found.append(use.operation)
+        if isinstance(use.operation, ViewOp):
+            found += _uses(use.operation.result)
+    return found

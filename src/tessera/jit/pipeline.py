@@ -1,0 +1,182 @@
+"""The order of stages, and the only place that knows it. Read this file first.
+
+source --frontend--> TIR-H --canonicalize--> TIR-H --schedule--> TIR-H --lower--> TIR-T --backend--> Artifact
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
+from xdsl.ir import Operation
+
+from tessera.backends.llvm.code import CompiledCode
+from tessera.canonicalize.common_subexpressions import CommonSubexpressionsPass
+from tessera.canonicalize.dead_code import DeadCodePass
+from tessera.canonicalize.fold_constants import FoldConstantsPass
+from tessera.canonicalize.fuse_shapes import FuseShapesPass
+from tessera.canonicalize.gather_to_slice import GatherToSlicePass
+from tessera.canonicalize.loop_invariants import LoopInvariantsPass
+from tessera.canonicalize.merge_casts import MergeCastsPass
+from tessera.canonicalize.remove_noops import RemoveNoopsPass
+from tessera.canonicalize.simplify_control_flow import SimplifyControlFlowPass
+from tessera.errors import ResourceError, TargetError
+from tessera.frontend.build import BuiltKernel
+from tessera.ir.passes import Pass, PassRunner
+from tessera.ir.target.structure import FuncOp
+from tessera.ir.text import text_of
+from tessera.ir.tile.structure import KernelOp
+from tessera.lower.launch import arg_specs
+from tessera.schedule.copies import StageCopiesPass
+from tessera.schedule.knobs import Knobs
+from tessera.schedule.warps import ChooseWarpsPass
+from tessera.target.artifact import Artifact, Launch
+from tessera.target.records import TargetRecord
+
+# Constants first: they decide branches and shapes. Gathers become slices before casts and shapes are merged, as the
+# pattern wants the index arithmetic as written. Dead code last, once, for what all the others left behind.
+CANONICALIZE: tuple[Pass, ...] = (
+    FoldConstantsPass(),
+    SimplifyControlFlowPass(),
+    CommonSubexpressionsPass(),
+    GatherToSlicePass(),
+    FuseShapesPass(),
+    MergeCastsPass(),
+    RemoveNoopsPass(),
+    LoopInvariantsPass(),
+    DeadCodePass(),
+)
+
+# What scheduling writes is index arithmetic on constants, repeated per stage.
+CLEAN_UP: tuple[Pass, ...] = (FoldConstantsPass(), CommonSubexpressionsPass(), DeadCodePass())
+
+
+def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
+    """Return the scheduling passes of a target; CPUs need none: blocking is the lowering's."""
+    if target.backend == "ptx":
+        return (StageCopiesPass(target, knobs), ChooseWarpsPass(target, knobs), *CLEAN_UP)
+    return ()
+
+
+def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:
+    """Return the TIR-T of a scheduled module."""
+    if target.backend == "cpu":
+        from tessera.lower.vector import lower_to_vector
+
+        return lower_to_vector(module, target)
+    if target.backend == "ptx":
+        from tessera.lower.simt import lower_to_simt
+
+        return lower_to_simt(module, target)
+    raise TargetError(f"no compiler for backend {target.backend!r} yet", code="unsupported-backend")
+
+
+def generate(module: ModuleOp, target: TargetRecord) -> CompiledCode:
+    """Return the machine code of a TIR-T module."""
+    if target.backend == "cpu":
+        from tessera.backends.cpu import compile_cpu
+
+        return compile_cpu(module, target)
+    from tessera.backends.nvidia import compile_nvidia
+
+    return compile_nvidia(module, target)
+
+
+def compile_kernel(
+    built: BuiltKernel, target: TargetRecord, dump: Sequence[str], config: Mapping[str, Any]
+) -> Artifact:
+    """Compile a kernel from TIR-H to an artefact.
+
+    Args:
+        built: what the frontend made.
+        target: the target.
+        dump: stages to keep: `tirh` (canonical and scheduled), `tirt`, `ll`, `asm`, `ptx`, `cubin`.
+        config: the tuning point; `num_warps`, `num_stages` and `group_m` are knobs of the schedule.
+
+    `TESSERA_DUMP_DIR` names a folder for the IR after each pass that changed it.
+    """
+    folder = os.environ.get("TESSERA_DUMP_DIR")
+    runner = PassRunner(dump=Path(folder) if folder else None)
+    runner.run(built.module, "canonicalize", CANONICALIZE)
+    knobs = Knobs.from_config(config)
+    while True:
+        module = built.module.clone()
+        try:
+            return _finish(built, module, target, dump, knobs, runner)
+        except ResourceError:
+            # Layout conversions need shared memory that the schedule cannot foresee: try shallower rings.
+            depth = _schedule_of(module).get("stages", 1)
+            if knobs.stages is not None or not isinstance(depth, int) or depth < 2:
+                raise
+            knobs = replace(knobs, stages=depth - 1)
+
+
+def _finish(
+    built: BuiltKernel, module: ModuleOp, target: TargetRecord, dump: Sequence[str], knobs: Knobs, runner: PassRunner
+) -> Artifact:
+    """Schedule, lower and generate code for a canonical module."""
+    passes = schedule_passes(target, knobs)
+    if passes:
+        runner.run(module, "schedule", passes)
+    kernel = next(op for op in module.ops if isinstance(op, KernelOp))
+    texts: dict[str, str | bytes] = {"tirh": text_of(module)} if "tirh" in dump else {}
+    lowered = runner.transform(module, "lower", target.backend, lambda m: lower(m, target))
+    if "tirt" in dump:
+        texts["tirt"] = text_of(lowered)
+    code = generate(lowered, target)
+    texts.update({name: data for name, data in code.dumps.items() if name in dump})
+    reflection = {**code.reflection, **_notes(lowered), "schedule": _schedule_of(module)}
+    reflection["passes_ms"] = {record.name: round(record.ms, 3) for record in runner.records}
+    return Artifact(
+        kernel.sym_name.data, target.backend, target.name, arg_specs(kernel), built.returns,
+        tuple(_launch(op, code) for op in lowered.ops if isinstance(op, FuncOp)), code.code, code.code_kind, texts,
+        reflection,
+    )  # fmt: skip
+
+
+def _launch(func: FuncOp, code: CompiledCode) -> Launch:
+    facts = code.reflection.get("kernels", {}).get(func.sym_name.data, {})
+    return Launch(
+        func.sym_name.data,
+        func.parameters,
+        tuple((extent, block) for extent, block in json.loads(func.grid.data)),
+        facts.get("threads", 1),
+        facts.get("shared_bytes", 0),
+        facts.get("scratch_bytes", 0),
+    )
+
+
+def _schedule_of(module: ModuleOp) -> dict[str, Any]:
+    """Return what the schedule wrote on ops, by name; the values of several ops as a list."""
+    found: dict[str, list[int]] = {}
+    for op in module.walk():
+        for key, attr in op.attributes.items():
+            if key.startswith("tessera_schedule.") and isinstance(attr, IntAttr):
+                values = found.setdefault(key.split(".", 1)[1], [])
+                if attr.data not in values:
+                    values.append(attr.data)
+    return {key: values[0] if len(values) == 1 else values for key, values in found.items()}
+
+
+def _notes(module: ModuleOp) -> dict[str, list[str]]:
+    """Return the notes that the lowering left on functions."""
+    found: dict[str, list[str]] = {}
+    for op in module.ops:
+        for key, text in _note_items(op):
+            found.setdefault(key, []).append(text)
+    return found
+
+
+def _note_items(op: Operation) -> list[tuple[str, str]]:
+    return [
+        (key.split(".", 1)[1], note.data)
+        for key, attr in op.attributes.items()
+        if key.startswith("tessera_notes.") and isinstance(attr, ArrayAttr)
+        for note in attr.data
+        if isinstance(note, StringAttr)
+    ]

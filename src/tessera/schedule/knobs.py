@@ -1,0 +1,44 @@
+"""The knobs a caller or tuner may fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.errors import LanguageError
+
+KNOBS = ("num_warps", "num_stages", "stages", "group_m")
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What the caller (or the tuner) fixed; None leaves the choice to the schedule.
+
+    Args:
+        num_warps: warps of a program (GPU).
+        stages: depth of the ring buffers of pipelined copies (GPU).
+        group_m: rows of tiles that are walked together, for reuse in the L2 cache.
+    """
+
+    num_warps: int | None = None
+    stages: int | None = None
+    group_m: int | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Knobs:
+        """Read the knobs among a tuning point's names (`num_stages` and `stages` mean the same).
+
+        Raises:
+            LanguageError: `bad-knob` for a value out of range.
+        """
+        values = {name: config[name] for name in KNOBS if config.get(name) is not None}
+        for name, value in values.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise LanguageError(f"{name} is a positive integer, got {value!r}", code="bad-knob")
+        warps = values.get("num_warps")
+        if warps is not None and (warps & (warps - 1) or warps > 32):
+            raise LanguageError(
+                f"num_warps is a power of two up to 32, got {warps}", code="bad-knob", help="use 4 or 8"
+            )
+        return cls(warps, values.get("stages", values.get("num_stages")), values.get("group_m"))
