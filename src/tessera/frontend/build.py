@@ -193,7 +193,7 @@ def _implicit_grid(b: Builder, inner: Block, outer: Block) -> GridOp:
 
 
 def _element_count(b: Builder) -> SSAValue:
-    tensor = next(iter((*_returned(b), *b.written.values())), None)
+    tensor = next(iter((*_returned(b), *b.stored.values(), *b.written.values())), None)
     if tensor is None:
         raise LanguageError(
             "linear_id in a kernel that neither returns nor stores to a tensor", code="no-output",

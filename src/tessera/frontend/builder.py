@@ -232,6 +232,7 @@ class Builder:
         self.linear_offset: SSAValue | None = None
         self.uses_linear_id = False
         self.written: dict[int, TensorValue] = {}
+        self.stored: dict[int, TensorValue] = {}
         self._loc: tuple[ast.AST, LocationAttr] | None = None
 
     def location(self) -> Location:
@@ -327,9 +328,11 @@ class Builder:
             constant += count * part
         return constant
 
-    def mark_written(self, tensor: TensorValue) -> None:
-        """Record that the kernel stores to `tensor`."""
+    def mark_written(self, tensor: TensorValue, by_atomic: bool = False) -> None:
+        """Record that the kernel stores to `tensor`, plainly or by an atomic."""
         self.written.setdefault(tensor.position, tensor)
+        if not by_atomic:
+            self.stored.setdefault(tensor.position, tensor)
 
     def require_program(self, what: str) -> None:
         """Refuse an effect outside the grid of a kernel that has one.

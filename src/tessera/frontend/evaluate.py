@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from functools import singledispatch
+from itertools import zip_longest
 from typing import Any
 
 from tessera.errors import LanguageError
@@ -70,15 +71,18 @@ def evaluate(b: Builder, node: ast.expr) -> Any:
 
 
 def execute(b: Builder, statements: Sequence[ast.stmt]) -> None:
-    """Compile statements in order.
+    """Compile statements in order, up to a `return` that is taken at compile time.
 
     Raises:
         LanguageError: `unreachable` for a statement after `return`.
     """
-    for node in statements:
+    for node, follower in zip_longest(statements, statements[1:]):
         with b.at(node):
-            if b.frame.has_returned:
-                raise LanguageError(
-                    "a statement after return", code="unreachable", help="remove it, or return at the end"
-                )
             _statement(node, b)
+        if b.frame.has_returned:
+            if isinstance(node, ast.Return) and follower is not None:
+                with b.at(follower):
+                    raise LanguageError(
+                        "a statement after return", code="unreachable", help="remove it, or return at the end"
+                    )
+            return

@@ -28,7 +28,7 @@ from tessera.frontend.convert import (
 from tessera.frontend.values import At, Pick, Scalar, Shared, Span, TensorValue, Tile, Value, View, show, wrap
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.shared import SharedStoreOp, SharedViewOp
+from tessera.ir.tile.shared import BarrierOp, SharedStoreOp, SharedViewOp
 from tessera.ir.tile.types import describe, shape_of
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
@@ -457,6 +457,8 @@ def store_shared(b: Builder, buffer: Shared, value: Any) -> None:
                 f"inside an `if` on {describe(b.predicate.type)}, the buffer is {describe(buffer.type)}",
                 code="predicate-shape", help="the condition must broadcast to the buffer's shape",
             )  # fmt: skip
+        # The old contents were read by lanes that need not be the ones that write them back.
+        b.emit(BarrierOp())
     b.emit(SharedStoreOp(stored, buffer.ssa))
 
 

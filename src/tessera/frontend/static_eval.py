@@ -70,7 +70,11 @@ def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
             try:
                 return lookup(name)
             except KeyError:
-                raise LanguageError(f"{name!r} in an annotation is not defined", code="unknown-name") from None
+                raise LanguageError(
+                    f"{name!r} in an annotation is not defined", code="unknown-name",
+                    help="names local to a function are not visible under `from __future__ import annotations`; "
+                    "use module-level names, or leave that import out",
+                ) from None  # fmt: skip
         case ast.Tuple(elts=parts):
             return tuple(_evaluate(part, lookup) for part in parts)
         case ast.Attribute(value=base, attr=attr):

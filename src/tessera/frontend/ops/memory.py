@@ -84,7 +84,7 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
     indices, bounds = index_tiles(b, view)
     mask = both(b, bounds, predicate_for(b, view, required=True))
     op = AtomicOp(fn, operands[0], view.tensor.ssa, indices, mask, expected, order, scope)
-    b.mark_written(view.tensor)
+    b.mark_written(view.tensor, by_atomic=True)
     return wrap(b.emit(op).result)
 
 

@@ -77,7 +77,7 @@ def linear_id() -> Tile:
     """Return a tile of global element numbers: program `p` of block size `B` sees `p*B … p*B + B-1` as i64.
 
     The kernel becomes a one-dimensional grid over the elements of the tensor it returns (or, when it returns
-    none, the first one it stores to). The last program's ids may reach past the end; guard them:
+    none, the first one it stores to other than by an atomic). The last program's ids may reach past the end; guard them:
 
         i = ts.tile.linear_id()
         if i < n:
