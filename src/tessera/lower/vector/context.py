@@ -12,7 +12,9 @@ from tessera.errors import CompilerFault
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
+from tessera.ir.tile.types import TileType
 from tessera.lower.facts import divisor, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.liveness import Liveness
@@ -307,10 +309,21 @@ class VectorContext:
         }  # fmt: skip
         return live
 
+    def is_tile(self, value: SSAValue) -> bool:
+        """Return whether a value is a tile (not a shared buffer) that is known here."""
+        return value in self._nodes and isinstance(value.type, TileType)
+
+    def shared_root(self, value: SSAValue) -> SSAValue | None:
+        """Return the allocation that a shared buffer is a view of; None when it is made inside a region."""
+        while isinstance(value.owner, SharedViewOp | SharedTransposeOp):
+            value = value.owner.source
+        node = self._nodes.get(value)
+        return node.root if isinstance(node, Stored) else None
+
     def before_write(self, resource: Resource) -> None:
         """Store every tile still in use that reads memory about to be written."""
-        for _, node in self._live():
-            if resource in reads(node):
+        for value, node in self._live():
+            if isinstance(value.type, TileType) and resource in reads(node):
                 self.rescue(node)
 
     def rescue(self, node: Node) -> None:
@@ -332,11 +345,8 @@ class VectorContext:
         for value in self.liveness.used_inside(op):
             if value in self._nodes:
                 self._store_costly(self._nodes[value])
-        live = self._live()
         for resource in writes:
-            for _, node in live:
-                if resource in reads(node):
-                    self.rescue(node)
+            self.before_write(resource)
 
     def _store_costly(self, node: Node) -> None:
         """Store the outermost computed tiles of an expression that cost more than reading them back."""

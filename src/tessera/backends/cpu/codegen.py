@@ -1,0 +1,81 @@
+"""LLVM IR to object code. Run as a script it is a worker: `codegen.py` reads a request on standard input.
+
+A fault of an LLVM back end aborts the process, so code for another machine than this one is made in a worker.
+This file imports nothing of Tessera, so that the worker starts fast.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+
+@cache
+def _initialize(native_only: bool) -> None:
+    if native_only:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+
+
+def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:
+    _initialize(native)
+    target: Any = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+
+
+def _optimised(ir: str, machine: Any) -> Any:
+    """Parse and run the few passes that our IR, which is in SSA form already, gains from."""
+    module: Any = llvm.parse_assembly(ir)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    passes: Any = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    options: Any = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_unrolling = False
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    passes.run(module, llvm.create_pass_builder(machine, options))
+    return module
+
+
+def compile_ir(ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool) -> tuple[bytes, str]:
+    """Return the object code of a module, and its assembly text if asked for.
+
+    Args:
+        ir: LLVM IR text.
+        triple: target triple.
+        cpu: LLVM CPU name.
+        features: LLVM feature string.
+        native: whether the code is for this machine.
+        assembly: whether to make the text too.
+
+    Raises:
+        RuntimeError: the IR does not parse or verify.
+    """
+    machine = _machine(triple, cpu, features, native)
+    module = _optimised(ir, machine)
+    if not assembly:
+        return machine.emit_object(module), ""
+    copy: Any = llvm.parse_bitcode(module.as_bitcode())  # emitting changes a module, so each kind gets its own
+    return machine.emit_object(module), machine.emit_assembly(copy)
+
+
+def _worker() -> None:
+    request = json.load(sys.stdin)
+    code, text = compile_ir(**request)
+    sys.stdout.buffer.write(len(code).to_bytes(8, "little") + code + text.encode())
+
+
+if __name__ == "__main__":
+    _worker()

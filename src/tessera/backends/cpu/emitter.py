@@ -1,0 +1,219 @@
+"""The vector model: TIR-T functions for CPUs as LLVM IR, one vector per chunk.
+
+The entry point is `void entry(void** params, i64 first, i64 last)` (see `target.artifact.Launch`): it runs the
+programs first … last-1 one after the other. After the parameters, `params` holds the address of the worker's
+scratch memory and that of the error word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.cpu.vecmath import supported, vecmath_function
+from tessera.backends.llvm.arithmetic import ARITHMETIC
+from tessera.backends.llvm.control import CONTROL
+from tessera.backends.llvm.emitter import Emitter, Handlers
+from tessera.backends.llvm.ops import I64, Ops
+from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.llvm.types import LLVMType, memory_element, of_dtype
+from tessera.ir.locations import location_of
+from tessera.ir.target.debug import AssertOp
+from tessera.ir.target.structure import FuncOp
+from tessera.ir.target.types import FragmentType, PointerType
+from tessera.ir.types import dtype_of
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+from tessera.target.records import TargetRecord
+
+CPU = Handlers()
+"""Handlers of the ops that the vector model emits its own way; filled by the files of this folder."""
+
+NATIVE_F16 = frozenset({"f16c", "neon"})
+
+
+@dataclass
+class AssertTable:
+    """The assertions of a module: the error word is 1 + a position in `records`."""
+
+    records: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def number(self, op: AssertOp) -> int:
+        """Return what a failing assertion writes to the error word."""
+        location = location_of(op)
+        record = {"message": op.message.data, "location": "" if location is None else str(location)}
+        if record not in self.records:
+            self.records.append(record)
+        return self.records.index(record) + 1
+
+
+class CpuEmitter(Emitter):
+    """Writes one TIR-T function.
+
+    Args:
+        module: the module being written.
+        func: the function.
+        target: the CPU.
+        asserts: collects the module's assertions.
+    """
+
+    registries: ClassVar[tuple[Handlers, ...]] = (CPU, CONTROL, ARITHMETIC)
+
+    def __init__(self, module: ModuleText, func: FuncOp, target: TargetRecord, asserts: AssertTable):
+        name = func.sym_name.data
+        attributes = module.attributes("nounwind")
+        signature = f"define void @{name}(ptr noalias %params, i64 %first, i64 %last) {attributes}"
+        super().__init__(module, FunctionText(signature), func.profile.data)
+        self.func = func
+        self.target = target
+        self.asserts = asserts
+        self.scratch = "null"
+        self.error = "null"
+        self.program = "0"
+
+    def emit(self) -> None:
+        """Write the whole function into the module."""
+        fn = self.fn
+        self._load_parameters()
+        head, body, done = fn.label("program.head"), fn.label("program"), fn.label("done")
+        entry = fn.block
+        fn.branch(head)
+        fn.start(head)
+        place = fn.reserve()
+        self.program = fn.fresh("pid")
+        fn.branch_if(self.ops.compare("slt", I64, self.program, "%last"), body, done)
+        fn.start(body)
+        self.emit_block(self.func.body.block)
+        following = fn.assign(f"add nsw i64 {self.program}, 1")
+        phi = f"phi i64 [ %first, %{entry} ], [ {following}, %{fn.block} ]"
+        fn.fill(place, f"{self.program} = {phi}")
+        fn.branch(head, f", !llvm.loop {self.module.loop()}")
+        fn.start(done)
+        fn.line("ret void")
+        self.module.define(self.func.sym_name.data, fn.render())
+
+    def _load_parameters(self) -> None:
+        for position, arg in enumerate(self.func.body.block.args):
+            slot = self._slot(position)
+            if isinstance(arg.type, PointerType):
+                self.bind(arg, [self.fn.assign(f"load ptr, ptr {slot}")])
+                continue
+            dtype = dtype_of(arg.type)
+            memory = LLVMType(memory_element(dtype))
+            value = self.fn.assign(f"load {memory}, ptr {slot}")
+            self.bind(arg, [self.from_memory(value, dtype, 1)])
+        count = len(self.func.body.block.args)
+        self.scratch, self.error = self._slot(count), self._slot(count + 1)
+
+    def _slot(self, position: int) -> str:
+        address = self.ops.gep("ptr", "%params", str(position))
+        return self.fn.assign(f"load ptr, ptr {address}")
+
+    # The model
+
+    def fragment_units(self, type_: FragmentType) -> tuple[int, int]:
+        """A chunk is one vector."""
+        (width,) = type_.shape
+        return 1, width
+
+    def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Call the vector function, or compose it from others; f64 `pow` goes to libm, lane by lane."""
+        ops, type_ = self.ops, of_dtype(dtype, width)
+        if name == "rsqrt":
+            return self.fn.assign(
+                f"fdiv {type_} {ops.real(type_, 1.0)}, {ops.intrinsic('sqrt', type_, *args)}"
+            )
+        if name == "sigmoid":
+            negated = self.fn.assign(f"fneg {type_} {args[0]}")
+            exponential = self.math_call("exp", dtype, width, [negated])
+            one = ops.real(type_, 1.0)
+            return self.fn.assign(f"fdiv {type_} {one}, {ops.binary('fadd', type_, exponential, one)}")
+        if not supported(name, dtype.name):
+            return self._libm(name, type_, args)
+        features = self.target.features
+        function = vecmath_function(name, width, dtype.name, self.profile == "fast", features)
+        self.module.declare(*function.declares)
+        self.module.define(function.name, function.definition)
+        given = ", ".join(f"{type_} {arg}" for arg in args)
+        return self.fn.assign(f"call {type_} @{function.name}({given})")
+
+    def _libm(self, name: str, type_: LLVMType, args: Sequence[str]) -> str:
+        ops, scalar = self.ops, LLVMType(type_.element)
+        symbol = name if type_.element == "double" else f"{name}f"
+        result = "poison"
+        for lane in range(type_.width):
+            parts = [(scalar, ops.extract(type_, arg, lane)) for arg in args]
+            result = ops.insert(type_, result, ops.call(symbol, scalar, parts), lane)
+        return result
+
+    def widen(self, value: str, dtype: DType, width: int) -> str:
+        """Use the f16 instructions where there are some."""
+        if dtype == dtypes.f16 and self.target.features & NATIVE_F16:
+            return self.ops.convert("fpext", of_dtype(dtype, width), value, of_dtype(dtypes.f32, width))
+        return super().widen(value, dtype, width)
+
+    def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
+        """Use the f16 instructions where there are some."""
+        if dtype == dtypes.f16 and not saturate and self.target.features & NATIVE_F16:
+            return self.ops.convert("fptrunc", of_dtype(dtypes.f32, width), value, of_dtype(dtype, width))
+        return super().narrow(value, dtype, width, saturate)
+
+    # Memory representation: bool is a byte
+
+    def memory_type(self, dtype: DType, width: int) -> LLVMType:
+        """Return the LLVM type of `width` elements in memory."""
+        return LLVMType(memory_element(dtype), width)
+
+    def from_memory(self, value: str, dtype: DType, width: int) -> str:
+        """Return loaded elements as a value."""
+        if dtype.kind != "bool":
+            return value
+        type_ = self.memory_type(dtype, width)
+        return self.ops.compare("ne", type_, value, self.ops.integer(type_, 0))
+
+    def to_memory(self, value: str, dtype: DType, width: int) -> str:
+        """Return a value as it is stored."""
+        if dtype.kind != "bool":
+            return value
+        return self.ops.convert("zext", LLVMType("i1", width), value, self.memory_type(dtype, width))
+
+    # Index arithmetic on text, folded where operands are literals
+
+    def mul(self, a: str, b: str) -> str:
+        """Return the product of two i64."""
+        if "0" in (a, b):
+            return "0"
+        if a == "1" or b == "1":
+            return b if a == "1" else a
+        return self.fn.assign(f"mul nsw i64 {a}, {b}")
+
+    def add(self, a: str, b: str) -> str:
+        """Return the sum of two i64."""
+        if a == "0" or b == "0":
+            return b if a == "0" else a
+        return self.fn.assign(f"add nsw i64 {a}, {b}")
+
+    def dot(self, offsets: Sequence[str], strides: Sequence[str]) -> str:
+        """Return the element offset of a place in a strided array."""
+        total = "0"
+        for offset, stride in zip(offsets, strides, strict=True):
+            total = self.add(total, self.mul(offset, stride))
+        return total
+
+    def iota(self, type_: LLVMType) -> str:
+        """Return 0, 1, … in the lanes of an integer vector."""
+        if type_.width == 1:
+            return "0"
+        return "<" + ", ".join(f"{type_.element} {lane}" for lane in range(type_.width)) + ">"
+
+    def all_units(self, values: Sequence[SSAValue]) -> list[str]:
+        """Return the only unit of each value."""
+        return [self.unit(value) for value in values]
+
+
+def ops_of(emitter: CpuEmitter) -> Ops:
+    """Return the emitter's instruction writer."""
+    return emitter.ops

@@ -1,0 +1,74 @@
+"""The host's own target record, from what LLVM says about the CPU."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from tessera.errors import TargetError
+from tessera.target.records import TargetRecord, target_named
+
+KNOWN_FEATURES = {
+    "x86_64": (
+        "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16", "avx512fp16",
+        "avx512vnni", "amx-tile", "amx-bf16", "amx-int8",
+    ),
+    "aarch64": ("neon", "fp-armv8", "fullfp16", "bf16", "dotprod", "i8mm", "sve", "sve2"),
+}  # fmt: skip
+"""LLVM's names of the features a record tells about."""
+
+
+def architecture() -> str:
+    """Return the host's architecture as LLVM calls it.
+
+    Raises:
+        TargetError: `unsupported-host` for anything but x86-64 and AArch64.
+    """
+    machine = platform.machine().lower()
+    name = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}.get(machine)
+    if name is None:
+        raise TargetError(
+            f"the CPU backend does not know the architecture {machine!r}", code="unsupported-host",
+            help="x86-64 and AArch64 are supported",
+        )  # fmt: skip
+    return name
+
+
+@cache
+def host_target() -> TargetRecord:
+    """Return the record of this machine's CPU, named `cpu`."""
+    arch = architecture()
+    host: Any = llvm.get_host_cpu_features()
+    features = frozenset(name for name in KNOWN_FEATURES[arch] if host.get(name))
+    if arch == "aarch64":
+        features |= {"neon", "fma", "f16c"}
+        vector_bytes = 16
+    else:
+        features |= {"sse2"}
+        if "avx512f" in features and not {"avx512vl", "avx512bw", "avx512dq"} <= features:
+            features -= {"avx512f"}  # code generation counts on the whole of x86-64-v4
+        vector_bytes = 64 if "avx512f" in features else 32 if "avx2" in features else 16
+    return TargetRecord(
+        name="cpu",
+        backend="cpu",
+        features=features,
+        vector_bytes=vector_bytes,
+        triple=str(llvm.get_process_triple()),
+        cpu=str(llvm.get_host_cpu_name()),
+        llvm_features=str(host.flatten()) + (",-prefer-256-bit" if vector_bytes == 64 else ""),
+    )
+
+
+def resolve(target: TargetRecord) -> TargetRecord:
+    """Return the record to compile for: x86-64-v4 and its kind imply features that LLVM must be told of."""
+    if target.name == "x86-64-v4":
+        known = target_named("x86-64-v4")
+        implied = frozenset({"avx512vl", "avx512bw", "avx512dq"})
+        return TargetRecord(
+            known.name, known.backend, known.features | implied, vector_bytes=known.vector_bytes,
+            triple=known.triple, cpu=known.cpu, llvm_features=known.llvm_features,
+        )  # fmt: skip
+    return target

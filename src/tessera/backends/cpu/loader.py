@@ -1,0 +1,84 @@
+"""Makes object code executable in this process."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from tessera.errors import CompilerFault
+
+_numbers = itertools.count()
+
+
+@cache
+def _jit() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+class LoadedObject:
+    """Object code in memory; it stays executable while this lives.
+
+    Args:
+        code: an ELF object made by `compile_cpu` for this machine.
+        symbols: the functions whose addresses may be asked for.
+    """
+
+    def __init__(self, code: bytes, symbols: tuple[str, ...]):
+        builder: Any = llvm.JITLibraryBuilder()
+        builder.add_object_img(code)
+        builder.add_current_process()
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        try:
+            self._library: Any = builder.link(_jit(), f"tessera_{next(_numbers)}")
+        except RuntimeError as error:
+            raise CompilerFault(f"the object code does not link: {error}", code="link-failed") from error
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a function.
+
+        Raises:
+            CompilerFault: `link-failed` when the object has no such function.
+        """
+        try:
+            return int(self._library[symbol])
+        except KeyError as error:
+            raise CompilerFault(f"the object code has no function {symbol}", code="link-failed") from error
+
+
+def load_object(code: bytes) -> LoadedObject:
+    """Return object code made executable; all its global functions can be found.
+
+    Args:
+        code: an ELF object for this machine.
+    """
+    return LoadedObject(code, _functions(code))
+
+
+def _functions(code: bytes) -> tuple[str, ...]:
+    """Return the global functions an ELF-64 object defines, in its symbol table's order."""
+    import struct
+
+    if code[:5] != b"\x7fELF\x02":
+        raise CompilerFault("the object code is no 64-bit ELF file", code="link-failed")
+    (section_offset,) = struct.unpack_from("<Q", code, 0x28)
+    entry_size, count = struct.unpack_from("<HH", code, 0x3A)
+    sections = [
+        struct.unpack_from("<IIQQQQIIQQ", code, section_offset + i * entry_size) for i in range(count)
+    ]
+    names: list[str] = []
+    for section in sections:
+        if section[1] != 2:  # SHT_SYMTAB
+            continue
+        offset, size, strings = section[4], section[5], sections[section[6]][4]
+        for at in range(offset, offset + size, 24):
+            name, info, _, index = struct.unpack_from("<IBBH", code, at)
+            if info == 0x12 and index != 0:  # a global function, defined here
+                end = code.index(b"\0", strings + name)
+                names.append(code[strings + name : end].decode())
+    return tuple(names)

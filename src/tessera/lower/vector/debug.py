@@ -1,0 +1,71 @@
+"""Rules of device print and assert."""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.target.debug import AssertOp as TargetAssertOp
+from tessera.ir.target.debug import PrintOp as TargetPrintOp
+from tessera.ir.target.memory import BufferLoadOp, ViewOp
+from tessera.ir.target.types import BufferType
+from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.types import TileType
+from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.nodes import Coords
+from tessera.lower.vector.rules import lowers
+from tessera.lower.vector.site import Site
+
+
+@lowers(PrintOp)
+def lower_print(context: VectorContext, op: PrintOp) -> None:
+    """Print a line for each element of the largest tile; smaller ones repeat."""
+    writer = context.writer
+    sizes = [prod(arg.type.shape) if isinstance(arg.type, TileType) else 0 for arg in op.args]
+    lines = max(sizes, default=0)
+    if lines == 0:
+        writer.insert(TargetPrintOp(op.format.data, [context.scalar(arg) for arg in op.args]))
+        return
+    flat = [_flat(context, arg) if size else None for arg, size in zip(op.args, sizes, strict=True)]
+
+    def line(at: SSAValue, _carried: object) -> list[SSAValue]:
+        values: list[SSAValue] = []
+        for arg, size, buffer in zip(op.args, sizes, flat, strict=True):
+            if buffer is None:
+                values.append(context.scalar(arg))
+            else:
+                place = at if size == lines else writer.scalars.binary("mod", at, size)
+                element = buffer.type.element  # pyright: ignore
+                values.append(writer.value(BufferLoadOp(buffer, element, [place], [])))
+        writer.insert(TargetPrintOp(op.format.data, values))
+        return []
+
+    writer.loop(0, lines, 1, [], line)
+
+
+def _flat(context: VectorContext, value: SSAValue) -> SSAValue:
+    node = context.node(value)
+    dense = context.new_buffer(node.shape, node.element, dense=True)
+    context.write(node, dense)
+    view = BufferType.of([prod(node.shape)], node.element, "scratch")
+    return context.writer.value(ViewOp(dense.buffer, view))
+
+
+@lowers(AssertOp)
+def lower_assert(context: VectorContext, op: AssertOp) -> None:
+    """Test a scalar, or every chunk of a tile."""
+    message = op.message.data
+    if not isinstance(op.condition.type, TileType):
+        context.writer.insert(TargetAssertOp(context.scalar(op.condition), message))
+        return
+    node = context.node(op.condition)
+
+    def body(site: Site, coords: Coords) -> None:
+        value = site.chunk(node, coords)
+        valid = site.valid() if any(c.lanes for c in coords) else None
+        if valid is not None:
+            value = site.apply("or", [value, site.apply("not", [valid])])
+        site.writer.insert(TargetAssertOp(value, message))
+
+    context.nest([node], body)
