@@ -100,12 +100,12 @@ def _nvidia(name: str) -> TargetRecord:
 
 
 def _ptx_version(sm: int) -> int:
-    """Return the lowest PTX ISA version that knows the target and the instructions used for it."""
+    """Return a PTX ISA version that knows the target and the instructions used for it (8.0 is CUDA 12.0's)."""
     if sm >= 120:
         return 87
     if sm >= 100:
         return 86
-    return 84 if sm >= 89 else 70
+    return 84 if sm >= 89 else 80
 
 
 _CPUS: dict[str, TargetRecord] = {

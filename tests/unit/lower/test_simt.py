@@ -1,0 +1,135 @@
+"""SIMT lowering: layouts, instruction choice, facts about indices, access widths."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import tessera as ts
+from tessera.ir.target.memory import LdmatrixOp, LoadOp, MemcpyOp
+from tessera.ir.target.structure import FuncOp
+from tessera.ir.target.tensor_core import TensorCoreOp
+from tessera.ir.target.types import FragmentType
+from tessera.lower.simt.mma import split_warps
+from tessera.lower.simt.placement import Placements, padded
+from tessera.target.records import target_named
+from tests.unit.lower.support import lowered
+
+
+def ops(func: FuncOp, kind: type[Any]) -> list[Any]:
+    return [op for op in func.walk() if isinstance(op, kind)]
+
+
+def test_padded_is_the_next_power_of_two() -> None:
+    assert [padded(n) for n in (1, 2, 3, 48, 64, 65)] == [1, 2, 4, 64, 64, 128]
+
+
+@pytest.mark.parametrize("shape", [(1024,), (64, 128), (4, 1024), (3, 80), (1, 1), (2, 8, 64)])
+@pytest.mark.parametrize("warps", [1, 4, 8])
+def test_default_layout_holds_every_element_and_neighbours_lanes(shape: tuple[int, ...], warps: int) -> None:
+    layout = Placements(target_named("sm_80"), warps).default(shape)
+    assert layout.is_surjective
+    assert layout.lanes == 32
+    assert layout.warps == warps
+    last = len(shape) - 1
+    run = layout.contiguous_per_thread(last)
+    if layout.out_sizes[last] > run:
+        assert layout.apply(lane=1)[last] == run
+
+
+@pytest.mark.parametrize(
+    ("warps", "m", "n", "rows_only", "expected"),
+    [(4, 128, 128, False, (2, 2)), (8, 128, 256, False, (2, 4)), (8, 128, 64, True, (8, 1)), (4, 16, 128, False, (1, 4))],
+)
+def test_warps_split_a_product_where_operands_are_read_least(
+    warps: int, m: int, n: int, rows_only: bool, expected: tuple[int, int]
+) -> None:
+    assert split_warps(warps, m, n, (16, 8), rows_only) == expected
+
+
+def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 32], b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def fp8_product(
+    a: ts.Tensor["M", 64, ts.fp8_e4m3], b: ts.Tensor[64, "N", ts.fp8_e4m3], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        c[m : m + 64, n : n + 64] = ts.tile.mma(a[m : m + 64, :], b[:, n : n + 64], accumulator=ts.f32)
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "instruction", "note"),
+    [
+        (product, "sm_90a", "m16n8k16_bf16_bf16_f32", None),
+        (product, "sm_80", "m16n8k16_bf16_bf16_f32", None),
+        (product, "sm_75", "fma", "emulated with fma"),
+        (fp8_product, "sm_90a", "m16n8k32_fp8_e4m3_fp8_e4m3_f32", None),
+        (fp8_product, "sm_80", "m16n8k16_f16_f16_f32", "through f16"),
+        (fp8_product, "sm_75", "m16n8k8_f16_f16_f32", "through f16"),
+    ],
+)
+def test_the_target_decides_the_instruction_and_fallbacks_are_noted(
+    function: Any, target: str, instruction: str, note: str | None
+) -> None:
+    func = lowered(function, target)
+    assert {op.instruction.data for op in ops(func, TensorCoreOp)} == {instruction}
+    notes = func.attributes.get("tessera_notes.emulations")
+    assert (note is None) == (notes is None)
+    if note is not None:
+        assert note in str(notes)
+
+
+def test_operands_come_by_ldmatrix_where_the_target_has_it() -> None:
+    loads = ops(lowered(product, "sm_80"), LdmatrixOp)
+    assert {op.transposed.data for op in loads} == {0, 1}, "A row by row, B stored (k, n) transposed"
+    assert not ops(lowered(product, "sm_70"), LdmatrixOp)
+
+
+@pytest.mark.parametrize(("target", "engine"), [("sm_80", "cp.async"), ("sm_75", "plain")])
+def test_copies_are_asynchronous_where_the_target_has_them(target: str, engine: str) -> None:
+    copies = ops(lowered(product, target, sizes={"M": 64, "N": 64, "K": 64}), MemcpyOp)
+    assert {op.engine.data for op in copies} == {engine}
+
+
+def rows(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m in ts.tile.grid((M, 4)):
+        y[m : m + 4, :] = x[m : m + 4, :] - ts.tile.row_max(x[m : m + 4, :])[:, None]
+
+
+def test_rows_known_to_fit_are_not_checked_and_others_are() -> None:
+    func = lowered(rows, sizes={"M": 12, "N": 96})
+    for load in ops(func, LoadOp):
+        assert 1 in load.checked_list, "96 columns are padded to 128"
+    func = lowered(rows, sizes={"M": 12, "N": 128})
+    assert all(1 not in load.checked_list for load in ops(func, LoadOp))
+
+
+def attention(
+    q: ts.Tensor["S", 64, ts.bf16], k: ts.Tensor["S", 64, ts.bf16], v: ts.Tensor["S", 64, ts.bf16],
+    o: ts.Tensor["S", 64, ts.bf16],
+) -> None:  # fmt: skip
+    for m in ts.tile.grid((S, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        total = ts.tile.zeros((64,), ts.f32)
+        query = q[m : m + 64, :]
+        for n in ts.tile.range(0, S, 64):
+            p = ts.tile.exp(ts.tile.mma(query, k[n : n + 64, :].T, accumulator=ts.f32) * (1 / math.sqrt(64)))
+            total = total + ts.tile.row_sum(p)
+            acc = ts.tile.mma(ts.tile.cast(p, ts.bf16), v[n : n + 64, :], acc)
+        o[m : m + 64, :] = acc / total[:, None]
+
+
+def test_probabilities_stay_in_registers_between_the_two_products() -> None:
+    func = lowered(attention)
+    loop = [op for op in func.walk() if op.name == "scf.for"][0]
+    inside = [op for op in loop.walk()]
+    assert not [op for op in inside if op.name == "tessera_target.buffer_store"]
+    carried = [r.type for r in loop.results if isinstance(r.type, FragmentType)]
+    assert {t.shape for t in carried} == {(64, 64), (64,)}
