@@ -10,8 +10,8 @@
     %x = tessera_tile.load %X[%offset] [1024] : …
 
 A slice is read and written in whole vectors, and its bound is one comparison for all of them. The other
-indices of a tensor of several dimensions must be splats. A part of the mask that is not the bound stays a mask.
-An index outside the tensor that is not masked off was undefined; in a slice it is neither read nor written.
+indices of a tensor of several dimensions must be splats. Parts of the mask other than the bound stay a mask.
+An index outside the tensor, if not masked off, was undefined; a slice neither reads nor writes there.
 """
 
 from __future__ import annotations

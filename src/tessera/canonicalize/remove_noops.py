@@ -4,8 +4,9 @@
     %z = tessera_tile.elementwise "add"(%i, %zero) : (index, index) -> index
   becomes %x and %i.
 
-Exact for every value, so on floats `x + (-0.0)`, `x - 0.0`, `x * 1` and `x / 1` go but `x + 0.0` stays, because
-it turns -0.0 into 0.0, and so does `x * 0`, because of NaN. Masks and assertions that are true everywhere go too.
+Exact for every value, so on floats `x + (-0.0)`, `x - 0.0`, `x * 1` and `x / 1` go but `x + 0.0` stays, since
+it turns -0.0 into 0.0, and so does `x * 0`, because of NaN. Masks and assertions that are true everywhere go
+too.
 """
 
 from __future__ import annotations

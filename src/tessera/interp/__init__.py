@@ -100,7 +100,9 @@ def _bind_tensor(array: Any, type_: TensorType, info: ArgInfo, undefined: bool) 
     shape: tuple[int, ...] = array.shape
     sizes = zip(shape, type_.shape, strict=False)
     if len(shape) != type_.rank or any(wanted not in (DYNAMIC, size) for size, wanted in sizes):
-        raise CallError(f"argument {info.name} is {describe(type_)}, got shape {shape}", code="shape-mismatch")
+        raise CallError(
+            f"argument {info.name} is {describe(type_)}, got shape {shape}", code="shape-mismatch"
+        )
     if info.written and not array.flags.writeable:
         raise CallError(f"argument {info.name} is stored to, but the array is read-only", code="read-only")
-    return Tensor(info.name, array, np.zeros(array.shape, np.bool_) if undefined else None)
+    return Tensor(info.name, array, np.zeros(shape, np.bool_) if undefined else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from types import TracebackType
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
@@ -42,9 +43,11 @@ def parse_module(text: str, file: str = "<input>") -> ModuleOp:
     Raises:
         VerifyError: the text does not parse or verify; has the place.
     """
-    with _Refusal(None):
+    with _Refusal("", lambda: _place(text, file, 0)):
+        parser = _LocatingParser(text, file)
+    with _Refusal("", lambda: _place(text, file, parser.pos)):
         try:
-            module = _LocatingParser(text, file).parse_module()
+            module = parser.parse_module()
         except ParseError as error:
             raise VerifyError(error.msg, location=_place(text, file, error.span.start)) from error
     check(module)
@@ -58,9 +61,9 @@ def check(module: ModuleOp) -> None:
         VerifyError: with the place of the op that is wrong.
     """
     for op in module.walk():
-        with _Refusal(op):
+        with _Refusal(op.name, lambda op=op: location_of(op)):
             op.verify(verify_nested_ops=False)
-    with _Refusal(module):
+    with _Refusal(module.name, lambda: location_of(module)):
         module.verify()
     _check_order(module, set())
 
@@ -103,8 +106,8 @@ class _LocatingParser(Parser):
 class _Refusal:
     """Turns whatever xDSL raises over wrong IR, index errors included, into a `VerifyError`."""
 
-    def __init__(self, op: Operation | None) -> None:
-        self.op = op
+    def __init__(self, name: str, location: Callable[[], Location | None]) -> None:
+        self.name, self.location = name, location
 
     def __enter__(self) -> None:
         pass
@@ -116,6 +119,5 @@ class _Refusal:
             return
         lines = [line.strip() for line in str(error).split("\n") if line.strip()]
         message = lines[-1] if lines else type(error).__name__
-        location = None if self.op is None else location_of(self.op)
-        prefix = "" if self.op is None or self.op.name in message else f"{self.op.name}: "
-        raise VerifyError(prefix + message, location=location) from error
+        prefix = f"{self.name}: " if self.name and self.name not in message else ""
+        raise VerifyError(prefix + message, location=self.location()) from error

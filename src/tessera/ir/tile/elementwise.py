@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
@@ -38,11 +38,11 @@ class ConstantOp(IRDLOperation):
     traits = traits_def(*PURE, ConstantLike())
 
     def __init__(self, value: int | float | bool, type_: Attribute):
-        attr: Attribute
-        if dtype_of(type_).is_float:
-            attr = FloatAttr(float(value), type_)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
-        else:
-            attr = IntegerAttr(int(value), type_)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+        float_attr: Any = FloatAttr  # its stub allows fewer types than it does
+        integer_attr: Any = IntegerAttr
+        attr = (
+            float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
+        )
         super().__init__(properties={"value": attr}, result_types=[type_])
 
     @classmethod

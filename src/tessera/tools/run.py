@@ -1,0 +1,125 @@
+"""`tessera run`: runs a textual TIR-H kernel on arrays, in the interpreter."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from tessera.errors import CallError, VerifyError
+from tessera.interp import interpret
+from tessera.ir.text import parse_module
+from tessera.ir.tile.structure import ArgInfo, KernelOp
+from tessera.ir.tile.types import TensorType, describe
+
+Array = npt.NDArray[Any]
+
+
+def run_text(text: str, inputs: Sequence[Any], *, file: str = "<input>", checks: bool = True) -> list[Array]:
+    """Run the kernel of a textual module on NumPy arrays and numbers; arrays it stores to change in place.
+
+    Args:
+        text: the module.
+        inputs: one array or number per kernel parameter.
+        file: the text's name in messages.
+        checks: whether the interpreter checks bounds, initialisation and races.
+
+    Returns:
+        The arrays that the kernel returns; if it returns none, those that it stores to.
+
+    Raises:
+        VerifyError: the text does not parse or verify; has the place.
+        CallError: inputs that do not fit the kernel.
+        DeviceError: what a check found while it ran.
+    """
+    module = parse_module(text, file)
+    kernel = next((op for op in module.ops if isinstance(op, KernelOp)), None)
+    returned = interpret(module, inputs, checks=checks)
+    if returned or kernel is None:
+        return returned
+    return [array for array, info in zip(inputs, kernel.infos, strict=True) if info.written]
+
+
+def _load(path: Path) -> Array:
+    try:
+        with path.open("rb") as stream:
+            return np.load(stream, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise CallError(f"cannot read {path} as an .npy file: {error}", code="bad-input") from error
+
+
+def _number(text: str) -> int | float | bool:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        raise CallError(f"{text!r} is neither a file nor a number", code="bad-input") from error
+    if not isinstance(value, int | float):
+        raise CallError(f"{text!r} is neither a file nor a number", code="bad-input")
+    return value
+
+
+def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
+    """Return the value that an `--input` names: an `.npy` file, `zeros(64,32)` or a number.
+
+    NumPy's file format has no bf16 and no fp8: such an array is stored as integers of its width, and read as
+    the parameter's dtype.
+
+    Raises:
+        CallError: `bad-input`.
+    """
+    if parameter is None:
+        return _number(text)
+    dtype = parameter.dtype.numpy()
+    if text.startswith("zeros(") and text.endswith(")"):
+        sizes = [int(part) for part in text[6:-1].split(",") if part.strip().isdigit()]
+        return np.zeros(sizes, dtype)
+    array = _load(Path(text))
+    if array.dtype != dtype and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
+        return array.view(dtype)
+    if array.dtype != dtype:
+        raise CallError(
+            f"{text} holds {array.dtype}, {info.name} is {describe(parameter)}", code="dtype-mismatch"
+        )
+    return array
+
+
+@click.command()
+@click.argument("source", type=click.File("r"))
+@click.option(
+    "--input", "-i", "inputs", multiple=True, help="Per parameter: a .npy file, zeros(64,32), a number."
+)
+@click.option(
+    "--output", "-o", "outputs", multiple=True, type=click.Path(path_type=Path), help="A .npy per result."
+)
+@click.option("--no-checks", is_flag=True, help="Do not check bounds, initialisation and races.")
+def run(source: TextIO, inputs: tuple[str, ...], outputs: tuple[Path, ...], no_checks: bool) -> None:
+    """Run the TIR-H kernel in SOURCE in the interpreter and print or save its results."""
+    text = source.read()
+    module = parse_module(text, source.name)
+    kernel = next((op for op in module.ops if isinstance(op, KernelOp)), None)
+    if kernel is None:
+        raise VerifyError(f"{source.name} holds no kernel")
+    parameters = kernel.body.block.args
+    if len(inputs) != len(parameters):
+        wanted = ", ".join(
+            f"{i.name}: {describe(p.type)}" for i, p in zip(kernel.infos, parameters, strict=True)
+        )
+        raise CallError(
+            f"{kernel.sym_name.data} takes {len(parameters)} inputs, got {len(inputs)}",
+            help=f"give one --input for each of {wanted}",
+        )
+    values = [
+        read_input(given, p.type if isinstance(p.type, TensorType) else None, info)
+        for given, p, info in zip(inputs, parameters, kernel.infos, strict=True)
+    ]
+    results = run_text(text, values, file=source.name, checks=not no_checks)
+    for path, result in zip(outputs, results, strict=False):
+        with path.open("wb") as stream:
+            np.save(stream, result.view(f"u{result.dtype.itemsize}") if result.dtype.kind == "V" else result)
+    for result in results[len(outputs) :]:
+        click.echo(np.array2string(result, threshold=64))

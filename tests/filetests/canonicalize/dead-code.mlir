@@ -1,0 +1,48 @@
+// RUN: canonicalize-dead-code
+
+// Loads and arithmetic without readers go, with the loop that holds nothing else; stores and prints stay.
+tessera_tile.kernel @unused profile "fast" (
+    %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1] written) {
+  %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  %c0 = tessera_tile.constant 0 : index
+  %c8 = tessera_tile.constant 8 : index
+  // CHECK: tessera_tile.grid
+  tessera_tile.grid(%n) by [8] {
+  ^bb0(%i: index):
+    // CHECK-NOT: exp
+    // CHECK-NOT: scf.for
+    // CHECK-NOT: alloc_shared
+    %t = tessera_tile.load %x[%i] [8] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<8xf32>
+    %e = tessera_tile.elementwise "exp"(%t) : (!tessera_tile.tile<8xf32>) -> !tessera_tile.tile<8xf32>
+    %r = scf.for %k = %c0 to %n step %c8 iter_args(%acc = %t) -> (!tessera_tile.tile<8xf32>) {
+      %u = tessera_tile.load %x[%k] [8] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<8xf32>
+      %s = tessera_tile.elementwise "add"(%acc, %u) : (!tessera_tile.tile<8xf32>, !tessera_tile.tile<8xf32>) -> !tessera_tile.tile<8xf32>
+      scf.yield %s : !tessera_tile.tile<8xf32>
+    }
+    %shared = tessera_tile.alloc_shared : !tessera_tile.shared<8xf32, "none", [0]>
+    // CHECK: [[V:%\w+]] = tessera_tile.load
+    // CHECK-NEXT: tessera_tile.store [[V]]
+    %v = tessera_tile.load %x[%i] [8] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<8xf32>
+    tessera_tile.store %v, %x[%i] [8] : !tessera_tile.tile<8xf32>, !tessera_tile.tensor<?xf32>
+  }
+  tessera_tile.return %x : !tessera_tile.tensor<?xf32>
+}
+
+// -----
+// A while loop may not end, so it stays; a loop that prints stays.
+tessera_tile.kernel @effects profile "fast" (%a: i1 as "a", %n: index as "n") {
+  %c0 = tessera_tile.constant 0 : index
+  // CHECK: scf.while
+  %r = scf.while (%x = %a) : (i1) -> i1 {
+    scf.condition(%x) %x : i1
+  } do {
+  ^bb0(%y: i1):
+    scf.yield %y : i1
+  }
+  // CHECK: scf.for
+  // CHECK-NEXT: print
+  scf.for %i = %c0 to %n step %n {
+    tessera_tile.print "{}", %i : index
+  }
+  tessera_tile.return
+}

@@ -1,0 +1,45 @@
+// RUN: canonicalize-loop-invariants
+
+// Arithmetic that no trip changes leaves both loops; a splat stays with its reader; a division that may trap stays.
+tessera_tile.kernel @invariant profile "fast" (%x: f32 as "x", %n: index as "n", %d: index as "d") {
+  %c0 = tessera_tile.constant 0 : index
+  %c1 = tessera_tile.constant 1 : index
+  // CHECK: [[E:%\w+]] = tessera_tile.elementwise "exp"
+  // CHECK-NEXT: scf.for [[I:%\w+]]
+  scf.for %i = %c0 to %n step %c1 {
+    // CHECK-NEXT: [[K:%\w+]] = tessera_tile.elementwise "add"([[I]], [[I]])
+    // CHECK-NEXT: scf.for [[J:%\w+]]
+    scf.for %j = %c0 to %n step %c1 {
+      %e = tessera_tile.elementwise "exp"(%x) : (f32) -> f32
+      %k = tessera_tile.elementwise "add"(%i, %i) : (index, index) -> index
+      // CHECK-NEXT: tessera_tile.elementwise "floordiv"
+      %q = tessera_tile.elementwise "floordiv"(%n, %d) : (index, index) -> index
+      // CHECK-NEXT: tessera_tile.splat [[E]]
+      %s = tessera_tile.splat %e : f32 -> !tessera_tile.tile<8xf32>
+      tessera_tile.print "{} {} {}", %s, %k, %q : !tessera_tile.tile<8xf32>, index, index
+    }
+  }
+  tessera_tile.return
+}
+
+// -----
+// A free op leaves along with what reads it; loads and what depends on the trip stay.
+tessera_tile.kernel @together profile "fast" (
+    %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1], %a: f32 as "a") {
+  %c0 = tessera_tile.constant 0 : index
+  %c8 = tessera_tile.constant 8 : index
+  %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  // CHECK: [[S:%\w+]] = tessera_tile.splat
+  // CHECK-NEXT: [[E:%\w+]] = tessera_tile.elementwise "exp"([[S]])
+  // CHECK-NEXT: scf.for
+  scf.for %i = %c0 to %n step %c8 {
+    %s = tessera_tile.splat %a : f32 -> !tessera_tile.tile<8xf32>
+    %e = tessera_tile.elementwise "exp"(%s) : (!tessera_tile.tile<8xf32>) -> !tessera_tile.tile<8xf32>
+    // CHECK-NEXT: tessera_tile.load
+    %t = tessera_tile.load %x[%c0] [8] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<8xf32>
+    // CHECK-NEXT: tessera_tile.elementwise "add"
+    %u = tessera_tile.elementwise "add"(%t, %e) : (!tessera_tile.tile<8xf32>, !tessera_tile.tile<8xf32>) -> !tessera_tile.tile<8xf32>
+    tessera_tile.print "{} {}", %i, %u : index, !tessera_tile.tile<8xf32>
+  }
+  tessera_tile.return
+}
