@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,17 @@ def emit_llvm(module: ModuleOp, target: TargetRecord) -> tuple[str, dict[str, An
     """
     target = resolve(target)
     text, asserts = ModuleText(triple=target.triple), AssertTable()
-    scratch: dict[str, int] = {}
+    kernels: dict[str, dict[str, int]] = {}
     for func in module.ops:
         if isinstance(func, FuncOp):
             CpuEmitter(text, func, target, asserts).emit()
-            scratch[func.sym_name.data] = scratch_bytes(func)
+            kernels[func.sym_name.data] = {"scratch_bytes": scratch_bytes(func)}
     facts = {
         "target": target.name,
         "cpu": target.cpu,
         "features": sorted(target.features),
         "vector_bytes": target.vector_bytes,
-        "scratch_bytes": scratch,
+        "kernels": kernels,
         "asserts": asserts.records,
     }
     return text.render(), facts
@@ -69,13 +70,13 @@ def scratch_bytes(func: FuncOp) -> int:
     return max(ends) + 2 * SCRATCH_PADDING if ends else 0
 
 
-def compile_cpu(module: ModuleOp, target: TargetRecord, dump: tuple[str, ...] = ()) -> CompiledCode:
+def compile_cpu(module: ModuleOp, target: TargetRecord, dump: Collection[str] = ("ll", "asm")) -> CompiledCode:
     """Compile TIR-T functions to an object file.
 
     Args:
         module: functions of the vector model.
         target: the CPU: `host_target()` or a record of another one, which is compiled for in a worker process.
-        dump: stages wanted as text, of `ll` and `asm`.
+        dump: stages wanted as text, of `ll` and `asm`; instructions are counted in the latter.
 
     Raises:
         CompilerFault: `llvm-failed` when LLVM rejects the code, with its message.

@@ -155,9 +155,6 @@ class _Reduction:
         if number == 0:
             return []
         rounds, rest = divmod(count, number)
-        if rounds == 1:
-            return [at(k * step) for k in range(number)]
-        start = [site.writer.splat(self.start, width)] * number
 
         def iteration(base: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
             scalars = site.writer.scalars
@@ -167,7 +164,11 @@ class _Reduction:
                 ]
             )
 
-        totals = site.writer.loop(0, rounds * number * step, number * step, start, iteration)
+        if rounds == 1:
+            totals = [at(k * step) for k in range(number)]
+        else:
+            start = [site.writer.splat(self.start, width)] * number
+            totals = site.writer.loop(0, rounds * number * step, number * step, start, iteration)
         for k in range(rest):
             totals[k] = site.apply(self.fn, [totals[k], at((rounds * number + k) * step)])
         return totals
