@@ -49,6 +49,8 @@ _INSTEAD: dict[Any, str] = {
     len: "use x.shape[0]",
 }
 
+_HAS_INSTEAD = frozenset(known.__name__ for known in _INSTEAD)
+
 
 @expression(ast.Call)
 def _call(node: ast.Call, b: Builder) -> Any:
@@ -150,6 +152,8 @@ def _cannot_call(callee: Any) -> LanguageError:
         help = "a kernel launches its own grid; share code through a @ts.function"
     elif is_runtime(callee) or not callable(callee):
         help = "only functions can be called"
+    elif hasattr(tile, name) and name not in _HAS_INSTEAD:
+        help = f"use ts.tile.{name}"
     else:
         help = _known_instead(callee) or "kernels call ts.tile functions, @ts.function helpers and math on constants"
     return LanguageError(f"{name} cannot be called in a kernel", code="cannot-call", help=help)

@@ -160,7 +160,7 @@ def _finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[as
         before, after = carried.initial[name], env[name]
         old, new = list(leaves(before)), list(leaves(after))
         if isinstance(after, Undefined) or len(old) != len(new):
-            raise _changed(b, body, name, show_type(before), _show_after(after))
+            raise _changed(b, body, name, before, after)
         for was, now in zip(old, new, strict=True):
             expected = carried.types[position]
             if expected is None:
@@ -174,7 +174,7 @@ def _finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[as
                 carried.types[position] = now.type
                 raise Retry
             else:
-                raise _changed(b, body, name, show_type(was), show_type(now))
+                raise _changed(b, body, name, was, now)
             position += 1
     return results
 
@@ -196,7 +196,7 @@ def show_type(value: Any) -> str:
 
 
 def _show_after(value: Any) -> str:
-    return "not defined on every path" if isinstance(value, Undefined) else show(value)
+    return "not defined on every path" if isinstance(value, Undefined) else show_type(value)
 
 
 def _last_assignment(body: Sequence[ast.stmt], name: str) -> ast.AST:
@@ -208,10 +208,15 @@ def _last_assignment(body: Sequence[ast.stmt], name: str) -> ast.AST:
     return found
 
 
-def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: str, after: str) -> TypeMismatchError:
+def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: Any, after: Any) -> TypeMismatchError:
+    help = "give it one type before and after"
+    if isinstance(after, Tile) and (not isinstance(before, Tile) or before.shape != after.shape):
+        help = f"start with a tile of that type: ts.tile.zeros({after.shape}, ts.{after.dtype})"
+    elif isinstance(after, Value) and isinstance(before, Value) and before.dtype != after.dtype:
+        help = f"convert it in the body with .to(ts.{before.dtype}), or start with ts.{after.dtype}"
     error = TypeMismatchError(
-        f"{name!r} is {before} before the loop and {after} after its body", code="loop-type-changed",
-        help="give it one type: start with a tile of that shape and dtype, or convert with .to(dtype) in the body",
+        f"{name!r} is {show_type(before)} before the loop and {_show_after(after)} after its body",
+        code="loop-type-changed", help=help,
     )  # fmt: skip
     error.location = b.frame.locate(_last_assignment(body, name))
     return error
@@ -321,17 +326,17 @@ def _loop_condition(b: Builder, node: ast.While, outer: dict[str, Any], carried:
     b.frame.env = dict(outer)
     carried.bind(b.frame.env, before.args)
     with b.into(before), b.nested():
-        truth = truth_of(b, evaluate(b, node.test), "the condition")
-        if truth is False:
-            return False
-        if isinstance(truth, bool):
-            with b.at(node.test):
+        value = evaluate(b, node.test)
+        with b.at(node.test):
+            truth = truth_of(b, value, "the condition")
+            if truth is False:
+                return False
+            if isinstance(truth, bool):
                 raise LanguageError(
                     "the condition of `while` never changes", code="endless-loop",
                     help="assign what it depends on in the body",
                 )  # fmt: skip
-        if isinstance(truth, Tile):
-            with b.at(node.test):
+            if isinstance(truth, Tile):
                 raise TypeMismatchError(
                     f"the condition of `while` is {describe(truth.type)}, not a scalar", code="tile-condition",
                     help="reduce it: ts.tile.any(condition)",
@@ -342,7 +347,9 @@ def _loop_condition(b: Builder, node: ast.While, outer: dict[str, Any], carried:
 
 @statement(ast.If)
 def _if(node: ast.If, b: Builder) -> None:
-    condition = truth_of(b, evaluate(b, node.test), "the condition")
+    value = evaluate(b, node.test)
+    with b.at(node.test):
+        condition = truth_of(b, value, "the condition")
     if isinstance(condition, bool):
         execute(b, node.body if condition else node.orelse)
     elif isinstance(condition, Tile):

@@ -147,8 +147,15 @@ def reshape_to(b: Builder, value: SSAValue, shape: Sequence[int]) -> SSAValue:
     return value if shape_of(value.type) == tuple(shape) else b.emit(ReshapeOp(value, shape)).result
 
 
-def broadcast_shapes(shapes: Sequence[tuple[int, ...]], what: str) -> tuple[int, ...]:
+def broadcast_shapes(
+    shapes: Sequence[tuple[int, ...]], what: str, shown: Sequence[str] | None = None
+) -> tuple[int, ...]:
     """Return the shape that NumPy's rules give.
+
+    Args:
+        shapes: the operands' shapes, `()` for scalars.
+        what: the operation, for diagnostics.
+        shown: the operands, for diagnostics; their shapes by default.
 
     Raises:
         TypeMismatchError: `shape-mismatch`.
@@ -158,9 +165,9 @@ def broadcast_shapes(shapes: Sequence[tuple[int, ...]], what: str) -> tuple[int,
     for shape in shapes:
         for axis, size in enumerate((1,) * (rank - len(shape)) + shape):
             if size != 1 and result[axis] not in (1, size):
-                texts = ", ".join(str(s) for s in shapes if s)
+                texts = shown or [str(shape) for shape in shapes]
                 raise TypeMismatchError(
-                    f"{what}: shapes {texts} do not broadcast: {result[axis]} != {size}", code="shape-mismatch",
+                    f"{what}: {', '.join(texts)} do not broadcast: {result[axis]} != {size}", code="shape-mismatch",
                     help=_broadcast_help(shapes),
                 )  # fmt: skip
             result[axis] = max(result[axis], size)
@@ -230,7 +237,7 @@ def apply(b: Builder, fn: str, *values: Any, what: str | None = None) -> Tile | 
     args = [to_ssa(b, value, element) for value in ready]
     if condition:
         args.insert(0, boolean(b, condition[0], f"{what}: the condition"))
-    shape = broadcast_shapes([shape_of(arg.type) for arg in args], what)
+    shape = broadcast_shapes([shape_of(arg.type) for arg in args], what, [show(v) for v in (*condition, *ready)])
     args = [broadcast_to(b, arg, shape) for arg in args]
     return cast(Any, wrap(b.emit(ElementwiseOp(fn, args)).result))
 

@@ -104,12 +104,11 @@ def unknown_name(b: Builder, name: str) -> LanguageError:
     """Return the error for a name that nothing defines, with the nearest one that exists."""
     import difflib
 
-    known = [*b.frame.env, *b.dims.names]
-    near = difflib.get_close_matches(name, known, 1)
-    if near:
-        help = f"did you mean {near[0]!r}?"
-    elif name in b.dims.names:
+    near = difflib.get_close_matches(name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 1)
+    if name in b.dims.names:
         help = f"pass the dimension to the helper as an argument, or define {name} = ts.dims({name!r})"
+    elif near:
+        help = f"did you mean {near[0]!r}?"
     elif name in b.constants:
         help = f"tuned constants are attributes: ts.tile.context().{name}"
     else:

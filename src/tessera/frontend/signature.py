@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from tessera.errors import LanguageError, Location
-from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation
+from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation, caller_location
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import evaluate_annotation, lookup_in
 from tessera.numerics import dtypes
@@ -125,8 +125,8 @@ class Signature:
         """
         if not isinstance(function, FunctionType):
             raise LanguageError(
-                f"@ts.kernel needs a function, got {type(function).__name__}", code="bad-signature",
-                help="decorate a def; a method or a callable object has no kernel to compile",
+                f"@ts.kernel needs a function, got {_show(function)}", code="bad-signature",
+                location=caller_location(), help="decorate a def; a method or a callable object has no kernel to compile",
             )  # fmt: skip
         lookup = lookup_in(function)
         params: list[Param] = []
@@ -176,13 +176,17 @@ def _parse(found: inspect.Parameter, lookup: Any) -> Param:
     return ScalarParam(name, _scalar_dtype(name, annotation), _scalar_default(name, found.default))
 
 
+def _show(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else repr(value)
+
+
 def _scalar_dtype(name: str, annotation: Any) -> DType:
     dtype = annotation if isinstance(annotation, DType) else None
     if dtype is None and isinstance(annotation, type):
         dtype = _PYTHON_SCALARS.get(annotation)
     if dtype is None:
         raise LanguageError(
-            f"parameter {name!r}: {annotation!r} is no kernel parameter type", code="bad-annotation",
+            f"parameter {name!r}: {_show(annotation)} is no kernel parameter type", code="bad-annotation",
             help='use ts.Tensor["M", ts.f32], a dtype, int, float, bool or ts.constexpr',
         )  # fmt: skip
     if dtype.bits < 16 and dtype.is_float:

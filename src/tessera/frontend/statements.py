@@ -9,7 +9,7 @@ from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import call
 from tessera.frontend.convert import operand
-from tessera.frontend.evaluate import evaluate, statement
+from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.expressions import binary, index_items, is_runtime
 from tessera.frontend.indexing import store_to, subscript
 from tessera.frontend.tile.debug import device_assert
@@ -61,6 +61,10 @@ def assign(b: Builder, target: ast.expr, value: Any) -> None:
         case ast.Name(id=name):
             b.frame.env[name] = value
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for part in parts:
+                if isinstance(part, ast.Starred):
+                    with b.at(part):
+                        raise unsupported(part)
             with b.at(target):
                 values = _unpacked(value, len(parts))
             for part, item in zip(parts, values, strict=True):

@@ -82,7 +82,7 @@ def _copy_of_rank(rank: int, name: str) -> Any:
     def compile_copy(b: Builder, buffer: Any, source: Any) -> None:
         if isinstance(buffer, Shared) and len(buffer.shape) != rank:
             raise TypeMismatchError(
-                f"{name}: {describe(buffer.type)} has {len(buffer.shape)} dimensions", code="rank-mismatch",
+                f"{name}: {describe(buffer.type)} is not {rank}-dimensional", code="rank-mismatch",
                 help="cp_async copies any number of dimensions",
             )  # fmt: skip
         copy(b, buffer, source)

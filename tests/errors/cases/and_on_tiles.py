@@ -1,0 +1,8 @@
+"""`and` between tiles."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    if x[0:8] > 0 and x[0:8] < 1:
+        y[0:8] = 1.0

@@ -1,0 +1,7 @@
+"""Two sizes are neither equal nor 1."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = x[0:8] + x[0:4]

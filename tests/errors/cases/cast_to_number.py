@@ -1,0 +1,7 @@
+"""A cast to something that is no dtype."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = x[0:8].to(32)

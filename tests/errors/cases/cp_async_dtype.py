@@ -1,0 +1,8 @@
+"""An asynchronous copy cannot convert."""
+
+import tessera as ts
+
+
+def kernel(A: ts.Tensor["M", "K", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
+    buffer = ts.tile.alloc_shared((16, 32), ts.bf16)
+    ts.tile.cp_async(buffer, A[0:16, 0:32])

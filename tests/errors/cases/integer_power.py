@@ -1,0 +1,7 @@
+"""Integers to a run-time power."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = x[0:8] ** x[0:8]

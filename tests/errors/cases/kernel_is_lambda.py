@@ -1,0 +1,5 @@
+"""A lambda as a kernel."""
+
+import tessera as ts
+
+kernel = lambda: ts.tile.barrier()  # noqa: E731

@@ -1,0 +1,7 @@
+"""A negative index."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0] = x[-1]

@@ -1,0 +1,7 @@
+"""`not` on a tile."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = not (x[0:8] > 0)

@@ -1,0 +1,5 @@
+"""A tile function outside a kernel."""
+
+import tessera as ts
+
+mask = ts.tile.arange(8)

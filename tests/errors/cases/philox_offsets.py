@@ -1,0 +1,7 @@
+"""Counters that are floats."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = ts.tile.rand(1, x[0:8])

@@ -1,0 +1,8 @@
+"""The return annotation names another tensor."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.bf16]) -> ts.Tensor["n", ts.f32]:
+    y[0:8] = x[0:8]
+    return y

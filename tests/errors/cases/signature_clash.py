@@ -1,0 +1,7 @@
+"""A dimension has a parameter's name."""
+
+import tessera as ts
+
+
+def kernel(n: int, x: ts.Tensor["n", ts.f32]):
+    pass

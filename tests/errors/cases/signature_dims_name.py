@@ -1,0 +1,10 @@
+"""A dimension symbol that is no identifier."""
+
+import tessera as ts
+
+
+M = ts.dims("M 2")
+
+
+def kernel(x: int):
+    pass

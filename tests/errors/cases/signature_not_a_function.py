@@ -1,0 +1,8 @@
+"""A class as a kernel."""
+
+import tessera as ts
+
+
+@ts.kernel
+class Kernel:
+    pass

@@ -1,0 +1,7 @@
+"""The stored tile is larger than the slice."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = x[0:16]

@@ -1,0 +1,7 @@
+"""A whole tensor in arithmetic."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = x + 1

@@ -1,0 +1,8 @@
+"""A dictionary."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    options = {"scale": 2.0}
+    y[0:8] = x[0:8]

@@ -1,0 +1,10 @@
+"""An else after a loop."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    for k in ts.tile.range(8):
+        pass
+    else:
+        y[0:8] = x[0:8]

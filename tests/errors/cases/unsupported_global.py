@@ -1,0 +1,8 @@
+"""A global declaration."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    global total
+    y[0:8] = x[0:8]

@@ -1,0 +1,9 @@
+"""A match statement."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    match n:
+        case 1:
+            y[0:8] = x[0:8]

@@ -1,0 +1,7 @@
+"""A raise statement."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    raise ValueError("no")

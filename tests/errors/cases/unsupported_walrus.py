@@ -1,0 +1,7 @@
+"""The walrus operator."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    y[0:8] = (v := x[0:8])
