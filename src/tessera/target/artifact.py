@@ -82,6 +82,10 @@ class ArgSpec:
 class Launch:
     """One entry point and how it is started; a kernel with several grids has several.
 
+    On a CPU `params` has two more entries after the parameters: the worker's scratch memory (64-byte aligned,
+    `scratch_bytes` long) and an i64 error word. It stays 0, or becomes 1 + the position of the failed assertion in
+    `reflection["asserts"]`, a list of `{"message": …, "location": …}`.
+
     Args:
         entry: symbol name.
         params: parameters in order. On a CPU the entry is `void entry(void** params, i64 first, i64 last)`, which

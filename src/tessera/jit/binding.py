@@ -1,0 +1,190 @@
+"""From the arguments of a call to what the compiler and the launcher need to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.errors import CallError
+from tessera.frontend.annotations import Dim
+from tessera.frontend.signature import MISSING, ConstexprParam, Signature, TensorParam
+from tessera.frontend.specialize import ArgFacts
+from tessera.numerics.dtypes import DType
+from tessera.runtime.arguments import ExpectedDim, ExpectedTensor, bind_dims
+from tessera.runtime.views import ArrayView
+
+ALIGNMENT = 16
+"""Bytes: the widest access of a GPU thread. Better aligned arrays make no better code."""
+
+
+def expected_tensors(signature: Signature) -> tuple[ExpectedTensor, ...]:
+    """Return what each tensor parameter accepts."""
+    return tuple(
+        ExpectedTensor(
+            param.name, param.dtype.storage, tuple(ExpectedDim(dim.factors, dim.scale) for dim in param.dims)
+        )
+        for param in signature.tensors
+    )
+
+
+def dim_texts(signature: Signature) -> tuple[str, ...]:
+    """Return every dimension that a compilation may fix, in a stable order: names, then products."""
+    texts = (str(dim) for tensor in signature.tensors for dim in tensor.dims if not dim.is_static)
+    return tuple(dict.fromkeys((*signature.dim_names, *texts)))
+
+
+def text_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int | None]:
+    """Return the size of every dimension text, None where the names' sizes do not decide it."""
+    return {text: _size(Dim.parse(text), sizes) for text in dim_texts(signature)}
+
+
+def _size(dim: Dim, sizes: dict[str, int]) -> int | None:
+    total = dim.scale
+    for factor in dim.factors:
+        if factor not in sizes:
+            return None
+        total *= sizes[factor]
+    return total
+
+
+def canonical_strides(view: ArrayView) -> tuple[int, ...]:
+    """Return the strides; those of one-element dimensions mean nothing and become a contiguous array's."""
+    strides = list(view.strides)
+    for axis in range(len(strides) - 1, -1, -1):
+        if view.shape[axis] == 1:
+            strides[axis] = (
+                1 if axis == len(strides) - 1 else strides[axis + 1] * max(view.shape[axis + 1], 1)
+            )
+    return tuple(strides)
+
+
+def divisor(value: int, dtype: DType) -> int:
+    """Return which known divisor a size or stride gets: 16, the elements of a 16-byte access, or 1.
+
+    Few classes, so that few variants are compiled.
+    """
+    if value % 16 == 0:
+        return 16
+    lanes = ALIGNMENT // dtype.bytes
+    return lanes if value % lanes == 0 else 1
+
+
+def alignment(name: str, pointer: int, view: ArrayView) -> int:
+    """Return the known alignment of an array's address, in bytes.
+
+    Raises:
+        CallError: `misaligned` when its elements do not stand at multiples of their size.
+    """
+    if pointer % ALIGNMENT == 0 or 0 in view.shape:
+        return ALIGNMENT
+    known = pointer & -pointer
+    if known < view.dtype.bytes:
+        raise CallError(
+            f"argument {name!r} starts at an address that is no multiple of its element's "
+            f"{view.dtype.bytes} bytes",
+            code="misaligned", help="pass a copy of it",
+        )  # fmt: skip
+    return known
+
+
+def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, ...]) -> ArgFacts:
+    """Return what a compilation may rely on for one array."""
+    known = tuple(stride if stride in (0, 1) else -1 for stride in strides)
+    return ArgFacts(
+        "tensor", view.dtype, view.shape, known, alignment(name, pointer, view),
+        tuple(divisor(stride, view.dtype) for stride in strides),
+        tuple(divisor(size, view.dtype) for size in view.shape),
+    )  # fmt: skip
+
+
+def assumed_facts(param: TensorParam, sizes: dict[str, int]) -> ArgFacts:
+    """Return the facts that `ts.compile` assumes: contiguous, 16-byte aligned, of the sizes given."""
+    dtype = param.dtype.storage
+    shape = tuple(_size(dim, sizes) for dim in param.dims)
+    stride: int | None = 1
+    strides: list[int | None] = []
+    for size in reversed(shape):
+        strides.insert(0, stride)
+        stride = None if stride is None or size is None else stride * size
+    return ArgFacts(
+        "tensor", dtype, shape, tuple(1 if step == 1 else -1 for step in strides), ALIGNMENT,
+        tuple(1 if step is None else divisor(step, dtype) for step in strides),
+        tuple(1 if size is None else divisor(size, dtype) for size in shape),
+    )  # fmt: skip
+
+
+def check_tensors(expected: Sequence[ExpectedTensor], views: Sequence[ArrayView]) -> dict[str, int]:
+    """Check dtypes, ranks and shapes, and return the value of each dimension name.
+
+    Raises:
+        CallError: `wrong-dtype`, `wrong-rank` or `wrong-shape`.
+    """
+    for tensor, view in zip(expected, views, strict=True):
+        tensor.check(view)
+    return bind_dims(expected, views)
+
+
+def bind_arguments(
+    signature: Signature, args: Sequence[Any], kwargs: dict[str, Any], tuned: frozenset[str] = frozenset()
+) -> list[Any]:
+    """Put the arguments of a call into the order of the parameters, defaults filled in.
+
+    Args:
+        signature: the kernel's parameters.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        tuned: constexpr parameters that the tuning space gives when the caller does not: `MISSING` then.
+
+    Raises:
+        CallError: `argument-count` or `unknown-keyword`.
+    """
+    params = signature.params
+    names = ", ".join(param.name for param in params)
+    if len(args) > len(params):
+        raise CallError(
+            f"{signature.name} takes {len(params)} arguments, got {len(args)}", code="argument-count",
+            help=f"parameters: {names}",
+        )  # fmt: skip
+    given = dict(zip((param.name for param in params), args, strict=False))
+    for name, value in kwargs.items():
+        if name in given:
+            raise CallError(f"{signature.name} got argument {name!r} twice", code="argument-count")
+        if all(param.name != name for param in params):
+            raise CallError(
+                f"{signature.name} has no parameter {name!r}",
+                code="unknown-keyword",
+                help=f"parameters: {names}",
+            )
+        given[name] = value
+    bound: list[Any] = []
+    for param in params:
+        default = MISSING if isinstance(param, TensorParam) else param.default
+        value = given.get(param.name, default)
+        if value is MISSING and param.name not in tuned:
+            raise CallError(
+                f"{signature.name} needs the argument {param.name!r}", code="argument-count",
+                help=f"parameters: {names}",
+            )  # fmt: skip
+        bound.append(value)
+    return bound
+
+
+def check_constexpr(param: ConstexprParam, value: Any) -> None:
+    """Check a compile-time argument.
+
+    Raises:
+        CallError: `wrong-constexpr` when it is of another type, or not hashable.
+    """
+    if param.type is not None and type(value) is not param.type:
+        raise CallError(
+            f"argument {param.name!r} is {value!r} ({type(value).__name__}), the kernel takes a "
+            f"{param.type.__name__} known at compile time",
+            code="wrong-constexpr",
+        )  # fmt: skip
+    try:
+        hash(value)
+    except TypeError as error:
+        raise CallError(
+            f"argument {param.name!r} is a {type(value).__name__}, which cannot be a compile-time constant",
+            code="wrong-constexpr", help="pass a number, a string, a dtype, or a tuple of them",
+        ) from error  # fmt: skip

@@ -1,0 +1,273 @@
+"""`ts.compile` and `ts.load`: kernels compiled without a device, and run from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tessera.errors import CallError, ResourceError
+from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.jit.binding import alignment, assumed_facts, canonical_strides, check_constexpr, check_tensors
+from tessera.jit.launch import Launcher, new_launcher, stream_source
+from tessera.jit.settings import settings
+from tessera.jit.variants import Space, compile_point, points
+from tessera.numerics.profiles import current_profile
+from tessera.runtime.arguments import ExpectedTensor, check_writable, common_device
+from tessera.runtime.backend import backend_for, default_device, host_record
+from tessera.runtime.device import Device
+from tessera.runtime.views import ArrayView, view_of
+from tessera.target.artifact import ArgSpec, Artifact
+from tessera.target.records import TargetRecord, target_named
+
+if TYPE_CHECKING:
+    from tessera.jit.kernel import Kernel
+
+DUMPS = ("tirh", "tirt", "ll", "ptx", "cubin", "asm")
+"""Names of the stages that `dump=` takes."""
+
+
+def compile(
+    kernel: Kernel[..., Any],
+    target: str | None = None,
+    dump: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    **constexprs: Any,
+) -> Artifact:
+    """Compile a kernel without running it; no device is needed.
+
+    Contiguous, 16-byte aligned arguments are assumed, and recorded in the artefact's `args`.
+
+    Args:
+        kernel: what `@ts.kernel` made.
+        target: `"cpu"` (this machine), `"sm_90a"`, …; by default the chosen backend's device.
+        dump: stages to keep in `Artifact.dumps`: `tirh`, `tirt`, `ll`, `ptx`, `cubin`, `asm`.
+        dims: sizes of dimension names: fixed where the kernel needs one at compile time, hints elsewhere.
+        **constexprs: values of constexpr parameters and of tunables.
+
+    Returns:
+        The artefact.
+
+    Raises:
+        CallError: `unknown-dump`, `unknown-dim`, `unknown-keyword` or `argument-count`.
+        TargetError: `unknown-target`.
+        TesseraError: what the compiler says.
+    """
+    for name in dump:
+        if name not in DUMPS:
+            raise CallError(
+                f"there is no dump {name!r}", code="unknown-dump", help=f"one of {', '.join(DUMPS)}"
+            )
+    signature = kernel.signature
+    sizes = _checked_dims(signature, dims or {})
+    record = target_record(target)
+    space = _narrowed(signature, kernel.space, constexprs)
+    spec = _assumed(signature, sizes, constexprs, {name for name, _ in space})
+    last: ResourceError | None = None
+    for point in points(space):
+        try:
+            return compile_point(signature, spec, point, record, dump)[1]
+        except ResourceError as error:  # the next point may need less
+            last = error
+    assert last is not None, "a space has at least one point"
+    raise last
+
+
+def target_record(name: str | None) -> TargetRecord:
+    """Return the record of a target by name; `cpu` and None mean this machine's.
+
+    Raises:
+        TargetError: `unknown-target`.
+    """
+    if name is None:
+        device = default_device()
+        if device.kind == "cuda":
+            from tessera.runtime.cuda import target_of
+
+            return target_of(device.index)
+    return host_record() if name in (None, "cpu") else target_named(name)
+
+
+def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, int]:
+    for name, size in dims.items():
+        if name not in signature.dim_names:
+            raise CallError(
+                f"{signature.name} has no dimension {name!r}", code="unknown-dim",
+                help=f"dimensions: {', '.join(signature.dim_names) or 'none'}",
+            )  # fmt: skip
+        if size < 0:
+            raise CallError(
+                f"dimension {name!r} is {size}", code="wrong-shape", help="sizes are not negative"
+            )
+    return dict(dims)
+
+
+def _narrowed(signature: Signature, space: Space, constexprs: dict[str, Any]) -> Space:
+    """Return the space with the tunables that the caller gives taken out of `constexprs` and fixed."""
+    own = {param.name for param in signature.params}
+    given = {name: constexprs.pop(name) for name, _ in space if name in constexprs and name not in own}
+    return tuple((name, (given[name],) if name in given else values) for name, values in space)
+
+
+def _assumed(
+    signature: Signature, sizes: dict[str, int], constexprs: Mapping[str, Any], tunables: set[str]
+) -> Specialization:
+    facts: list[ArgFacts] = []
+    values: list[tuple[str, object]] = []
+    for param in signature.params:
+        match param:
+            case TensorParam():
+                facts.append(assumed_facts(param, sizes))
+            case ScalarParam():
+                facts.append(ArgFacts("scalar", param.dtype))
+            case ConstexprParam():
+                values.append((param.name, _constexpr_value(signature, param, constexprs, tunables)))
+    known = [name for name, _ in values]
+    for name in constexprs:
+        if name not in known:
+            raise CallError(
+                f"{signature.name} has no constexpr {name!r}", code="unknown-keyword",
+                help=f"constexprs and tunables: {', '.join([*known, *sorted(tunables)]) or 'none'}",
+            )  # fmt: skip
+    return Specialization(tuple(facts), tuple(values), profile=current_profile(), debug=settings().debug)
+
+
+def _constexpr_value(
+    signature: Signature, param: ConstexprParam, given: Mapping[str, Any], tunables: set[str]
+) -> object:
+    value = given.get(param.name, param.default)
+    if value is MISSING:
+        if param.name in tunables:
+            return MISSING
+        raise CallError(
+            f"{signature.name} needs the constexpr {param.name!r}", code="argument-count",
+            help=f"write ts.compile({signature.name}, {param.name}=…)",
+        )  # fmt: skip
+    check_constexpr(param, value)
+    return value
+
+
+class LoadedKernel:
+    """A kernel from a file; call it with its tensor and scalar arguments.
+
+    Args:
+        artifact: the compiled kernel.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._expected = [ExpectedTensor.of_spec(spec) for spec in artifact.args if spec.kind == "tensor"]
+        self._launchers: dict[Device, Launcher] = {}
+
+    def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any:
+        """Run the kernel.
+
+        Args:
+            *args: tensors and scalars in order; constexprs are compiled in.
+            stream: CUDA stream to launch on.
+            **kwargs: arguments by name.
+
+        Returns:
+            The arrays that the kernel returns.
+
+        Raises:
+            CallError: an argument is not what the artefact was compiled for.
+        """
+        values = self._bind(args, kwargs)
+        specs = self.artifact.args
+        tensors = [(spec, value) for spec, value in zip(specs, values, strict=True) if spec.kind == "tensor"]
+        read = [view_of(value) for _, value in tensors]
+        views = [view for _, view, _ in read]
+        check_tensors(self._expected, views)
+        device = common_device([spec.name for spec, _ in tensors], views) or default_device()
+        self._check_backend(device)
+        shapes = iter(
+            [
+                (view.shape, _guarded(spec, pointer, view))
+                for (spec, _), (pointer, view, _) in zip(tensors, read, strict=True)
+            ]
+        )
+        plan = self._launcher(device).prepare(
+            [next(shapes) if spec.kind == "tensor" else None for spec in specs]
+        )
+        scalars = [value for spec, value in zip(specs, values, strict=True) if spec.kind == "scalar"]
+        where = stream_source(values, device)(values) if stream is None else stream
+        plan.launch([pointer for pointer, _, _ in read], scalars, [keep for _, _, keep in read], where)
+        returned = [values[place] for place in self.artifact.returns]
+        return returned[0] if len(returned) == 1 else (tuple(returned) or None)
+
+    def _launcher(self, device: Device) -> Launcher:
+        if device not in self._launchers:
+            self._launchers[device] = new_launcher(self.artifact, device)
+        return self._launchers[device]
+
+    def _check_backend(self, device: Device) -> None:
+        if backend_for(device) != self.artifact.backend:
+            raise CallError(
+                f"{self.artifact.name} was built for {self.artifact.target}; the arguments are on {device}",
+                code="wrong-device", help="compile it for that device, or move the arrays",
+            )  # fmt: skip
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        names = [spec.name for spec in self.artifact.args]
+        unknown = [name for name in kwargs if name not in names[len(args) :]]
+        if len(args) + len(kwargs) != len(names) or unknown:
+            given = ", ".join([f"{len(args)} by position", *kwargs])
+            raise CallError(
+                f"{self.artifact.name} takes {', '.join(names)}; got {given}", code="argument-count",
+                help="constexpr parameters are compiled in and are not passed",
+            )  # fmt: skip
+        return [*args, *(kwargs[name] for name in names[len(args) :])]
+
+    def __repr__(self) -> str:
+        return f"<tessera artefact {self.artifact.name} for {self.artifact.target}>"
+
+
+def _guarded(spec: ArgSpec, pointer: int, view: ArrayView) -> tuple[int, ...]:
+    """Check what the code relies on beyond dtype and rank; returns the strides to launch with.
+
+    Raises:
+        CallError: `artifact-guard`, naming what was assumed, or as `check_writable`.
+    """
+    strides = canonical_strides(view)
+    if alignment(spec.name, pointer, view) % min(spec.align, 16):
+        raise _guard(spec, f"an address that is a multiple of {spec.align} bytes", f"{pointer:#x}")
+    for axis, size in enumerate(view.shape):
+        if spec.sizes[axis] not in (-1, size):
+            raise _guard(spec, f"size {spec.sizes[axis]} in dimension {axis}", str(size))
+        if size % spec.dim_div[axis]:
+            raise _guard(spec, f"a size divisible by {spec.dim_div[axis]} in dimension {axis}", str(size))
+        if size > 1 and spec.strides[axis] not in (-1, strides[axis]):
+            raise _guard(spec, f"stride {spec.strides[axis]} in dimension {axis}", str(strides[axis]))
+        if size > 1 and strides[axis] % spec.stride_div[axis]:
+            raise _guard(
+                spec, f"a stride divisible by {spec.stride_div[axis]} in dimension {axis}", str(strides[axis])
+            )
+    if spec.written:
+        check_writable(spec.name, view)
+    return strides
+
+
+def _guard(spec: ArgSpec, wanted: str, got: str) -> CallError:
+    return CallError(
+        f"the artefact was compiled for {wanted} of argument {spec.name!r}, got {got}", code="artifact-guard",
+        help="compile it again for such arguments, or call the kernel itself",
+    )  # fmt: skip
+
+
+def load(path: str | Path) -> LoadedKernel:
+    """Return a saved artefact as a callable.
+
+    Args:
+        path: a file that `Artifact.save` wrote.
+
+    Raises:
+        ArtifactError: `bad-artifact`.
+        CallError: `no-such-file`.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise CallError(f"{path} cannot be read: {error.strerror}", code="no-such-file") from error
+    return LoadedKernel(Artifact.from_bytes(data))

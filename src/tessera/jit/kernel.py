@@ -1,0 +1,369 @@
+"""`@ts.kernel`: a Python function that compiles at its first call and launches at every call.
+
+The call path keeps no work that depends on shapes only. Arguments are read into a key (raw traits, without
+meaning); the key finds a `CallPlan`, in which all but addresses and scalar values is already packed. Only a
+new key goes through checks, specialisation and look-up of code (`_plan`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from tessera.errors import CallError, LanguageError, TesseraError
+from tessera.frontend.annotations import caller_location
+from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.jit.binding import (
+    bind_arguments,
+    canonical_strides,
+    check_constexpr,
+    check_tensors,
+    expected_tensors,
+    tensor_facts,
+    text_sizes,
+)
+from tessera.jit.explain import Explanation
+from tessera.jit.launch import InterpreterPlan, Stream, launcher_for, stream_source
+from tessera.jit.settings import settings
+from tessera.jit.variants import Destination, Space, Variants, host_destination, named_destination
+from tessera.numerics.profiles import current_profile
+from tessera.runtime.arguments import check_writable, common_device
+from tessera.runtime.backend import backend_for, default_device, selected_backend
+from tessera.runtime.device import Device
+from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of
+from tessera.target.artifact import Artifact
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MAX_PLANS = 4096
+"""Distinct calls remembered per kernel: a program with ever new shapes must not grow without bound."""
+
+_TENSOR, _SCALAR, _CONSTEXPR = range(3)
+
+
+@dataclass(slots=True)
+class CallPlan:
+    """A call with everything done that does not change between calls of one key.
+
+    Args:
+        launch: runs it: addresses, scalar values, objects to keep alive, stream.
+        stream: gives the stream from the call's arguments.
+        returns: positions of the arguments to hand back.
+        explanation: what it runs.
+    """
+
+    launch: Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
+    stream: Stream
+    returns: tuple[int, ...]
+    explanation: Explanation
+
+
+class Kernel(Generic[P, R]):
+    """A compiled function over tiles. Call it like the function: `y = saxpy(x, y, 2.0)`.
+
+    Args:
+        function: the Python function.
+        space: tunables and their values, in the order they are tried.
+        key: names whose values select a tuning result.
+    """
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, function: FunctionType, space: Space = (), key: tuple[str, ...] = ()) -> None:
+        functools.update_wrapper(self, function)
+        self.signature = Signature.of(function)
+        self.space = space
+        self.key = key
+        self.variants = Variants(self.signature, space)
+        params = self.signature.params
+        self._kinds = [
+            _TENSOR if isinstance(p, TensorParam) else _SCALAR if isinstance(p, ScalarParam) else _CONSTEXPR
+            for p in params
+        ]
+        self._names = [p.name for p in params]
+        tunables = {name for name, _ in space}
+        self._tuned = frozenset(
+            p.name for p in params if isinstance(p, ConstexprParam) and p.name in tunables
+        )
+        self._expected = expected_tensors(self.signature)
+        self._plans: dict[tuple[Any, ...], CallPlan] = {}
+        self._compiling = threading.RLock()
+        self._last: CallPlan | None = None
+        self._takes_stream = all(p.name != "stream" for p in params)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the kernel.
+
+        Args:
+            *args: the kernel's arguments.
+            **kwargs: arguments by name, and `stream`: the CUDA stream (its address) to launch on. Without it
+                the caller's current PyTorch or CuPy stream is used, else the default stream.
+
+        Returns:
+            The arrays that the kernel returns: the caller's own objects.
+
+        Raises:
+            CallError: an argument does not fit.
+            TesseraError: what the compiler or the device says.
+        """
+        try:
+            return self._call(args, kwargs)
+        except TesseraError as error:
+            raise error.at(caller_location()) from error.__cause__
+
+    def _call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        stream = None
+        if kwargs or len(args) != len(self._kinds):
+            if self._takes_stream and "stream" in kwargs:
+                stream = int(kwargs.pop("stream"))
+            args = bind_arguments(self.signature, args, kwargs, self._tuned)
+        pointers: list[int] = []
+        scalars: list[Any] = []
+        owners: list[object] = []
+        key: list[Any] = [current_profile(), selected_backend()]
+        known: dict[Any, Reader] = READERS
+        for kind, name, arg in zip(self._kinds, self._names, args, strict=True):
+            if kind == _TENSOR:
+                reader = known.get(type(arg)) or self._find_reader(name, arg)
+                try:
+                    pointer, traits, owner = reader.read(arg)
+                except CallError as error:
+                    raise _named(error, name) from error
+                pointers.append(pointer)
+                key.append(traits)
+                key.append(pointer & 15)
+                if owner is not None:
+                    owners.append(owner)
+            elif kind == _SCALAR:
+                scalars.append(arg)
+            else:
+                key.append(type(arg))
+                key.append(arg)
+        facts = tuple(key)
+        try:
+            plan = self._plans.get(facts)
+        except TypeError:  # a constexpr that cannot be hashed
+            self._check_constexprs(args)
+            raise
+        if plan is None:
+            plan = self._plan(args, pointers, facts)
+        plan.launch(pointers, scalars, owners, plan.stream(args) if stream is None else stream)
+        self._last = plan
+        returns = plan.returns
+        if len(returns) == 1:
+            return args[returns[0]]
+        return tuple(args[place] for place in returns) if returns else None
+
+    def _find_reader(self, name: str, arg: Any) -> Reader:
+        kind = cast("type[Any]", type(arg))
+        reader = reader_of(kind)
+        if reader is None:
+            raise CallError(
+                f"argument {name!r} is {arg!r:.60} ({kind.__name__}), which is no array",
+                code="not-an-array", help=ARRAY_HELP,
+            )  # fmt: skip
+        return reader
+
+    def _check_constexprs(self, args: Sequence[Any]) -> None:
+        for param, arg in zip(self.signature.params, args, strict=True):
+            if isinstance(param, ConstexprParam) and arg is not MISSING:
+                check_constexpr(param, arg)
+
+    def _views(self, args: Sequence[Any]) -> list[ArrayView]:
+        views: list[ArrayView] = []
+        for param, arg in zip(self.signature.params, args, strict=True):
+            if isinstance(param, TensorParam):
+                reader = self._find_reader(param.name, arg)
+                try:
+                    views.append(reader.decode(reader.read(arg)[1]))
+                except CallError as error:
+                    raise _named(error, param.name) from error
+        return views
+
+    def _plan(self, args: Sequence[Any], pointers: Sequence[int], key: tuple[Any, ...]) -> CallPlan:
+        """Check a call of a new kind, find its code, and remember how it is launched."""
+        with self._compiling:
+            if key in self._plans:
+                return self._plans[key]
+            self._check_constexprs(args)
+            plan = self._new_plan(args, pointers)
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            self._plans[key] = plan
+            return plan
+
+    def _new_plan(self, args: Sequence[Any], pointers: Sequence[int]) -> CallPlan:
+        views = self._views(args)
+        sizes = check_tensors(self._expected, views)
+        device = common_device([tensor.name for tensor in self._expected], views) or default_device()
+        backend_for(device)
+        strides = [canonical_strides(view) for view in views]
+        spec = self._specialization(args, pointers, views, strides)
+        if settings().interpret:
+            return self._interpreted(args, spec, views, device)
+        variant = self.variants.find(spec, self._text_sizes(views, sizes), destination_of(device))
+        tensors = iter(zip(views, strides, strict=True))
+        shapes: list[Any] = []
+        for fact, arg in zip(spec.args, variant.artifact.args, strict=True):
+            view, steps = next(tensors) if fact.kind == "tensor" else (None, ())
+            if view is not None and arg.written:
+                check_writable(arg.name, view)
+            shapes.append(None if view is None else (view.shape, steps))
+        prepared = launcher_for(variant, device).prepare(shapes)
+        explanation = Explanation.of(
+            variant.artifact, str(device), spec.profile, config=variant.config, fixed=variant.fixed,
+            origin=variant.origin, rejected=variant.rejected,
+        )  # fmt: skip
+        return CallPlan(
+            prepared.launch,
+            stream_source(args, device),
+            self._positions(variant.artifact.returns),
+            explanation,
+        )
+
+    def _interpreted(
+        self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device
+    ) -> CallPlan:
+        plan = InterpreterPlan(self.signature, spec, self.space, views)
+        explanation = Explanation(
+            self.signature.name, "interp", "numpy", str(device), spec.profile, origin="interpreted"
+        )
+        return CallPlan(plan.launch, stream_source(args, device), self._positions(plan.returns), explanation)
+
+    def _positions(self, returns: tuple[int, ...]) -> tuple[int, ...]:
+        """Turn positions among the run-time parameters into positions among all."""
+        places = [place for place, kind in enumerate(self._kinds) if kind != _CONSTEXPR]
+        return tuple(places[runtime] for runtime in returns)
+
+    def _text_sizes(self, views: Sequence[ArrayView], sizes: dict[str, int]) -> dict[str, int | None]:
+        found = text_sizes(self.signature, sizes)
+        for tensor, view in zip(self.signature.tensors, views, strict=True):
+            found |= {
+                str(dim): size for dim, size in zip(tensor.dims, view.shape, strict=True) if not dim.is_static
+            }
+        return found
+
+    def _specialization(
+        self,
+        args: Sequence[Any],
+        pointers: Sequence[int],
+        views: Sequence[ArrayView],
+        strides: Sequence[tuple[int, ...]],
+    ) -> Specialization:
+        tensors = iter(zip(self.signature.tensors, pointers, views, strides, strict=True))
+        facts: list[ArgFacts] = []
+        constexprs: list[tuple[str, object]] = []
+        for param, arg in zip(self.signature.params, args, strict=True):
+            if isinstance(param, TensorParam):
+                tensor, pointer, view, steps = next(tensors)
+                facts.append(tensor_facts(tensor.name, pointer, view, steps))
+            elif isinstance(param, ScalarParam):
+                facts.append(ArgFacts("scalar", param.dtype))
+            else:
+                constexprs.append((param.name, arg))
+        return Specialization(
+            tuple(facts), tuple(constexprs), profile=current_profile(), debug=settings().debug
+        )
+
+    def explain(self) -> Explanation:
+        """Return what the last call really ran: backend, target, schedule, emulations, dtype fallbacks.
+
+        Raises:
+            CallError: `never-run` before the first call.
+        """
+        if self._last is None:
+            raise CallError(
+                f"{self.signature.name} has not run yet",
+                code="never-run",
+                help="call it first; explain() reports that call",
+            )
+        return self._last.explanation
+
+    def compile(
+        self,
+        target: str | None = None,
+        dump: Sequence[str] = (),
+        dims: Mapping[str, int] | None = None,
+        **constexprs: Any,
+    ) -> Artifact:
+        """Compile without running; see `ts.compile`."""
+        from tessera.jit.compile import compile as compile_kernel
+
+        return compile_kernel(self, target=target, dump=dump, dims=dims, **constexprs)
+
+    def __repr__(self) -> str:
+        return f"<ts.kernel {self.signature.name}>"
+
+
+def _named(error: CallError, name: str) -> CallError:
+    return CallError(
+        f"argument {name!r}: {error.message}", code=error.code, location=error.location, help=error.help
+    )
+
+
+def destination_of(device: Device) -> Destination:
+    """Return what to compile for so that code runs on a device."""
+    if device.kind == "cpu":
+        return host_destination()
+    from tessera.runtime.cuda import target_of
+
+    return named_destination(target_of(device.index))
+
+
+class KernelDecorator:
+    """`@ts.kernel`, and `@ts.kernel.autotune(space=..., key=...)`."""
+
+    def __call__(self, function: Callable[P, R]) -> Kernel[P, R]:
+        """Make a kernel of a function.
+
+        Raises:
+            LanguageError: the signature is no kernel's.
+        """
+        return Kernel[P, R](cast(FunctionType, function))
+
+    def autotune(
+        self, space: Mapping[str, Sequence[object]], key: Sequence[str] = ()
+    ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+        """Make a kernel with a tuning space; the first point whose resources the target has is used.
+
+        Args:
+            space: values of each tunable, best guess first. A tunable is an attribute of `ts.tile.context()`
+                or a `ts.constexpr` parameter that the caller leaves out.
+            key: names of dims and parameters whose values select a tuning result.
+
+        Raises:
+            LanguageError: `bad-space` or `bad-key`.
+        """
+        checked = tuple((name, _values(name, values)) for name, values in space.items())
+
+        def decorate(function: Callable[P, R]) -> Kernel[P, R]:
+            made = Kernel[P, R](cast(FunctionType, function), checked, tuple(key))
+            names = {*made.signature.dim_names, *(param.name for param in made.signature.params)}
+            for name in key:
+                if name not in names:
+                    raise LanguageError(
+                        f"autotune key {name!r} is no dimension and no parameter of {made.signature.name}",
+                        code="bad-key", location=caller_location(), help=f"names: {', '.join(sorted(names))}",
+                    )  # fmt: skip
+            return made
+
+        return decorate
+
+
+def _values(name: str, values: Sequence[object]) -> tuple[object, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise LanguageError(
+            f"tunable {name!r} has the values {values!r}", code="bad-space", location=caller_location(),
+            help="give a list of at least one value: space=dict(BM=[64, 128])",
+        )  # fmt: skip
+    return tuple(values)
+
+
+kernel = KernelDecorator()
+"""Decorator that makes a kernel of a function over tiles."""

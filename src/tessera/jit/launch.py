@@ -1,0 +1,143 @@
+"""Loads compiled variants on devices, and finds the stream of a call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tessera.frontend.signature import Signature
+from tessera.frontend.specialize import Specialization
+from tessera.jit.variants import Space, Variant, points, specialize_at
+from tessera.runtime.arrays import over_memory
+from tessera.runtime.cpu import CpuLauncher, LoadedCode
+from tessera.runtime.device import Device
+from tessera.runtime.packing import Shapes
+from tessera.runtime.views import READERS, ArrayView
+from tessera.target.artifact import Artifact
+
+Stream = Callable[[Sequence[Any]], int]
+"""Gives the stream of a call from its arguments."""
+
+
+class Plan(Protocol):
+    """A launch prepared for one set of shapes."""
+
+    def launch(
+        self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
+    ) -> None:
+        """Run or queue the kernel."""
+        ...
+
+
+class Launcher(Protocol):
+    """Code loaded on a device."""
+
+    def prepare(self, shapes: Shapes) -> Plan:
+        """Return the launch for one set of shapes."""
+        ...
+
+
+def load_object(code: bytes) -> LoadedCode:
+    """Make CPU object code executable."""
+    from tessera.backends.cpu import load_object as load  # llvmlite takes 40 ms to import
+
+    return load(code)
+
+
+def new_launcher(artifact: Artifact, device: Device) -> Launcher:
+    """Load an artefact on a device.
+
+    Raises:
+        DeviceError: the device refuses it.
+        ResourceError: it needs more than the device has.
+    """
+    if device.kind == "cpu":
+        return CpuLauncher(artifact, load_object)
+    from tessera.runtime.cuda_launch import CudaLauncher
+
+    return CudaLauncher(artifact, device.index)
+
+
+def launcher_for(variant: Variant, device: Device) -> Launcher:
+    """Return a variant loaded on a device, loaded at most once."""
+    if device not in variant.launchers:
+        variant.launchers[device] = new_launcher(variant.artifact, device)
+    return variant.launchers[device]
+
+
+def _no_stream(_args: Sequence[Any]) -> int:
+    return 0
+
+
+def stream_source(args: Sequence[Any], device: Device) -> Stream:
+    """Return how such calls find their stream: the caller's current PyTorch or CuPy one, else the default.
+
+    Args:
+        args: the arguments of one call.
+        device: where it runs.
+    """
+    if device.kind == "cpu":
+        return _no_stream
+    from tessera.runtime import cuda
+
+    torch = sys.modules.get("torch")
+    index = device.index
+    if torch is not None and any(isinstance(arg, torch.Tensor) for arg in args):
+        getter = cuda.torch_stream_getter()
+        return lambda _args: getter(index)
+    from tessera.runtime.cuda_array import DeviceArray
+
+    kinds: list[type] = [type(arg) for arg in args]
+    if all(kind is DeviceArray for kind in kinds if kind in READERS):
+        return _no_stream
+    return lambda args: cuda.current_stream(tuple(args), index)
+
+
+class InterpreterPlan:
+    """Runs a call on the interpreter (`TESSERA_INTERPRET=1`): GPU arrays are copied to the host and back.
+
+    Args:
+        signature: the kernel's parameters.
+        spec: facts of the call.
+        space: the kernel's tuning space; its first point is used, as resources have no limit here.
+        views: the tensor arguments.
+    """
+
+    def __init__(
+        self, signature: Signature, spec: Specialization, space: Space, views: Sequence[ArrayView]
+    ) -> None:
+        from tessera.frontend.build import build_kernel
+
+        self._built = build_kernel(signature, specialize_at(signature, spec, next(points(space))))
+        self._kinds = [fact.kind for fact in spec.args]
+        self._views = list(views)
+        self.returns: tuple[int, ...] = self._built.returns
+
+    def launch(
+        self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
+    ) -> None:
+        """Interpret the kernel.
+
+        Raises:
+            DeviceError: what the interpreter's checks found.
+        """
+        from tessera.interp import interpret
+
+        arrays = [self._to_host(p, view, keep, stream) for p, view in zip(pointers, self._views, strict=True)]
+        tensors, numbers = iter(arrays), iter(scalars)
+        interpret(
+            self._built.module, [next(tensors) if kind == "tensor" else next(numbers) for kind in self._kinds]
+        )
+        for pointer, view, array in zip(pointers, self._views, arrays, strict=True):
+            if view.device.kind == "cuda" and not view.readonly:
+                from tessera.runtime.cuda_array import write_back
+
+                write_back(pointer, view, array, stream)
+
+    def _to_host(self, pointer: int, view: ArrayView, keep: Sequence[Any], stream: int) -> Any:
+        if view.device.kind == "cpu":
+            return over_memory(pointer, view, tuple(keep))
+        from tessera.runtime.cuda_array import host_copy
+
+        return host_copy(pointer, view, stream)

@@ -1,0 +1,44 @@
+"""What environment variables say about compiling and running kernels, read once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from tessera.errors import CallError
+
+_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+def _flag(name: str) -> bool:
+    text = os.environ.get(name, "").lower()
+    if text not in (*_ON, *_OFF):
+        raise CallError(f"{name} is {text!r}", code="bad-environment", help="set it to 1 or 0")
+    return text in _ON
+
+
+@dataclass(slots=True)
+class Settings:
+    """Switches of this process.
+
+    Args:
+        interpret: run kernels on the interpreter (`TESSERA_INTERPRET=1`).
+        debug: compile device asserts in (`TESSERA_DEBUG=1`).
+    """
+
+    interpret: bool = False
+    debug: bool = False
+
+
+_settings: list[Settings] = []
+
+
+def settings() -> Settings:
+    """Return the switches; reads the environment at the first call.
+
+    Raises:
+        CallError: `bad-environment`.
+    """
+    if not _settings:
+        _settings.append(Settings(_flag("TESSERA_INTERPRET"), _flag("TESSERA_DEBUG")))
+    return _settings[0]

@@ -1,0 +1,236 @@
+"""Compiled variants of a kernel: one entry per specialisation, one variant per set of fixed sizes.
+
+Look-up goes memory, disk, compiler. The key never holds sizes: which sizes a compilation fixes is known only
+afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from types import FunctionType
+from typing import Any, cast
+
+from tessera.errors import LanguageError, ResourceError
+from tessera.frontend.signature import MISSING, Signature
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.jit.binding import dim_texts
+from tessera.jit.cache import disk_cache
+from tessera.jit.fingerprint import source_fingerprint, value_fingerprint
+from tessera.jit.version import host_identity
+from tessera.target.artifact import Artifact
+from tessera.target.records import TargetRecord
+
+Space = tuple[tuple[str, tuple[object, ...]], ...]
+"""Values of each tunable, in the order they are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where code is to run.
+
+    Args:
+        backend: `cpu` or `ptx`.
+        identity: what decides the generated code, for keys; found without loading a compiler.
+        record: gives the target's record.
+    """
+
+    backend: str
+    identity: str
+    record: Callable[[], TargetRecord]
+
+
+def host_destination() -> Destination:
+    """Return this machine's CPU as a destination."""
+    from tessera.runtime.backend import host_record
+
+    return Destination("cpu", host_identity(), host_record)
+
+
+def named_destination(record: TargetRecord) -> Destination:
+    """Return a target with a fixed record as a destination."""
+    return Destination(record.backend, record.name, lambda: record)
+
+
+@dataclass(slots=True)
+class Variant:
+    """One compiled form of a kernel.
+
+    Args:
+        fixed: sizes that are constants in it, by dimension.
+        artifact: the code.
+        origin: `compiled` or `disk cache`.
+        rejected: tuning points tried before, with the reason each failed.
+        launchers: the code loaded on devices.
+    """
+
+    fixed: dict[str, int]
+    artifact: Artifact
+    origin: str
+    rejected: tuple[tuple[dict[str, object], str], ...] = ()
+    launchers: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+    def fits(self, sizes: Mapping[str, int | None]) -> bool:
+        """Return whether the sizes of a call are those it was compiled for."""
+        return all(sizes.get(text) == size for text, size in self.fixed.items())
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The tuning point."""
+        return dict(self.artifact.reflection.get("config", {}))
+
+
+def points(space: Space) -> Iterator[dict[str, object]]:
+    """Yield the tuning points of a space in order; one empty point when there is no space."""
+    for values in product(*(values for _, values in space)):
+        yield dict(zip((name for name, _ in space), values, strict=True))
+
+
+def without_sizes(spec: Specialization) -> Specialization:
+    """Return a specialisation for use as a key."""
+    return replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args))
+
+
+def _facts_text(fact: ArgFacts) -> str:
+    return repr((fact.kind, fact.dtype.name, fact.strides, fact.align, fact.stride_div, fact.dim_div))
+
+
+class Variants:
+    """All compiled variants of one kernel.
+
+    Args:
+        signature: the kernel's parameters.
+        space: its tuning space.
+    """
+
+    def __init__(self, signature: Signature, space: Space) -> None:
+        self._signature = signature
+        self._space = space
+        self._texts = dim_texts(signature)
+        self._entries: dict[tuple[Specialization, str], list[Variant]] = {}
+        self._fingerprint: list[str | None] = []
+
+    def find(
+        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
+    ) -> Variant:
+        """Return a variant that fits, compiled if need be.
+
+        Args:
+            spec: facts of the call; constexprs left to the tuner are `MISSING`.
+            sizes: size of every dimension text.
+            destination: where it is to run.
+
+        Raises:
+            TesseraError: what the compiler says.
+        """
+        entry = self._entries.setdefault((without_sizes(spec), destination.identity), [])
+        for variant in entry:
+            if variant.fits(sizes):
+                return variant
+        variant = self._from_disk_or_compiler(spec, sizes, destination)
+        entry.append(variant)
+        return variant
+
+    def _from_disk_or_compiler(
+        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
+    ) -> Variant:
+        # Dumps of every pass are asked for: then the passes must run.
+        disk = None if os.environ.get("TESSERA_DUMP_DIR") else disk_cache()
+        key = None if disk is None else self._key(spec, destination, disk.compiler_hash())
+        if disk is not None and key is not None:
+            found = disk.find(key, [sizes.get(text) for text in self._texts])
+            if found is not None:
+                fixed, artifact = found
+                return Variant(
+                    {self._texts[place]: size for place, size in fixed.items()}, artifact, "disk cache"
+                )
+        variant = self._compile(spec, destination.record())
+        if disk is not None and key is not None:
+            disk.store(
+                key, {self._texts.index(text): size for text, size in variant.fixed.items()}, variant.artifact
+            )
+        return variant
+
+    def _key(self, spec: Specialization, destination: Destination, compiler: str) -> str | None:
+        if not self._fingerprint:
+            function = cast(FunctionType, self._signature.function)
+            self._fingerprint.append(source_fingerprint(function, self._signature.dim_names))
+        source = self._fingerprint[0]
+        constants = [value_fingerprint(name, value) for name, value in spec.constexprs]
+        tunables = [value_fingerprint(name, value) for name, value in self._space]
+        if source is None or None in constants or None in tunables:
+            return None
+        parts = [
+            compiler, destination.backend, destination.identity, source, *map(_facts_text, spec.args),
+            repr((constants, tunables)),
+            repr((spec.config, spec.profile, spec.debug, spec.linear_block)),
+        ]  # fmt: skip
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _compile(self, spec: Specialization, target: TargetRecord) -> Variant:
+        """Compile the first tuning point whose resources the target has."""
+        if not self._space:
+            return Variant(*compile_point(self._signature, spec, {}, target, ()), "compiled")
+        rejected: list[tuple[dict[str, object], ResourceError]] = []
+        for point in points(self._space):
+            try:
+                fixed, artifact = compile_point(self._signature, spec, point, target, ())
+            except ResourceError as error:
+                rejected.append((point, error))
+                continue
+            reasons = tuple((point, error.message) for point, error in rejected)
+            return Variant(fixed, artifact, "compiled", reasons)
+        point, last = rejected[-1]
+        raise ResourceError(
+            f"none of the {len(rejected)} tuning points of {self._signature.name} fits {target.name}; "
+            f"the last one, {point}: {last.message}",
+            code="no-valid-point", location=last.location, help=last.help,
+        )  # fmt: skip
+
+
+def specialize_at(signature: Signature, spec: Specialization, point: Mapping[str, object]) -> Specialization:
+    """Return the specialisation at a tuning point: open constexprs filled in, all of it seen by `context()`.
+
+    Raises:
+        LanguageError: `no-tuned-value` when a constexpr is left without a value.
+    """
+    constexprs = tuple(
+        (name, point.get(name, value) if value is MISSING else value) for name, value in spec.constexprs
+    )
+    missing = [name for name, value in constexprs if value is MISSING]
+    if missing:
+        raise LanguageError(
+            f"constexpr {missing[0]!r} of {signature.name} has no value", code="no-tuned-value",
+            help="pass it, or give it values in the tuning space",
+        )  # fmt: skip
+    return replace(spec, constexprs=constexprs, config=(*spec.config, *point.items()))
+
+
+def compile_point(
+    signature: Signature,
+    spec: Specialization,
+    point: Mapping[str, object],
+    target: TargetRecord,
+    dump: Sequence[str],
+) -> tuple[dict[str, int], Artifact]:
+    """Compile one tuning point; gives the sizes fixed in it and the artefact."""
+    # Here, not at the top: `import tessera` and cache hits must not load the compiler.
+    from tessera.frontend.build import build_kernel
+    from tessera.jit.pipeline import compile_kernel
+
+    full = specialize_at(signature, spec, point)
+    built = build_kernel(signature, full)
+    artifact = compile_kernel(built, target, dump, dict(full.config))
+    facts = {
+        "config": {
+            name: value if isinstance(value, int | float | str | bool) else repr(value)
+            for name, value in point.items()
+        },
+        "profile": spec.profile,
+        "debug": spec.debug,
+        "fixed_dims": built.fixed_dims,
+    }
+    return built.fixed_dims, replace(artifact, reflection={**artifact.reflection, **facts})

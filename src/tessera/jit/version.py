@@ -1,0 +1,62 @@
+"""Identity of the compiler and of the host, for cache keys. Imports neither xDSL nor llvmlite."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def _source_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir() and entry.name != "__pycache__":
+                yield from _source_files(entry.path)
+            elif entry.name.endswith(".py"):
+                yield entry.path, entry.stat()
+
+
+@cache
+def sources_stamp() -> str:
+    """Return a hash of the package's file names, sizes and times: it changes when the sources may have.
+
+    Reading 200 files takes longer than loading a cached kernel may; the stamp stands for their contents,
+    which `sources_hash` reads when the stamp is new.
+    """
+    digest = hashlib.sha256()
+    for path, facts in sorted(_source_files(str(_PACKAGE)), key=lambda item: item[0]):
+        digest.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def sources_hash() -> str:
+    """Return a hash of the package's own sources: the compiler's version for caches.
+
+    The generators this package depends on need no part in it: they are pinned, so a new one comes with new
+    sources.
+    """
+    digest = hashlib.sha256()
+    for path, _ in sorted(_source_files(str(_PACKAGE)), key=lambda item: item[0]):
+        digest.update(os.path.relpath(path, _PACKAGE).encode() + b"\0")
+        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@cache
+def host_identity() -> str:
+    """Return what decides the code that is generated for this CPU."""
+    try:
+        with open(
+            "/proc/cpuinfo", "rb"
+        ) as file:  # the first CPU's entry: the kernel writes the file as it is read
+            first = file.read(8192).split(b"\n\n", 1)[0]
+    except OSError:
+        first = platform.processor().encode()
+    # The clock and the bogus speed change from one reading to the next.
+    stable = [line for line in first.splitlines() if b"MHz" not in line and b"ogo" not in line]
+    return f"{platform.machine()}-{hashlib.sha256(b'|'.join(stable)).hexdigest()[:16]}"

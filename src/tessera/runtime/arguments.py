@@ -1,0 +1,186 @@
+"""Checks arrays against what a kernel's signature promises, and binds its dimension names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tessera.errors import CallError
+from tessera.numerics.dtypes import DType, dtype_named
+from tessera.runtime.device import Device
+from tessera.runtime.views import ArrayView
+from tessera.target.artifact import ArgSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedDim:
+    """The size of one dimension: an integer times named sizes.
+
+    Args:
+        factors: the names.
+        scale: the integer.
+    """
+
+    factors: tuple[str, ...]
+    scale: int
+
+    @classmethod
+    def parse(cls, text: str) -> ExpectedDim:
+        """Read `M`, `B*H` or `128`."""
+        parts = [part.strip() for part in text.split("*")]
+        names = tuple(part for part in parts if not part.isdecimal())
+        return cls(names, prod(int(part) for part in parts if part.isdecimal()))
+
+    def __str__(self) -> str:
+        return "*".join([*([str(self.scale)] if self.scale != 1 or not self.factors else []), *self.factors])
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTensor:
+    """What a tensor parameter accepts.
+
+    Args:
+        name: the parameter's name.
+        dtype: element type in memory.
+        dims: the size of each dimension.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[ExpectedDim, ...]
+
+    @classmethod
+    def of_spec(cls, spec: ArgSpec) -> ExpectedTensor:
+        """Return what an artefact's argument accepts."""
+        return cls(spec.name, dtype_named(spec.dtype).storage, tuple(map(ExpectedDim.parse, spec.dims)))
+
+    def check(self, view: ArrayView) -> None:
+        """Check dtype and rank.
+
+        Raises:
+            CallError: `wrong-dtype` or `wrong-rank`.
+        """
+        if view.dtype != self.dtype.storage:
+            raise CallError(
+                f"argument {self.name!r} has dtype {view.dtype}, the kernel takes {self.dtype}",
+                code="wrong-dtype", help=f"convert the array to {self.dtype}, or change the annotation",
+            )  # fmt: skip
+        if len(view.shape) != len(self.dims):
+            wanted = ", ".join(map(str, self.dims))
+            raise CallError(
+                f"argument {self.name!r} has {len(view.shape)} dimensions {view.shape}, the kernel takes "
+                f"{len(self.dims)} [{wanted}]",
+                code="wrong-rank", help="reshape the array",
+            )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Binding:
+    value: int
+    where: str
+
+
+def bind_dims(tensors: Sequence[ExpectedTensor], views: Sequence[ArrayView]) -> dict[str, int]:
+    """Return the value of every dimension name that the shapes decide.
+
+    Raises:
+        CallError: `wrong-shape`, naming both arguments and the dimension in which they disagree.
+    """
+    bound: dict[str, _Binding] = {}
+    pending: list[tuple[ExpectedDim, int, str]] = []
+    for tensor, view in zip(tensors, views, strict=True):
+        for axis, (dim, size) in enumerate(zip(tensor.dims, view.shape, strict=True)):
+            where = f"argument {tensor.name!r} has size {size} in dimension {axis}"
+            if not dim.factors:
+                _check_equal(where, size, dim, dim.scale, "the annotation says")
+            elif len(dim.factors) == 1:
+                _bind(bound, dim, size, where)
+            else:
+                pending.append((dim, size, where))
+    _bind_products(bound, pending)
+    return {name: binding.value for name, binding in bound.items()}
+
+
+def _mismatch(message: str) -> CallError:
+    return CallError(message, code="wrong-shape", help="every dimension of one name has one size in a call")
+
+
+def _check_equal(where: str, size: int, dim: ExpectedDim, wanted: int, source: str) -> None:
+    if size != wanted:
+        raise _mismatch(f"{where}, {source} {dim}{'' if str(dim) == str(wanted) else f' = {wanted}'}")
+
+
+def _bind(bound: dict[str, _Binding], dim: ExpectedDim, size: int, where: str) -> None:
+    (name,) = dim.factors
+    if size % dim.scale:
+        raise _mismatch(f"{where}, which is no multiple of {dim.scale} ({dim})")
+    value = size // dim.scale
+    known = bound.setdefault(name, _Binding(value, where))
+    if known.value != value:
+        raise _mismatch(
+            f"{where}, which makes {name} = {value}, but {known.where}, which makes {name} = {known.value}"
+        )
+
+
+def _bind_products(bound: dict[str, _Binding], pending: list[tuple[ExpectedDim, int, str]]) -> None:
+    """Solve products with one unknown factor until none is left; what stays unknown must at least agree."""
+    progress = True
+    while progress:
+        progress = False
+        rest: list[tuple[ExpectedDim, int, str]] = []
+        for dim, size, where in pending:
+            unknown = [name for name in dim.factors if name not in bound]
+            known = dim.scale * prod(bound[name].value for name in dim.factors if name in bound)
+            if not unknown:
+                origin = "; ".join(
+                    dict.fromkeys(f"{n} = {bound[n].value} as {bound[n].where}" for n in dim.factors)
+                )
+                _check_equal(where, size, dim, known, f"but {origin}, so it must be")
+            elif len(unknown) == 1 and known:
+                if size % known:
+                    raise _mismatch(f"{where}, which is no multiple of {known} ({dim})")
+                bound[unknown[0]] = _Binding(size // known, where)
+                progress = True
+            else:
+                rest.append((dim, size, where))
+        pending = rest
+    seen: dict[tuple[tuple[str, ...], int], tuple[int, str]] = {}
+    for dim, size, where in pending:
+        first, origin = seen.setdefault((tuple(sorted(dim.factors)), dim.scale), (size, where))
+        if first != size:
+            raise _mismatch(f"{where}, but {origin}; both are {dim}")
+
+
+def common_device(names: Sequence[str], views: Sequence[ArrayView]) -> Device | None:
+    """Return the device all arrays are on, None when there is no array.
+
+    Raises:
+        CallError: `wrong-device` when they are on several.
+    """
+    for name, view in zip(names, views, strict=True):
+        if view.device != views[0].device:
+            raise CallError(
+                f"argument {name!r} is on {view.device}, argument {names[0]!r} is on {views[0].device}",
+                code="wrong-device", help="move all arrays to one device",
+            )  # fmt: skip
+    return views[0].device if views else None
+
+
+def check_writable(name: str, view: ArrayView) -> None:
+    """Check that a kernel may store to an array.
+
+    Raises:
+        CallError: `read-only`, or `overlapping` when several elements share an address.
+    """
+    if view.readonly:
+        raise CallError(
+            f"the kernel stores to argument {name!r}, which is read-only",
+            code="read-only",
+            help="pass a copy of it",
+        )
+    if any(stride == 0 and size > 1 for size, stride in zip(view.shape, view.strides, strict=True)):
+        raise CallError(
+            f"the kernel stores to argument {name!r}, whose elements overlap (strides {view.strides})",
+            code="overlapping", help="pass a copy of the broadcast array",
+        )  # fmt: skip

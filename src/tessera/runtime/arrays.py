@@ -1,0 +1,169 @@
+"""`ts.empty` and its kin: arrays on any device. On the CPU they are NumPy arrays, 64-byte aligned."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
+from tessera.runtime.backend import default_device
+from tessera.runtime.device import Device, as_device
+from tessera.runtime.views import ArrayView, reader_of, view_of
+
+_ALIGNMENT = 64
+Shape = int | Sequence[int]
+
+
+def _shape(shape: Shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+
+
+def _dtype(dtype: DType | str) -> DType:
+    return dtype_named(dtype) if isinstance(dtype, str) else dtype
+
+
+def _device(device: Device | str | None) -> Device:
+    return default_device() if device is None else as_device(device)
+
+
+def _aligned(shape: tuple[int, ...], dtype: DType) -> Any:
+    numpy_dtype = dtype.numpy()
+    size = numpy_dtype.itemsize
+    for extent in shape:
+        size *= extent
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(numpy_dtype).reshape(shape)
+
+
+def empty(shape: Shape, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
+    """Return an array whose elements are not set.
+
+    Args:
+        shape: size of each dimension.
+        dtype: element type, or its name.
+        device: `"cpu"`, `"cuda"`, `"cuda:1"`; by default the CPU, or the GPU once `select_backend("ptx")` was
+            called.
+
+    Returns:
+        A NumPy array on the CPU, a `DeviceArray` on a GPU.
+    """
+    where = _device(device)
+    if where.kind == "cpu":
+        return _aligned(_shape(shape), _dtype(dtype))
+    from tessera.runtime.cuda_array import DeviceArray
+
+    return DeviceArray(_shape(shape), _dtype(dtype), where)
+
+
+def full(shape: Shape, value: float, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
+    """Return an array of one value; arguments as for `empty`."""
+    array = empty(shape, dtype, device)
+    array.fill(value)
+    return array
+
+
+def zeros(shape: Shape, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
+    """Return an array of zeros; arguments as for `empty`."""
+    return full(shape, 0, dtype, device)
+
+
+def ones(shape: Shape, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
+    """Return an array of ones; arguments as for `empty`."""
+    return full(shape, 1, dtype, device)
+
+
+def asarray(source: Any, dtype: DType | str | None = None, device: Device | str | None = None) -> Any:
+    """Return `source` as an array of a device and dtype, copied only when it must be.
+
+    Args:
+        source: an array of any library, or nested numbers.
+        dtype: element type wanted; by default the source's.
+        device: device wanted; by default the source's (for numbers: as for `empty`).
+    """
+    kind = cast("type[Any]", type(source))
+    reader = reader_of(kind)
+    view = None if reader is None else view_of(source)[1]
+    where = (
+        as_device(device) if device is not None else (view.device if view is not None else default_device())
+    )
+    wanted = None if dtype is None else _dtype(dtype).storage
+    if view is not None and view.device == where and wanted in (None, view.dtype):
+        return from_dlpack(source)
+    host = to_numpy(source) if view is not None else _from_numbers(source, wanted)
+    if wanted is not None and host.dtype != wanted.numpy():
+        host = host.astype(wanted.numpy())
+    made = empty(host.shape, wanted or _dtype_of(host), where)
+    if where.kind == "cpu":
+        made[...] = host
+    else:
+        made.copy_from(host)
+    return made
+
+
+def _from_numbers(source: Any, wanted: DType | None) -> Any:
+    host = np.asarray(source)
+    if wanted is None and host.dtype == np.float64:
+        return host.astype(np.float32)  # Python floats are weak: f32 unless a dtype is given
+    return host
+
+
+def _dtype_of(host: Any) -> DType:
+    dtype = from_numpy(host.dtype)
+    if dtype is None:
+        view_of(host)  # raises what is wrong with it
+    assert dtype is not None
+    return dtype
+
+
+def over_memory(pointer: int, view: ArrayView, owner: object) -> Any:
+    """Return a NumPy array over CPU memory that `owner` keeps alive."""
+    step = view.dtype.bytes
+    low = sum(
+        (size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride < 0
+    )
+    high = sum(
+        (size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride > 0
+    )
+    if 0 in view.shape:
+        return np.empty(view.shape, view.dtype.numpy())
+    buffer: Any = (ctypes.c_char * ((high - low + 1) * step)).from_address(pointer + low * step)
+    buffer._owner = owner  # NumPy keeps the buffer alive, the buffer its owner
+    strides = tuple(stride * step for stride in view.strides)
+    array = np.ndarray(view.shape, view.dtype.numpy(), buffer, offset=-low * step, strides=strides)
+    array.flags.writeable = not view.readonly
+    return array
+
+
+def _is_numpy(source: object) -> bool:
+    return isinstance(source, np.ndarray)
+
+
+def from_dlpack(source: Any) -> Any:
+    """Return an array over the memory of `source`: a NumPy array on the CPU, a `DeviceArray` on a GPU."""
+    pointer, view, keep = view_of(source)
+    if view.device.kind == "cuda":
+        from tessera.runtime.cuda_array import DeviceArray
+
+        return (
+            source if isinstance(source, DeviceArray) else DeviceArray.borrow(pointer, view, (source, keep))
+        )
+    return source if _is_numpy(source) else over_memory(pointer, view, (source, keep))
+
+
+def to_numpy(source: Any) -> Any:
+    """Return `source` as a NumPy array: the same memory on the CPU, a copy from a GPU."""
+    if _is_numpy(source):
+        return source
+    pointer, view, keep = view_of(source)
+    if view.device.kind == "cpu":
+        return over_memory(pointer, view, (source, keep))
+    from tessera.runtime.cuda import current_stream
+    from tessera.runtime.cuda_array import DeviceArray, host_copy
+
+    if isinstance(source, DeviceArray):
+        return source.numpy()
+    return host_copy(pointer, view, current_stream((source,), view.device.index))

@@ -1,0 +1,172 @@
+"""Launches CPU artefacts: small jobs on the calling thread, larger ones on the worker pool."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Any, Protocol, cast
+
+from tessera.errors import DeviceError
+from tessera.runtime.packing import Block, Packing, Shapes
+from tessera.runtime.pool import shared_pool, thread_count
+from tessera.target.artifact import Artifact, Launch
+
+_INLINE_NS = 40_000
+"""A launch that takes less than this alone is not worth waking workers for."""
+
+_PROBES = 3
+"""Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
+
+
+class LoadedCode(Protocol):
+    """Object code made executable; the code stays while this object does."""
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a function."""
+        ...
+
+
+Loader = Callable[[bytes], LoadedCode]
+_Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class _Scratch(threading.local):
+    """The scratch memory of one thread, kept for its next launch."""
+
+    def __init__(self) -> None:
+        self._memory: Any = None
+        self._size = -1
+        self._start = 0
+
+    def address(self, size: int) -> int:
+        """Return the address of at least `size` bytes, 64-byte aligned."""
+        if size > self._size:
+            self._memory = (ctypes.c_char * (size + 64))()
+            self._start = -(-ctypes.addressof(self._memory) // 64) * 64
+            self._size = size
+        return self._start
+
+
+_scratch = _Scratch()
+
+
+class CpuLauncher:
+    """A loaded CPU artefact.
+
+    Args:
+        artifact: the compiled kernel.
+        load: makes object code executable.
+    """
+
+    def __init__(self, artifact: Artifact, load: Loader) -> None:
+        self.artifact = artifact
+        self.code = load(artifact.code)
+        self.entries = [_Entry(self.code.address(launch.entry)) for launch in artifact.launches]
+
+    def prepare(self, shapes: Shapes) -> CpuPlan:
+        """Return the launch for one set of shapes."""
+        return CpuPlan(self, shapes)
+
+
+class CpuPlan:
+    """A launch with everything done that depends on shapes only.
+
+    Args:
+        launcher: the loaded artefact.
+        shapes: sizes and strides of each argument.
+    """
+
+    def __init__(self, launcher: CpuLauncher, shapes: Shapes) -> None:
+        self._launcher = launcher
+        self._packing = Packing(launcher.artifact, shapes, extra=2)
+        self._launches = list(zip(launcher.artifact.launches, launcher.entries, strict=True))
+        self._cost_ns = [float("inf")] * len(self._launches)
+        self._probes = [0] * len(self._launches)
+        self._threads = thread_count()
+
+    def launch(
+        self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[object] = (), stream: int = 0
+    ) -> None:
+        """Run the kernel and return when it is done.
+
+        Args:
+            pointers: address of each tensor argument.
+            scalars: value of each scalar argument.
+            keep: objects that own the memory.
+            stream: not used on a CPU.
+
+        Raises:
+            CallError: `wrong-scalar`.
+            DeviceError: `device-assert` when an assertion of the kernel failed.
+        """
+        packing = self._packing
+        block = packing.fill(pointers, scalars)
+        counts = packing.counts(scalars)
+        for number, (launch, entry) in enumerate(self._launches):
+            programs = counts[number]
+            if programs == 0:
+                continue
+            params = block.params[number]
+            params[-2] = _scratch.address(launch.scratch_bytes)
+            params[-1] = block.error_address
+            if programs == 1 or self._threads == 1:
+                entry(block.addresses[number], 0, programs)
+            else:
+                self._run(number, launch, entry, block, programs)
+            if block.slots[-1]:
+                self._raise_error(block)
+        packing.release(block)
+
+    def _run(self, number: int, launch: Launch, entry: Any, block: Block, programs: int) -> None:
+        address, first = block.addresses[number], 0
+        if self._probes[number] < _PROBES:
+            self._probes[number] += 1
+            first = max(1, programs // (self._threads * 16))
+            start = perf_counter_ns()
+            entry(address, 0, first)
+            cost = (perf_counter_ns() - start) / first * programs
+            self._cost_ns[number] = min(self._cost_ns[number], cost)
+        if first == programs:
+            return
+        if self._cost_ns[number] < _INLINE_NS:
+            entry(address, first, programs)
+            return
+        shared_pool().run(
+            _worker_body(entry, block.params[number], launch.scratch_bytes, first), programs - first
+        )
+
+    def _raise_error(self, block: Block) -> None:
+        failed = block.slots[-1]
+        block.slots[-1] = 0
+        self._packing.release(block)
+        raise assertion_error(self._launcher.artifact, failed)
+
+
+def _worker_body(entry: Any, params: Any, scratch_bytes: int, offset: int) -> Callable[[int, int], None]:
+    """Return what a thread runs for each chunk: the entry, its parameters naming the thread's own scratch."""
+    if not scratch_bytes:
+        address = ctypes.addressof(params)
+        return lambda first, last: entry(address, offset + first, offset + last)
+
+    kind = cast("type[Any]", type(params))
+
+    def body(first: int, last: int) -> None:
+        own: Any = kind.from_buffer_copy(params)
+        own[-2] = _scratch.address(scratch_bytes)
+        entry(ctypes.addressof(own), offset + first, offset + last)
+
+    return body
+
+
+def assertion_error(artifact: Artifact, failed: int) -> DeviceError:
+    """Return the error for a non-zero error word."""
+    asserts: list[dict[str, Any]] = artifact.reflection.get("asserts", [])
+    if not 1 <= failed <= len(asserts):
+        return DeviceError(f"kernel {artifact.name}: error word {failed}", code="device-assert")
+    record = asserts[failed - 1]
+    where = f" ({record['location']})" if record.get("location") else ""
+    return DeviceError(
+        f"kernel {artifact.name}: assertion failed: {record['message']}{where}", code="device-assert"
+    )

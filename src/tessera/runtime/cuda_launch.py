@@ -1,0 +1,138 @@
+"""Launches cubins (and PTX, which the driver assembles)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.errors import CallError, DeviceError, ResourceError
+from tessera.runtime import cuda
+from tessera.runtime.packing import Packing, Shapes
+from tessera.target.artifact import Artifact
+
+_GRID_LIMIT = 2**31 - 1
+_STATIC_SHARED = 48 * 1024
+"""Dynamic shared memory beyond this has to be asked for."""
+
+
+class CudaLauncher:
+    """A cubin loaded on one GPU.
+
+    Args:
+        artifact: the compiled kernel.
+        index: which GPU.
+
+    Raises:
+        ResourceError: `shared-memory` when a launch asks for more than the GPU has.
+        DeviceError: `cuda-error` when the driver refuses the code.
+    """
+
+    def __init__(self, artifact: Artifact, index: int) -> None:
+        self.artifact = artifact
+        self.device = cuda.cuda_device(index)
+        with cuda.active(self.device) as cu:
+            # PTX, for targets that no assembler here covers, is text and ends with a zero byte.
+            image = artifact.code + b"\0" if artifact.code_kind == "ptx" else artifact.code
+            self.module = cuda.check(cu.cuModuleLoadData(image))
+            self.functions = [
+                self._function(cu, launch.entry, launch.shared_bytes) for launch in artifact.launches
+            ]
+        self.waits = bool(artifact.reflection.get("debug"))
+
+    def _function(self, cu: Any, entry: str, shared_bytes: int) -> Any:
+        function = cuda.check(cu.cuModuleGetFunction(self.module, entry.encode()))
+        if shared_bytes > self.device.shared_bytes:
+            raise ResourceError(
+                f"kernel {self.artifact.name} needs {shared_bytes} bytes of shared memory, "
+                f"{self.device.name} has {self.device.shared_bytes} for a block",
+                code="shared-memory", help="use smaller tiles or fewer stages",
+            )  # fmt: skip
+        if shared_bytes > _STATIC_SHARED:
+            attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            cuda.check(cu.cuFuncSetAttribute(function, attribute, shared_bytes))
+        return function
+
+    def prepare(self, shapes: Shapes) -> CudaPlan:
+        """Return the launch for one set of shapes."""
+        return CudaPlan(self, shapes)
+
+
+class CudaPlan:
+    """A launch with everything done that depends on shapes only.
+
+    Args:
+        launcher: the loaded artefact.
+        shapes: sizes and strides of each argument.
+    """
+
+    def __init__(self, launcher: CudaLauncher, shapes: Shapes) -> None:
+        self._launcher = launcher
+        self._packing = Packing(launcher.artifact, shapes)
+        self._launches = [
+            (function, launch.threads, launch.shared_bytes)
+            for function, launch in zip(launcher.functions, launcher.artifact.launches, strict=True)
+        ]
+        cu = cuda.driver()
+        self._launch_kernel, self._current, self._success = (
+            cu.cuLaunchKernel,
+            cu.cuCtxGetCurrent,
+            cu.CUresult(0),
+        )
+
+    def launch(
+        self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
+    ) -> None:
+        """Queue the kernel on a stream.
+
+        Args:
+            pointers: address of each tensor argument.
+            scalars: value of each scalar argument.
+            keep: Tessera's own arrays among the arguments, and objects that own the memory of others.
+            stream: the stream's address.
+
+        Raises:
+            CallError: `wrong-scalar`, or `grid-too-large`.
+            DeviceError: `cuda-error`; `device-assert` when an assertion of the kernel failed.
+        """
+        for owner in keep:
+            if hasattr(owner, "used_on"):
+                owner.used_on(stream)
+        block = self._packing.fill(pointers, scalars)
+        counts = self._packing.counts(scalars)
+        queue = cuda.stream_object(stream)
+        if int(self._current()[1]) == self._launcher.device.handle:
+            self._queue(block.addresses, counts, queue)
+        else:
+            with cuda.active(self._launcher.device):
+                self._queue(block.addresses, counts, queue)
+        self._packing.release(block)  # the driver has copied the parameters
+        if self._launcher.waits:
+            self._wait(stream)
+
+    def _queue(self, params: list[int], counts: list[int], queue: Any) -> None:
+        for (function, threads, shared_bytes), address, programs in zip(
+            self._launches, params, counts, strict=True
+        ):
+            if programs == 0:
+                continue
+            if programs > _GRID_LIMIT:
+                raise CallError(
+                    f"{programs} programs are more than a GPU's grid holds ({_GRID_LIMIT})",
+                    code="grid-too-large", help="use larger tiles",
+                )  # fmt: skip
+            (status,) = self._launch_kernel(
+                function, programs, 1, 1, threads, 1, 1, shared_bytes, queue, address, 0
+            )
+            if status is not self._success and int(status) != 0:
+                cuda.check((status,))
+
+    def _wait(self, stream: int) -> None:
+        """Wait for the launch, so that a failed assertion is reported by the call that made it."""
+        with cuda.active(self._launcher.device) as cu:
+            (status,) = cu.cuStreamSynchronize(cuda.stream_object(stream))
+            if int(status) != 0:
+                raise DeviceError(
+                    f"kernel {self._launcher.artifact.name} stopped with {status.name}; "
+                    "an assertion that failed has printed its message",
+                    code="device-assert", help="the GPU is unusable for the rest of this process",
+                )  # fmt: skip

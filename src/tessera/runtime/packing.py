@@ -1,0 +1,177 @@
+"""Parameter blocks: the memory that a compiled entry point reads its parameters from.
+
+All parameters of a kernel live in 8-byte slots: first the base addresses, then the scalars, then sizes and
+strides. One `struct` call fills addresses and scalars; sizes and strides are written once per distinct set of
+shapes. Each launch has an array of pointers into the slots, which is what both `void** params` (CPU) and
+`kernelParams` (CUDA) are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import CallError
+from tessera.numerics.dtypes import dtype_named
+from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter, program_count
+
+Shapes = Sequence[tuple[tuple[int, ...], tuple[int, ...]] | None]
+"""Sizes and strides of each argument, None for a scalar."""
+
+_FORMATS = {
+    "f64": "d", "f32": "f4x", "f16": "e6x", "bool": "?7x",
+    "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x", "u64": "Q",
+}  # fmt: skip
+_BY_BITS = {1: "B7x", 2: "H6x"}
+
+
+def _format(dtype: str) -> str:
+    storage = dtype_named(dtype).storage
+    return _FORMATS.get(storage.name) or _BY_BITS[storage.bytes]
+
+
+def _as_bits(dtype: str, value: Any) -> int:
+    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …)."""
+    stored = np.array(float(value), np.float32).astype(dtype_named(dtype).numpy())
+    return int(stored.view(np.uint8 if stored.itemsize == 1 else np.uint16))
+
+
+class Block:
+    """One fillable parameter block; used by one launch at a time. Its last slot is the error word."""
+
+    __slots__ = ("addresses", "error_address", "params", "slots")
+
+    def __init__(self, slots: Any, params: list[Any]) -> None:
+        self.slots = slots
+        self.params = params
+        self.addresses = [ctypes.addressof(array) for array in params]
+        self.error_address = ctypes.addressof(slots) + 8 * (len(slots) - 1)
+
+
+class Packing:
+    """Fills parameter blocks of one artefact for one set of shapes.
+
+    Args:
+        artifact: the compiled kernel.
+        shapes: sizes and strides of each argument.
+        extra: pointer entries to reserve after the parameters of each launch.
+    """
+
+    def __init__(self, artifact: Artifact, shapes: Shapes, extra: int = 0) -> None:
+        self._args = artifact.args
+        self._launches = artifact.launches
+        self._extra = extra
+        self._sizes = [None if shape is None else shape[0] for shape in shapes]
+        tensors = [arg for arg, spec in enumerate(artifact.args) if spec.kind == "tensor"]
+        scalars = [arg for arg, spec in enumerate(artifact.args) if spec.kind == "scalar"]
+        self._position = {arg: slot for slot, arg in enumerate([*tensors, *scalars])}
+        self._scalars = scalars
+        formats = "Q" * len(tensors) + "".join(_format(artifact.args[arg].dtype) for arg in scalars)
+        self._pack = struct.Struct("=" + formats).pack_into
+        self._narrow = [
+            (place, artifact.args[arg].dtype)
+            for place, arg in enumerate(scalars)
+            if dtype_named(artifact.args[arg].dtype).storage.name not in _FORMATS
+        ]
+        self._constants = self._constant_slots(shapes)
+        self._free: list[Block] = []
+        self._fixed_counts = (
+            None if self._grid_needs_scalars() else [self._count(launch, ()) for launch in self._launches]
+        )
+
+    def _constant_slots(self, shapes: Shapes) -> dict[tuple[str, int, int], int]:
+        found: dict[tuple[str, int, int], int] = {}
+        for param in (param for launch in self._launches for param in launch.params):
+            if param.kind in ("size", "stride"):
+                shape = shapes[param.arg]
+                assert shape is not None, "only tensors have sizes and strides"
+                found[param.kind, param.arg, param.axis] = shape[param.kind == "stride"][param.axis]
+        return found
+
+    def _grid_needs_scalars(self) -> bool:
+        def needs(expr: Any) -> bool:
+            if isinstance(expr, str | int):
+                return expr == "scalar"
+            return any(map(needs, expr))
+
+        return any(needs(extent) for launch in self._launches for extent, _ in launch.grid)
+
+    def _count(self, launch: Launch, scalars: Sequence[Any]) -> int:
+        by_arg = dict(zip(self._scalars, scalars, strict=False))
+        return program_count(launch, self._sizes, by_arg)
+
+    def counts(self, scalars: Sequence[Any]) -> list[int]:
+        """Return how many programs each launch starts."""
+        return self._fixed_counts or [self._count(launch, scalars) for launch in self._launches]
+
+    def _new_block(self) -> Block:
+        base = len(self._position)
+        keys = list(self._constants)
+        slots = (ctypes.c_int64 * (base + len(keys) + 1))(*([0] * base), *self._constants.values())
+        start = ctypes.addressof(slots)
+
+        def address(param: Parameter) -> int:
+            if param.kind in ("pointer", "scalar"):
+                return start + 8 * self._position[param.arg]
+            return start + 8 * (base + keys.index((param.kind, param.arg, param.axis)))
+
+        params = [
+            (ctypes.c_void_p * (len(launch.params) + self._extra))(*map(address, launch.params))
+            for launch in self._launches
+        ]
+        return Block(slots, params)
+
+    def fill(self, pointers: Sequence[int], scalars: Sequence[Any]) -> Block:
+        """Return a block holding these arguments; give it back with `release` when the launch has read it.
+
+        Raises:
+            CallError: `wrong-scalar` when a scalar does not fit its dtype.
+        """
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = self._new_block()
+        values = scalars
+        try:
+            if self._narrow:
+                values = list(scalars)
+                for place, dtype in self._narrow:
+                    values[place] = _as_bits(dtype, values[place])
+            self._pack(block.slots, 0, *pointers, *values)
+        except (struct.error, TypeError, ValueError, OverflowError) as error:
+            self._free.append(block)
+            raise self._misfit(scalars, error) from error
+        return block
+
+    def release(self, block: Block) -> None:
+        """Give a block back for the next launch."""
+        self._free.append(block)
+
+    def _misfit(self, scalars: Sequence[Any], error: Exception) -> CallError:
+        for arg, value in zip(self._scalars, scalars, strict=True):
+            spec = self._args[arg]
+            if not _fits(spec, value):
+                return wrong_scalar(spec, value)
+        return CallError(f"the arguments cannot be packed: {error}", code="wrong-scalar")
+
+
+def _fits(spec: ArgSpec, value: Any) -> bool:
+    try:
+        struct.pack(
+            "=" + _format(spec.dtype), value if spec.dtype in _FORMATS else _as_bits(spec.dtype, value)
+        )
+    except (struct.error, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def wrong_scalar(spec: ArgSpec, value: Any) -> CallError:
+    """Return the error for a scalar argument that does not fit its dtype."""
+    return CallError(
+        f"argument {spec.name!r} is {value!r} ({type(value).__name__}), which is no {spec.dtype}",
+        code="wrong-scalar", help=f"pass a number that fits {spec.dtype}",
+    )  # fmt: skip
