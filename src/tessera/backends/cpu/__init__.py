@@ -70,12 +70,14 @@ def scratch_bytes(func: FuncOp) -> int:
     return max(ends) + 2 * SCRATCH_PADDING if ends else 0
 
 
-def compile_cpu(module: ModuleOp, target: TargetRecord, dump: Collection[str] = ("ll", "asm")) -> CompiledCode:
+def compile_cpu(
+    module: ModuleOp, target: TargetRecord, dump: Collection[str] = ("ll", "asm")
+) -> CompiledCode:
     """Compile TIR-T functions to an object file.
 
     Args:
         module: functions of the vector model.
-        target: the CPU: `host_target()` or a record of another one, which is compiled for in a worker process.
+        target: the CPU: `host_target()`, or the record of another one (compiled for in a worker process).
         dump: stages wanted as text, of `ll` and `asm`; instructions are counted in the latter.
 
     Raises:
@@ -84,10 +86,14 @@ def compile_cpu(module: ModuleOp, target: TargetRecord, dump: Collection[str] = 
     target = resolve(target)
     ir, facts = emit_llvm(module, target)
     native = target.name == "cpu"
-    request = {
-        "ir": ir, "triple": target.triple, "cpu": target.cpu, "features": target.llvm_features, "native": native,
+    request: dict[str, Any] = {
+        "ir": ir,
+        "triple": target.triple,
+        "cpu": target.cpu,
+        "features": target.llvm_features,
+        "native": native,
         "assembly": "asm" in dump,
-    }  # fmt: skip
+    }
     if native:
         try:
             code, assembly = codegen.compile_ir(**request)

@@ -13,6 +13,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+_llvm: Any = llvm  # llvmlite ships no types
+
 
 @cache
 def _initialize(native_only: bool) -> None:
@@ -26,30 +28,32 @@ def _initialize(native_only: bool) -> None:
 
 def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:
     _initialize(native)
-    target: Any = llvm.Target.from_triple(triple)
+    target = _llvm.Target.from_triple(triple)
     return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
 
 
 def _optimised(ir: str, machine: Any) -> Any:
     """Parse and run the few passes that our IR, which is in SSA form already, gains from."""
-    module: Any = llvm.parse_assembly(ir)
+    module = _llvm.parse_assembly(ir)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
-    passes: Any = llvm.create_new_module_pass_manager()
+    passes = _llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_new_gvn_pass()
     passes.add_simplify_cfg_pass()
     passes.add_global_dead_code_eliminate_pass()
-    options: Any = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = _llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_unrolling = False
     options.loop_vectorization = False
     options.slp_vectorization = False
-    passes.run(module, llvm.create_pass_builder(machine, options))
+    passes.run(module, _llvm.create_pass_builder(machine, options))
     return module
 
 
-def compile_ir(ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool) -> tuple[bytes, str]:
+def compile_ir(
+    ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool
+) -> tuple[bytes, str]:
     """Return the object code of a module, and its assembly text if asked for.
 
     Args:
@@ -67,7 +71,7 @@ def compile_ir(ir: str, triple: str, cpu: str, features: str, native: bool, asse
     module = _optimised(ir, machine)
     if not assembly:
         return machine.emit_object(module), ""
-    copy: Any = llvm.parse_bitcode(module.as_bitcode())  # emitting changes a module, so each kind gets its own
+    copy = _llvm.parse_bitcode(module.as_bitcode())  # emitting changes a module: one for each kind
     return machine.emit_object(module), machine.emit_assembly(copy)
 
 

@@ -1,8 +1,8 @@
 """The vector model: TIR-T functions for CPUs as LLVM IR, one vector per chunk.
 
-The entry point is `void entry(void** params, i64 first, i64 last)` (see `target.artifact.Launch`): it runs the
-programs first … last-1 one after the other. After the parameters, `params` holds the address of the worker's
-scratch memory and that of the error word.
+The entry point is `void entry(void** params, i64 first, i64 last)` (see `target.artifact.Launch`): it runs
+the programs first to last-1 one after the other. After the parameters, `params` holds the address of the
+worker's scratch memory and that of the error word.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessera.backends.cpu.vecmath import supported, vecmath_function
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Emitter, Handlers
-from tessera.backends.llvm.ops import I64, Ops
+from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, memory_element, of_dtype
 from tessera.ir.locations import location_of
@@ -212,8 +212,3 @@ class CpuEmitter(Emitter):
     def all_units(self, values: Sequence[SSAValue]) -> list[str]:
         """Return the only unit of each value."""
         return [self.unit(value) for value in values]
-
-
-def ops_of(emitter: CpuEmitter) -> Ops:
-    """Return the emitter's instruction writer."""
-    return emitter.ops

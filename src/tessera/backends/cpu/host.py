@@ -13,8 +13,8 @@ from tessera.target.records import TargetRecord, target_named
 
 KNOWN_FEATURES = {
     "x86_64": (
-        "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16", "avx512fp16",
-        "avx512vnni", "amx-tile", "amx-bf16", "amx-int8",
+        "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16",
+        "avx512fp16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8",
     ),
     "aarch64": ("neon", "fp-armv8", "fullfp16", "bf16", "dotprod", "i8mm", "sve", "sve2"),
 }  # fmt: skip

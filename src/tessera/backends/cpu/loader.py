@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 
 from tessera.errors import CompilerFault
 
+_llvm: Any = llvm  # llvmlite ships no types
 _numbers = itertools.count()
 
 
@@ -17,7 +18,7 @@ _numbers = itertools.count()
 def _jit() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
+    return _llvm.create_lljit_compiler()
 
 
 class LoadedObject:

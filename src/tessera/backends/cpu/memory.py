@@ -29,7 +29,7 @@ ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "a
 
 
 class _Access:
-    """One chunk or element of memory: its address, the condition on it as a whole, and the mask of its lanes."""
+    """One chunk or element of memory: its address, the condition on the whole, the mask of its lanes."""
 
     def __init__(self, emitter: CpuEmitter, dtype: DType, width: int):
         self.emitter = emitter
@@ -52,7 +52,7 @@ class _Access:
             self.lane_stride = "1" if op.vector.data > 1 else strides[lane_axis]
         for axis in op.checked_list:
             if axis == lane_axis:
-                self._mask_lanes(offsets[axis], sizes[axis])
+                self.mask_lanes(offsets[axis], sizes[axis])
             else:
                 # One unsigned comparison tests both bounds.
                 self._require(e.ops.compare("ult", I64, offsets[axis], sizes[axis]))
@@ -63,7 +63,7 @@ class _Access:
         both = self.condition
         self.condition = condition if both is None else self.emitter.ops.binary("and", I1, both, condition)
 
-    def _mask_lanes(self, offset: str, size: str) -> None:
+    def mask_lanes(self, offset: str, size: str) -> None:
         """Keep the lanes whose position `offset + lane` lies in [0, size)."""
         ops, lanes, i32 = self.emitter.ops, str(self.width), LLVMType("i32", self.width)
         iota = self.emitter.iota(i32)
@@ -322,7 +322,7 @@ def _guarded_update(
 
 def _update(emitter: CpuEmitter, access: _Access, op: AtomicOp, value: str, compare: str | None) -> str:
     """Update one element and return its old value."""
-    ops, dtype, name, order = emitter.ops, access.dtype, op.fn.data, ORDERS[op.order.data]
+    dtype, name, order = access.dtype, op.fn.data, ORDERS[op.order.data]
     bits = LLVMType(f"i{dtype.bytes * 8}")
     signed = dtype.kind == "int"
     direct = {
@@ -338,7 +338,6 @@ def _update(emitter: CpuEmitter, access: _Access, op: AtomicOp, value: str, comp
         text = f"atomicrmw {direct[name]} ptr {access.address}, {bits} {new} {order}, align {dtype.bytes}"
         return _from_bits(emitter, access, emitter.fn.assign(text), bits)
     fn = {"add": "add", "max": "maximum", "min": "minimum"}[name]
-    del ops
     return _compare_exchange_loop(
         emitter, access, bits, order, lambda old: elementwise.apply(emitter, fn, dtype, 1, [old, value])
     )
@@ -412,9 +411,14 @@ def emit_view(emitter: CpuEmitter, op: ViewOp) -> None:
 
 
 def _buffer_access(
-    emitter: CpuEmitter, value: SSAValue, buffer: SSAValue, offsets: Sequence[SSAValue], axes: tuple[int, ...],
-    vector: int, checked: bool,
-) -> _Access:  # fmt: skip
+    emitter: CpuEmitter,
+    value: SSAValue,
+    buffer: SSAValue,
+    offsets: Sequence[SSAValue],
+    axes: tuple[int, ...],
+    vector: int,
+    checked: bool,
+) -> _Access:
     type_ = buffer.type
     assert isinstance(type_, BufferType)
     access = _access(emitter, value)
@@ -425,7 +429,7 @@ def _buffer_access(
         axis = axes[0]
         access.lane_stride = "1" if vector > 1 else str(type_.strides[axis])
         if checked:
-            access._mask_lanes(places[axis], str(type_.shape[axis]))  # pyright: ignore[reportPrivateUsage]
+            access.mask_lanes(places[axis], str(type_.shape[axis]))
     return access
 
 

@@ -1,13 +1,15 @@
-"""Matrix products on vector units: `tensor_core` with the instruction `fma`, as register-blocked micro-kernels.
+"""Matrix products on vector units: `tensor_core` with the instruction `fma`, as register-blocked kernels.
 
-A block of `rows` x `vectors` accumulators stays in registers while k runs; each step loads `vectors` vectors of the
-packed right operand and multiplies them with one broadcast element of each row of the left one. Products are fused
-multiply-adds wherever the CPU has them, whatever the profile: a product is one operation of the language.
+A block of `rows` x `vectors` accumulators stays in registers while k runs; each step loads `vectors` vectors
+of the packed right operand and multiplies them with one broadcast element of each row of the left one.
+Products are fused multiply-adds wherever the CPU has them, whatever the profile: a product is one operation
+of the language.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.llvm.ops import I64, Ops
@@ -67,9 +69,7 @@ def emit_tensor_core(emitter: CpuEmitter, op: TensorCoreOp) -> None:
     strides = (a.strides[0], width, acc.strides[0])
     if full:
         shape = _Shape(0, width // lanes, depth, *strides, type_, fused)
-        _counted(
-            emitter, full, lambda p: _panel(emitter, shape, rows, _moved(emitter, pointers, shape, p))
-        )
+        _counted(emitter, full, lambda p: _panel(emitter, shape, rows, _moved(emitter, pointers, shape, p)))
     if rest:
         shape = _Shape(0, -(-rest // lanes), depth, *strides, type_, fused)
         _panel(emitter, shape, rows, _moved(emitter, pointers, shape, str(full)))
@@ -88,15 +88,15 @@ def _panel(emitter: CpuEmitter, shape: _Shape, rows: int, pointers: list[str]) -
     limit = block_rows(emitter.target, shape.vectors)
     blocks, rest = divmod(rows, limit)
     if blocks:
-        _counted(emitter, blocks, lambda i: _call(emitter, shape, limit, emitter.mul(i, str(limit)), pointers))
+        _counted(
+            emitter, blocks, lambda i: _call(emitter, shape, limit, emitter.mul(i, str(limit)), pointers)
+        )
     if rest:
         _call(emitter, shape, rest, str(blocks * limit), pointers)
 
 
 def _call(emitter: CpuEmitter, shape: _Shape, rows: int, first: str, pointers: list[str]) -> None:
-    shape = _Shape(
-        rows, shape.vectors, shape.depth, shape.a_stride, shape.b_stride, shape.c_stride, shape.type_, shape.fused
-    )
+    shape = replace(shape, rows=rows)
     if not emitter.module.has(shape.name):
         emitter.module.define(shape.name, _block_kernel(emitter.module, shape))
     a, b, c = pointers
@@ -106,9 +106,8 @@ def _call(emitter: CpuEmitter, shape: _Shape, rows: int, first: str, pointers: l
     emitter.fn.line(f"call void @{shape.name}(ptr {a}, ptr {b}, ptr {c})")
 
 
-def _counted(emitter: CpuEmitter, count: int, body: object) -> None:
+def _counted(emitter: CpuEmitter, count: int, body: Callable[[str], None]) -> None:
     """Loop `count` times; `body` takes the counter as text."""
-    assert callable(body)
     fn = emitter.fn
     if count == 1:
         body("0")
@@ -134,7 +133,7 @@ def _block_kernel(module: ModuleText, shape: _Shape) -> str:
     )
     ops = Ops(module, fn)
     type_, lanes = shape.type_, shape.type_.width
-    align = int(type_.element[1:]) // 8 if type_.element[0] == "i" else {"float": 4, "double": 8}[type_.element]
+    align = {"float": 4, "double": 8, "i32": 4, "i64": 8}[type_.element]
     places = [
         ops.gep(type_.element, "%c", str(row * shape.c_stride + vector * lanes))
         for row in range(shape.rows)

@@ -1,8 +1,8 @@
 """Lowers TIR-H to TIR-T for CPUs: a program is one thread that walks its tiles in loops over vector chunks.
 
-A tile is an expression (`nodes`) until something needs it stored: elementwise chains are fused into the loop of
-their consumer, and only what is used several times, re-ordered or multiplied goes through scratch memory. One file
-per op family registers its rules (`rules.lowers`).
+A tile is an expression (`nodes`) until something needs it stored: elementwise chains are fused into the loop
+of their consumer, and only what is used several times, re-ordered or multiplied goes through scratch memory.
+One file per op family registers its rules (`rules.lowers`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ from tessera.lower.vector.nodes import (
     Box,
     Convert,
     Coord,
+    Coords,
     Gather,
     Load,
     Node,
@@ -93,7 +94,7 @@ class VectorContext:
         self.scratch.place()
 
     def _decompose(self, grid: GridOp) -> None:
-        """Turn the program's number into the offset of its tile in each dimension; the last one runs fastest."""
+        """Turn the program's number into its tile's offset in each dimension; the last one runs fastest."""
         scalars = self.writer.scalars
         number = self.writer.value(ProgramIdOp())
         sizes = list(zip(grid.extents, grid.block_sizes, grid.body.block.args, strict=True))
@@ -114,12 +115,14 @@ class VectorContext:
             rule = RULES.get(type(op))
             if rule is None:
                 raise CompilerFault(
-                    f"the vector model has no rule for {op.name}", code="no-lowering", location=location_of(op)
+                    f"the vector model has no rule for {op.name}",
+                    code="no-lowering",
+                    location=location_of(op),
                 )
             rule(self, op)
 
     @contextmanager
-    def region(self, op: Operation) -> Iterator[None]:
+    def region(self, op: Operation) -> Generator[None]:
         """Be inside a region of `op` for a while; what is stored there is not relied on afterwards."""
         region = Region(self.liveness.order[op], self.liveness.end[op])
         self._regions.append(region)
@@ -132,7 +135,7 @@ class VectorContext:
         self.position = region.end
 
     def position_end(self, root: SSAValue) -> int:
-        """Return up to where a buffer must stay that is used here: the end of any loop entered since it was made."""
+        """Return until when a buffer used here must stay: the end of any loop entered since it was made."""
         start = self.scratch.start_of(root)
         return next((region.end for region in self._regions if start <= region.start), self.position)
 
@@ -153,7 +156,7 @@ class VectorContext:
         return self._nodes[value]
 
     def define(self, value: SSAValue, node: Node) -> None:
-        """Say what a tile has become; it is marked for storing when computing it anew at each use costs more."""
+        """Say what a tile has become; mark it for storing when computing it at each use costs more."""
         self._nodes[value] = node
         if isinstance(node, Apply | Convert | Gather | RandomWord | Load):
             repeats = self.liveness.demand(value) - 1
@@ -266,7 +269,7 @@ class VectorContext:
         return node.stored
 
     def own_buffer(self, value: SSAValue, avoid: Collection[SSAValue] = ()) -> Stored:
-        """Return a buffer with the tile `value` that may be changed: one of its own if nothing reads that later.
+        """Return a buffer with the tile `value` that may be changed: its own if nothing reads that later.
 
         Args:
             value: a tile.
@@ -286,7 +289,7 @@ class VectorContext:
         return fresh
 
     def _reusable(self, part: Stored, node: Node, value: SSAValue) -> bool:
-        """Return whether `part`'s buffer may be overwritten with `node`: same type, and no other reader lives on."""
+        """Return whether `node` may overwrite the buffer of `part`: same type, no other reader lives on."""
         if part.type.space.data != "scratch" or part.buffer is not part.root:
             return False
         if (part.shape, part.element) != (node.shape, node.element):
@@ -341,7 +344,7 @@ class VectorContext:
             self.materialise(node)
 
     def enter(self, op: Operation, writes: set[Resource]) -> None:
-        """Store what the regions of `op` should find stored: what they overwrite, and what costs to recompute."""
+        """Store what the regions of `op` should find stored: what they overwrite or is costly."""
         for value in self.liveness.used_inside(op):
             if value in self._nodes:
                 self._store_costly(self._nodes[value])
@@ -352,13 +355,17 @@ class VectorContext:
         """Store the outermost computed tiles of an expression that cost more than reading them back."""
         if node.stored is not None or tree_cost(node) <= STORE_COST:
             return
-        if isinstance(node, Apply | Convert | Gather | RandomWord) or (isinstance(node, Load) and node.cost > 1):
+        if isinstance(node, Apply | Convert | Gather | RandomWord) or (
+            isinstance(node, Load) and node.cost > 1
+        ):
             self.materialise(node)
             return
         for part, _ in node.operands((Coord(0),) * len(node.shape)):
             self._store_costly(part)
 
-    def nest(self, roots: Sequence[Node], body: Callable[[Site, tuple], None], boxes: Sequence[Box] = ()) -> None:
+    def nest(
+        self, roots: Sequence[Node], body: Callable[[Site, Coords], None], boxes: Sequence[Box] = ()
+    ) -> None:
         """Write the loops over the tile that `roots` are; see `site.run_nest`."""
         run_nest(self, roots[0].shape, roots, body, boxes)
 
@@ -368,4 +375,3 @@ def _stored_before(node: Node, aligned: set[bool]) -> bool:
     if aligned == {True} or not isinstance(node, Apply | Convert | Gather | RandomWord):
         return False
     return node.wanted or tree_cost(node) >= UNALIGNED_COST
-

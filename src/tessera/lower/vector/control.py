@@ -1,4 +1,4 @@
-"""Rules of control flow: scalars stay SSA values, tiles that cross a region's edge live in scratch buffers."""
+"""Rules of control flow: scalars stay SSA values, tiles cross a region's edge in scratch buffers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def lower_for(context: VectorContext, op: scf.ForOp) -> None:
         return results
 
     bounds = [context.scalar(v) for v in (op.lb, op.ub, op.step)]
-    results = context.writer.loop(bounds[0], bounds[1], bounds[2], _scalars_of(context, list(op.iter_args)), body)
+    results = context.writer.loop(
+        bounds[0], bounds[1], bounds[2], _scalars_of(context, list(op.iter_args)), body
+    )
     _bind_scalars(context, list(op.results), results)
     _bind_tiles(context, list(op.results), buffers)
 
@@ -122,7 +124,7 @@ def lower_if(context: VectorContext, op: scf.IfOp) -> None:
 
 @lowers(scf.WhileOp)
 def lower_while(context: VectorContext, op: scf.WhileOp) -> None:
-    """A loop that tests first; tiles are handed from its arguments to its test to its body through buffers."""
+    """A loop that tests first; tiles go from its arguments to its test to its body through buffers."""
     before, after = op.before_region.block, op.after_region.block
     _enter(context, op)
     arguments = _own_buffers(context, op, list(op.arguments))
@@ -156,8 +158,8 @@ def lower_region_end(context: VectorContext, op: scf.YieldOp | scf.ConditionOp) 
 def assign(context: VectorContext, nodes: Sequence[Node], targets: Sequence[Stored]) -> None:
     """Write tiles to buffers as if all at once, though the tiles may read the buffers' old contents.
 
-    Tiles of one shape are written in one nest, which reads a chunk of all before it writes a chunk of any. Across
-    shapes, and where a chunk is read from elsewhere, the reader is stored first.
+    Tiles of one shape are written in one nest, which reads a chunk of all before it writes a chunk of any.
+    Across shapes, and where a chunk is read from elsewhere, the reader is stored first.
     """
     pending = [
         (node, target)

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.target.debug import AssertOp as TargetAssertOp
 from tessera.ir.target.debug import PrintOp as TargetPrintOp
 from tessera.ir.target.memory import BufferLoadOp, ViewOp
-from tessera.ir.target.types import BufferType
+from tessera.ir.target.types import BufferType, element_of
 from tessera.ir.tile.debug import AssertOp, PrintOp
 from tessera.ir.tile.types import TileType
 from tessera.lower.vector.context import VectorContext
@@ -36,8 +36,7 @@ def lower_print(context: VectorContext, op: PrintOp) -> None:
                 values.append(context.scalar(arg))
             else:
                 place = at if size == lines else writer.scalars.binary("mod", at, size)
-                element = buffer.type.element  # pyright: ignore
-                values.append(writer.value(BufferLoadOp(buffer, element, [place], [])))
+                values.append(writer.value(BufferLoadOp(buffer, element_of(buffer.type), [place], [])))
         writer.insert(TargetPrintOp(op.format.data, values))
         return []
 

@@ -39,8 +39,8 @@ def lower_elementwise(context: VectorContext, op: ElementwiseOp) -> None:
         context.define(op.result, Apply(type_.shape, type_.element, fn, args))
         return
     scalars = [context.scalar(arg) for arg in op.args]
-    if len(scalars) == 2 and all(s.type == index for s in scalars) and type_ == index:
-        context.define_scalar(op.result, context.writer.scalars.binary(fn, *scalars))
+    if type_ == index and len(scalars) == 2 and scalars[0].type == index:
+        context.define_scalar(op.result, context.writer.scalars.binary(fn, scalars[0], scalars[1]))
     else:
         context.define_scalar(op.result, context.writer.value(TargetElementwiseOp(fn, scalars)))
 

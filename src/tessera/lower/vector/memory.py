@@ -67,7 +67,7 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
 
 
 def _reads_same_place(node: Node, box: Box) -> bool:
-    """Return whether a store to `box` may overwrite only elements that `node` has just read for the same place."""
+    """Return whether `node` reads the tensor of `box` at most where the same chunk is stored."""
     for part, aligned in walk(node):
         if part.resource == ("tensor", box.arg):
             if not aligned or not isinstance(part, Load) or not part.box.same_place(box):
@@ -95,7 +95,9 @@ def _strides(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
     ]
 
 
-def _flat_offset(context: VectorContext, indices: Sequence[SSAValue], strides: Sequence[SSAValue]) -> SSAValue:
+def _flat_offset(
+    context: VectorContext, indices: Sequence[SSAValue], strides: Sequence[SSAValue]
+) -> SSAValue:
     """Return the offset of one element from scalar indices of any integer type."""
     scalars = context.writer.scalars
     total = scalars.constant(0)

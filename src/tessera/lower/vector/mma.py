@@ -1,7 +1,7 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
-`a` becomes rows of the compute type, `b` panels of a few vectors' width stored one after the other, each [k][n]:
-the form the register-blocked micro-kernel of the backend reads (`backends/cpu/microkernel.py`).
+`a` becomes rows of the compute type, `b` panels of a few vectors' width stored one after the other, each
+[k][n]: the form the register-blocked micro-kernel of the backend reads (`backends/cpu/microkernel.py`).
 """
 
 from __future__ import annotations

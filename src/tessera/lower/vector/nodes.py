@@ -1,7 +1,7 @@
 """Tiles as expressions: what a tile is made of, evaluated chunk by chunk inside the loop of a consumer.
 
-A node stands for a whole tile. `evaluate` on a `Site` (a place inside a loop nest) gives the chunk, or the scalar,
-at some coordinates. A node that has been stored reads its buffer from then on.
+A node stands for a whole tile. `evaluate` on a `Site` (a place inside a loop nest) gives the chunk, or the
+scalar, at some coordinates. A node that has been stored reads its buffer from then on.
 """
 
 from __future__ import annotations
@@ -113,7 +113,11 @@ class Iota(Node):
         scalars = site.writer.scalars
         (coord,) = coords
         base = coord.base
-        start = scalars.constant(base, self.element) if isinstance(base, int) else scalars.cast(base, self.element)
+        start = (
+            scalars.constant(base, self.element)
+            if isinstance(base, int)
+            else scalars.cast(base, self.element)
+        )
         if not coord.lanes:
             return start
         lanes = site.writer.value(IotaOp(0, self.element, chunk_layout(site.width)))
@@ -258,11 +262,18 @@ class Load(Node):
         mask = None if self.mask is None else site.splat_like(site.evaluate(self.mask, coords), place.lanes)
         return site.writer.value(
             LoadOp(
-                self.box.pointer, place.offsets, list(self.box.strides), place.bounds,
-                chunk_type(self.element, site.width if place.lanes else 1), place.axes, place.checked, place.vector,
-                mask, self.fill,
+                self.box.pointer,
+                place.offsets,
+                list(self.box.strides),
+                place.bounds,
+                chunk_type(self.element, site.width if place.lanes else 1),
+                place.axes,
+                place.checked,
+                place.vector,
+                mask,
+                self.fill,
             )
-        )  # fmt: skip
+        )
 
 
 @dataclass(eq=False)
@@ -370,7 +381,7 @@ class Stored(Node):
 
 
 def walk(node: Node, aligned: bool = True) -> Iterator[tuple[Node, bool]]:
-    """Yield every node that evaluating `node` computes or reads, and whether it is reached aligned; each pair once."""
+    """Yield, once each, the nodes that evaluating `node` computes or reads, and whether reached aligned."""
     seen: set[tuple[int, bool]] = set()
     work = [(node, aligned)]
     while work:

@@ -1,9 +1,9 @@
 """Rules of reductions and scans.
 
-Order of a reduction, which depends on the tile's shape and the target's vector width only: along the lane axis,
-chunk c goes to accumulator c mod `ACCUMULATORS` and its lanes stay apart; accumulators are then combined as a
-balanced tree, and last the lanes, halves at a time. Along another axis, position p goes to accumulator p mod
-`ACCUMULATORS`. It never depends on the number of threads.
+Order of a reduction, which depends on the tile's shape and the target's vector width only: along the lane
+axis, chunk c goes to accumulator c mod `ACCUMULATORS` and its lanes stay apart; accumulators are then
+combined as a balanced tree, and last the lanes, halves at a time. Along another axis, position p goes to
+accumulator p mod `ACCUMULATORS`. It never depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import Attribute, SSAValue
 
-from tessera.ir.target.arithmetic import ReduceRegistersOp
+from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
-from tessera.ir.types import dtype_of, i1
+from tessera.ir.types import dtype_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of
 from tessera.lower.vector.rules import lowers
@@ -51,8 +51,6 @@ def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
     if len(source.shape) == 1:
         (result,) = reduction.run_to_scalar()
         if source.element != element:
-            from tessera.ir.target.arithmetic import CastOp
-
             result = context.writer.value(CastOp(result, element))
         context.define_scalar(op.result, result)
         return
@@ -160,7 +158,8 @@ class _Reduction:
             scalars = site.writer.scalars
             return site.scoped(
                 lambda: [
-                    site.apply(self.fn, [acc, at(scalars.add(base, k * step))]) for k, acc in enumerate(carried)
+                    site.apply(self.fn, [acc, at(scalars.add(base, k * step))])
+                    for k, acc in enumerate(carried)
                 ]
             )
 
@@ -182,7 +181,7 @@ class _Reduction:
 
 @lowers(ScanOp)
 def lower_scan(context: VectorContext, op: ScanOp) -> None:
-    """Write running results to a buffer: whole chunks across rows, or one element at a time along the lanes."""
+    """Write running results to a buffer: whole chunks across rows, single elements along the lanes."""
     fn, axis, source = op.fn.data, op.axis.data, context.node(op.source)
     element = source.element
     if fn in ("any", "all"):
@@ -190,7 +189,11 @@ def lower_scan(context: VectorContext, op: ScanOp) -> None:
     target = context.new_buffer(source.shape, source.element)
     start = context.writer.scalars.constant(identity(fn, source.element), source.element)
     scan = _Scan(source, axis, COMBINE[fn], start, op.reverse is not None, target)
-    width = 1 if axis == lane_axis(source.shape) else chunk_width(source.shape[lane_axis(source.shape)], context.lanes)
+    width = (
+        1
+        if axis == lane_axis(source.shape)
+        else chunk_width(source.shape[lane_axis(source.shape)], context.lanes)
+    )
 
     def nest(site: Site) -> Sequence[SSAValue]:
         scan.outer(site, 0, ())
@@ -204,9 +207,7 @@ def lower_scan(context: VectorContext, op: ScanOp) -> None:
 class _Scan:
     """Writes the loops of one scan."""
 
-    def __init__(
-        self, source: Node, axis: int, fn: str, start: SSAValue, reverse: bool, target: Stored
-    ):
+    def __init__(self, source: Node, axis: int, fn: str, start: SSAValue, reverse: bool, target: Stored):
         self.source, self.axis, self.fn, self.start = source, axis, fn, start
         self.reverse, self.target = reverse, target
         self.lane = lane_axis(source.shape)
@@ -239,5 +240,3 @@ class _Scan:
             return site.scoped(step)
 
         writer.loop(0, size, 1, [writer.splat(self.start, width)], iteration)
-
-

@@ -1,4 +1,4 @@
-"""Scratch memory of a program: buffers with lifetimes, placed so that those never alive together share bytes."""
+"""Scratch memory of a program: buffers never alive together share bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of shape changes: views of an expression's axes, and through scratch where elements are renumbered."""
+"""Rules of shape changes: views of an expression's axes, or scratch where elements are renumbered."""
 
 from __future__ import annotations
 

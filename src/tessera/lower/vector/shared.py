@@ -1,4 +1,4 @@
-"""Rules of the explicit memory level: shared buffers are scratch, copies complete at once, barriers vanish."""
+"""Rules of the explicit memory level: buffers are scratch, copies complete at once, barriers vanish."""
 
 from __future__ import annotations
 

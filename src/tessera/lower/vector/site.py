@@ -1,8 +1,8 @@
 """Loop nests over tiles, and the places inside them where chunks are evaluated.
 
-A nest over a tile of shape (R, C) is a loop over rows and, inside, one over chunks of `width` elements; the rest of
-a row, shorter than a chunk, is written out after the loop. Where a box may leave its tensor, the nest exists twice:
-without bounds tests for boxes inside, and with them; a test chooses at run time.
+A nest over a tile of shape (R, C) is a loop over rows and, inside, one over chunks of `width` elements; the
+rest of a row, shorter than a chunk, is written out after the loop. Where a box may leave its tensor, the nest
+exists twice: without bounds tests for boxes inside, and with them; a test chooses at run time.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Site:
         return made
 
     def evaluate(self, node: Node, coords: Coords) -> SSAValue:
-        """Return the chunk (or scalar, where no axis has lanes or all elements agree) of `node` at `coords`."""
+        """Return `node` at `coords`: a chunk, or a scalar where no axis has lanes or all lanes agree."""
         return self.remember((id(node), coords), lambda: self._evaluate(node, coords))
 
     def _evaluate(self, node: Node, coords: Coords) -> SSAValue:
@@ -88,7 +88,7 @@ class Site:
         return value
 
     def chunk(self, node: Node, coords: Coords) -> SSAValue:
-        """Return the chunk at `coords`, repeated from a scalar if need be; a scalar where no axis has lanes."""
+        """Return the chunk at `coords`, repeated from a scalar if need be; a scalar without lanes."""
         return self.splat_like(self.evaluate(node, coords), any(c.lanes for c in coords))
 
     def splat_like(self, value: SSAValue, lanes: bool) -> SSAValue:
@@ -101,7 +101,7 @@ class Site:
         return self.writer.value(ElementwiseOp(fn, [self.splat_like(arg, lanes) for arg in args]))
 
     def hoist(self, node: Node, coords: Coords, inner: Coord) -> None:
-        """Evaluate now, before a loop that runs along `inner`, every part of `node` that does not depend on it."""
+        """Evaluate now, before a loop along `inner`, every part of `node` that does not depend on it."""
         if inner not in coords:
             if not all(isinstance(c.base, int) for c in coords) or node.operands(coords):
                 self.evaluate(node, coords)
@@ -283,8 +283,8 @@ def versions(
 ) -> list[SSAValue]:
     """Write `nest` once, or twice under a test when a box may leave its tensor; return its results.
 
-    Nodes that want storing are stored by the nest when it computes each of their elements once and in order, and
-    before it otherwise.
+    Nodes that want storing are stored by the nest when it computes each of their elements once and in order,
+    and before it otherwise.
     """
     tees = context.prepare(roots)
     loads = [node.box for root in roots for node, _ in walk(root) if isinstance(node, Load)]
@@ -299,4 +299,3 @@ def versions(
         )
     context.finish_tees(tees)
     return results
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects import scf
@@ -72,7 +72,7 @@ class Writer:
         return op.results[0]
 
     @contextmanager
-    def inside(self, block: Block) -> Iterator[None]:
+    def inside(self, block: Block) -> Generator[None]:
         """Append to another block for a while."""
         before, self.block = self.block, block
         yield
@@ -87,11 +87,13 @@ class Writer:
         body: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
     ) -> list[SSAValue]:
         """Append `scf.for`; `body(index, carried)` writes an iteration and returns what it carries on."""
-        bounds = [self.scalars.constant(v) if isinstance(v, int) else v for v in (lower, upper, step)]
+        start, stop, by = (
+            self.scalars.constant(v) if isinstance(v, int) else v for v in (lower, upper, step)
+        )
         block = Block(arg_types=[index, *(v.type for v in carried)])
         with self.inside(block):
             self.insert(scf.YieldOp(*body(block.args[0], list(block.args[1:]))))
-        op = scf.ForOp(*bounds, list(carried), block)
+        op = scf.ForOp(start, stop, by, list(carried), block)
         self.insert(op)
         return list(op.results)
 
