@@ -11,7 +11,7 @@ from typing import ClassVar
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
-from tessera.backends.llvm.ops import F32, I32
+from tessera.backends.llvm.ops import F32, I32, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.cpu.vecmath import vecmath_function
@@ -25,6 +25,17 @@ LOG2_E = 1.4426950408889634
 
 _CONSTRAINT = {"i8": "h", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 _PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
+
+
+class NvidiaOps(Ops):
+    """Instructions that have a faster form under the `fast` profile."""
+
+    def binary(self, op: str, type_: LLVMType, a: str, b: str) -> str:
+        """Append an instruction; an f32 division becomes `div.full` (2 ULP, whole range) under `fast`."""
+        if op == "fdiv" and type_ == F32 and self.flags:
+            group = self.module.attributes("nounwind memory(none)")
+            return self.fn.assign(f'call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float {a}, float {b}) {group}')
+        return super().binary(op, type_, a, b)
 
 
 class NvidiaEmitter(SimtEmitter):
@@ -42,6 +53,7 @@ class NvidiaEmitter(SimtEmitter):
 
     def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
         super().__init__(module, fn, profile, num_warps)
+        self.ops = NvidiaOps(module, fn, contract=profile == "fast")
         self.target = target
 
     # Identity
