@@ -1,4 +1,4 @@
-"""The CPU backend: TIR-T of the vector model to object code, for this machine or another."""
+"""TIR-T of the vector model to object code, for this machine or another."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu import codegen, memory, microkernel, misc
 from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
-from tessera.backends.cpu.host import host_target, resolve
-from tessera.backends.cpu.loader import LoadedObject, load_object
+from tessera.backends.cpu.host import resolve
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.text import ModuleText
 from tessera.errors import CompilerFault
 from tessera.ir.target.memory import AllocOp
 from tessera.ir.target.structure import FuncOp
 from tessera.target.records import TargetRecord
-
-__all__ = ["LoadedObject", "compile_cpu", "emit_llvm", "host_target", "load_object"]
 
 _HANDLERS = (memory, microkernel, misc)
 """The files that register how ops are emitted."""
