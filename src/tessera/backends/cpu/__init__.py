@@ -1,116 +1,31 @@
-"""TIR-T of the vector model to object code, for this machine or another."""
+"""The CPU backend: TIR-T of the vector model to object code, for this machine or another.
+
+Its parts load when they are asked for: a kernel from the disk cache needs the loader, not the compiler.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Collection
-from pathlib import Path
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.builtin import ModuleOp
+if TYPE_CHECKING:
+    from tessera.backends.cpu.compile import compile_cpu as compile_cpu
+    from tessera.backends.cpu.compile import emit_llvm as emit_llvm
+    from tessera.backends.cpu.host import host_target as host_target
+    from tessera.backends.cpu.loader import LoadedObject as LoadedObject
+    from tessera.backends.cpu.loader import load_object as load_object
 
-from tessera.backends.cpu import codegen, memory, microkernel, misc
-from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
-from tessera.backends.cpu.host import resolve
-from tessera.backends.llvm.code import CompiledCode
-from tessera.backends.llvm.text import ModuleText
-from tessera.errors import CompilerFault
-from tessera.ir.target.memory import AllocOp
-from tessera.ir.target.structure import FuncOp
-from tessera.target.records import TargetRecord
-
-_HANDLERS = (memory, microkernel, misc)
-"""The files that register how ops are emitted."""
-
-SCRATCH_PADDING = 64
-_COUNTED = re.compile(r"^\s+(vfn?madd\w+|vdpbf16ps|fmla|fmul|vmulps|vpmulld|vpdp\w+|tdp\w+)\b", re.MULTILINE)
-_SPILL = re.compile(r"-byte (?:Folded )?Spill")
+_HOMES = {
+    "LoadedObject": "loader",
+    "compile_cpu": "compile",
+    "emit_llvm": "compile",
+    "host_target": "host",
+    "load_object": "loader",
+}
 
 
-def emit_llvm(module: ModuleOp, target: TargetRecord) -> tuple[str, dict[str, Any]]:
-    """Return the LLVM IR text of a TIR-T module and what is known of it.
-
-    Args:
-        module: functions of the vector model.
-        target: the CPU.
-    """
-    target = resolve(target)
-    text, asserts = ModuleText(triple=target.triple), AssertTable()
-    kernels: dict[str, dict[str, int]] = {}
-    for func in module.ops:
-        if isinstance(func, FuncOp):
-            CpuEmitter(text, func, target, asserts).emit()
-            kernels[func.sym_name.data] = {"scratch_bytes": scratch_bytes(func)}
-    facts = {
-        "target": target.name,
-        "cpu": target.cpu,
-        "features": sorted(target.features),
-        "vector_bytes": target.vector_bytes,
-        "kernels": kernels,
-        "asserts": asserts.records,
-    }
-    return text.render(), facts
-
-
-def scratch_bytes(func: FuncOp) -> int:
-    """Return the scratch memory that a worker needs for a function."""
-    ends = [
-        op.offset.data + op.result.type.size_bytes  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        for op in func.body.block.ops
-        if isinstance(op, AllocOp)
-    ]
-    # Whole vectors are read and written at a buffer's end, up to one vector of 64-bit elements too far.
-    return max(ends) + 2 * SCRATCH_PADDING if ends else 0
-
-
-def compile_cpu(
-    module: ModuleOp, target: TargetRecord, dump: Collection[str] = ("ll", "asm")
-) -> CompiledCode:
-    """Compile TIR-T functions to an object file.
-
-    Args:
-        module: functions of the vector model.
-        target: the CPU: `host_target()`, or the record of another one (compiled for in a worker process).
-        dump: stages wanted as text, of `ll` and `asm`; instructions are counted in the latter.
-
-    Raises:
-        CompilerFault: `llvm-failed` when LLVM rejects the code, with its message.
-    """
-    target = resolve(target)
-    ir, facts = emit_llvm(module, target)
-    native = target.name == "cpu"
-    request: dict[str, Any] = {
-        "ir": ir,
-        "triple": target.triple,
-        "cpu": target.cpu,
-        "features": target.llvm_features,
-        "native": native,
-        "assembly": "asm" in dump,
-    }
-    if native:
-        try:
-            code, assembly = codegen.compile_ir(**request)
-        except RuntimeError as error:
-            raise CompilerFault(f"LLVM rejects the code: {error}", code="llvm-failed") from error
-    else:
-        code, assembly = _compile_apart(request)
-    texts: dict[str, str | bytes] = {"ll": ir, "asm": assembly}
-    if assembly:
-        facts["instructions"] = dict(Counter(_COUNTED.findall(assembly)))
-        facts["spills"] = len(_SPILL.findall(assembly))
-    return CompiledCode(code, "object", {name: text for name, text in texts.items() if name in dump}, facts)
-
-
-def _compile_apart(request: dict[str, Any]) -> tuple[bytes, str]:
-    """Compile in a process of its own, so that a fault of a back end ends only that."""
-    command = [sys.executable, str(Path(codegen.__file__))]
-    done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        raise CompilerFault(f"LLVM failed for {request['cpu']}: {last[0]}", code="llvm-failed")
-    size = int.from_bytes(done.stdout[:8], "little")
-    return done.stdout[8 : 8 + size], done.stdout[8 + size :].decode()
+def __getattr__(name: str) -> Any:
+    """Import the part that defines `name`."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
