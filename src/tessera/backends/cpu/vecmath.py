@@ -1,0 +1,136 @@
+"""Vector transcendental functions of the CPU backend, as LLVM IR text.
+
+`vecmath_function` writes one function over vectors of any width. The IR is generic: `llvm.fma`, bit
+operations and selects, no fast-math flag and no library call. It wants a target with fused multiply-add
+(x86-64-v3 and later, AArch64; elsewhere `llvm.fma` becomes a slow call), rounding to nearest and subnormals
+not flushed. The result, NaN apart, has the same bits at every width, on every such target, with or without
+the AVX-512 instructions that `features` allows. `fast` gives that up.
+
+Largest error in ULP (units in the last place). f32 of one argument: over all 2^32 arguments. The others: over
+10^5 to 10^7 random arguments of every magnitude. Infinities, NaN, zeros and their signs are as in C99, annex F.
+
+| function | f32 | f64 | f32 fast |
+|---|---|---|---|
+| exp | 1.04 | 0.97 | 2.2 |
+| exp2 | 0.88 | 0.81 | 2.0 |
+| expm1 | 1.13 | 1.13 | |
+| tanh | 1.39 | 1.32 | |
+| erf | 1.22 | 1.25 | |
+| log | 0.92 | 0.88 | |
+| log2 | 0.98 | 0.99 | |
+| log1p | 0.92 | 0.91 | |
+| sin | 1.23 | 1.19 | |
+| cos | 1.22 | 1.19 | |
+| pow | 0.62 | 0.90 | 4 + 2 abs(y log2 x) |
+
+In the fast forms results below 2^-126 may be 0 and results above 2^127.5 may be infinite. Where the last
+column is empty `fast` changes nothing, nor does it in f64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.backends.cpu import vecmath_exp as exponentials
+from tessera.backends.cpu import vecmath_log as logarithms
+from tessera.backends.cpu import vecmath_pow as powers
+from tessera.backends.cpu import vecmath_trig as trigonometry
+from tessera.backends.cpu.vecmath_ir import FORMATS, Value, Writer
+
+
+@dataclass(frozen=True)
+class VecFunction:
+    """One generated function.
+
+    Attributes:
+        name: The symbol, without the at sign.
+        definition: The `define internal ... alwaysinline` text.
+        declares: Module-level items the definition needs (declarations; for sin and cos of f64 a table and a
+            helper too), each complete in itself. A module holds each text once: merge by equality.
+    """
+
+    name: str
+    definition: str
+    declares: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a generator may use: relaxed results, and CPU features by LLVM's names."""
+
+    fast: bool
+    features: frozenset[str]
+
+
+Generator = Callable[[Writer, tuple[Value, ...], Options], Value]
+
+
+def _exp(w: Writer, xs: tuple[Value, ...], options: Options) -> Value:
+    if options.fast and xs[0].kind == "f32":
+        return exponentials.exp_fast(w, xs[0], options.features)
+    return exponentials.exp(w, xs[0], options.features)
+
+
+def _exp2(w: Writer, xs: tuple[Value, ...], options: Options) -> Value:
+    if options.fast and xs[0].kind == "f32":
+        return exponentials.exp2_fast(w, xs[0], options.features)
+    return exponentials.exp2(w, xs[0], options.features)
+
+
+def _pow(w: Writer, xs: tuple[Value, ...], options: Options) -> Value:
+    if xs[0].kind == "f64":
+        return powers.pow_f64(w, xs[0], xs[1], options.features)
+    make = powers.pow_fast if options.fast else powers.pow_f32
+    return make(w, xs[0], xs[1], options.features)
+
+
+GENERATORS: Final[dict[str, Generator]] = {
+    "exp": _exp,
+    "exp2": _exp2,
+    "expm1": lambda w, xs, _: exponentials.expm1(w, xs[0]),
+    "tanh": lambda w, xs, _: exponentials.tanh(w, xs[0]),
+    "erf": lambda w, xs, _: exponentials.erf(w, xs[0]),
+    "log": lambda w, xs, o: logarithms.log(w, xs[0], o.features),
+    "log2": lambda w, xs, o: logarithms.log2(w, xs[0], o.features),
+    "log1p": lambda w, xs, _: logarithms.log1p(w, xs[0]),
+    "sin": lambda w, xs, _: trigonometry.sin(w, xs[0]),
+    "cos": lambda w, xs, _: trigonometry.cos(w, xs[0]),
+    "pow": _pow,
+}
+
+
+def supported(fn: str, elem: str) -> bool:
+    """Whether `vecmath_function` can make this function for this element type."""
+    return fn in GENERATORS and elem in FORMATS
+
+
+def vecmath_function(
+    fn: str, width: int, elem: str, fast: bool = False, features: frozenset[str] = frozenset()
+) -> VecFunction:
+    """Generate `tessera_<fn>_v<width><elem>`, or `tessera_<fn>_fast_v<width><elem>`.
+
+    Args:
+        fn: One of `GENERATORS`; `pow` takes two arguments, the others one.
+        width: Number of lanes, 1 (a scalar function) or more.
+        elem: "f32" or "f64".
+        fast: Trade accuracy for speed, see the table of the module.
+        features: LLVM's names of the CPU features that may be used; "avx512f" and "avx512vl" matter.
+
+    Raises:
+        ValueError: The function does not exist for this element type, or the width is not positive.
+    """
+    if not supported(fn, elem):
+        raise ValueError(f"no vector function {fn} for {elem}")
+    if width < 1:
+        raise ValueError(f"vector width {width} is not positive")
+    w = Writer(width)
+    arguments = tuple(Value(w, elem, name) for name in (("%x", "%y") if fn == "pow" else ("%x",)))
+    result = GENERATORS[fn](w, arguments, Options(fast, features))
+    name = f"tessera_{fn}{'_fast' if fast else ''}_{w.suffix_of(elem)}"
+    vector = w.type_of(elem)
+    parameters = ", ".join(f"{vector} {argument.text}" for argument in arguments)
+    lines = [f"define internal {vector} @{name}({parameters}) alwaysinline {{", "entry:", *w.lines]
+    lines += [f"  ret {vector} {result.text}", "}", ""]
+    return VecFunction(name, "\n".join(lines), tuple(w.declares))

@@ -1,0 +1,239 @@
+"""Vector exponentials: exp, exp2, expm1, tanh, erf.
+
+The argument is reduced to |r| <= ln(2)/2 by Cody and Waite's method (W. J. Cody, W. Waite, Software Manual
+for the Elementary Functions, 1980) with a two-part ln 2 and fused multiply-adds, see also J.-M. Muller et
+al., Handbook of Floating-Point Arithmetic, 2nd ed., chapter 11. tanh and erf are odd polynomials near zero;
+further out tanh is 1 - 2 / (e^2|x| + 1), and erf is 1 - 2^P(|x|), where P approximates log2(erfc).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.backends.cpu import vecmath_coefficients as table
+from tessera.backends.cpu.vecmath_ir import FORMATS, Format, Value, Writer
+
+TANH_SPLIT: Final = 0.65625
+LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
+
+
+@dataclass(frozen=True)
+class ExpConstants:
+    """Per-format constants of the exponentials.
+
+    `ln2_high` is rounded down, so that `ln2_low` is positive: an infinite exponent then gives no inf - inf.
+    """
+
+    ln2_high: float
+    ln2_low: float
+    log2e_low: float
+    exp_low: float
+    exp_high: float
+    exp2_low: float
+    exp2_high: float
+    expm1_low: float
+    tanh_high: float
+    tanh_small: tuple[float, ...]
+    tiny: float
+    erf_split: float
+    erf_high: float
+    expm1: tuple[float, ...]
+    exp2: tuple[float, ...]
+    erf_small: tuple[float, ...]
+    erf_large: tuple[float, ...]
+
+
+CONSTANTS: Final = {
+    "f32": ExpConstants(
+        ln2_high=float.fromhex("0x1.62e42ep-1"),
+        ln2_low=float.fromhex("0x1.efa39ep-25"),
+        log2e_low=float.fromhex("0x1.4ae0cp-26"),
+        exp_low=-104.0,
+        exp_high=89.0,
+        exp2_low=-151.0,
+        exp2_high=129.0,
+        expm1_low=-17.5,
+        tanh_high=9.25,
+        tanh_small=table.TANH_F32,
+        tiny=2.0**-26,
+        erf_split=0.9375,
+        erf_high=3.95,
+        expm1=table.EXPM1_F32,
+        exp2=table.EXP2_F32,
+        erf_small=table.ERF_SMALL_F32,
+        erf_large=table.ERF_LARGE_F32,
+    ),
+    "f64": ExpConstants(
+        ln2_high=float.fromhex("0x1.62e42fefa39efp-1"),
+        ln2_low=float.fromhex("0x1.abc9e3b39803fp-56"),
+        log2e_low=float.fromhex("0x1.777d0ffda0d24p-56"),
+        exp_low=-746.0,
+        exp_high=710.0,
+        exp2_low=-1076.0,
+        exp2_high=1025.0,
+        expm1_low=-37.5,
+        tanh_high=19.5,
+        tanh_small=table.TANH_F64,
+        tiny=2.0**-55,
+        erf_split=1.0,
+        erf_high=5.95,
+        expm1=table.EXPM1_F64,
+        exp2=table.EXP2_F64,
+        erf_small=table.ERF_SMALL_F64,
+        erf_large=table.ERF_LARGE_F64,
+    ),
+}
+
+
+def nearest_integer(w: Writer, x: Value, factor: float = 1.0) -> tuple[Value, Value]:
+    """Round `x * factor` to an integer n, for |n| < 2^(mantissa - 2).
+
+    Returns:
+        n as a float, and an integer whose low bits are those of n in two's complement: shifted left by the
+        mantissa size it is n in the exponent field, since the rest of the rounding constant falls out.
+    """
+    form = FORMATS[x.kind]
+    shifted = x + form.round_magic if factor == 1.0 else w.fma(x, factor, form.round_magic)
+    return shifted - form.round_magic, shifted.as_int()
+
+
+def power_of_two(form: Format, count: Value) -> Value:
+    """2^n from the integer of `nearest_integer`, for normal exponents (one above gives inf, one below 0)."""
+    return ((count << form.mantissa) + form.one).as_float()
+
+
+def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str]) -> Value:
+    """Multiply p by 2^n and round once, for 0.5 < p < 2 and n down to twice the least exponent."""
+    suffix = avx512_suffix(w.width, p.kind, features)
+    if suffix:
+        return w.call(p.kind, f"@llvm.x86.avx512.mask.scalef.{suffix}", (p, n), unmasked(w, p.kind, suffix))
+    # Two factors: the first product is exact, so that a subnormal result is rounded once.
+    form = FORMATS[p.kind]
+    half = count >> 1
+    return p * power_of_two(form, half) * power_of_two(form, count - half)
+
+
+def avx512_suffix(width: int, elem: str, features: frozenset[str]) -> str:
+    """The suffix of the AVX-512 intrinsics for this vector type, empty when the CPU has none."""
+    size = width * (32 if elem == "f32" else 64)
+    if (size == 512 and "avx512f" in features) or (size in {128, 256} and "avx512vl" in features):
+        return f"{'ps' if elem == 'f32' else 'pd'}.{size}"
+    return ""
+
+
+def unmasked(w: Writer, elem: str, suffix: str) -> list[tuple[str, str]]:
+    """The last operands of an AVX-512 intrinsic: no pass-through, all lanes, and the current rounding."""
+    operands = [(w.type_of(elem), "zeroinitializer"), (f"i{max(w.width, 8)}", "-1")]
+    return [*operands, ("i32", "4")] if suffix.endswith("512") else operands
+
+
+def subtract_ln2(w: Writer, x: Value, n: Value) -> tuple[Value, Value]:
+    """The difference x - n * ln 2: exact for the high part of ln 2 alone, and rounded for both."""
+    constants = CONSTANTS[x.kind]
+    exact = w.fma(n, -constants.ln2_high, x)
+    return exact, w.fma(n, -constants.ln2_low, exact)
+
+
+def polynomial(w: Writer, x: Value, coefficients: tuple[float, ...]) -> Value:
+    """Horner for the short polynomials of f32 (throughput counts), Estrin for f64 (latency does).
+
+    The last step is Horner's in both: it rounds least.
+    """
+    if x.kind == "f32":
+        return w.horner(x, coefficients)
+    return w.fma(x, w.estrin(x, coefficients[1:]), coefficients[0])
+
+
+def exp(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """e^x."""
+    constants = CONSTANTS[x.kind]
+    x = w.minimum(w.maximum(x, constants.exp_low), constants.exp_high)
+    n, count = nearest_integer(w, x, LOG2_E)
+    _, r = subtract_ln2(w, x, n)
+    p = w.fma(r * r, polynomial(w, r, constants.expm1), r) + 1.0
+    return scale(w, p, n, count, features)
+
+
+def exp2(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """2^x."""
+    constants = CONSTANTS[x.kind]
+    x = w.minimum(w.maximum(x, constants.exp2_low), constants.exp2_high)
+    n, count = nearest_integer(w, x)
+    r = x - n
+    return scale(w, w.fma(r, polynomial(w, r, constants.exp2), 1.0), n, count, features)
+
+
+def exp_fast(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """e^x in f32 by a shorter polynomial; without `vscalef` a result below 2^-126 is 0."""
+    constants = CONSTANTS[x.kind]
+    low = constants.exp_low if avx512_suffix(w.width, x.kind, features) else -88.0
+    x = w.minimum(w.maximum(x, low), constants.exp_high)
+    n, count = nearest_integer(w, x, LOG2_E)
+    r = w.fma(x, constants.log2e_low, w.fma(x, LOG2_E, w.negate(n)))
+    return scaled_power_fast(w, r, n, count, features)
+
+
+def exp2_fast(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """2^x in f32, otherwise like `exp_fast`."""
+    low = CONSTANTS[x.kind].exp2_low if avx512_suffix(w.width, x.kind, features) else -127.0
+    x = w.minimum(w.maximum(x, low), 128.0)
+    n, count = nearest_integer(w, x)
+    return scaled_power_fast(w, x - n, n, count, features)
+
+
+def scaled_power_fast(w: Writer, r: Value, n: Value, count: Value, features: frozenset[str]) -> Value:
+    """2^(r + n) for |r| <= 1/2."""
+    p = w.fma(r, w.horner(r, table.EXP2_FAST), 1.0)
+    if avx512_suffix(w.width, p.kind, features):
+        return scale(w, p, n, count, features)
+    return p * power_of_two(FORMATS[p.kind], count)
+
+
+def expm1(w: Writer, x: Value) -> Value:
+    """e^x - 1 = 2^n * (e^r - 1) + (2^n - 1), with the two large terms added exactly."""
+    constants, form = CONSTANTS[x.kind], FORMATS[x.kind]
+    clamped = w.minimum(w.maximum(x, constants.expm1_low), constants.exp_high)
+    n, count = nearest_integer(w, clamped, LOG2_E)
+    exact, r = subtract_ln2(w, clamped, n)
+    lost = w.fma(n, -constants.ln2_low, exact - r)
+    # Everything is halved until the end: 2^n itself overflows before the result does.
+    half = power_of_two(form, count - 1)
+    base = half - 0.5
+    total = w.fma(half, r, base)
+    rest = w.fma(half, r, base - total)
+    tail = w.fma(half, w.fma(r * r, polynomial(w, r, constants.expm1), lost), rest)
+    result = total + tail
+    result = result + result
+    return w.select(w.magnitude(x).compare("olt", constants.tiny), x, result)
+
+
+def tanh(w: Writer, x: Value) -> Value:
+    """The hyperbolic tangent: an odd polynomial near zero, 1 - 2 / (e^2|x| + 1) beyond."""
+    constants, form = CONSTANTS[x.kind], FORMATS[x.kind]
+    a = w.magnitude(x)
+    z = x * x
+    small = w.fma(a * z, polynomial(w, z, constants.tanh_small), a)
+    bounded = w.minimum(a, constants.tanh_high)
+    n, count = nearest_integer(w, bounded, 2 * LOG2_E)
+    # One constant is enough: an error of e^2a counts for 2 e^2a / (e^2a + 1)^2 <= 0.4 of it.
+    r = w.fma(bounded, 2 * LOG2_E, w.negate(n))
+    p = w.fma(r, polynomial(w, r, constants.exp2), 1.0)
+    denominator = w.fma(power_of_two(form, count), p, 1.0)
+    large = 1.0 - w.const(x.kind, 2.0) / denominator
+    return w.intrinsic("copysign", w.select(a.compare("olt", TANH_SPLIT), small, large), x)
+
+
+def erf(w: Writer, x: Value) -> Value:
+    """The error function."""
+    constants, form = CONSTANTS[x.kind], FORMATS[x.kind]
+    a = w.magnitude(x)
+    small = w.fma(a, polynomial(w, x * x, constants.erf_small), a)
+    y = polynomial(w, w.minimum(a, constants.erf_high), constants.erf_large)
+    n, count = nearest_integer(w, y)
+    r = y - n
+    p = w.fma(r, polynomial(w, r, constants.exp2), 1.0)
+    # -2^n has the sign bit set: 1 - 2^n * p in one rounding.
+    negated = ((count << form.mantissa) + (form.one | form.sign)).as_float()
+    large = w.fma(negated, p, 1.0)
+    return w.intrinsic("copysign", w.select(a.compare("olt", constants.erf_split), small, large), x)

@@ -1,0 +1,143 @@
+"""Vector logarithms: log, log2, log1p.
+
+x = 2^e * (1 + f) with 1 + f in [3/4, 3/2) or [sqrt(1/2), sqrt(2)), by integer steps on the bits or by
+`vgetexp` and `vgetmant`; then a polynomial in f and a two-part ln 2, see J.-M. Muller et al., Handbook of
+Floating-Point Arithmetic, 2nd ed., chapter 11.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.backends.cpu import vecmath_coefficients as table
+from tessera.backends.cpu.vecmath_exp import (
+    CONSTANTS,
+    LOG2_E,
+    avx512_suffix,
+    polynomial,
+    unmasked,
+)
+from tessera.backends.cpu.vecmath_ir import FORMATS, Value, Writer
+
+# The least 1 + f. From 3/4 up, log1p(x) has f = x exactly for small x; from sqrt(1/2) up, log2 cancels least.
+THREE_QUARTERS: Final = 0.75
+SQRT_HALF: Final = math.sqrt(0.5)
+# vgetmant: [1, 2) or [3/4, 3/2), the sign dropped (so that -0 gives 1) and NaN for negative numbers.
+GETMANT_FROM_ONE: Final = 0b1100
+GETMANT_FROM_THREE_QUARTERS: Final = 0b1111
+
+
+@dataclass(frozen=True)
+class LogConstants:
+    """Per-format constants of the logarithms; log2(e) in two parts."""
+
+    log2e_high: float
+    log2e_low: float
+    log: tuple[float, ...]
+    log2: tuple[float, ...]
+
+
+LOG_CONSTANTS: Final = {
+    "f32": LogConstants(
+        float.fromhex("0x1.715476p+0"), CONSTANTS["f32"].log2e_low, table.LOG_F32, table.LOG2_F32
+    ),
+    "f64": LogConstants(LOG2_E, CONSTANTS["f64"].log2e_low, table.LOG_F64, table.LOG2_F64),
+}
+
+
+@dataclass(frozen=True)
+class Split:
+    """x = 2^e * (1 + f); `total`: e and f are right for zeros, infinities, NaN and negative x too."""
+
+    e: Value
+    f: Value
+    total: bool
+
+
+def split(w: Writer, x: Value, low: float, features: frozenset[str]) -> Split:
+    """Take exponent and mantissa apart; unless `total`, x must be positive and finite."""
+    suffix = avx512_suffix(w.width, x.kind, features)
+    if suffix:
+        return split_by_instruction(w, x, low, suffix)
+    form = FORMATS[x.kind]
+    shift = 2.0**form.mantissa
+    small = x.compare("olt", form.min_normal)
+    bias = w.select(small, w.const(x.kind, shift + form.bias + form.mantissa), shift + form.bias)
+    return split_bits(w, w.select(small, x * shift, x), low, bias)
+
+
+def split_bits(w: Writer, x: Value, low: float, bias: Value) -> Split:
+    """The split of a positive normal number by integers; `bias` is 2^mantissa plus the exponent bias."""
+    form = FORMATS[x.kind]
+    start = form.bits_of(low)
+    shifted = x.as_int() + (form.one - start)
+    exponent = ((shifted >> form.mantissa) | form.bits_of(2.0**form.mantissa)).as_float()
+    mantissa = ((shifted & form.mantissa_mask) + start).as_float()
+    return Split(exponent - bias, mantissa - 1.0, total=False)
+
+
+def split_by_instruction(w: Writer, x: Value, low: float, suffix: str) -> Split:
+    """The split of any x by AVX-512: getexp(0) = -inf, getmant(inf) = 1, getmant of a negative is NaN."""
+    prefix, rest = "@llvm.x86.avx512.mask", unmasked(w, x.kind, suffix)
+    exponent = w.call(x.kind, f"{prefix}.getexp.{suffix}", (x,), rest)
+    control = GETMANT_FROM_THREE_QUARTERS if low == THREE_QUARTERS else GETMANT_FROM_ONE
+    mantissa = w.call(x.kind, f"{prefix}.getmant.{suffix}", (x,), [("i32", str(control)), *rest])
+    if low == THREE_QUARTERS:
+        upper = mantissa.compare("olt", 1.0)
+    else:
+        upper = mantissa.compare("oge", 2 * low)
+        mantissa = w.select(upper, mantissa * 0.5, mantissa)
+    return Split(w.select(upper, exponent + 1.0, exponent), mantissa - 1.0, total=True)
+
+
+def special_cases(w: Writer, x: Value, result: Value, pole: float = 0.0) -> Value:
+    """The logarithm's values outside its domain: inf at inf, -inf at the pole, NaN below it and for NaN."""
+    inside = w.select(x.compare("olt", math.inf), result, x)
+    outside = w.select(x.compare("oeq", pole), w.const(x.kind, -math.inf), math.nan)
+    return w.select(x.compare("ogt", pole), inside, outside)
+
+
+def log_of_parts(w: Writer, e: Value, f: Value) -> Value:
+    """The sum e * ln 2 + log(1 + f)."""
+    constants = CONSTANTS[f.kind]
+    q = polynomial(w, f, LOG_CONSTANTS[f.kind].log)
+    tail = w.fma(f * f, q, e * constants.ln2_low)
+    return w.fma(e, constants.ln2_high, f + tail)
+
+
+def log2_of_parts(w: Writer, e: Value, f: Value) -> Value:
+    """The sum e + log2(1 + f); the product by log2(e) is made in two parts."""
+    constants = LOG_CONSTANTS[f.kind]
+    tail = w.fma(f * f, polynomial(w, f, constants.log2), f * constants.log2e_low)
+    return e + w.fma(f, constants.log2e_high, tail)
+
+
+def log(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """The natural logarithm."""
+    parts = split(w, x, THREE_QUARTERS, features)
+    result = log_of_parts(w, parts.e, parts.f)
+    return result if parts.total else special_cases(w, x, result)
+
+
+def log2(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """The binary logarithm."""
+    parts = split(w, x, SQRT_HALF, features)
+    result = log2_of_parts(w, parts.e, parts.f)
+    return result if parts.total else special_cases(w, x, result)
+
+
+def log1p(w: Writer, x: Value) -> Value:
+    """log(1 + x): the exponent comes from the rounded sum, the fraction from x itself, exactly scaled."""
+    form = FORMATS[x.kind]
+    low = form.bits_of(THREE_QUARTERS)
+    exponent = ((x + 1.0).as_int() + (form.one - low)) >> form.mantissa
+    shift = 2.0**form.mantissa
+    e = (exponent | form.bits_of(shift)).as_float() - (shift + form.bias)
+    # 4 * 2^-e, since 2^-e itself may be subnormal.
+    four = w.const(form.ints, (2 * form.bias + 2) << form.mantissa)
+    unscale = (four - (exponent << form.mantissa)).as_float()
+    f = w.fma(x * 0.25, unscale, w.fma(unscale, 0.25, -1.0))
+    result = special_cases(w, x, log_of_parts(w, e, f), pole=-1.0)
+    return w.select(w.magnitude(x).compare("olt", CONSTANTS[x.kind].tiny), x, result)

@@ -1,0 +1,280 @@
+"""Vector sine and cosine over the whole range of the format.
+
+Below a threshold the argument is reduced by Cody and Waite's method (Software Manual for the Elementary
+Functions, 1980) with a three-part pi/2 and fused multiply-adds. Vectors with a larger lane take a second
+path, M. Payne and R. Hanek's reduction (Radian reduction for trigonometric functions, SIGNUM Newsletter 18,
+1983; Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., chapter 11): the window of the bits of
+2/pi that decides x * 2/pi mod 4 is multiplied by the mantissa in integers. For f32 that path is branch-free
+over the vector; for f64 it is a scalar helper, called for every lane of such a vector.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.backends.cpu import vecmath_coefficients as table
+from tessera.backends.cpu.vecmath_exp import nearest_integer
+from tessera.backends.cpu.vecmath_ir import F32, F64, FORMATS, Value, Writer
+
+TWO_OVER_PI: Final = float.fromhex("0x1.45f306dc9c883p-1")
+HALF_PI: Final = float.fromhex("0x1.921fb54442d18p+0")
+HALF_PI_LOW: Final = float.fromhex("0x1.1a62633145c07p-54")
+
+# 2/pi in 64-bit words, most significant first: floor(2/pi * 2^1280).
+TWO_OVER_PI_WORDS: Final = (
+    0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4,
+    0x9C845F8BBDF9283B, 0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB, 0xF0CFBC209AF4361D,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrigConstants:
+    """Per-format constants; each part of pi/2 but the last is rounded down."""
+
+    half_pi: tuple[float, float, float]
+    threshold: float
+    sin: tuple[float, ...]
+    cos: tuple[float, ...]
+
+
+CONSTANTS: Final = {
+    "f32": TrigConstants(
+        half_pi=(
+            float.fromhex("0x1.921fb4p+0"),
+            float.fromhex("0x1.4442dp-24"),
+            float.fromhex("0x1.84698ap-48"),
+        ),
+        threshold=2.0**20,
+        sin=table.SIN_F32,
+        cos=table.COS_F32,
+    ),
+    "f64": TrigConstants(
+        half_pi=(
+            HALF_PI,
+            float.fromhex("0x1.1a62633145c06p-54"),
+            float.fromhex("0x1.c1cd129024e09p-107"),
+        ),
+        threshold=2.0**30,
+        sin=table.SIN_F64,
+        cos=table.COS_F64,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """|x| = quadrant * pi/2 + r + low: the quadrant is in the low two bits of an integer, low is tiny."""
+
+    r: Value
+    low: Value
+    quadrant: Value
+
+
+def reduce_small(w: Writer, a: Value) -> Reduced:
+    """Cody-Waite: the first difference is exact, what the second loses goes into the low part."""
+    high, middle, low = CONSTANTS[a.kind].half_pi
+    n, quadrant = nearest_integer(w, a, TWO_OVER_PI)
+    exact = w.fma(n, -high, a)
+    r = exact - n * middle
+    # exact - r is exact unless |exact| < |n * middle| / 2, where r is large against what is lost.
+    rest = w.fma(n, -middle, exact - r)
+    return Reduced(r, w.fma(n, -low, rest), quadrant)
+
+
+def reduce(w: Writer, a: Value) -> Reduced:
+    """The reduction of |x| over the whole range, with a branch to the large path when any lane needs it."""
+    small = reduce_small(w, a)
+    large = a.compare("oge", CONSTANTS[a.kind].threshold)
+    # Infinities stay with the first reduction, which makes NaN of them.
+    large = large & a.compare("olt", math.inf)
+    before = w.block
+    w.branch(w.any_lane(large), "large", "join")
+    w.start("large")
+    other = reduce_large_f32(w, a) if a.kind == "f32" else reduce_large_f64(w, a, large)
+    r = w.select(large, other.r, small.r)
+    low = w.select(large, other.low, small.low)
+    quadrant = w.select(large, other.quadrant, small.quadrant)
+    after = w.block
+    w.jump("join")
+    w.start("join")
+    return Reduced(
+        w.phi(a.kind, [(small.r, before), (r, after)]),
+        w.phi(a.kind, [(small.low, before), (low, after)]),
+        w.phi(quadrant.kind, [(small.quadrant, before), (quadrant, after)]),
+    )
+
+
+def window_words(w: Writer, index: Value, offset: Value) -> list[Value]:
+    """96 bits of 2/pi as three i32, from bit `32 * index + offset`, counted in one zero word before 2/pi."""
+    words = [0]
+    for word in TWO_OVER_PI_WORDS[:4]:
+        words += [word >> 32, word & 0xFFFFFFFF]
+    raw: list[Value] = []
+    matches = [index.compare("eq", j) for j in range(1, 5)]
+    for k in range(4):
+        chosen = w.const("i32", words[k])
+        for j, match in enumerate(matches, start=1):
+            chosen = w.select(match, w.const("i32", words[j + k]), chosen)
+        raw.append(chosen)
+    return [w.intrinsic("fshl", raw[k], raw[k + 1], offset) for k in range(3)]
+
+
+def reduce_large_f32(w: Writer, a: Value) -> Reduced:
+    """Payne-Hanek for f32, 2^20 <= a < inf: mantissa times 96 bits of 2/pi, modulo 4 in fixed point 2.62."""
+    bits = a.as_int()
+    mantissa = ((bits & F32.mantissa_mask) | (1 << F32.mantissa)).to("zext", "i64")
+    # a = mantissa * 2^s with s = exponent - 150; the window starts at the bit of 2/pi of weight 2^(1 - s).
+    position = (bits >> F32.mantissa) - (150 - 30)
+    g0, g1, g2 = (word.to("zext", "i64") for word in window_words(w, position >> 5, position & 31))
+    product = ((mantissa * g0) << 32) + mantissa * g1 + ((mantissa * g2) >> 32)
+    quadrant = (product + (1 << 61)) >> 62
+    fraction = product - (quadrant << 62)
+    # Two exact halves instead of i64 to f64, which AVX2 lacks.
+    upper = (fraction >> 32).to("trunc", "i32").to("sitofp", "f64")
+    lower = (fraction.to("trunc", "i32") >> 1).to("sitofp", "f64")
+    wide = w.fma(upper, HALF_PI * 2.0**-30, lower * (HALF_PI * 2.0**-61))
+    r = wide.to("fptrunc", "f32")
+    low = (wide - r.to("fpext", "f64")).to("fptrunc", "f32")
+    return Reduced(r, low, quadrant.to("trunc", "i32"))
+
+
+def reduce_large_f64(w: Writer, a: Value, large: Value) -> Reduced:
+    """Payne-Hanek for f64: the scalar helper, for the large lanes only (others get a harmless 0)."""
+    for item in HELPER_ITEMS:
+        w.declare(item)
+    safe = w.select(large, a, 0.0)
+    kinds = ("f64", "f64", "i64")
+    parts = [w.const(kind, 0) for kind in kinds]
+    for lane in range(w.width):
+        result = w.emit(
+            "f64", f"call {HELPER_RESULT} @tessera_rem_pio2_f64(double {w.lane(safe, lane).text})"
+        )
+        for i, kind in enumerate(kinds):
+            scalar = w.emit(kind, f"extractvalue {HELPER_RESULT} {result.text}, {i}")
+            parts[i] = w.with_lane(parts[i], scalar, lane)
+    return Reduced(*parts)
+
+
+def sine_and_cosine(w: Writer, reduced: Reduced) -> tuple[Value, Value]:
+    """The sine and cosine of r for |r| <= pi/4; the low part matters for the sine only."""
+    r = reduced.r
+    constants = CONSTANTS[r.kind]
+    z = r * r
+    sine = r + w.fma(r * z, w.horner(z, constants.sin), reduced.low)
+    cosine = w.fma(z, w.fma(z, w.horner(z, constants.cos), -0.5), 1.0)
+    return sine, cosine
+
+
+def choose(w: Writer, sine: Value, cosine: Value, quadrant: Value, sign: Value) -> Value:
+    """Cosine in odd quadrants, sine in even ones; bit 1 of the quadrant and `sign` flip its sign."""
+    form = FORMATS[sine.kind]
+    odd = (quadrant & 1).compare("ne", 0)
+    flip = (quadrant & 2) << (form.bits - 2)
+    return (w.select(odd, cosine, sine).as_int() ^ flip ^ sign).as_float()
+
+
+def sin(w: Writer, x: Value) -> Value:
+    """The sine; |x| is reduced and the sign of x put back, which also keeps -0."""
+    reduced = reduce(w, w.magnitude(x))
+    sine, cosine = sine_and_cosine(w, reduced)
+    return choose(w, sine, cosine, reduced.quadrant, x.as_int() & FORMATS[x.kind].sign)
+
+
+def cos(w: Writer, x: Value) -> Value:
+    """The cosine."""
+    reduced = reduce(w, w.magnitude(x))
+    sine, cosine = sine_and_cosine(w, reduced)
+    return choose(w, sine, cosine, reduced.quadrant + 1, w.const(FORMATS[x.kind].ints, 0))
+
+
+HELPER_RESULT: Final = "{ double, double, i64 }"
+
+TABLE_DEFINITION: Final = (
+    f"@tessera_two_over_pi = internal unnamed_addr constant [{len(TWO_OVER_PI_WORDS) + 1} x i64] "
+    f"[i64 0, {', '.join(f'i64 {word}' for word in TWO_OVER_PI_WORDS)}]"
+)
+
+# As reduce_large_f32 with 64-bit words; two words of the product are kept, and normalised before rounding.
+HELPER_DEFINITION: Final = f"""define internal {HELPER_RESULT} @tessera_rem_pio2_f64(double %a) noinline {{
+entry:
+  %bits = bitcast double %a to i64
+  %exponent = lshr i64 %bits, 52
+  %explicit = and i64 %bits, {(1 << 52) - 1}
+  %mantissa = or i64 %explicit, {1 << 52}
+  %signed.position = sub i64 %exponent, {1075 - 62}
+  %below = icmp slt i64 %signed.position, 0
+  %position = select i1 %below, i64 0, i64 %signed.position
+  %index = lshr i64 %position, 6
+  %offset = and i64 %position, 63
+  %p0 = getelementptr [{len(TWO_OVER_PI_WORDS) + 1} x i64], ptr @tessera_two_over_pi, i64 0, i64 %index
+  %p1 = getelementptr i64, ptr %p0, i64 1
+  %p2 = getelementptr i64, ptr %p0, i64 2
+  %p3 = getelementptr i64, ptr %p0, i64 3
+  %w0 = load i64, ptr %p0
+  %w1 = load i64, ptr %p1
+  %w2 = load i64, ptr %p2
+  %w3 = load i64, ptr %p3
+  %g0 = call i64 @llvm.fshl.i64(i64 %w0, i64 %w1, i64 %offset)
+  %g1 = call i64 @llvm.fshl.i64(i64 %w1, i64 %w2, i64 %offset)
+  %g2 = call i64 @llvm.fshl.i64(i64 %w2, i64 %w3, i64 %offset)
+  %m = zext i64 %mantissa to i128
+  %x0 = zext i64 %g0 to i128
+  %x1 = zext i64 %g1 to i128
+  %x2 = zext i64 %g2 to i128
+  %m0 = mul i128 %m, %x0
+  %m1 = mul i128 %m, %x1
+  %m2 = mul i128 %m, %x2
+  %s0 = shl i128 %m0, 64
+  %s2 = lshr i128 %m2, 64
+  %s01 = add i128 %s0, %m1
+  %product = add i128 %s01, %s2
+  %nudged = add i128 %product, {1 << 125}
+  %quadrant = lshr i128 %nudged, 126
+  %whole = shl i128 %quadrant, 126
+  %fraction = sub i128 %product, %whole
+  %negative = icmp slt i128 %fraction, 0
+  %opposite = sub i128 0, %fraction
+  %size = select i1 %negative, i128 %opposite, i128 %fraction
+  %zeros = call i128 @llvm.ctlz.i128(i128 %size, i1 false)
+  %shift = and i128 %zeros, 127
+  %normal = shl i128 %size, %shift
+  %top = lshr i128 %normal, 75
+  %top64 = trunc i128 %top to i64
+  %next = lshr i128 %normal, 22
+  %next64 = trunc i128 %next to i64
+  %tail64 = and i64 %next64, {(1 << 53) - 1}
+  %head = sitofp i64 %top64 to double
+  %tail.raw = sitofp i64 %tail64 to double
+  %tail = fmul double %tail.raw, 0x{F64.bits_of(2.0**-53):016X}
+  %low = fmul double %head, 0x{F64.bits_of(HALF_PI_LOW):016X}
+  %low.tail = call double @llvm.fma.f64(double %tail, double 0x{F64.bits_of(HALF_PI):016X}, double %low)
+  %r = call double @llvm.fma.f64(double %head, double 0x{F64.bits_of(HALF_PI):016X}, double %low.tail)
+  %minus.r = fneg double %r
+  %residual = call double @llvm.fma.f64(double %head, double 0x{F64.bits_of(HALF_PI):016X}, double %minus.r)
+  %r.low = fadd double %residual, %low.tail
+  %zeros64 = trunc i128 %shift to i64
+  %power = sub i64 {1023 - 51}, %zeros64
+  %power.bits = shl i64 %power, 52
+  %power.float = bitcast i64 %power.bits to double
+  %minus.power = fneg double %power.float
+  %factor = select i1 %negative, double %minus.power, double %power.float
+  %high.result = fmul double %r, %factor
+  %low.result = fmul double %r.low, %factor
+  %quadrant64 = trunc i128 %quadrant to i64
+  %part = insertvalue {HELPER_RESULT} poison, double %high.result, 0
+  %parts = insertvalue {HELPER_RESULT} %part, double %low.result, 1
+  %full = insertvalue {HELPER_RESULT} %parts, i64 %quadrant64, 2
+  ret {HELPER_RESULT} %full
+}}"""
+
+HELPER_ITEMS: Final = (
+    "declare i64 @llvm.fshl.i64(i64, i64, i64)",
+    "declare i128 @llvm.ctlz.i128(i128, i1)",
+    "declare double @llvm.fma.f64(double, double, double)",
+    TABLE_DEFINITION,
+    HELPER_DEFINITION,
+)
