@@ -23,7 +23,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
         path, text = GOLDEN / f"{name}.txt", f"{error}\n"
         if request.config.getoption("update_golden", default=False):
             path.write_text(text)
-        assert path.exists(), f"no golden text for {name}: run pytest tests/errors --update-golden and read it"
+        assert path.exists(), (
+            f"no golden text for {name}: run pytest tests/errors --update-golden and read it"
+        )
         assert text == path.read_text()
 
     return compare

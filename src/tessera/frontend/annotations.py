@@ -10,7 +10,7 @@ import sys
 import typing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tessera.errors import Frame, LanguageError, Location
 from tessera.numerics.dtypes import DType, Policy, as_policy
@@ -134,13 +134,13 @@ class TensorAnnotation:
 class Tensor:
     """Annotation of a tensor parameter: `ts.Tensor["M", "K", ts.bf16]`.
 
-    Dimensions come first (names, integers, products such as `"B*H"`, or the symbols of `ts.dims`), the dtype or
-    numeric policy last. A dimension's name is an index value inside the kernel's body.
+    Dimensions come first (names, integers, products such as `"B*H"`, or the symbols of `ts.dims`), the dtype
+    or numeric policy last. A dimension's name is an index value inside the kernel's body.
     """
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         """Parse the dimensions and the dtype."""
-        parts: tuple[Any, ...] = items if isinstance(items, tuple) else (items,)
+        parts = cast(tuple[Any, ...], items) if isinstance(items, tuple) else (items,)
         try:
             return TensorAnnotation(tuple(_dim(part) for part in parts[:-1]), _policy(parts[-1]))
         except LanguageError as error:

@@ -10,8 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend import branches as branches
 from tessera.frontend import calls as calls
-from tessera.frontend import control as control
+from tessera.frontend import loops as loops
 from tessera.frontend.builder import Builder
 from tessera.frontend.evaluate import execute
 from tessera.frontend.registry import load_all
@@ -46,8 +47,8 @@ class BuiltKernel:
 def build_kernel(signature: Signature, spec: Specialization) -> BuiltKernel:
     """Compile a kernel's source to TIR-H.
 
-    A dimension whose size is needed at compile time, such as in a tile's shape, is fixed to its size at the call;
-    the kernel is then built again with that number in place of the run-time size.
+    A dimension whose size is needed at compile time, such as in a tile's shape, is fixed to its size at the
+    call; the kernel is then built again with that number in place of the run-time size.
 
     Args:
         signature: the kernel's parameters.
@@ -98,7 +99,9 @@ def _attempt(signature: Signature, spec: Specialization, fixed: dict[str, int]) 
     body = Block()
     b = Builder(signature, spec, fixed, body, has_grid)
     loc = to_loc(b.frame.source.header())
-    kernel = KernelOp(signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile)
+    kernel = KernelOp(
+        signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile
+    )
     kernel.location = loc
     entry = kernel.body.block
     _bind_parameters(b, entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -65,7 +65,9 @@ class Frame:
 
     def is_active(self, function: FunctionType) -> bool:
         """Return whether `function` is being compiled in this frame or a caller."""
-        return self.source.function is function or (self.caller is not None and self.caller.is_active(function))
+        return self.source.function is function or (
+            self.caller is not None and self.caller.is_active(function)
+        )
 
 
 class Dims:
@@ -131,9 +133,10 @@ class Dims:
         size = self.size_at_call(text)
         if size is None:
             raise LanguageError(
-                f"dimension {text} is needed at compile time and its size is not known", code="dim-not-static",
+                f"dimension {text} is needed at compile time and its size is not known",
+                code="dim-not-static",
                 help=f'give it to ts.compile: dims={{"{text}": 128}}; or use a constexpr block size',
-            )  # fmt: skip
+            )
         self.wanted[text] = size
         return size
 
@@ -142,7 +145,7 @@ class Dims:
         return self.fix(self._text[op.result])
 
     def value(self, name: str, loc: LocationAttr) -> int | SSAValue:
-        """Return the size called `name`: a constant where it is fixed, else a value computed at the kernel's start.
+        """Return the size called `name`: a constant where it is fixed, else computed at the kernel's start.
 
         Raises:
             LanguageError: `dim-not-known` when it only occurs multiplied with other unknown ones.
@@ -246,7 +249,7 @@ class Builder:
         return self._loc[1]
 
     @contextmanager
-    def at(self, node: ast.AST) -> Iterator[None]:
+    def at(self, node: ast.AST) -> Generator[None]:
         """Give `node`'s location to everything emitted or raised inside."""
         outer, self.node = self.node, node
         try:
@@ -259,7 +262,7 @@ class Builder:
             self.node = outer
 
     @contextmanager
-    def into(self, block: Block) -> Iterator[Block]:
+    def into(self, block: Block) -> Generator[Block]:
         """Emit into `block` inside."""
         outer, self.block = self.block, block
         try:
@@ -269,11 +272,11 @@ class Builder:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the current statement stands inside a run-time loop or branch of any frame (grids aside)."""
+        """Whether the statement stands inside a run-time loop or branch of any frame (grids aside)."""
         return self.control_depth > 0
 
     @contextmanager
-    def nested(self) -> Iterator[None]:
+    def nested(self) -> Generator[None]:
         """Mark the inside of a run-time loop or branch."""
         frame = self.frame
         frame.depth += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -26,9 +25,14 @@ STATIC_BUILTINS: tuple[Callable[..., Any], ...] = (
     abs, bool, divmod, float, int, len, max, min, pow, round, str, sum, tuple,
 )  # fmt: skip
 STATIC_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    dtypes.accum, dtypes.loss_scale, dtypes.saturate, dtypes.stochastic_round, dtypes.as_policy, dtypes.promote,
+    dtypes.accum,
+    dtypes.loss_scale,
+    dtypes.saturate,
+    dtypes.stochastic_round,
+    dtypes.as_policy,
+    dtypes.promote,
     dtypes.accumulator_of,
-)  # fmt: skip
+)
 
 _INSTEAD: dict[Any, str] = {
     range: "use ts.tile.range(...) for a loop at run time, ts.tile.static_range(...) to unroll",
@@ -56,7 +60,9 @@ _HAS_INSTEAD = frozenset(known.__name__ for known in _INSTEAD)
 def _call(node: ast.Call, b: Builder) -> Any:
     callee = evaluate(b, node.func)
     if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
-        raise LanguageError("unpacking with * in a call", code="unsupported-syntax", help="name each argument")
+        raise LanguageError(
+            "unpacking with * in a call", code="unsupported-syntax", help="name each argument"
+        )
     args = [evaluate(b, arg) for arg in node.args]
     kwargs = {str(keyword.arg): evaluate(b, keyword.value) for keyword in node.keywords}
     return call(b, callee, args, kwargs)
@@ -139,7 +145,9 @@ def _needs_constant(callee: Any, value: Any) -> LanguageError:
     else:
         help = _INSTEAD.get(callee, "it works on values known at compile time")
     shown = f"math.{name}" if in_math else name
-    return LanguageError(f"{shown} takes compile-time numbers, got {show(value)}", code="needs-constant", help=help)
+    return LanguageError(
+        f"{shown} takes compile-time numbers, got {show(value)}", code="needs-constant", help=help
+    )
 
 
 def _cannot_call(callee: Any) -> LanguageError:
@@ -155,7 +163,10 @@ def _cannot_call(callee: Any) -> LanguageError:
     elif hasattr(tile, name) and name not in _HAS_INSTEAD:
         help = f"use ts.tile.{name}"
     else:
-        help = _known_instead(callee) or "kernels call ts.tile functions, @ts.function helpers and math on constants"
+        help = (
+            _known_instead(callee)
+            or "kernels call ts.tile functions, @ts.function helpers and math on constants"
+        )
     return LanguageError(f"{name} cannot be called in a kernel", code="cannot-call", help=help)
 
 
@@ -171,7 +182,9 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
     """
     if b.frame.is_active(function):
         raise LanguageError(
-            f"{function.__name__} calls itself", code="recursion", help="helpers are inlined; write it as a loop"
+            f"{function.__name__} calls itself",
+            code="recursion",
+            help="helpers are inlined; write it as a loop",
         )
     bound = bind(function.__name__, inspect.signature(function), args, kwargs)
     caller = b.frame

@@ -58,7 +58,11 @@ def constant(b: Builder, value: bool | int | float, element: Attribute) -> SSAVa
 
 
 def _check_range(value: bool | int | float, dtype: DType) -> None:
-    low, high = (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+    low, high = (
+        (0, 2**dtype.bits - 1)
+        if dtype.kind == "uint"
+        else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+    )
     if isinstance(value, float) and not value.is_integer():
         raise TypeMismatchError(
             f"{value!r} is no {dtype}", code="constant-range", help="use an integer, or a float dtype"
@@ -71,7 +75,7 @@ def _check_range(value: bool | int | float, dtype: DType) -> None:
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """Return the number of `dtype` nearest to `value` (infinity or NaN beyond its range, as the type has it)."""
+    """Return the number of `dtype` nearest to `value`; infinity or NaN beyond its range."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.asarray(value, np.float64).astype(dtype.numpy()))
 
@@ -89,7 +93,7 @@ def operand(b: Builder, value: Any, what: str = "operand") -> Any:
     Raises:
         TypeMismatchError: `not-a-value` for what is neither tile, scalar nor number.
     """
-    from tessera.frontend.indexing import load_view
+    from tessera.frontend.access import load_view
 
     if isinstance(value, Tile | Scalar) or is_number(value):
         return value
@@ -167,9 +171,10 @@ def broadcast_shapes(
             if size != 1 and result[axis] not in (1, size):
                 texts = shown or [str(shape) for shape in shapes]
                 raise TypeMismatchError(
-                    f"{what}: {', '.join(texts)} do not broadcast: {result[axis]} != {size}", code="shape-mismatch",
+                    f"{what}: {', '.join(texts)} do not broadcast: {result[axis]} != {size}",
+                    code="shape-mismatch",
                     help=_broadcast_help(shapes),
-                )  # fmt: skip
+                )
             result[axis] = max(result[axis], size)
     return tuple(result)
 
@@ -237,7 +242,9 @@ def apply(b: Builder, fn: str, *values: Any, what: str | None = None) -> Tile | 
     args = [to_ssa(b, value, element) for value in ready]
     if condition:
         args.insert(0, boolean(b, condition[0], f"{what}: the condition"))
-    shape = broadcast_shapes([shape_of(arg.type) for arg in args], what, [show(v) for v in (*condition, *ready)])
+    shape = broadcast_shapes(
+        [shape_of(arg.type) for arg in args], what, [show(v) for v in (*condition, *ready)]
+    )
     args = [broadcast_to(b, arg, shape) for arg in args]
     return cast(Any, wrap(b.emit(ElementwiseOp(fn, args)).result))
 
@@ -268,7 +275,9 @@ def _in_domain(fn: str, element: Attribute, what: str) -> Attribute:
         return element_type(dtypes.i32)
     if domain in ("int", "int_or_bool") and dtype.is_float:
         raise TypeMismatchError(
-            f"{what} is not defined for {dtype}", code="dtype-mismatch", help="cast to an integer or bool type first"
+            f"{what} is not defined for {dtype}",
+            code="dtype-mismatch",
+            help="cast to an integer or bool type first",
         )
     return element
 
@@ -282,7 +291,9 @@ def to_tile(b: Builder, value: Any, what: str) -> Tile:
     ready = operand(b, value, what)
     if not isinstance(ready, Tile):
         raise TypeMismatchError(
-            f"{what}: {show(ready)} is no tile", code="not-a-tile", help="make a tile of it: ts.tile.full(shape, value)"
+            f"{what}: {show(ready)} is no tile",
+            code="not-a-tile",
+            help="make a tile of it: ts.tile.full(shape, value)",
         )
     return ready
 
@@ -335,7 +346,9 @@ def static_shape(b: Builder, value: Any, what: str) -> tuple[int, ...]:
     shape = tuple(static_int(b, part, f"{what}: a size") for part in parts)
     if not shape or any(size < 1 for size in shape):
         raise TypeMismatchError(
-            f"{what}: {shape} is no shape", code="bad-shape", help="a tile has at least one dimension of size 1 or more"
+            f"{what}: {shape} is no shape",
+            code="bad-shape",
+            help="a tile has at least one dimension of size 1 or more",
         )
     return shape
 
@@ -370,7 +383,7 @@ def check_rounding(policy: Policy) -> None:
 def plain(value: Any) -> Any:
     """Return what a name is bound to: NumPy scalars become Python numbers."""
     if isinstance(value, np.generic):
-        return value.item()
+        return cast(Any, value).item()
     return value
 
 
@@ -381,5 +394,7 @@ def check_defined(name: str, value: Any) -> Any:
         LanguageError: `undefined-name`.
     """
     if isinstance(value, Undefined):
-        raise LanguageError(f"{name!r} is not defined here: {value.reason}", code="undefined-name", help=value.help)
+        raise LanguageError(
+            f"{name!r} is not defined here: {value.reason}", code="undefined-name", help=value.help
+        )
     return value

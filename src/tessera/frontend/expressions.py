@@ -26,27 +26,29 @@ from tessera.frontend.values import (
     show,
 )
 
+python: Any = operator  # its stubs leave operands untyped
+
 _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", "add", operator.add),
-    ast.Sub: ("-", "sub", operator.sub),
-    ast.Mult: ("*", "mul", operator.mul),
-    ast.Div: ("/", "div", operator.truediv),
-    ast.FloorDiv: ("//", "floordiv", operator.floordiv),
-    ast.Mod: ("%", "mod", operator.mod),
-    ast.BitAnd: ("&", "and", operator.and_),
-    ast.BitOr: ("|", "or", operator.or_),
-    ast.BitXor: ("^", "xor", operator.xor),
-    ast.LShift: ("<<", "shl", operator.lshift),
-    ast.RShift: (">>", "shr", operator.rshift),
+    ast.Add: ("+", "add", python.add),
+    ast.Sub: ("-", "sub", python.sub),
+    ast.Mult: ("*", "mul", python.mul),
+    ast.Div: ("/", "div", python.truediv),
+    ast.FloorDiv: ("//", "floordiv", python.floordiv),
+    ast.Mod: ("%", "mod", python.mod),
+    ast.BitAnd: ("&", "and", python.and_),
+    ast.BitOr: ("|", "or", python.or_),
+    ast.BitXor: ("^", "xor", python.xor),
+    ast.LShift: ("<<", "shl", python.lshift),
+    ast.RShift: (">>", "shr", python.rshift),
 }
 
 _COMPARE: dict[type[ast.cmpop], tuple[str, str, Callable[[Any, Any], Any]]] = {
-    ast.Lt: ("<", "lt", operator.lt),
-    ast.LtE: ("<=", "le", operator.le),
-    ast.Gt: (">", "gt", operator.gt),
-    ast.GtE: (">=", "ge", operator.ge),
-    ast.Eq: ("==", "eq", operator.eq),
-    ast.NotEq: ("!=", "ne", operator.ne),
+    ast.Lt: ("<", "lt", python.lt),
+    ast.LtE: ("<=", "le", python.le),
+    ast.Gt: (">", "gt", python.gt),
+    ast.GtE: (">=", "ge", python.ge),
+    ast.Eq: ("==", "eq", python.eq),
+    ast.NotEq: ("!=", "ne", python.ne),
 }
 
 
@@ -78,7 +80,9 @@ def static_call(what: str, function: Callable[..., Any], *args: Any) -> Any:
 def _constant(node: ast.Constant, b: Builder) -> Any:
     if isinstance(node.value, complex | bytes):
         raise LanguageError(
-            f"{node.value!r} cannot be used in a kernel", code="unsupported-syntax", help="use numbers and strings"
+            f"{node.value!r} cannot be used in a kernel",
+            code="unsupported-syntax",
+            help="use numbers and strings",
         )
     return node.value
 
@@ -90,7 +94,9 @@ def _name(node: ast.Name, b: Builder) -> Any:
         return check_defined(name, frame.env[name])
     if name in frame.locals:
         raise LanguageError(
-            f"{name!r} is used before it is assigned", code="undefined-name", help="assign it before this line"
+            f"{name!r} is used before it is assigned",
+            code="undefined-name",
+            help="assign it before this line",
         )
     if frame.caller is None and name in b.dims.names:
         return b.dim(name)
@@ -104,7 +110,9 @@ def unknown_name(b: Builder, name: str) -> LanguageError:
     """Return the error for a name that nothing defines, with the nearest one that exists."""
     import difflib
 
-    near = difflib.get_close_matches(name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 1)
+    near = difflib.get_close_matches(
+        name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 1
+    )
     if name in b.dims.names:
         help = f"pass the dimension to the helper as an argument, or define {name} = ts.dims({name!r})"
     elif near:
@@ -159,15 +167,36 @@ def binary(b: Builder, op: ast.operator, left: Any, right: Any) -> Any:
 
 def _matmul(left: Any, right: Any) -> Any:
     if not is_runtime(left) and not is_runtime(right):
-        return static_call(f"{show(left)} @ {show(right)}", operator.matmul, left, right)
+        return static_call(f"{show(left)} @ {show(right)}", python.matmul, left, right)
     raise TypeMismatchError(
-        "@ does not multiply tiles", code="unsupported-operator", help="use ts.tile.mma(a, b) or mma(a, b, acc)"
+        "@ does not multiply tiles",
+        code="unsupported-operator",
+        help="use ts.tile.mma(a, b) or mma(a, b, acc)",
     )
 
 
 @expression(ast.BinOp)
 def _binop(node: ast.BinOp, b: Builder) -> Any:
+    product = _dim_product(node, b)
+    if product is not None:
+        for dim in (dim for tensor in b.signature.tensors for dim in tensor.dims):
+            if dim.scale == product.scale and sorted(dim.factors) == sorted(product.factors):
+                return symbol(b, dim)
     return binary(b, node.op, evaluate(b, node.left), evaluate(b, node.right))
+
+
+def _dim_product(node: ast.expr, b: Builder) -> Dim | None:
+    """Return the dimension that a product such as `B * H` spells: known even where B alone is not."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            parts = _dim_product(left, b), _dim_product(right, b)
+            return None if parts[0] is None or parts[1] is None else parts[0] * parts[1]
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return Dim((), value)
+        case ast.Name(id=name) if name in b.dims.names and name not in {*b.frame.env, *b.frame.locals}:
+            return Dim((name,)) if b.frame.caller is None else None
+        case _:
+            return None
 
 
 @expression(ast.UnaryOp)
@@ -175,8 +204,11 @@ def _unary(node: ast.UnaryOp, b: Builder) -> Any:
     value = evaluate(b, node.operand)
     if not is_runtime(value):
         functions: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-            ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_, ast.Invert: operator.invert,
-        }  # fmt: skip
+            ast.USub: python.neg,
+            ast.UAdd: python.pos,
+            ast.Not: python.not_,
+            ast.Invert: python.invert,
+        }
         return static_call(ast.unparse(node), functions[type(node.op)], value)
     match node.op:
         case ast.USub():
@@ -193,7 +225,9 @@ def _not(b: Builder, value: Any) -> Any:
     truth = truth_of(b, value, "not")
     if isinstance(truth, Tile):
         raise TypeMismatchError(
-            "`not` does not work on tiles", code="unsupported-operator", help="use ~condition, element by element"
+            "`not` does not work on tiles",
+            code="unsupported-operator",
+            help="use ~condition, element by element",
         )
     return apply(b, "not", truth)
 
@@ -256,14 +290,18 @@ def _compare(node: ast.Compare, b: Builder) -> Any:
 def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, ast.Is | ast.IsNot):
         if is_runtime(left) and is_runtime(right):
-            raise LanguageError("`is` between run-time values", code="unsupported-operator", help="compare with ==")
+            raise LanguageError(
+                "`is` between run-time values", code="unsupported-operator", help="compare with =="
+            )
         return (left is right) == isinstance(op, ast.Is)
     if isinstance(op, ast.In | ast.NotIn):
         if is_runtime(left) or is_runtime(right):
             raise LanguageError(
-                "`in` on run-time values", code="unsupported-operator", help="compare with == and combine with `or`"
+                "`in` on run-time values",
+                code="unsupported-operator",
+                help="compare with == and combine with `or`",
             )
-        found = static_call("in", operator.contains, right, left)
+        found = static_call("in", python.contains, right, left)
         return found == isinstance(op, ast.In)
     sign, fn, function = _COMPARE[type(op)]
     if not is_runtime(left) and not is_runtime(right):
@@ -313,7 +351,9 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
 def _missing_attribute(owner: Any, name: str) -> LanguageError:
     import difflib
 
-    what = owner.__name__.replace("tessera.frontend.", "ts.") if isinstance(owner, ModuleType) else show(owner)
+    what = (
+        owner.__name__.replace("tessera.frontend.", "ts.") if isinstance(owner, ModuleType) else show(owner)
+    )
     near = difflib.get_close_matches(name, [n for n in dir(owner) if not n.startswith("_")], 1)
     return LanguageError(
         f"{what} has no {name!r}", code="unknown-name",
@@ -328,9 +368,10 @@ def _context_attribute(b: Builder, name: str) -> Any:
         return b.dim(name)
     known = ", ".join([*b.constants, *b.dims.names]) or "nothing"
     raise LanguageError(
-        f"the context has no {name!r}", code="unknown-name",
-        help=f"it has {known}; name a tunable in @ts.kernel.autotune(space=...) or as a ts.constexpr parameter",
-    )  # fmt: skip
+        f"the context has no {name!r}",
+        code="unknown-name",
+        help=f"it has {known}; name a tunable in @ts.kernel.autotune(space=...) or as a ts.constexpr",
+    )
 
 
 def index_items(b: Builder, node: ast.expr) -> tuple[Any, ...]:
@@ -355,4 +396,3 @@ def _subscript(node: ast.Subscript, b: Builder) -> Any:
 @expression(ast.Slice)
 def _slice(node: ast.Slice, b: Builder) -> Any:
     raise unsupported(node)
-

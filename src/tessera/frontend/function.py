@@ -38,8 +38,8 @@ class DeviceFunction(Generic[P, R]):
 def function(declared: Any) -> Any:
     """Make a Python function callable from kernels: it is inlined, with its own source locations.
 
-    Its parameters take tiles, scalars, tensors and constants as they come; nothing is annotated. It returns what its
-    last statement returns.
+    Its parameters take tiles, scalars, tensors and constants as they come; nothing is annotated. It returns
+    what its last statement returns.
 
         @ts.function
         def swish(x):

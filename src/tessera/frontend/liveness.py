@@ -23,13 +23,15 @@ def names_read(*nodes: ast.AST | None) -> Names:
 def names_bound(target: ast.AST) -> Names:
     """Return the names that an assignment's target binds."""
     return frozenset(
-        child.id for child in ast.walk(target) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
+        child.id
+        for child in ast.walk(target)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
     )
 
 
 def assigned(statements: Sequence[ast.stmt]) -> Names:
     """Return every name that the statements bind."""
-    return frozenset().union(*(names_bound(statement) for statement in statements))
+    return NONE.union(*(names_bound(statement) for statement in statements))
 
 
 class Liveness:
@@ -63,7 +65,7 @@ class Liveness:
     def _statement(self, node: ast.stmt, after: Names) -> Names:
         match node:
             case ast.Assign(targets=targets, value=value):
-                bound = frozenset().union(*map(names_bound, targets))
+                bound = NONE.union(*map(names_bound, targets))
                 return (after - bound) | names_read(value, *targets)
             case ast.AugAssign(target=target, value=value):
                 return after | names_read(value, target) | names_bound(target)

@@ -70,7 +70,7 @@ def handler_of(function: Any) -> tuple[Handler, inspect.Signature] | None:
 
 def attribute_of(value: Any, name: str) -> Handler | None:
     """Return the compiler of an attribute, None when the value has none of that name."""
-    return _attributes.get((type(value), name))
+    return _attributes.get((value.__class__, name))
 
 
 def attributes_of(value: Any) -> tuple[str, ...]:

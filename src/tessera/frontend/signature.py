@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import LanguageError, Location
 from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation, caller_location
@@ -87,7 +87,7 @@ class Signature:
         returns: what its return annotation promises, None when there is none.
     """
 
-    function: FunctionType
+    function: Any
     params: tuple[Param, ...]
     returns: tuple[TensorAnnotation, ...] | None = None
 
@@ -125,9 +125,11 @@ class Signature:
         """
         if not isinstance(function, FunctionType):
             raise LanguageError(
-                f"@ts.kernel needs a function, got {_show(function)}", code="bad-signature",
-                location=caller_location(), help="decorate a def; a method or a callable object has no kernel to compile",
-            )  # fmt: skip
+                f"@ts.kernel needs a function, got {_show(function)}",
+                code="bad-signature",
+                location=caller_location(),
+                help="decorate a def; a method or a callable object has no kernel to compile",
+            )
         lookup = lookup_in(function)
         params: list[Param] = []
         for found in inspect.signature(function).parameters.values():
@@ -153,7 +155,9 @@ def _parse(found: inspect.Parameter, lookup: Any) -> Param:
     if found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
         stars = "*" if found.kind is found.VAR_POSITIONAL else "**"
         raise LanguageError(
-            f"a kernel cannot take {stars}{name}", code="bad-signature", help="name and annotate every parameter"
+            f"a kernel cannot take {stars}{name}",
+            code="bad-signature",
+            help="name and annotate every parameter",
         )
     if found.annotation is MISSING:
         raise LanguageError(
@@ -166,7 +170,9 @@ def _parse(found: inspect.Parameter, lookup: Any) -> Param:
     if isinstance(annotation, TensorAnnotation):
         if found.default is not MISSING:
             raise LanguageError(
-                f"tensor parameter {name!r} cannot have a default", code="bad-signature", help="pass it at the call"
+                f"tensor parameter {name!r} cannot have a default",
+                code="bad-signature",
+                help="pass it at the call",
             )
         return TensorParam(name, annotation.dims, annotation.policy)
     if isinstance(annotation, ConstexprAnnotation):
@@ -211,8 +217,7 @@ def _parse_returns(function: FunctionType, lookup: Any) -> tuple[TensorAnnotatio
         annotation = evaluate_annotation(annotation, lookup)
     if annotation is MISSING or annotation is None:
         return None
-    parts: tuple[Any, ...] = getattr(annotation, "__args__", (annotation,))
-    parts = annotation if isinstance(annotation, tuple) else parts
+    parts = cast(tuple[Any, ...], getattr(annotation, "__args__", (annotation,)))  # tuple[...] of several
     if not all(isinstance(part, TensorAnnotation) for part in parts):
         raise LanguageError(
             f"a kernel returns tensors, not {annotation!r}", code="bad-annotation",

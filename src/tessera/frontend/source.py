@@ -24,7 +24,7 @@ class FunctionSource:
         lines: source lines that the tree was parsed from.
     """
 
-    function: FunctionType
+    function: Any
     node: ast.FunctionDef
     file: str
     line_offset: int
@@ -32,7 +32,7 @@ class FunctionSource:
 
     def locate(self, node: Any) -> Location:
         """Return where `node` stands in the user's file."""
-        text = self.lines[node.lineno - 1]
+        text = self.lines[int(node.lineno) - 1]
         start = _characters(text, node.col_offset)
         # A node over several lines is underlined to the end of its first.
         end = _characters(text, node.end_col_offset) if node.end_lineno == node.lineno else len(text.rstrip())

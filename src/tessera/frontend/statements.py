@@ -6,12 +6,13 @@ import ast
 from typing import Any, cast
 
 from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend.access import store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import call
 from tessera.frontend.convert import operand
 from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.expressions import binary, index_items, is_runtime
-from tessera.frontend.indexing import store_to, subscript
+from tessera.frontend.indexing import subscript
 from tessera.frontend.tile.debug import device_assert
 from tessera.frontend.values import Shared, TensorValue, Text, Tile, View, show
 
@@ -140,11 +141,16 @@ def _assert(node: ast.Assert, b: Builder) -> None:
     if not is_runtime(condition):
         if not condition:
             raise LanguageError(
-                f"assertion failed: {show(message) if is_runtime(message) else message or ast.unparse(node.test)}",
-                code="static-assert", help="the condition is known at compile time and false",
-            )  # fmt: skip
+                f"assertion failed: {_text(message) or ast.unparse(node.test)}",
+                code="static-assert",
+                help="the condition is known at compile time and false",
+            )
         return
     call(b, device_assert, [condition, message or ast.unparse(node.test)], {})
+
+
+def _text(message: Any) -> str:
+    return message if isinstance(message, str) else ""
 
 
 @statement(ast.Return)
@@ -168,7 +174,8 @@ def check_returned(b: Builder, value: Any, node: ast.AST) -> None:
     Raises:
         LanguageError: `bad-return`, `return-mismatch`.
     """
-    parts: tuple[Any, ...] = () if value is None else value if isinstance(value, tuple) else (value,)
+    single = () if value is None else (value,)
+    parts = cast(tuple[Any, ...], value) if isinstance(value, tuple) else single
     with b.at(node):
         for part in parts:
             if not isinstance(part, TensorValue):

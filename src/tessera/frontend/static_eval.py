@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import LanguageError
 
@@ -30,8 +30,8 @@ def lookup_in(function: FunctionType) -> Callable[[str], Any]:
     The returned function raises KeyError for an unknown name.
     """
     closure, module = closure_of(function), function.__globals__
-    builtins: Any = module.get("__builtins__", {})
-    table: dict[str, Any] = builtins if isinstance(builtins, dict) else vars(builtins)
+    found: Any = module.get("__builtins__", {})
+    table = cast(dict[str, Any], found if isinstance(found, dict) else vars(found))
 
     def lookup(name: str) -> Any:
         for scope in (closure, module, table):
@@ -71,10 +71,11 @@ def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
                 return lookup(name)
             except KeyError:
                 raise LanguageError(
-                    f"{name!r} in an annotation is not defined", code="unknown-name",
-                    help="names local to a function are not visible under `from __future__ import annotations`; "
-                    "use module-level names, or leave that import out",
-                ) from None  # fmt: skip
+                    f"{name!r} in an annotation is not defined",
+                    code="unknown-name",
+                    help="names of a function are not visible under `from __future__ import annotations`; "
+                    "use module-level ones, or leave that import out",
+                ) from None
         case ast.Tuple(elts=parts):
             return tuple(_evaluate(part, lookup) for part in parts)
         case ast.Attribute(value=base, attr=attr):

@@ -87,17 +87,25 @@ def _is_static(value: SSAValue) -> bool:
     )
 
 
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
 _FUNCTIONS: dict[str, Callable[..., int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
+    "add": int.__add__,
+    "sub": int.__sub__,
+    "mul": int.__mul__,
+    "floordiv": _floordiv,
+    "mod": _mod,
     "maximum": max,
     "minimum": min,
-    "neg": lambda a: -a,
-    "shl": lambda a, b: a << b,
-    "shr": lambda a, b: a >> b,
+    "neg": int.__neg__,
+    "shl": int.__lshift__,
+    "shr": int.__rshift__,
 }
 
 

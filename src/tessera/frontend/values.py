@@ -1,7 +1,7 @@
 """What a Python expression can be while a kernel is compiled.
 
-Numbers, strings, dtypes, tuples and functions known at compile time are themselves. Everything known only when
-the kernel runs is one of the classes below.
+Numbers, strings, dtypes, tuples and functions known at compile time are themselves. Everything known only
+when the kernel runs is one of the classes below.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 import tessera as ts
 
-
 SCALE = 2.0
 
 

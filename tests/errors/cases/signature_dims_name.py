@@ -2,7 +2,6 @@
 
 import tessera as ts
 
-
 M = ts.dims("M 2")
 
 

@@ -2,7 +2,6 @@
 
 import tessera as ts
 
-
 BLOCK = 48
 
 

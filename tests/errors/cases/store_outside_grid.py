@@ -5,5 +5,5 @@ import tessera as ts
 
 def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     for m in ts.tile.grid((n, 8)):
-        y[m:m+8] = x[m:m+8]
+        y[m : m + 8] = x[m : m + 8]
     y[0] = 0.0

@@ -5,7 +5,7 @@ import tessera as ts
 
 def kernel(A: ts.Tensor["M", "K", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
     for m, n in ts.tile.grid((M, 64), (N, 64)):
-        C[m:m+64, n:n+64] = ts.tile.zeros((ts.tile.context().BLOCK, 64))
+        C[m : m + 64, n : n + 64] = ts.tile.zeros((ts.tile.context().BLOCK, 64))
 
 
 OPTIONS = {"config": {"BLOCK_M": 64}}

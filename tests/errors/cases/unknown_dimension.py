@@ -2,7 +2,6 @@
 
 import tessera as ts
 
-
 Z = ts.dims("Z")
 
 

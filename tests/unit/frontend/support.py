@@ -70,7 +70,11 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             for dim, size in zip(param.dims, np.shape(arg), strict=True):
                 if len(dim.factors) == 1 and dim.scale == 1:
                     sizes[dim.factors[0]] = size
-    kernel_options = {k: options.pop(k) for k in ("constexprs", "config", "profile", "debug", "linear_block") if k in options}
+    kernel_options = {
+        k: options.pop(k)
+        for k in ("constexprs", "config", "profile", "debug", "linear_block")
+        if k in options
+    }
     result = built(function, sizes, **kernel_options)
     returned = interpret(result.module, args, **options)
     return returned[0] if len(returned) == 1 else tuple(returned)

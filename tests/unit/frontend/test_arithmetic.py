@@ -1,6 +1,5 @@
 """Promotion, broadcasting, functions, casts, reductions, mma policies."""
 
-
 import math
 
 import ml_dtypes
@@ -15,14 +14,16 @@ SCALE = 0.5
 COUNT = np.float32(3)
 
 
-def result_type(expression_dtype):
-    return str(expression_dtype)
-
-
 PROMOTIONS = [
-    (ts.bf16, ts.f32, "f32"), (ts.bf16, ts.f16, "f32"), (ts.i32, ts.f16, "f16"), (ts.i8, ts.u8, "i16"),
-    (ts.bool_, ts.i8, "i8"), (ts.u64, ts.i64, "i64"), (ts.fp8_e4m3, ts.fp8_e5m2, "f16"), (ts.tf32, ts.bf16, "f32"),
-]  # fmt: skip
+    (ts.bf16, ts.f32, "f32"),
+    (ts.bf16, ts.f16, "f32"),
+    (ts.i32, ts.f16, "f16"),
+    (ts.i8, ts.u8, "i16"),
+    (ts.bool_, ts.i8, "i8"),
+    (ts.u64, ts.i64, "i64"),
+    (ts.fp8_e4m3, ts.fp8_e5m2, "f16"),
+    (ts.tf32, ts.bf16, "f32"),
+]
 
 
 @pytest.mark.parametrize(("left", "right", "expected"), PROMOTIONS)
@@ -35,10 +36,17 @@ def test_promotion(left, right, expected):
 
 
 WEAK = [
-    (ts.bf16, 2, "bf16"), (ts.bf16, 2.5, "bf16"), (ts.i8, 3, "i8"), (ts.i32, 2.5, "f32"), (ts.bool_, 1, "i32"),
-    (ts.bool_, 1.5, "f32"), (ts.i16, True, "i16"), (ts.f16, math.inf, "f16"), (ts.u32, 2**32 - 1, "u32"),
+    (ts.bf16, 2, "bf16"),
+    (ts.bf16, 2.5, "bf16"),
+    (ts.i8, 3, "i8"),
+    (ts.i32, 2.5, "f32"),
+    (ts.bool_, 1, "i32"),
+    (ts.bool_, 1.5, "f32"),
+    (ts.i16, True, "i16"),
+    (ts.f16, math.inf, "f16"),
+    (ts.u32, 2**32 - 1, "u32"),
     (ts.fp8_e4m3, 0.3, "fp8_e4m3"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("dtype", "number", "expected"), WEAK)
@@ -51,7 +59,9 @@ def test_python_numbers_take_the_type_of_the_tile(dtype, number, expected):
 
 
 def test_division_and_comparison_of_integers():
-    def kernel(x: ts.Tensor[4, ts.i32], q: ts.Tensor[4, ts.f32], f: ts.Tensor[4, ts.i32], m: ts.Tensor[4, ts.i32]):
+    def kernel(
+        x: ts.Tensor[4, ts.i32], q: ts.Tensor[4, ts.f32], f: ts.Tensor[4, ts.i32], m: ts.Tensor[4, ts.i32]
+    ):
         v = x[:]
         q[:] = v / 2
         f[:] = v // 2
@@ -77,13 +87,29 @@ def test_bits():
 
 
 FUNCTIONS = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
-    "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "round": np.round, "abs": np.abs, "expm1": np.expm1,
-    "log1p": np.log1p, "trunc": np.trunc, "rsqrt": lambda v: v**-0.5, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
-    "erf": np.vectorize(math.erf), "silu": lambda v: v / (1 + np.exp(-v)), "relu": lambda v: np.maximum(v, 0),
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "abs": np.abs,
+    "expm1": np.expm1,
+    "log1p": np.log1p,
+    "trunc": np.trunc,
+    "rsqrt": lambda v: v**-0.5,
+    "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+    "erf": np.vectorize(math.erf),
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "relu": lambda v: np.maximum(v, 0),
     "gelu": lambda v: v * 0.5 * (1 + np.vectorize(math.erf)(v * math.sqrt(0.5))),
     "softplus": lambda v: np.log1p(np.exp(v)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -105,7 +131,9 @@ def test_composites_of_narrow_floats_round_once():
     y = np.zeros_like(x)
     run(kernel, x, y)
     exact = FUNCTIONS["gelu"](x.astype(float))
-    np.testing.assert_array_equal(y.astype(float), exact.astype(np.float32).astype(ml_dtypes.bfloat16).astype(float))
+    np.testing.assert_array_equal(
+        y.astype(float), exact.astype(np.float32).astype(ml_dtypes.bfloat16).astype(float)
+    )
 
 
 def test_two_and_three_operand_functions():
@@ -140,7 +168,12 @@ def test_module_constants_and_math():
 
 
 def test_reductions():
-    def kernel(x: ts.Tensor[3, 4, 5, ts.f32], a: ts.Tensor[3, 5, ts.f32], b: ts.Tensor[3, 4, ts.f32], c: ts.Tensor[4, ts.f32]):
+    def kernel(
+        x: ts.Tensor[3, 4, 5, ts.f32],
+        a: ts.Tensor[3, 5, ts.f32],
+        b: ts.Tensor[3, 4, ts.f32],
+        c: ts.Tensor[4, ts.f32],
+    ):
         v = x[...]
         a[:, :] = ts.tile.sum(v, 1)
         b[:, :] = ts.tile.row_max(v)
@@ -157,7 +190,9 @@ def test_reductions():
     np.testing.assert_allclose(c, [x.sum(), x.min(), x.prod(0).sum(), 1], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [("bf16", "f32"), ("i8", "i32"), ("u8", "u32"), ("f64", "f64"), ("bool", "i32")])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("bf16", "f32"), ("i8", "i32"), ("u8", "u32"), ("f64", "f64"), ("bool", "i32")]
+)
 def test_reductions_widen(dtype, expected):
     def kernel(x: ts.Tensor[4, dtype], y: ts.Tensor[1, expected]):
         y[0] = ts.tile.sum(x[:])
@@ -189,11 +224,18 @@ def test_scans():
 
 
 def test_shapes():
-    def kernel(x: ts.Tensor[2, 3, 4, ts.f32], y: ts.Tensor[4, 2, 3, ts.f32], z: ts.Tensor[6, 4, ts.f32], w: ts.Tensor[2, 3, ts.f32]):
+    def kernel(
+        x: ts.Tensor[2, 3, 4, ts.f32],
+        y: ts.Tensor[4, 2, 3, ts.f32],
+        z: ts.Tensor[6, 4, ts.f32],
+        w: ts.Tensor[2, 3, ts.f32],
+    ):
         v = x[...]
         y[...] = ts.tile.transpose(v, (2, 0, 1))
         z[...] = ts.tile.reshape(v, (6, -1)) + ts.tile.broadcast_to(1.0, (6, 4))
-        w[...] = ts.tile.expand_dims(ts.tile.arange(3), 0) + ts.tile.broadcast_to(ts.tile.arange(2, 4)[:, None], (2, 3))
+        w[...] = ts.tile.expand_dims(ts.tile.arange(3), 0) + ts.tile.broadcast_to(
+            ts.tile.arange(2, 4)[:, None], (2, 3)
+        )
 
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     y, z, w = np.zeros((4, 2, 3), np.float32), np.zeros((6, 4), np.float32), np.zeros((2, 3), np.float32)
@@ -219,7 +261,12 @@ def test_creation():
 
 
 def test_casts():
-    def kernel(x: ts.Tensor[5, ts.f32], y: ts.Tensor[5, ts.i32], z: ts.Tensor[5, ts.fp8_e4m3], w: ts.Tensor[5, "fp8_e4m3 @saturate"]):
+    def kernel(
+        x: ts.Tensor[5, ts.f32],
+        y: ts.Tensor[5, ts.i32],
+        z: ts.Tensor[5, ts.fp8_e4m3],
+        w: ts.Tensor[5, "fp8_e4m3 @saturate"],
+    ):
         v = x[:]
         y[:] = ts.tile.cast(v, "i32")
         z[:] = v.to(ts.fp8_e4m3 @ ts.saturate)
@@ -235,17 +282,31 @@ def test_casts():
 
 
 MMA = [
-    (ts.bf16, {}, "bf16", "f32"), (ts.f16, {}, "f16", "f32"), (ts.f16, dict(accumulator=ts.f16), "f16", "f16"),
-    (ts.tf32, {}, "tf32", "f32"), (ts.f32, {}, "f32", "f32"), (ts.f32, dict(compute=ts.tf32), "tf32", "f32"),
-    (ts.i8, {}, "i8", "i32"), (ts.u8, {}, "u8", "u32"), (ts.u8, dict(accumulator=ts.i32), "u8", "i32"),
-    (ts.f64, {}, "f64", "f64"), (ts.fp8_e4m3, {}, "fp8_e4m3", "f32"), ("bf16 @accum(f64)", {}, "bf16", "f64"),
+    (ts.bf16, {}, "bf16", "f32"),
+    (ts.f16, {}, "f16", "f32"),
+    (ts.f16, dict(accumulator=ts.f16), "f16", "f16"),
+    (ts.tf32, {}, "tf32", "f32"),
+    (ts.f32, {}, "f32", "f32"),
+    (ts.f32, dict(compute=ts.tf32), "tf32", "f32"),
+    (ts.i8, {}, "i8", "i32"),
+    (ts.u8, {}, "u8", "u32"),
+    (ts.u8, dict(accumulator=ts.i32), "u8", "i32"),
+    (ts.f64, {}, "f64", "f64"),
+    (ts.fp8_e4m3, {}, "fp8_e4m3", "f32"),
+    ("bf16 @accum(f64)", {}, "bf16", "f64"),
     (ts.bf16 @ ts.accum(ts.f64), {}, "bf16", "f64"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("dtype", "options", "compute", "acc"), MMA)
 def test_mma_policies(dtype, options, compute, acc):
-    def kernel(a: ts.Tensor[16, 16, dtype], b: ts.Tensor[16, 16, dtype], c: ts.Tensor[16, 16, ts.f32], accumulator: ts.constexpr = None, compute: ts.constexpr = None):
+    def kernel(
+        a: ts.Tensor[16, 16, dtype],
+        b: ts.Tensor[16, 16, dtype],
+        c: ts.Tensor[16, 16, ts.f32],
+        accumulator: ts.constexpr = None,
+        compute: ts.constexpr = None,
+    ):
         c[:, :] = ts.tile.mma(a[:, :], b[:, :].T, accumulator=accumulator, compute=compute)
 
     (op,) = ops(built(kernel, constexprs=options), "mma")
@@ -253,7 +314,9 @@ def test_mma_policies(dtype, options, compute, acc):
 
 
 def test_mma_takes_two_fp8_formats_and_shared_buffers():
-    def kernel(a: ts.Tensor[16, 16, ts.fp8_e4m3], b: ts.Tensor[16, 16, ts.fp8_e5m2], c: ts.Tensor[16, 16, ts.f32]):
+    def kernel(
+        a: ts.Tensor[16, 16, ts.fp8_e4m3], b: ts.Tensor[16, 16, ts.fp8_e5m2], c: ts.Tensor[16, 16, ts.f32]
+    ):
         sa = ts.tile.alloc_shared((16, 16), ts.fp8_e4m3)
         ts.tile.async_copy_2d(sa, a[:, :])
         ts.tile.barrier()
@@ -270,7 +333,7 @@ def test_philox_matches_the_reference_vectors():
     def kernel(c: ts.Tensor[1, ts.i64], r: ts.Tensor[4, ts.u32]):
         words = ts.tile.philox(0, c[:])
         for i in ts.tile.static_range(4):
-            r[i:i+1] = words[i]
+            r[i : i + 1] = words[i]
 
     r = np.zeros(4, np.uint32)
     run(kernel, np.zeros(1, np.int64), r)

@@ -17,7 +17,7 @@ def test_carried_numbers_take_the_type_of_the_body():
     def kernel(x: ts.Tensor[8, ts.f32], y: ts.Tensor[3, ts.f32]):
         total, count, last = 0, 0, 1.0
         for i in ts.tile.range(0, 8, 2):
-            total += ts.tile.sum(x[i:i+2])
+            total += ts.tile.sum(x[i : i + 2])
             count += 1
             last = x[i]
         y[0], y[1], y[2] = total, count, last
@@ -32,7 +32,7 @@ def test_only_live_names_are_carried():
         acc = ts.tile.zeros((8,), ts.f32)
         scratch = ts.tile.zeros((4,), ts.f32)
         for i in ts.tile.range(0, 64, 8):
-            scratch = x[i:i+8] * 2
+            scratch = x[i : i + 8] * 2
             acc += scratch
         y[:] = acc
 
@@ -182,7 +182,7 @@ def test_loop_inside_a_predicate():
         v = x[:]
         count = ts.tile.zeros((8,), ts.i32)
         if v > 2:
-            for k in ts.tile.range(3):
+            for _ in ts.tile.range(3):
                 count += 1
                 y[:] = count
         y[:] += count * 10
@@ -303,7 +303,7 @@ def test_a_barrier_waits_for_the_copies_of_the_iteration_before():
             ts.tile.barrier()
             acc += buffer
             ts.tile.barrier()
-            ts.tile.cp_async(buffer, x[k:k+16])
+            ts.tile.cp_async(buffer, x[k : k + 16])
         ts.tile.barrier()
         y[:] = acc
 
@@ -320,8 +320,8 @@ def test_names_of_the_first_loop_may_be_reused_with_another_type():
         part = x[0:4, :]
         y[0:4] = ts.tile.row_sum(part)
         for m in ts.tile.range(4, 8, 2):
-            part = x[m:m+2, :]
-            y[m:m+2] = ts.tile.row_sum(part)
+            part = x[m : m + 2, :]
+            y[m : m + 2] = ts.tile.row_sum(part)
 
     x = np.arange(128, dtype=np.float32).reshape(8, 16)
     y = np.zeros(8, np.float32)

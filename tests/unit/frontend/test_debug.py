@@ -13,7 +13,7 @@ LABEL = "sum"
 
 def prints(x: ts.Tensor["n", ts.f32]):
     for m in ts.tile.grid((n, 4)):
-        s = ts.tile.sum(x[m:m+4])
+        s = ts.tile.sum(x[m : m + 4])
         print(f"{LABEL} at {m}:", s, 4)
 
 
@@ -27,7 +27,7 @@ def test_print():
 def asserts(x: ts.Tensor["n", ts.f32]):
     assert 2 > 1
     for m in ts.tile.grid((n, 4)):
-        v = x[m:m+4]
+        v = x[m : m + 4]
         assert v >= 0, "negative"
         if v > 1:
             assert v < 5, "too large"

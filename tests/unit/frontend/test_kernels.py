@@ -38,8 +38,8 @@ def gemm(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts
     for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
         acc = ts.tile.zeros((ctx.BM, ctx.BN), ts.f32)
         for k in ts.tile.range(0, K, ctx.BK):
-            acc = ts.tile.mma(A[m:m+ctx.BM, k:k+ctx.BK], B[k:k+ctx.BK, n:n+ctx.BN], acc)
-        C[m:m+ctx.BM, n:n+ctx.BN] = acc
+            acc = ts.tile.mma(A[m : m + ctx.BM, k : k + ctx.BK], B[k : k + ctx.BK, n : n + ctx.BN], acc)
+        C[m : m + ctx.BM, n : n + ctx.BN] = acc
     return C
 
 
@@ -64,9 +64,9 @@ def test_gemm_keeps_sizes_at_run_time():
 
 def softmax(X: ts.Tensor["M", "N", ts.f32], Y: ts.Tensor["M", "N", ts.f32], BM: ts.constexpr = 4):
     for m in ts.tile.grid((M, BM)):
-        x = X[m:m+BM, :]
+        x = X[m : m + BM, :]
         e = ts.tile.exp(x - ts.tile.row_max(x)[:, None])
-        Y[m:m+BM, :] = e / ts.tile.row_sum(e)[:, None]
+        Y[m : m + BM, :] = e / ts.tile.row_sum(e)[:, None]
     return Y
 
 
@@ -77,7 +77,9 @@ def reference_softmax(x):
 
 def test_softmax_fixes_the_row_length():
     x = normal(10, 33)
-    np.testing.assert_allclose(run(softmax, x, np.empty_like(x)), reference_softmax(x.astype(float)), rtol=1e-5)
+    np.testing.assert_allclose(
+        run(softmax, x, np.empty_like(x)), reference_softmax(x.astype(float)), rtol=1e-5
+    )
     kernel = built(softmax, dict(M=10, N=33))
     assert kernel.fixed_dims == {"N": 33}
     assert "tensor<?x33xf32>" in str(kernel.module)
@@ -93,12 +95,12 @@ def flash_attention(
     ctx = ts.tile.context()
     BM, BN = ctx.BLOCK_M, ctx.BLOCK_N
     for bh, q in ts.tile.grid((Q.shape[0], 1), (S, BM)):
-        queries = Q[bh, q:q+BM, :]
+        queries = Q[bh, q : q + BM, :]
         acc = ts.tile.zeros((BM, ctx.D), ts.f32)
         m_i = ts.tile.full((BM,), -float("inf"), ts.f32)
         l_i = ts.tile.zeros((BM,), ts.f32)
         for kv in ts.tile.range(0, ctx.S, BN):
-            scores = ts.tile.mma(queries, K[bh, kv:kv+BN, :].T) * (1.0 / math.sqrt(ctx.D))
+            scores = ts.tile.mma(queries, K[bh, kv : kv + BN, :].T) * (1.0 / math.sqrt(ctx.D))
             if is_causal:
                 scores = ts.tile.causal_mask(scores, q, kv)
             scores = ts.tile.where(kv + ts.tile.arange(BN) < S, scores, -float("inf"))
@@ -106,9 +108,9 @@ def flash_attention(
             alpha = ts.tile.exp(m_i - m_new)
             p = ts.tile.exp(scores - m_new[:, None])
             l_i = alpha * l_i + ts.tile.row_sum(p)
-            acc = alpha[:, None] * acc + ts.tile.mma(p.to(ts.bf16), V[bh, kv:kv+BN, :])
+            acc = alpha[:, None] * acc + ts.tile.mma(p.to(ts.bf16), V[bh, kv : kv + BN, :])
             m_i = m_new
-        O[bh, q:q+BM, :] = acc / l_i[:, None]
+        O[bh, q : q + BM, :] = acc / l_i[:, None]
     return O
 
 
@@ -120,26 +122,34 @@ def test_flash_attention(is_causal):
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1) / 4.0
     if is_causal:
         scores = np.where(np.tril(np.ones((37, 37), bool)), scores, -np.inf)
-    np.testing.assert_allclose(got.astype(float), reference_softmax(scores) @ v.astype(float), rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(
+        got.astype(float), reference_softmax(scores) @ v.astype(float), rtol=0.02, atol=0.02
+    )
 
 
-def gemm_shared(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.f32]):
+def gemm_shared(
+    A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.f32]
+):
     for m, n in ts.tile.grid((M, 16), (N, 16)):
         smem_a = ts.tile.alloc_shared((16, 32), ts.bf16, swizzle="xor")
         smem_b = ts.tile.alloc_shared((32, 16), ts.bf16, swizzle="xor")
         acc = ts.tile.zeros((16, 16), ts.f32)
         for k in ts.tile.range(0, K, 32):
-            ts.tile.cp_async(smem_a, A[m:m+16, k:k+32])
-            ts.tile.cp_async(smem_b, B[k:k+32, n:n+16])
+            ts.tile.cp_async(smem_a, A[m : m + 16, k : k + 32])
+            ts.tile.cp_async(smem_b, B[k : k + 32, n : n + 16])
             ts.tile.barrier()
             acc = ts.tile.mma(smem_a, smem_b, acc)
             ts.tile.barrier()
-        C[m:m+16, n:n+16] += acc
+        C[m : m + 16, n : n + 16] += acc
     return C
 
 
 def test_explicit_gemm():
-    a, b, c = normal(40, 70, dtype=ml_dtypes.bfloat16), normal(70, 20, dtype=ml_dtypes.bfloat16), normal(40, 20)
+    a, b, c = (
+        normal(40, 70, dtype=ml_dtypes.bfloat16),
+        normal(70, 20, dtype=ml_dtypes.bfloat16),
+        normal(40, 20),
+    )
     expected = c + a.astype(float) @ b.astype(float)
     np.testing.assert_allclose(run(gemm_shared, a, b, c), expected, rtol=1e-5, atol=1e-5)
 
@@ -157,13 +167,13 @@ def pipelined(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C:
         a = ts.tile.alloc_shared((2, 16, 16), ts.f16)
         b = ts.tile.alloc_shared((2, 16, 16), ts.f16)
         acc = ts.tile.zeros((16, 16), ts.f32)
-        ts.tile.cp_async(a[0], A[m:m+16, 0:16])
-        ts.tile.cp_async(b[0], B[0:16, n:n+16])
+        ts.tile.cp_async(a[0], A[m : m + 16, 0:16])
+        ts.tile.cp_async(b[0], B[0:16, n : n + 16])
         ts.tile.commit_group()
         stage = 0
         for k in ts.tile.range(0, K, 16):
-            ts.tile.cp_async(a[1 - stage], A[m:m+16, k+16:k+32])
-            ts.tile.cp_async(b[1 - stage], B[k+16:k+32, n:n+16])
+            ts.tile.cp_async(a[1 - stage], A[m : m + 16, k + 16 : k + 32])
+            ts.tile.cp_async(b[1 - stage], B[k + 16 : k + 32, n : n + 16])
             ts.tile.commit_group()
             ts.tile.wait_group(1)
             ts.tile.barrier()
@@ -171,7 +181,7 @@ def pipelined(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C:
             ts.tile.barrier()
             stage = (stage + 1) % 2
         ts.tile.wait_group(0)
-        C[m:m+16, n:n+16] = acc
+        C[m : m + 16, n : n + 16] = acc
     return C
 
 
@@ -184,9 +194,9 @@ def test_explicit_pipeline():
 def two_phases(X: ts.Tensor["M", "N", ts.f32], P: ts.Tensor["M", ts.f32], Y: ts.Tensor["M", "N", ts.f32]):
     half = 0.5 * 2
     for m in ts.tile.grid((M, 4)):
-        P[m:m+4] = ts.tile.row_sum(X[m:m+4, :]) * half
+        P[m : m + 4] = ts.tile.row_sum(X[m : m + 4, :]) * half
     for m in ts.tile.grid((M, 2)):
-        Y[m:m+2, :] = X[m:m+2, :] / P[m:m+2][:, None]
+        Y[m : m + 2, :] = X[m : m + 2, :] / P[m : m + 2][:, None]
     return P, Y
 
 
@@ -203,10 +213,10 @@ def rope(X: ts.Tensor["S", "D", ts.f32], Y: ts.Tensor["S", "D", ts.f32], BS: ts.
         half = D // 2
         lane = ts.tile.arange(half, dtype=ts.f32)
         angle = (s + ts.tile.arange(BS)).to(ts.f32)[:, None] * 10000.0 ** (lane * (-2.0 / D))
-        a, b = X[s:s+BS, 0:half], X[s:s+BS, half:D]
+        a, b = X[s : s + BS, 0:half], X[s : s + BS, half:D]
         c, sn = ts.tile.cos(angle), ts.tile.sin(angle)
-        Y[s:s+BS, 0:half] = a * c - b * sn
-        Y[s:s+BS, half:D] = a * sn + b * c
+        Y[s : s + BS, 0:half] = a * c - b * sn
+        Y[s : s + BS, half:D] = a * sn + b * c
     return Y
 
 
@@ -214,14 +224,16 @@ def test_rope_slices_by_parts_of_a_dimension():
     x = normal(11, 16)
     angle = np.arange(11)[:, None] * 10000.0 ** (-2.0 * np.arange(8) / 16)
     a, b = x[:, :8].astype(float), x[:, 8:].astype(float)
-    expected = np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], 1)
+    expected = np.concatenate(
+        [a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], 1
+    )
     np.testing.assert_allclose(run(rope, x, np.empty_like(x)), expected, rtol=1e-4, atol=1e-5)
 
 
 def single_program(X: ts.Tensor["n", ts.f32], Y: ts.Tensor[1, ts.f32]):
     total = ts.tile.zeros((8,), ts.f32)
     for i in ts.tile.range(0, n, 8):
-        total += X[i:i+8]
+        total += X[i : i + 8]
     Y[0] = ts.tile.sum(total)
     return Y
 
@@ -252,7 +264,7 @@ T = ts.dims("T")
 def symbols(x: ts.Tensor[B * H, T, ts.f32], y: ts.Tensor[B, H, T, ts.f32]):
     for b, h in ts.tile.grid((B, 1), (H, 1)):
         for t in ts.tile.range(0, T, 4):
-            y[b, h, t:t+4] = x[b * H + h, t:t+4] + 1
+            y[b, h, t : t + 4] = x[b * H + h, t : t + 4] + 1
     return y
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
+from tessera.frontend.access import view_shape
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import (
     apply,
@@ -17,7 +18,6 @@ from tessera.frontend.convert import (
     to_policy,
     to_ssa,
 )
-from tessera.frontend.indexing import view_shape
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Shared, Tile, Value, View, show
 from tessera.ir.tile.elementwise import ArangeOp
@@ -31,7 +31,9 @@ def filled(b: Builder, shape: tuple[int, ...], value: Any, policy: Policy, what:
     ready = operand(b, value, what)
     if isinstance(ready, Tile):
         raise TypeMismatchError(
-            f"{what}: the value is {show(ready)}, not a scalar", code="not-a-scalar", help="use ts.tile.broadcast_to"
+            f"{what}: the value is {show(ready)}, not a scalar",
+            code="not-a-scalar",
+            help="use ts.tile.broadcast_to",
         )
     scalar = to_ssa(b, ready, element_type(policy.dtype))
     return Tile(broadcast_to(b, scalar, shape), _kept(policy))
@@ -70,7 +72,9 @@ def like(value: Any, what: str) -> tuple[tuple[int, ...], Policy]:
         return value.shape, value.policy or Policy(value.dtype)
     if isinstance(value, View) and view_shape(value):
         return view_shape(value), value.tensor.param.policy
-    raise TypeMismatchError(f"{what}: {show(value)} is no tile", code="not-a-tile", help="give a tile or a slice")
+    raise TypeMismatchError(
+        f"{what}: {show(value)} is no tile", code="not-a-tile", help="give a tile or a slice"
+    )
 
 
 @compiles(tile.zeros_like)
@@ -91,7 +95,9 @@ def _arange(b: Builder, start: Any, stop: Any, dtype: Any) -> Tile:
     first, last = (0, first) if stop is None else (first, static_int(b, stop, "arange: a bound"))
     if last <= first:
         raise TypeMismatchError(
-            f"arange from {first} to {last} is empty", code="bad-shape", help="a tile has at least one element"
+            f"arange from {first} to {last} is empty",
+            code="bad-shape",
+            help="a tile has at least one element",
         )
     wanted = to_policy(dtype, "arange").dtype
     counted = wanted if wanted.is_int else dtypes.i32

@@ -33,13 +33,17 @@ def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
     if is_runtime(piece):
         if isinstance(piece, TensorValue):
             raise LanguageError(
-                f"print of {show(piece)}", code="not-a-value", help=f"print a slice of it: {piece.param.name}[0:8]"
+                f"print of {show(piece)}",
+                code="not-a-value",
+                help=f"print a slice of it: {piece.param.name}[0:8]",
             )
         args.append(operand(b, piece, "print"))
         return "{}"
     shown = str(piece)
     if "{}" in shown:
-        raise LanguageError("print of a text with {}", code="bad-format", help="{} stands for a value; write { }")
+        raise LanguageError(
+            "print of a text with {}", code="bad-format", help="{} stands for a value; write { }"
+        )
     return shown
 
 
@@ -50,7 +54,9 @@ def _assert(b: Builder, condition: Any, message: Any) -> None:
     b.require_program("assert")
     if not isinstance(message, str):
         raise LanguageError(
-            f"the message of an assert is {show(message)}", code="bad-format", help="use a text without run-time parts"
+            f"the message of an assert is {show(message)}",
+            code="bad-format",
+            help="use a text without run-time parts",
         )
     holds = boolean(b, condition, "the condition of assert")
     if b.predicate is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
@@ -20,7 +19,7 @@ from tessera.frontend.convert import (
 )
 from tessera.frontend.expressions import is_runtime, static_call
 from tessera.frontend.registry import attribute, compiles, method
-from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, View, is_number, show, wrap
+from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, is_number, show, wrap
 from tessera.ir.functions import FUNCTIONS
 from tessera.ir.types import element_type
 from tessera.numerics.dtypes import DType, Policy
@@ -30,18 +29,17 @@ _NOT_FUNCTIONS = ("select",)
 
 def _register_table() -> None:
     """Every function of `ir.functions` that `ts.tile` has under the same name needs no more than its name."""
-    for name, function in FUNCTIONS.items():
+    for name in FUNCTIONS:
         declared = getattr(tile, name, None)
         if declared is not None and name not in ("pow", *_NOT_FUNCTIONS):
-            compiles(declared)(_plain(name, function.arity))
+            compiles(declared)(_plain(name))
 
 
-def _plain(name: str, arity: int) -> Callable[..., Any]:
-    if arity == 1:
-        return lambda b, x: apply(b, name, x)
-    if arity == 2:
-        return lambda b, a, b_: apply(b, name, a, b_)
-    return lambda b, a, b_, c: apply(b, name, a, b_, c)
+def _plain(name: str) -> Callable[..., Any]:
+    def compile_function(b: Builder, *args: Any) -> Any:
+        return apply(b, name, *args)
+
+    return compile_function
 
 
 _register_table()
@@ -85,7 +83,7 @@ def _where(b: Builder, condition: Any, a: Any, b_: Any) -> Any:
 def power(b: Builder, a: Any, b_: Any) -> Any:
     """Return `a ** b_`; a small constant integer power becomes multiplications."""
     if not is_runtime(a) and not is_runtime(b_):
-        return static_call(f"{show(a)} ** {show(b_)}", operator.pow, a, b_)
+        return static_call(f"{show(a)} ** {show(b_)}", pow, a, b_)
     base = operand(b, a, "**")
     exponent = operand(b, b_, "**")
     if isinstance(exponent, int) and not isinstance(exponent, bool) and 0 <= exponent <= 16:
@@ -102,7 +100,11 @@ def power(b: Builder, a: Any, b_: Any) -> Any:
 def _repeated(b: Builder, base: Any, exponent: int) -> Any:
     if exponent == 0:
         one = apply(b, "mul", base, 0)
-        return apply(b, "add", one, 1) if not one.dtype.is_float else apply(b, "select", True, _ones(b, one), one)
+        return (
+            apply(b, "add", one, 1)
+            if not one.dtype.is_float
+            else apply(b, "select", True, _ones(b, one), one)
+        )
     result: Any = None
     while exponent:
         if exponent & 1:
@@ -150,7 +152,9 @@ def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
     wide = _wide(b, value)
     if approximate:
         cube = apply(b, "mul", apply(b, "mul", wide, wide), wide)
-        inner = apply(b, "mul", apply(b, "add", wide, apply(b, "mul", cube, 0.044715)), math.sqrt(2.0 / math.pi))
+        inner = apply(
+            b, "mul", apply(b, "add", wide, apply(b, "mul", cube, 0.044715)), math.sqrt(2.0 / math.pi)
+        )
         bell = apply(b, "tanh", inner)
     else:
         bell = apply(b, "erf", apply(b, "mul", wide, math.sqrt(0.5)))

@@ -9,9 +9,9 @@ from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
+from tessera.frontend.access import both, index_tiles, load_view, predicate_for, raw_shape, store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import broadcast_to, operand, to_ssa
-from tessera.frontend.indexing import both, index_tiles, load_view, predicate_for, raw_shape, store_to
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Shared, Value, View, show, wrap
 from tessera.ir.tile.memory import MEMORY_ORDERS, SCOPES, AtomicOp
@@ -25,7 +25,9 @@ def _load(b: Builder, source: Any, fill: Any) -> Any:
         return operand(b, source)
     what = "a shared buffer with fill" if isinstance(source, Shared) else show(source)
     raise TypeMismatchError(
-        f"load: {what} is no slice of a tensor", code="not-a-slice", help="write ts.tile.load(A[m:m+64, :], fill=0)"
+        f"load: {what} is no slice of a tensor",
+        code="not-a-slice",
+        help="write ts.tile.load(A[m:m+64, :], fill=0)",
     )
 
 
@@ -40,7 +42,9 @@ def _operand(b: Builder, view: View, value: Any, what: str) -> SSAValue:
     shape = raw_shape(view)
     if not shape and isinstance(value, Value) and value.shape:
         raise TypeMismatchError(
-            f"{what}: {show(value)} for one element", code="shape-mismatch", help="index with slices or an index tile"
+            f"{what}: {show(value)} for one element",
+            code="shape-mismatch",
+            help="index with slices or an index tile",
         )
     return broadcast_to(b, ssa, shape, what)
 
@@ -69,9 +73,10 @@ def _check_dtype(b: Builder, view: View, fn: str) -> None:
         )
     if fn == "add" and dtype.is_float and b.spec.profile != "fast":
         raise LanguageError(
-            f"atomic_add on {dtype} in the {b.spec.profile} profile", code="nondeterministic-atomic",
-            help="its order changes from run to run: write partial sums and reduce them in a second grid, or use fast",
-        )  # fmt: skip
+            f"atomic_add on {dtype} in the {b.spec.profile} profile",
+            code="nondeterministic-atomic",
+            help="its order changes from run to run: reduce partial sums in a second grid, or use fast",
+        )
 
 
 def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: Any, scope: Any) -> Any:

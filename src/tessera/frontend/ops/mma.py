@@ -24,9 +24,11 @@ def _mma(b: Builder, a: Any, b_: Any, acc: Any, accumulator: Any, compute: Any) 
     left, right = _operand(b, a, "lhs"), _operand(b, b_, "rhs")
     if left.shape[1] != right.shape[0]:
         raise TypeMismatchError(
-            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: {left.shape[1]} != {right.shape[0]}",
-            code="shape-mismatch", help=_shape_help(left, right),
-        )  # fmt: skip
+            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: "
+            f"{left.shape[1]} != {right.shape[0]}",
+            code="shape-mismatch",
+            help=_shape_help(left, right),
+        )
     precision = _compute(left, right, compute)
     shape = (left.shape[0], right.shape[1])
     total = _accumulator(b, left, right, acc, accumulator, shape)
@@ -40,9 +42,10 @@ def _operand(b: Builder, value: Any, side: str) -> Tile | Shared:
     ready = value if isinstance(value, Shared) else to_tile(b, value, f"mma: {side}")
     if len(ready.shape) != 2:
         raise TypeMismatchError(
-            f"mma: {side} {describe(ready.type)} has {len(ready.shape)} dimension{'s' * (len(ready.shape) != 1)}, not 2",
-            code="rank-mismatch", help="index leading dimensions with an integer: A[b, m:m+64, k:k+64]",
-        )  # fmt: skip
+            f"mma: {side} {describe(ready.type)} is {len(ready.shape)}-dimensional, not 2",
+            code="rank-mismatch",
+            help="index leading dimensions with an integer: A[b, m:m+64, k:k+64]",
+        )
     return ready
 
 
@@ -96,18 +99,22 @@ def _accumulator(
     total = operand(b, acc, "mma: acc")
     if isinstance(total, DType) or not isinstance(total, Tile):
         raise TypeMismatchError(
-            f"mma: acc is {show(total)}, not a tile", code="not-a-tile", help=f"start with ts.tile.zeros({shape}, ts.f32)"
+            f"mma: acc is {show(total)}, not a tile",
+            code="not-a-tile",
+            help=f"start with ts.tile.zeros({shape}, ts.f32)",
         )
     if total.shape != shape:
         raise TypeMismatchError(
-            f"mma: acc {describe(total.type)}, product {shape}: {total.shape} != {shape}", code="shape-mismatch",
+            f"mma: acc {describe(total.type)}, product {shape}: {total.shape} != {shape}",
+            code="shape-mismatch",
             help=f"start with ts.tile.zeros({shape}, ts.{_default(left, right)})",
-        )  # fmt: skip
+        )
     if wanted is not None and to_policy(wanted, "mma: accumulator").dtype != total.dtype:
         raise TypeMismatchError(
-            f"mma: acc {describe(total.type)}, accumulator {to_policy(wanted, 'mma').dtype}", code="dtype-mismatch",
+            f"mma: acc {describe(total.type)}, accumulator {to_policy(wanted, 'mma').dtype}",
+            code="dtype-mismatch",
             help="leave accumulator out; acc has a dtype already",
-        )  # fmt: skip
+        )
     _check_accumulator(left.dtype, total.dtype)
     return total
 

@@ -39,7 +39,9 @@ def _seed(b: Builder, seed: Any) -> Any:
     if isinstance(ready, Scalar) and ready.dtype.is_int:
         return cast_to(b, ready.ssa, wide)
     raise TypeMismatchError(
-        f"philox: the seed is {show(ready)}, not an integer", code="dtype-mismatch", help="pass the seed as an int"
+        f"philox: the seed is {show(ready)}, not an integer",
+        code="dtype-mismatch",
+        help="pass the seed as an int",
     )
 
 

@@ -22,14 +22,18 @@ def _source(b: Builder, x: Any, op: Any, what: str) -> Tile:
     """Return the operand, widened to the type it accumulates in."""
     if op not in REDUCTIONS:
         raise TypeMismatchError(
-            f"{what}: no reduction is called {show(op)}", code="bad-argument", help=f"one of {', '.join(REDUCTIONS)}"
+            f"{what}: no reduction is called {show(op)}",
+            code="bad-argument",
+            help=f"one of {', '.join(REDUCTIONS)}",
         )
     source = to_tile(b, x, what)
     is_bool = source.dtype.kind == "bool"
     if op in ("any", "all"):
         if not is_bool:
             raise TypeMismatchError(
-                f"{what}: {describe(source.type)} is not bool", code="dtype-mismatch", help="compare it: x != 0"
+                f"{what}: {describe(source.type)} is not bool",
+                code="dtype-mismatch",
+                help="compare it: x != 0",
             )
         return source
     policy = source.policy

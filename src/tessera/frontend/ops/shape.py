@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
+from tessera.frontend.access import view_shape
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import (
     broadcast_to,
@@ -18,7 +19,6 @@ from tessera.frontend.convert import (
     static_shape,
     to_tile,
 )
-from tessera.frontend.indexing import view_shape
 from tessera.frontend.registry import attribute, compiles
 from tessera.frontend.values import Scalar, Shared, TensorValue, Tile, Value, View
 from tessera.ir.tile.shape import TransposeOp
@@ -61,9 +61,10 @@ def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
         order = tuple(static_int(b, part, "transpose: an axis") % max(rank, 1) for part in parts)
     if sorted(order) != list(range(rank)):
         raise TypeMismatchError(
-            f"transpose: {order} is no permutation of the dimensions of {describe(source.type)}", code="bad-axis",
+            f"transpose: {order} is no permutation of the dimensions of {describe(source.type)}",
+            code="bad-axis",
             help=f"name each of {tuple(range(rank))} once",
-        )  # fmt: skip
+        )
     if isinstance(source, Shared):
         return Shared(b.emit(SharedTransposeOp(source.ssa, order)).result, source.policy)
     return Tile(b.emit(TransposeOp(source.ssa, order)).result, source.policy)
@@ -89,7 +90,9 @@ def _expand_dims(b: Builder, x: Any, axis: Any) -> Tile:
             help=f"positions are {-rank} to {rank - 1}, each once",
         )  # fmt: skip
     sizes = iter(source.shape)
-    return Tile(reshape_to(b, source.ssa, [1 if i in wrapped else next(sizes) for i in range(rank)]), source.policy)
+    return Tile(
+        reshape_to(b, source.ssa, [1 if i in wrapped else next(sizes) for i in range(rank)]), source.policy
+    )
 
 
 @attribute(Tile, "T")
@@ -102,7 +105,9 @@ def _transposed(b: Builder, owner: Any) -> Tile | Shared:
 def _tensor_transposed(b: Builder, owner: TensorValue) -> Any:
     name = owner.param.name
     raise LanguageError(
-        f"tensor {name} has no .T", code="unknown-attribute", help=f"transpose the slice: {name}[n:n+64, k:k+64].T"
+        f"tensor {name} has no .T",
+        code="unknown-attribute",
+        help=f"transpose the slice: {name}[n:n+64, k:k+64].T",
     )
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
+from tessera.frontend.access import view_shape
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import static_int, static_shape, to_policy
-from tessera.frontend.indexing import view_shape
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import At, Shared, Span, View, show
 from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, CommitGroupOp, CpAsyncOp, WaitGroupOp
@@ -29,7 +29,9 @@ def _alloc_shared(b: Builder, shape: Any, dtype: Any, swizzle: Any) -> Shared:
     policy = to_policy(dtype, "alloc_shared")
     if swizzle not in ("none", "xor"):
         raise TypeMismatchError(
-            f"alloc_shared: no swizzle is called {show(swizzle)}", code="bad-argument", help='one of "none", "xor"'
+            f"alloc_shared: no swizzle is called {show(swizzle)}",
+            code="bad-argument",
+            help='one of "none", "xor"',
         )
     buffer = b.emit(AllocSharedOp(sizes, element_type(policy.dtype), swizzle)).result
     return Shared(buffer, None if policy == Policy(policy.dtype.storage) else policy)
@@ -46,12 +48,15 @@ def copy(b: Builder, buffer: Any, source: Any) -> None:
         )  # fmt: skip
     if not isinstance(source, View) or source.picks or source.new_axes:
         raise TypeMismatchError(
-            f"cp_async: the source is {_describe_source(source)}", code="not-a-slice",
-            help="copy from slices and integers, A[m:m+64, k:k+32]; load anything else and store it to the buffer",
-        )  # fmt: skip
+            f"cp_async: the source is {_describe_source(source)}",
+            code="not-a-slice",
+            help="copy from slices, A[m:m+64, k:k+32]; load anything else and store it to the buffer",
+        )
     if b.predicate is not None:
         raise LanguageError(
-            "cp_async inside an `if` on a tile", code="predicated", help="copies are bounded already; take it out"
+            "cp_async inside an `if` on a tile",
+            code="predicated",
+            help="copies are bounded already; take it out",
         )
     shape = view_shape(source)
     if shape != buffer.shape:
@@ -107,7 +112,9 @@ def _wait_group(b: Builder, pending: Any) -> None:
     count = static_int(b, pending, "wait_group: the number")
     if count < 0:
         raise LanguageError(
-            f"wait_group({count})", code="bad-argument", help="give the number of groups that may stay in flight"
+            f"wait_group({count})",
+            code="bad-argument",
+            help="give the number of groups that may stay in flight",
         )
     b.emit(WaitGroupOp(count))
 

@@ -18,7 +18,9 @@ from tessera.numerics import dtypes
 @compiles(tile.grid)
 def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
     if not dims:
-        raise LanguageError("grid without dimensions", code="bad-grid", help="write ts.tile.grid((M, 64), (N, 64))")
+        raise LanguageError(
+            "grid without dimensions", code="bad-grid", help="write ts.tile.grid((M, 64), (N, 64))"
+        )
     extents: list[Any] = []
     blocks: list[int] = []
     for dim in dims:
@@ -31,7 +33,9 @@ def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
         extents.append(to_index(b, pair[0], "grid: an extent"))
         blocks.append(static_int(b, pair[1], "grid: a block"))
     if min(blocks) < 1:
-        raise LanguageError(f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element")
+        raise LanguageError(
+            f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element"
+        )
     return GridSpec(tuple(extents), tuple(blocks))
 
 
@@ -41,7 +45,9 @@ def _range(b: Builder, bounds: tuple[Any, ...]) -> RangeSpec:
     known = b.static(step) if not isinstance(step, Scalar) else None
     if known is not None and known < 1:
         raise LanguageError(
-            f"range: the step {known} is not positive", code="bad-range", help="count up, and compute hi - 1 - i"
+            f"range: the step {known} is not positive",
+            code="bad-range",
+            help="count up, and compute hi - 1 - i",
         )
     what = "range: a bound"
     return RangeSpec(to_index(b, lower, what), to_index(b, upper, what), to_index(b, step, what))
@@ -53,13 +59,17 @@ def _bounds(bounds: tuple[Any, ...], name: str) -> tuple[Any, Any, Any]:
     if len(bounds) in (2, 3):
         return bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else 1
     raise LanguageError(
-        f"{name} with {len(bounds)} arguments", code="bad-range", help=f"{name}(hi), {name}(lo, hi) or {name}(lo, hi, step)"
+        f"{name} with {len(bounds)} arguments",
+        code="bad-range",
+        help=f"{name}(hi), {name}(lo, hi) or {name}(lo, hi, step)",
     )
 
 
 @compiles(tile.static_range)
 def _static_range(b: Builder, bounds: tuple[Any, ...]) -> StaticRangeSpec:
-    lower, upper, step = (static_int(b, bound, "static_range: a bound") for bound in _bounds(bounds, "static_range"))
+    lower, upper, step = (
+        static_int(b, bound, "static_range: a bound") for bound in _bounds(bounds, "static_range")
+    )
     if step == 0:
         raise LanguageError("static_range: the step is 0", code="bad-range", help="use another step")
     return StaticRangeSpec(range(lower, upper, step))

@@ -1,8 +1,8 @@
 """Arithmetic, element by element.
 
-Operands broadcast by NumPy's rules and are promoted to one dtype; Python numbers take the tile's dtype. Functions
-that are defined for floats convert integer operands to f32. bf16, f16 and narrower types are computed in f32 and
-rounded after each function.
+Operands broadcast by NumPy's rules and are promoted to one dtype; Python numbers take the tile's dtype.
+Functions that are defined for floats convert integer operands to f32. bf16, f16 and narrower types are
+computed in f32 and rounded after each function.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def load(source: TileLike, fill: Any = None) -> Tile:
 def store(target: TileLike, value: TileLike) -> None:
     """Store to a slice of a tensor or to a shared buffer; `A[...] = value` means the same.
 
-    The value is broadcast to the slice's shape and converted to the tensor's dtype. Elements outside the tensor
-    are not written.
+    The value is broadcast to the slice's shape and converted to the tensor's dtype. Elements outside the
+    tensor are not written.
 
     Args:
         target: `A[...]` with slices, integers or index tiles, or a shared buffer.
@@ -61,7 +61,9 @@ def store(target: TileLike, value: TileLike) -> None:
 
 
 @tile_function
-def atomic_add(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
+def atomic_add(
+    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
+) -> Tile | Scalar:
     """Add to elements of a tensor, each in one indivisible step.
 
     Args:
@@ -74,7 +76,7 @@ def atomic_add(target: TileLike, value: TileLike, order: Order = "relaxed", scop
         The old values.
 
     Raises:
-        LanguageError: `nondeterministic-atomic` for a float tensor in the `deterministic` and `strict` profiles.
+        LanguageError: `nondeterministic-atomic` for a float tensor unless the profile is `fast`.
         TypeMismatchError: `bad-argument` for an unknown order or scope.
 
     Numerics:
@@ -84,7 +86,9 @@ def atomic_add(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 
 @tile_function
-def atomic_max(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
+def atomic_max(
+    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
+) -> Tile | Scalar:
     """Raise elements of a tensor to at least `value`, each in one indivisible step.
 
     Args:
@@ -100,7 +104,9 @@ def atomic_max(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 
 @tile_function
-def atomic_min(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
+def atomic_min(
+    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
+) -> Tile | Scalar:
     """Lower elements of a tensor to at most `value`, each in one indivisible step.
 
     Args:
@@ -116,7 +122,9 @@ def atomic_min(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 
 @tile_function
-def atomic_and(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
+def atomic_and(
+    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
+) -> Tile | Scalar:
     """Clear the bits that `value` lacks in elements of an integer tensor.
 
     Args:
@@ -135,7 +143,9 @@ def atomic_and(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 
 @tile_function
-def atomic_or(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
+def atomic_or(
+    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
+) -> Tile | Scalar:
     """Set the bits of `value` in elements of an integer tensor.
 
     Args:
@@ -154,7 +164,9 @@ def atomic_or(target: TileLike, value: TileLike, order: Order = "relaxed", scope
 
 
 @tile_function
-def atomic_xor(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
+def atomic_xor(
+    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
+) -> Tile | Scalar:
     """Flip the bits of `value` in elements of an integer tensor.
 
     Args:

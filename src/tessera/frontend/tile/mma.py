@@ -65,7 +65,7 @@ def mma_sync(
 
 @tile_function
 def causal_mask(scores: TileLike, q0: TileLike, k0: TileLike, value: float = float("-inf")) -> Tile:
-    """Hide the keys that come after a query: element `(i, j)` stays where `k0 + j <= q0 + i`, else is `value`.
+    """Hide the keys after a query: element `(i, j)` stays where `k0 + j <= q0 + i`, else is `value`.
 
     Args:
         scores: tile `(M, N)` of attention scores.

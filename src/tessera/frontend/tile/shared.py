@@ -47,8 +47,8 @@ def alloc_shared(
 def cp_async(buffer: TileLike, source: TileLike) -> None:
     """Start copying a slice of a tensor to a shared buffer; elements outside the tensor become zero.
 
-    The copy joins the next `commit_group`. The buffer may be read after `wait_group` and a `barrier`, or after a
-    `barrier` alone when no group was committed.
+    The copy joins the next `commit_group`. The buffer may be read after `wait_group` and a `barrier`, or
+    after a `barrier` alone when no group was committed.
 
     Args:
         buffer: shared buffer of the slice's shape and dtype.

@@ -15,16 +15,16 @@ __all__ = ["context", "grid", "linear_id", "range", "static_range"]
 def grid(*dims: tuple[Any, Any]) -> Iterable[Any]:
     """Declare the parallel grid: one program runs the loop's body for each tile.
 
-    The loop variables are the offsets of the program's tile, in elements. Programs may run in any order and at
-    the same time; raster order, persistence and clusters belong to the schedule. Two grids one after the other
-    in a kernel are two launches in that order.
+    The loop variables are the offsets of the program's tile, in elements. Programs may run in any order and
+    at the same time; raster order, persistence and clusters belong to the schedule. Two grids one after the
+    other in a kernel are two launches in that order.
 
         for m, n in ts.tile.grid((M, 64), (N, 64)):
             C[m:m+64, n:n+64] = A[m:m+64, n:n+64]
 
     Args:
-        *dims: one `(extent, block)` pair per dimension; the block is known at compile time. The last dimension
-            varies fastest.
+        *dims: one `(extent, block)` pair per dimension; the block is known at compile time. The last
+            dimension varies fastest.
 
     Returns:
         The iterable of a `for` loop: one offset for one dimension, a tuple of offsets for several.
@@ -77,7 +77,8 @@ def linear_id() -> Tile:
     """Return a tile of global element numbers: program `p` of block size `B` sees `p*B … p*B + B-1` as i64.
 
     The kernel becomes a one-dimensional grid over the elements of the tensor it returns (or, when it returns
-    none, the first one it stores to other than by an atomic). The last program's ids may reach past the end; guard them:
+    none, the first one it stores to other than by an atomic). The last program's ids may reach past the end;
+    guard them:
 
         i = ts.tile.linear_id()
         if i < n:
@@ -97,7 +98,7 @@ def context() -> Context:
     """Return the kernel's constants: its tuning point (`ctx.BLOCK_M`) and its dimensions (`ctx.S`).
 
     Returns:
-        An object whose attributes are the names of the tuning space, of constexpr parameters and of dimensions.
+        An object whose attributes are the tunables, the constexpr parameters and the dimensions.
 
     Raises:
         LanguageError: `unknown-name` for an attribute that is none of these.

@@ -1,0 +1,272 @@
+"""Loads and stores of views: boxes, index tiles, masks."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import SSAValue
+
+from tessera.errors import TypeMismatchError
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import (
+    apply,
+    broadcast_shapes,
+    broadcast_to,
+    cast_to,
+    check_rounding,
+    constant,
+    operand,
+    reshape_to,
+    to_ssa,
+)
+from tessera.frontend.values import At, Pick, Scalar, Shared, Span, TensorValue, Tile, Value, View, show, wrap
+from tessera.ir.tile.elementwise import ArangeOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.shared import BarrierOp, SharedStoreOp
+from tessera.ir.tile.types import describe, shape_of
+from tessera.ir.types import element_type
+from tessera.numerics import dtypes
+
+
+def raw_shape(view: View) -> tuple[int, ...]:
+    """Return the shape that a view's elements have in the IR op (new axes not counted)."""
+    if not view.picks:
+        return tuple(axis.size for axis in view.axes if isinstance(axis, Span))
+    shape: list[int] = []
+    picked = broadcast_shapes([axis.index.shape for axis in view.axes if isinstance(axis, Pick)], "index")
+    done = False
+    for axis in view.axes:
+        if isinstance(axis, Span):
+            shape.append(axis.size)
+        elif not done:
+            shape.extend(picked)
+            done = True
+    return tuple(shape)
+
+
+def view_shape(view: View) -> tuple[int, ...]:
+    """Return the shape of the tile that a view loads."""
+    shape = list(raw_shape(view))
+    for position in view.new_axes:
+        shape.insert(position, 1)
+    return tuple(shape)
+
+
+def _box(view: View) -> tuple[list[SSAValue], list[int], list[int]]:
+    offsets = [axis.offset for axis in view.axes if not isinstance(axis, Pick)]
+    sizes = [axis.size if isinstance(axis, Span) else 1 for axis in view.axes]
+    return offsets, sizes, [i for i, axis in enumerate(view.axes) if isinstance(axis, At)]
+
+
+def predicate_for(b: Builder, view: View, required: bool) -> SSAValue | None:
+    """Return the mask that the enclosing `if`s on tiles put on a view's elements, in the op's shape.
+
+    Args:
+        b: the builder.
+        view: what is accessed.
+        required: whether leaving the mask out would be wrong; a bounded load is safe without.
+
+    Raises:
+        TypeMismatchError: `predicate-shape` when the condition does not broadcast to the view.
+    """
+    if b.predicate is None:
+        return None
+    shape, own = view_shape(view), b.predicate.shape
+    padded = (1,) * (len(shape) - len(own)) + own
+    if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
+        if not required:
+            return None
+        raise TypeMismatchError(
+            f"inside an `if` on {describe(b.predicate.type)}, "
+            f"{view.tensor.param.name}[...] has the shape {shape}",
+            code="predicate-shape",
+            help="the condition must broadcast to the shape of what is accessed",
+        )
+    mask = broadcast_to(b, b.predicate.ssa, shape)
+    return reshape_to(b, mask, raw_shape(view))
+
+
+def load_view(b: Builder, view: View, fill: Any = None) -> Tile | Scalar:
+    """Load the elements that a view names."""
+    tensor, element = view.tensor, view.tensor.type.element
+    fill_value = None if fill is None else to_ssa(b, operand(b, fill, "fill"), element)
+    if fill_value is not None and shape_of(fill_value.type):
+        raise TypeMismatchError(
+            "fill is a tile, not a number", code="not-a-value", help="use ts.tile.where after loading"
+        )
+    if view.picks:
+        indices, bounds = index_tiles(b, view)
+        mask = both(b, bounds, predicate_for(b, view, required=True))
+        loaded = b.emit(GatherOp(tensor.ssa, indices, mask, fill_value)).result
+    else:
+        offsets, sizes, drop = _box(view)
+        mask = predicate_for(b, view, required=False)
+        loaded = b.emit(LoadOp(tensor.ssa, offsets, sizes, drop, mask, fill_value)).result
+        if view.new_axes:
+            loaded = _to_shape(b, loaded, view_shape(view))
+    return cast(Any, wrap(loaded, tensor.policy))
+
+
+def _to_shape(b: Builder, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    return reshape_to(b, value, shape) if shape_of(value.type) else broadcast_to(b, value, shape)
+
+
+def store_view(b: Builder, view: View, value: Any) -> None:
+    """Store `value`, broadcast to the view's shape and converted to the tensor's dtype.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch`.
+    """
+    tensor = view.tensor
+    name = tensor.param.name
+    b.require_program(f"a store to {name}")
+    check_rounding(tensor.param.policy)
+    ready = operand(b, value, f"store to {name}")
+    element = tensor.type.element
+    if isinstance(ready, Value):
+        stored = cast_to(b, ready.ssa, element, tensor.param.policy.saturate)
+    else:
+        stored = constant(b, ready, element)
+    raw = raw_shape(view)
+    if view.new_axes or shape_of(stored.type) != raw:
+        stored = _store_shape(b, stored, view_shape(view), name)
+        stored = reshape_to(b, stored, raw) if raw or not shape_of(stored.type) else _only_element(view)
+    if view.picks:
+        indices, bounds = index_tiles(b, view)
+        mask = both(b, bounds, predicate_for(b, view, required=True))
+        b.emit(ScatterOp(stored, tensor.ssa, indices, mask))
+    else:
+        offsets, sizes, drop = _box(view)
+        b.emit(StoreOp(stored, tensor.ssa, offsets, sizes, drop, predicate_for(b, view, required=True)))
+    b.mark_written(tensor)
+
+
+def _only_element(view: View) -> SSAValue:
+    raise TypeMismatchError(
+        f"store to one element of {view.tensor.param.name} through None",
+        code="bad-index",
+        help="leave None out",
+    )
+
+
+def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str) -> SSAValue:
+    own = shape_of(value.type)
+    if not shape:
+        raise TypeMismatchError(
+            f"store to {name}: {describe(value.type)} cannot be stored to one element", code="shape-mismatch",
+            help="index with slices, or reduce the tile to a scalar",
+        )  # fmt: skip
+    padded = (1,) * (len(shape) - len(own)) + own
+    if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
+        raise TypeMismatchError(
+            f"store to {name}: {describe(value.type)} does not fit the slice of shape {shape}",
+            code="shape-mismatch",
+            help="slice as much as the tile holds, or reshape the tile",
+        )
+    return broadcast_to(b, value, shape)
+
+
+def both(b: Builder, left: SSAValue | None, right: SSAValue | None) -> SSAValue | None:
+    """Return the conjunction of two optional masks."""
+    if left is None or right is None:
+        return left if right is None else right
+    return apply(b, "and", wrap(left), wrap(right)).ssa
+
+
+def index_tiles(b: Builder, view: View) -> tuple[list[SSAValue], SSAValue | None]:
+    """Return one i64 index per tensor dimension, of the view's shape, and where its bounded parts are inside.
+
+    Index tiles are taken as they are; slices and integers stay bounded.
+    """
+    shape = raw_shape(view)
+    element = element_type(dtypes.i64)
+    picked = broadcast_shapes([axis.index.shape for axis in view.axes if isinstance(axis, Pick)], "index")
+    indices: list[SSAValue] = []
+    bounds: SSAValue | None = None
+    position, picked_at = 0, None
+    for number, axis in enumerate(view.axes):
+        if isinstance(axis, Pick):
+            picked_at = position if picked_at is None else picked_at
+            tile = broadcast_to(b, cast_to(b, axis.index.ssa, element), picked)
+            indices.append(_spread(b, tile, shape, picked_at))
+        elif isinstance(axis, At):
+            if view.picks and picked_at is None:
+                picked_at = position
+            bounds = both(b, bounds, _inside(b, view.tensor, number, axis.offset, shape))
+            offset = cast_to(b, axis.offset, element)
+            indices.append(broadcast_to(b, offset, shape) if shape else offset)
+        else:
+            inner = _counted(b, axis)
+            if not axis.whole:
+                bounds = both(
+                    b, bounds, _spread(b, _inside(b, view.tensor, number, inner, ()), shape, position)
+                )
+            indices.append(_spread(b, inner, shape, position))
+        if isinstance(axis, Span):
+            position += 1
+        elif picked_at == position:
+            position += len(picked)
+    return indices, bounds
+
+
+def _counted(b: Builder, span: Span) -> SSAValue:
+    """Return the indices of a span as a one-dimensional tile."""
+    element = element_type(dtypes.i64)
+    count = Tile(b.emit(ArangeOp(span.size, element)).result)
+    return apply(b, "add", count, Scalar(cast_to(b, span.offset, element))).ssa
+
+
+def _spread(b: Builder, tile: SSAValue, shape: tuple[int, ...], position: int) -> SSAValue:
+    """Put the dimensions of `tile` at `position` of `shape` and repeat it along the others."""
+    own = shape_of(tile.type)
+    padded = (1,) * position + own + (1,) * (len(shape) - position - len(own))
+    return broadcast_to(b, reshape_to(b, tile, padded), shape)
+
+
+def _inside(b: Builder, tensor: TensorValue, axis: int, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """Return where indices lie inside a dimension, spread to `shape` if it is not empty."""
+    size = b.axis_size(tensor, axis)
+    element = element_type(dtypes.i64)
+    checked = wrap(value if not isinstance(value.type, IndexType) else cast_to(b, value, element))
+    inside = apply(b, "and", apply(b, "ge", checked, 0), apply(b, "lt", checked, size))
+    return broadcast_to(b, inside.ssa, shape) if shape else inside.ssa
+
+
+def store_shared(b: Builder, buffer: Shared, value: Any) -> None:
+    """Write a value to a whole shared buffer; under an `if` on a tile, only where the condition holds.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch`.
+    """
+    b.require_program("a store to shared memory")
+    ready = operand(b, value, "store to a shared buffer")
+    element = cast(Any, buffer.type).element
+    stored = _store_shape(b, to_ssa(b, ready, element), buffer.shape, "a shared buffer")
+    if b.predicate is not None:
+        stored = apply(b, "select", b.predicate, Tile(stored), buffer).ssa
+        if shape_of(stored.type) != buffer.shape:
+            raise TypeMismatchError(
+                f"inside an `if` on {describe(b.predicate.type)}, the buffer is {describe(buffer.type)}",
+                code="predicate-shape", help="the condition must broadcast to the buffer's shape",
+            )  # fmt: skip
+        # The old contents were read by lanes that need not be the ones that write them back.
+        b.emit(BarrierOp())
+    b.emit(SharedStoreOp(stored, buffer.ssa))
+
+
+def store_to(b: Builder, target: Any, value: Any) -> None:
+    """Store to a slice or a shared buffer.
+
+    Raises:
+        TypeMismatchError: `not-a-slice` for anything else.
+    """
+    if isinstance(target, View):
+        store_view(b, target, value)
+    elif isinstance(target, Shared):
+        store_shared(b, target, value)
+    else:
+        raise TypeMismatchError(
+            f"cannot store to {show(target)}", code="not-a-slice",
+            help="store to a slice of a tensor (C[m:m+64, :] = x) or to a shared buffer; tiles are values",
+        )  # fmt: skip

@@ -1,0 +1,181 @@
+"""What a loop hands from one iteration to the next, and how its type is settled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from xdsl.ir import Attribute, SSAValue
+
+from tessera.errors import LanguageError, TypeMismatchError
+from tessera.frontend.builder import Builder
+from tessera.frontend.convert import constant, default_element
+from tessera.frontend.liveness import assigned, names_bound
+from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild, show
+from tessera.ir.tile.types import describe
+from tessera.ir.types import index
+
+GONE = Undefined("", "")
+"""Stands for a name that is not bound."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """The values that a loop hands from one iteration to the next.
+
+    Args:
+        names: their names, sorted.
+        initial: what each name is before the loop.
+        types: the IR type of each leaf; None for what is no run-time value and must not change.
+    """
+
+    names: tuple[str, ...]
+    initial: dict[str, Any]
+    types: list[Attribute | None] = field(default_factory=list[Attribute | None])
+
+    def __post_init__(self) -> None:
+        self.types = [_carried_type(leaf) for leaf in self.leaves()]
+
+    def leaves(self) -> list[Any]:
+        """The leaves of all initial values, in order."""
+        return [leaf for name in self.names for leaf in leaves(self.initial[name])]
+
+    @property
+    def runtime_types(self) -> list[Attribute]:
+        """The types of the values that the IR carries."""
+        return [type_ for type_ in self.types if type_ is not None]
+
+    def bind(self, env: dict[str, Any], values: Sequence[SSAValue]) -> None:
+        """Set the names to carried IR values."""
+        given = iter(values)
+        for name, template in self._typed():
+            parts = iter([leaf if type_ is None else like(leaf, next(given)) for leaf, type_ in template])
+            env[name] = rebuild(self.initial[name], parts)
+
+    def _typed(self) -> list[tuple[str, list[tuple[Any, Attribute | None]]]]:
+        types = iter(self.types)
+        return [(name, [(leaf, next(types)) for leaf in leaves(self.initial[name])]) for name in self.names]
+
+    def start(self, b: Builder) -> list[SSAValue]:
+        """Return the initial values in the IR."""
+        pairs = zip(self.leaves(), self.types, strict=True)
+        return [
+            leaf.ssa if isinstance(leaf, Value) else constant(b, leaf, t)
+            for leaf, t in pairs
+            if t is not None
+        ]
+
+
+def _carried_type(leaf: Any) -> Attribute | None:
+    if isinstance(leaf, Tile | Scalar):
+        return leaf.type
+    return default_element(leaf) if is_number(leaf) else None
+
+
+def like(leaf: Any, ssa: SSAValue) -> Value:
+    """Return an IR value as the kind of value that `leaf` is."""
+    if isinstance(leaf, Value):
+        return type(leaf)(ssa, leaf.policy)
+    return Scalar(ssa)
+
+
+class Retry(Exception):
+    """A loop body has to be compiled again with what its first attempt taught."""
+
+
+def finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[ast.stmt]) -> list[SSAValue]:
+    """Return the values at the end of a loop's body, of the carried types.
+
+    Raises:
+        Retry: when a Python number before the loop should have had another type.
+        TypeMismatchError: `loop-type-changed`.
+        LanguageError: `cannot-carry`.
+    """
+    results: list[SSAValue] = []
+    position = 0
+    for name in carried.names:
+        before, after = carried.initial[name], env[name]
+        old, new = list(leaves(before)), list(leaves(after))
+        if isinstance(after, Undefined) or len(old) != len(new):
+            raise _changed(b, body, name, before, after)
+        for was, now in zip(old, new, strict=True):
+            expected = carried.types[position]
+            if expected is None:
+                if was is not now and was != now:
+                    raise _cannot_carry(b, body, name, was)
+            elif isinstance(now, Value) and now.type == expected:
+                results.append(now.ssa)
+            elif is_number(now) and not isinstance(was, Tile):
+                results.append(_number(b, carried, position, was, cast(float, now), expected))
+            elif is_number(was) and isinstance(now, Scalar):
+                carried.types[position] = now.type
+                raise Retry
+            else:
+                raise _changed(b, body, name, was, now)
+            position += 1
+    return results
+
+
+def _number(
+    b: Builder, carried: Carried, position: int, was: Any, now: bool | int | float, expected: Attribute
+) -> SSAValue:
+    if is_number(was) and isinstance(now, float) and expected == index:
+        carried.types[position] = default_element(now)
+        raise Retry
+    return constant(b, now, expected)
+
+
+def show_type(value: Any) -> str:
+    """Return a carried value as diagnostics show it."""
+    if isinstance(value, Tile):
+        return describe(value.type)
+    return show(value)
+
+
+def _show_after(value: Any) -> str:
+    return "not defined on every path" if isinstance(value, Undefined) else show_type(value)
+
+
+def _last_assignment(body: Sequence[ast.stmt], name: str) -> ast.AST:
+    found: ast.AST = body[0]
+    for statement_ in body:
+        for node in ast.walk(statement_):
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and name in names_bound(node):
+                found = node
+    return found
+
+
+def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: Any, after: Any) -> TypeMismatchError:
+    help = "give it one type before and after"
+    if isinstance(after, Tile) and (not isinstance(before, Tile) or before.shape != after.shape):
+        help = f"start with a tile of that type: ts.tile.zeros({after.shape}, ts.{after.dtype})"
+    elif isinstance(after, Value) and isinstance(before, Value) and before.dtype != after.dtype:
+        help = f"convert it in the body with .to(ts.{before.dtype}), or start with ts.{after.dtype}"
+    error = TypeMismatchError(
+        f"{name!r} is {show_type(before)} before the loop and {_show_after(after)} after its body",
+        code="loop-type-changed", help=help,
+    )  # fmt: skip
+    error.location = b.frame.locate(_last_assignment(body, name))
+    return error
+
+
+def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -> LanguageError:
+    error = LanguageError(
+        f"{name!r} ({show(value)}) is rebound in a loop", code="cannot-carry",
+        help="only tiles and numbers can change from one iteration to the next; for stages of a buffer, "
+        "allocate (stages, M, N) and index it with the stage number",
+    )  # fmt: skip
+    error.location = b.frame.locate(_last_assignment(body, name))
+    return error
+
+
+def carried_by(b: Builder, node: ast.For | ast.While, also: frozenset[str]) -> Carried:
+    """Return the names that a loop rebinds and that are read in a later iteration or after it."""
+    liveness, env = b.frame.liveness, b.frame.env
+    needed = liveness.exposed(node.body) | liveness.after(node) | also
+    names = sorted(
+        name for name in assigned(node.body) & needed if not isinstance(env.get(name, GONE), Undefined)
+    )
+    return Carried(tuple(names), {name: env[name] for name in names})
