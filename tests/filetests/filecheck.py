@@ -1,8 +1,8 @@
 """The part of LLVM's FileCheck that the filetests use.
 
-`CHECK: text` finds a line after the previous match, `CHECK-NEXT: text` the very next line, `CHECK-NOT: text` no
-line between its neighbours. In a text `{{…}}` is a regular expression, `[[X:…]]` captures what it matches as X, and
-`[[X]]` stands for it. Runs of white space are equal.
+`CHECK: text` finds a line after the previous match, `CHECK-NEXT: text` the very next one, and
+`CHECK-NOT: text` none between its neighbours. In a text `{{…}}` is a regular expression, `[[X:…]]` captures
+what it matches, and `[[X]]` stands for that. Runs of white space are equal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs every `<stage>/<pass>.mlir`: `RUN:` names the passes, `CHECK:` lines say what they give.
 
-A file holds several cases, separated by `// -----`; each has its own RUN line or takes the file's first. A case
-with an `ERROR:` line must be refused with that text and a place.
+A file holds several cases, separated by `// -----`; each has its own RUN line or takes the file's first. A
+case with an `ERROR:` line must be refused with that text and a place.
 """
 
 from __future__ import annotations

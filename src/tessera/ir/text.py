@@ -49,7 +49,7 @@ def parse_module(text: str, file: str = "<input>") -> ModuleOp:
         try:
             module = parser.parse_module()
         except ParseError as error:
-            raise VerifyError(error.msg, location=_place(text, file, error.span.start)) from error
+            raise VerifyError(error.msg.strip(), location=_place(text, file, error.span.start)) from error
     check(module)
     return module
 
