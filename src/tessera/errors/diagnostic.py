@@ -126,7 +126,9 @@ def render(error: TesseraError) -> str:
     if error.location is not None:
         lines += _frame_lines(error.location.frame)
         for caller in error.location.callers:
-            lines.append(f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else ""))
+            lines.append(
+                f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else "")
+            )
     if error.help:
         lines.append(f"  help: {error.help}")
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
     IndexType,
+    IntAttr,
     IntegerType,
     Signedness,
     StringAttr,
@@ -91,6 +92,11 @@ def dtype_of(element: Attribute) -> DType:
     if found is None:
         raise TypeError(f"{element} is no element type")
     return found
+
+
+def int_value(attr: Attribute | None) -> int | None:
+    """Return the number an integer attribute holds, None for anything else."""
+    return attr.data if isinstance(attr, IntAttr) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def is_scalar(type_: Attribute) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Operation
 
 from tessera.backends.llvm.code import CompiledCode
@@ -31,6 +31,7 @@ from tessera.ir.passes import Pass, PassRunner
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
 from tessera.ir.tile.structure import KernelOp
+from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
@@ -117,7 +118,12 @@ def compile_kernel(
 
 
 def _finish(
-    built: BuiltKernel, module: ModuleOp, target: TargetRecord, dump: Sequence[str], knobs: Knobs, runner: PassRunner
+    built: BuiltKernel,
+    module: ModuleOp,
+    target: TargetRecord,
+    dump: Sequence[str],
+    knobs: Knobs,
+    runner: PassRunner,
 ) -> Artifact:
     """Schedule, lower and generate code for a canonical module."""
     passes = schedule_passes(target, knobs)
@@ -156,10 +162,11 @@ def _schedule_of(module: ModuleOp) -> dict[str, Any]:
     found: dict[str, list[int]] = {}
     for op in module.walk():
         for key, attr in op.attributes.items():
-            if key.startswith("tessera_schedule.") and isinstance(attr, IntAttr):
+            value = int_value(attr)
+            if key.startswith("tessera_schedule.") and value is not None:
                 values = found.setdefault(key.split(".", 1)[1], [])
-                if attr.data not in values:
-                    values.append(attr.data)
+                if value not in values:
+                    values.append(value)
     return {key: values[0] if len(values) == 1 else values for key, values in found.items()}
 
 
@@ -173,10 +180,9 @@ def _notes(module: ModuleOp) -> dict[str, list[str]]:
 
 
 def _note_items(op: Operation) -> list[tuple[str, str]]:
-    return [
-        (key.split(".", 1)[1], note.data)
-        for key, attr in op.attributes.items()
-        if key.startswith("tessera_notes.") and isinstance(attr, ArrayAttr)
-        for note in attr.data
-        if isinstance(note, StringAttr)
-    ]
+    items: list[tuple[str, str]] = []
+    for key, attr in op.attributes.items():
+        if key.startswith("tessera_notes.") and isinstance(attr, ArrayAttr):
+            notes: Any = attr.data  # pyright: ignore[reportUnknownMemberType]
+            items += [(key.split(".", 1)[1], note.data) for note in notes]
+    return items

@@ -67,12 +67,20 @@ def box_operands(
     physical = dict(zip(kept, padded, strict=True))
     offsets = [scalar(offset) for offset in op.offsets]
     checked = tuple(
-        axis for axis in range(rank) if not _inside(kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
+        axis
+        for axis in range(rank)
+        if not _inside(kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
     )
     sizes: list[SSAValue] = []
     for axis in range(rank):
         known = params.known_size(arg, axis)
-        size = scalars.constant(known) if known is not None else params.size(arg, axis) if axis in checked else None
+        size = (
+            scalars.constant(known)
+            if known is not None
+            else params.size(arg, axis)
+            if axis in checked
+            else None
+        )
         if size is None:
             size = scalars.constant(0)
         if physical.get(axis, 1) != op.size_list[axis]:
@@ -90,7 +98,13 @@ def _stride(params: Parameters, scalars: Scalars, arg: int, axis: int) -> SSAVal
 
 
 def _inside(
-    kernel: KernelOp, params: Parameters, op: Slice, arg: int, axis: int, physical: int, divisor: Callable[[SSAValue], int]
+    kernel: KernelOp,
+    params: Parameters,
+    op: Slice,
+    arg: int,
+    axis: int,
+    physical: int,
+    divisor: Callable[[SSAValue], int],
 ) -> bool:
     """Return whether the box cannot reach past the tensor along `axis`."""
     if physical != op.size_list[axis]:
@@ -103,7 +117,12 @@ def _inside(
 
 
 def _vector(
-    params: Parameters, op: Slice, arg: int, unit: int, divisor: Callable[[SSAValue], int], checked: Sequence[int]
+    params: Parameters,
+    op: Slice,
+    arg: int,
+    unit: int,
+    divisor: Callable[[SSAValue], int],
+    checked: Sequence[int],
 ) -> int:
     """Return how many elements along dimension `unit` one access may move."""
     info = params.infos[arg]

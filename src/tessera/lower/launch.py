@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.errors import LanguageError
@@ -20,7 +20,7 @@ from tessera.ir.target.types import PointerType
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
-from tessera.ir.types import dtype_of, index
+from tessera.ir.types import dtype_of, index, int_value
 from tessera.target.artifact import ArgSpec, GridExpr, Parameter
 
 _GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum")
@@ -191,20 +191,7 @@ def arg_specs(kernel: KernelOp) -> tuple[ArgSpec, ...]:
     return tuple(specs)
 
 
-def returned_arguments(kernel: KernelOp) -> tuple[int, ...]:
-    """Return the positions of the arguments that the kernel returns."""
-    last = kernel.body.block.last_op
-    args = list(kernel.body.block.args)
-    return tuple(args.index(t) for t in last.tensors) if isinstance(last, ReturnOp) else ()  # pyright: ignore
-
-
 def schedule_value(op: Operation, key: str, default: int) -> int:
     """Return an integer that the schedule wrote on `op` as `tessera_schedule.<key>`."""
-    attr = op.attributes.get(f"tessera_schedule.{key}")
-    return attr.data if isinstance(attr, IntAttr) else default
-
-
-def schedule_text(op: Operation, key: str, default: str) -> str:
-    """Return a string that the schedule wrote on `op` as `tessera_schedule.<key>`."""
-    attr = op.attributes.get(f"tessera_schedule.{key}")
-    return attr.data if isinstance(attr, StringAttr) else default
+    value = int_value(op.attributes.get(f"tessera_schedule.{key}"))
+    return default if value is None else value

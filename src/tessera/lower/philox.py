@@ -13,7 +13,10 @@ _ROUNDS = 10
 
 
 def philox_rounds(
-    counter: tuple[T, T, T, T], key: tuple[T, T], constant: Callable[[int], T], binary: Callable[[str, T, T], T]
+    counter: tuple[T, T, T, T],
+    key: tuple[T, T],
+    constant: Callable[[int], T],
+    binary: Callable[[str, T, T], T],
 ) -> tuple[T, T, T, T]:
     """Return the four random words of a counter.
 

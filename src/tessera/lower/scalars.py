@@ -46,9 +46,16 @@ class Scalars:
         """Return `fn(a, b)` of integers, folded where operands are known or neutral."""
         left = a if isinstance(a, int) else constant_value(a)
         right = b if isinstance(b, int) else constant_value(b)
-        if isinstance(left, int) and isinstance(right, int) and fn in _FOLD and (right or fn not in ("floordiv", "mod")):
+        if (
+            isinstance(left, int)
+            and isinstance(right, int)
+            and fn in _FOLD
+            and (right or fn not in ("floordiv", "mod"))
+        ):
             return self.constant(_FOLD[fn](left, right), type_)
-        if isinstance(a, SSAValue) and ((right == 0 and fn in ("add", "sub")) or (right == 1 and fn in ("mul", "floordiv"))):
+        if isinstance(a, SSAValue) and (
+            (right == 0 and fn in ("add", "sub")) or (right == 1 and fn in ("mul", "floordiv"))
+        ):
             return a
         if isinstance(b, SSAValue) and ((left == 0 and fn == "add") or (left == 1 and fn == "mul")):
             return b

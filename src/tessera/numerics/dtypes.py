@@ -118,7 +118,14 @@ ALL: tuple[DType, ...] = (
     i8, i16, i32, i64, u8, u16, u32, u64, boolean,
 )  # fmt: skip
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
-_ALIASES = {"fp32": "f32", "fp16": "f16", "fp64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_ALIASES = {
+    "fp32": "f32",
+    "fp16": "f16",
+    "fp64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+}
 
 
 def accumulator_of(dtype: DType) -> DType:
@@ -215,7 +222,9 @@ class Policy:
             return replace(self, accum=rule.value)
         if rule.name == "loss_scale":
             if not isinstance(rule.value, float):
-                raise LanguageError("loss_scale needs a number", code="bad-policy", help="write loss_scale(128.0)")
+                raise LanguageError(
+                    "loss_scale needs a number", code="bad-policy", help="write loss_scale(128.0)"
+                )
             return replace(self, loss_scale=rule.value)
         if rule.name == "stochastic_round":
             return replace(self, rounding="stochastic")
@@ -264,7 +273,9 @@ def parse_policy(text: str) -> Policy:
     """
     head = re.match(r"\s*(?:ts\.)?(\w+)", text)
     if head is None:
-        raise LanguageError(f"{text!r} is no numeric policy", code="bad-policy", help='write "bf16 @accum(f32)"')
+        raise LanguageError(
+            f"{text!r} is no numeric policy", code="bad-policy", help='write "bf16 @accum(f32)"'
+        )
     policy, at = Policy(dtype_named(head.group(1))), head.end()
     while at < len(text.rstrip()):
         match = _RULE.match(text, at)

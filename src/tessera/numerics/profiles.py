@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, get_args
@@ -20,7 +20,7 @@ def current_profile() -> Profile:
 
 
 @contextmanager
-def profile(name: Profile) -> Iterator[None]:
+def profile(name: Profile) -> Generator[None]:
     """Use a numerics profile inside a `with` block.
 
     Args:

@@ -27,7 +27,7 @@ stage that is read and says that the stage to be overwritten, read one iteration
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
@@ -54,10 +54,10 @@ from tessera.ir.tile.shared import (
     WaitGroupOp,
 )
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import SharedType, TensorType, TileType
+from tessera.ir.tile.types import TensorType, TileType
 from tessera.ir.types import index
-from tessera.schedule.knobs import Knobs
-from tessera.target.records import TargetRecord, target_named
+from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.target.records import TargetRecord
 
 MOST_STAGES = 4
 
@@ -98,8 +98,8 @@ class StageCopiesPass(Pass):
     """
 
     name: ClassVar[str] = "stage-copies"
-    target: TargetRecord = target_named("sm_90a")
-    knobs: Knobs = Knobs()
+    target: TargetRecord = field(default_factory=default_gpu)
+    knobs: Knobs = field(default_factory=Knobs)
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every kernel of the module in place.
@@ -118,7 +118,11 @@ class StageCopiesPass(Pass):
 
 
 def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
-    found = [Staged(op, _stored_transposed(kernel, op)) for op in unit.walk() if _qualifies(op)]
+    found = [
+        Staged(op, _stored_transposed(kernel, op))
+        for op in unit.walk()
+        if isinstance(op, LoadOp) and _qualifies(op)
+    ]
     if not found:
         return
     loops: dict[scf.ForOp, list[Staged]] = {}
@@ -132,7 +136,7 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
     allocated = sum(
         prod(op.result.type.shape) * op.result.type.dtype.bytes
         for op in unit.walk()
-        if isinstance(op, AllocSharedOp) and isinstance(op.result.type, SharedType)
+        if isinstance(op, AllocSharedOp)
     )
     once = allocated + sum(s.size_bytes for s in single)
     ring = sum(s.size_bytes for group in loops.values() for s in group)
@@ -163,11 +167,16 @@ def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Seq
     return wanted
 
 
-def _qualifies(op: Operation) -> bool:
+def _qualifies(op: LoadOp) -> bool:
     """Return whether `op` is a two-dimensional load that only products use."""
-    if not isinstance(op, LoadOp) or not isinstance(op.result.type, TileType):
+    if not isinstance(op.result.type, TileType):
         return False
-    if op.result.type.rank != 2 or op.mask is not None or op.fill is not None or not op.result.uses.get_length():
+    if (
+        op.result.type.rank != 2
+        or op.mask is not None
+        or op.fill is not None
+        or not op.result.uses.get_length()
+    ):
         return False
     return _only_products(op.result)
 
@@ -183,9 +192,8 @@ def _only_products(value: SSAValue) -> bool:
     return True
 
 
-def _stored_transposed(kernel: KernelOp, op: Operation) -> bool:
+def _stored_transposed(kernel: KernelOp, op: LoadOp) -> bool:
     """Return whether the tensor is contiguous along the tile's first axis and not its last."""
-    assert isinstance(op, LoadOp)
     info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
     first, last = op.kept
     return info.strides[last] != 1 and info.strides[first] == 1

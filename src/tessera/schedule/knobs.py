@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.errors import LanguageError
+from tessera.target.records import TargetRecord, target_named
 
 KNOBS = ("num_warps", "num_stages", "stages", "group_m")
 
@@ -42,3 +43,8 @@ class Knobs:
                 f"num_warps is a power of two up to 32, got {warps}", code="bad-knob", help="use 4 or 8"
             )
         return cls(warps, values.get("stages", values.get("num_stages")), values.get("group_m"))
+
+
+def default_gpu() -> TargetRecord:
+    """Return the GPU that passes schedule for when `tessera opt` names none."""
+    return target_named("sm_90a")

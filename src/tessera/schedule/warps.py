@@ -1,14 +1,15 @@
 """Chooses warps per program, how products spread over them, and the raster order of the grid.
 
 Rules: a matrix kernel gets one warp per 4096 accumulator elements (128 registers a thread), so that a warp's tile
-is as near to 64x64 as can be; others one warp per 1024 elements of the largest tile (32 a thread: 64 bytes of bf16 in flight, measured best for row kernels). Where rows are reduced or a
-product feeds another, warps split rows only, so that neither crosses warps.
+is as near to 64x64 as can be; others one warp per 1024 elements of the largest tile (32 a thread, 64 bytes of bf16
+in flight: measured best for row kernels). Where rows are reduced or a product feeds another, warps split rows only,
+so that neither crosses warps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
@@ -21,8 +22,8 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
-from tessera.schedule.knobs import Knobs
-from tessera.target.records import TargetRecord, target_named
+from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.target.records import TargetRecord
 
 ACCUMULATORS_PER_WARP = 4096
 ELEMENTS_PER_WARP = 1024
@@ -40,8 +41,8 @@ class ChooseWarpsPass(Pass):
     """
 
     name: ClassVar[str] = "choose-warps"
-    target: TargetRecord = target_named("sm_90a")
-    knobs: Knobs = Knobs()
+    target: TargetRecord = field(default_factory=default_gpu)
+    knobs: Knobs = field(default_factory=Knobs)
 
     def apply(self, module: ModuleOp) -> None:
         """Annotate every kernel of the module in place."""

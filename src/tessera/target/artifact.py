@@ -185,7 +185,9 @@ class Artifact:
             "launches": [asdict(launch) for launch in self.launches],
             "code_kind": self.code_kind,
             "reflection": self.reflection,
-            "dumps": {name: "text" if isinstance(data, str) else "bytes" for name, data in self.dumps.items()},
+            "dumps": {
+                name: "text" if isinstance(data, str) else "bytes" for name, data in self.dumps.items()
+            },
         }
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
@@ -212,7 +214,9 @@ class Artifact:
                     raise ArtifactError(f"the artefact is damaged: checksum of {damaged!r}")
                 header = json.loads(archive.read("header.json"))
                 if header.get("format") != FORMAT:
-                    raise ArtifactError(f"artefact of format {header.get('format')!r}, this Tessera reads {FORMAT}")
+                    raise ArtifactError(
+                        f"artefact of format {header.get('format')!r}, this Tessera reads {FORMAT}"
+                    )
                 blobs = {name: archive.read(f"dumps/{name}") for name in header["dumps"]}
                 code = archive.read("code")
             return cls._from_header(header, code, blobs)
@@ -222,14 +226,18 @@ class Artifact:
     @classmethod
     def _from_header(cls, header: dict[str, Any], code: bytes, blobs: dict[str, bytes]) -> Artifact:
         def tuples(record: dict[str, Any]) -> dict[str, Any]:
-            return {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
+            lists = {key: tuple(value) for key, value in record.items() if isinstance(value, list)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return {**record, **lists}
 
         def launch(record: dict[str, Any]) -> Launch:
-            params = tuple(Parameter(**p) for p in record["params"])
-            grid = tuple((extent, block) for extent, block in record["grid"])
-            return Launch(**{**record, "params": params, "grid": grid})
+            params = tuple(Parameter(**p) for p in record.pop("params"))
+            grid = tuple((extent, block) for extent, block in record.pop("grid"))
+            return Launch(params=params, grid=grid, **record)
 
-        dumps = {name: blobs[name].decode() if kind == "text" else blobs[name] for name, kind in header["dumps"].items()}
+        dumps = {
+            name: blobs[name].decode() if kind == "text" else blobs[name]
+            for name, kind in header["dumps"].items()
+        }
         return cls(
             header["name"], header["backend"], header["target"],
             tuple(ArgSpec(**tuples(arg)) for arg in header["args"]),

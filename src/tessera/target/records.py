@@ -83,7 +83,11 @@ _SINCE: tuple[tuple[int, tuple[str, ...]], ...] = (
 )
 
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
-_ARCH_SPECIFIC = {"sm_90a": ("wgmma", "setmaxnreg"), "sm_100a": ("tcgen05", "setmaxnreg"), "sm_120a": ("mma_block_scale",)}
+_ARCH_SPECIFIC = {
+    "sm_90a": ("wgmma", "setmaxnreg"),
+    "sm_100a": ("tcgen05", "setmaxnreg"),
+    "sm_120a": ("mma_block_scale",),
+}
 NVIDIA_TARGETS = (
     "sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a",
 )  # fmt: skip
@@ -91,7 +95,9 @@ NVIDIA_TARGETS = (
 
 def _nvidia(name: str) -> TargetRecord:
     sm = int(re.sub(r"\D", "", name))
-    features = {f for since, names in _SINCE if sm >= since for f in names} | set(_ARCH_SPECIFIC.get(name, ()))
+    features = {f for since, names in _SINCE if sm >= since for f in names} | set(
+        _ARCH_SPECIFIC.get(name, ())
+    )
     return TargetRecord(
         name=name, backend="ptx", features=frozenset(features), warp_size=32, shared_bytes=_SHARED[sm] * 1024,
         max_threads=1024, registers=65536, triple="nvptx64-nvidia-cuda", cpu=name,
@@ -111,7 +117,9 @@ def _ptx_version(sm: int) -> int:
 _CPUS: dict[str, TargetRecord] = {
     record.name: record
     for record in (
-        TargetRecord("x86-64", "cpu", frozenset({"sse2"}), vector_bytes=16, triple="x86_64-unknown-linux-gnu", cpu="x86-64"),
+        TargetRecord(
+            "x86-64", "cpu", frozenset({"sse2"}), vector_bytes=16, triple="x86_64-unknown-linux-gnu", cpu="x86-64"
+        ),
         TargetRecord(
             "x86-64-v3", "cpu", frozenset({"avx2", "fma", "f16c"}), vector_bytes=32, triple="x86_64-unknown-linux-gnu",
             cpu="x86-64-v3",

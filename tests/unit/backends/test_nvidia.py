@@ -51,7 +51,9 @@ def test_every_target_gets_ptx_and_from_sm_75_a_cubin(target: str) -> None:
         ("sm_90a", {"mma.m16n8k16.row.col.f32.bf16.bf16.f32", "ldmatrix", "cp.async"}, set[str]()),
     ],
 )
-def test_a_product_uses_the_instructions_of_its_target(target: str, expected: set[str], absent: set[str]) -> None:
+def test_a_product_uses_the_instructions_of_its_target(
+    target: str, expected: set[str], absent: set[str]
+) -> None:
     counts = compiled(product, target, sizes={"M": 64, "N": 64, "K": 64}).reflection["instructions"]
     assert expected <= counts.keys()
     assert not absent & counts.keys()
@@ -100,7 +102,9 @@ def wide(x: ts.Tensor[512, 512, ts.f32], y: ts.Tensor[512, 512, ts.f32]) -> None
 
 
 def test_a_buffer_too_large_for_the_target_is_an_error_with_sizes() -> None:
-    with pytest.raises(ResourceError, match=r"wide needs 1048576 bytes of shared memory, sm_90a has 232448") as caught:
+    with pytest.raises(
+        ResourceError, match=r"wide needs 1048576 bytes of shared memory, sm_90a has 232448"
+    ) as caught:
         compiled(wide)
     assert caught.value.code == "shared-memory"
     assert "512x512 f32: 1048576" in str(caught.value)
@@ -115,7 +119,13 @@ def test_the_assembler_report_is_read_per_kernel() -> None:
         "ptxas info : Used 7 registers\n"
     )
     assert resources(report) == {
-        "a": {"stack_bytes": 8, "spill_store_bytes": 4, "spill_load_bytes": 12, "registers": 40, "barriers": 1},
+        "a": {
+            "stack_bytes": 8,
+            "spill_store_bytes": 4,
+            "spill_load_bytes": 12,
+            "registers": 40,
+            "barriers": 1,
+        },
         "b": {"registers": 7},
     }
 

@@ -23,7 +23,9 @@ def aligned(function: Any, sizes: Mapping[str, int] | None = None) -> ModuleOp:
     """Return a kernel's TIR-H for contiguous, aligned arguments of sizes divisible by 16."""
     signature = Signature.of(function)
     facts = [
-        assumed_facts(param, dict(sizes or {})) if isinstance(param, TensorParam) else ArgFacts("scalar", param.dtype)
+        assumed_facts(param, dict(sizes or {}))
+        if isinstance(param, TensorParam)
+        else ArgFacts("scalar", param.dtype)
         for param in signature.runtime_params
     ]
     return build_kernel(signature, Specialization(tuple(facts), (), (), "fast")).module

@@ -41,7 +41,12 @@ def test_default_layout_holds_every_element_and_neighbours_lanes(shape: tuple[in
 
 @pytest.mark.parametrize(
     ("warps", "m", "n", "rows_only", "expected"),
-    [(4, 128, 128, False, (2, 2)), (8, 128, 256, False, (2, 4)), (8, 128, 64, True, (8, 1)), (4, 16, 128, False, (1, 4))],
+    [
+        (4, 128, 128, False, (2, 2)),
+        (8, 128, 256, False, (2, 4)),
+        (8, 128, 64, True, (8, 1)),
+        (4, 16, 128, False, (1, 4)),
+    ],
 )
 def test_warps_split_a_product_where_operands_are_read_least(
     warps: int, m: int, n: int, rows_only: bool, expected: tuple[int, int]
@@ -49,7 +54,9 @@ def test_warps_split_a_product_where_operands_are_read_least(
     assert split_warps(warps, m, n, (16, 8), rows_only) == expected
 
 
-def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+def product(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
     for m, n in ts.tile.grid((M, 64), (N, 64)):
         acc = ts.tile.zeros((64, 64), ts.f32)
         for k in ts.tile.range(0, K, 32):
@@ -80,7 +87,7 @@ def test_the_target_decides_the_instruction_and_fallbacks_are_noted(
 ) -> None:
     func = lowered(function, target)
     assert {op.instruction.data for op in ops(func, TensorCoreOp)} == {instruction}
-    notes = func.attributes.get("tessera_notes.emulations")
+    notes = func.attributes.get("tessera_notes.emulations") or func.attributes.get("tessera_notes.fallbacks")
     assert (note is None) == (notes is None)
     if note is not None:
         assert note in str(notes)

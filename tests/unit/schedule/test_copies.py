@@ -20,7 +20,9 @@ from tessera.target.records import target_named
 from tests.unit.frontend.support import built
 
 
-def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+def product(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
     for m, n in ts.tile.grid((M, 32), (N, 16)):
         acc = ts.tile.zeros((32, 16), ts.f32)
         for k in ts.tile.range(0, K, 16):
@@ -28,14 +30,18 @@ def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c:
         c[m : m + 32, n : n + 16] = acc
 
 
-def scores(q: ts.Tensor["S", 32, ts.bf16], k: ts.Tensor["S", 32, ts.bf16], c: ts.Tensor["S", "S", ts.f32]) -> None:
+def scores(
+    q: ts.Tensor["S", 32, ts.bf16], k: ts.Tensor["S", 32, ts.bf16], c: ts.Tensor["S", "S", ts.f32]
+) -> None:
     for m in ts.tile.grid((S, 16)):
         query = q[m : m + 16, :]
         for n in ts.tile.range(0, S, 16):
             c[m : m + 16, n : n + 16] = ts.tile.mma(query, k[n : n + 16, :].T, accumulator=ts.f32)
 
 
-def scaled(a: ts.Tensor["M", 16, ts.bf16], b: ts.Tensor[16, "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+def scaled(
+    a: ts.Tensor["M", 16, ts.bf16], b: ts.Tensor[16, "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
     for m, n in ts.tile.grid((M, 16), (N, 16)):
         c[m : m + 16, n : n + 16] = ts.tile.mma(a[m : m + 16, :] * 2, b[:, n : n + 16], accumulator=ts.f32)
 
@@ -78,13 +84,17 @@ def test_transposed_operands_become_views(stages: int) -> None:
 
 def test_depth_follows_the_knob_the_target_and_the_memory() -> None:
     def depth(module: Any) -> int:
-        return next(op.attributes["tessera_schedule.stages"].data for op in module.walk() if isinstance(op, scf.ForOp))
+        return next(
+            op.attributes["tessera_schedule.stages"].data for op in module.walk() if isinstance(op, scf.ForOp)
+        )
 
     assert depth(staged(product, stages=2)) == 2
     assert depth(staged(product)) == 4
     turing = staged(product, "sm_75")
     assert not any("tessera_schedule.stages" in op.attributes for op in turing.walk())
-    shapes = {op.result.type.shape for op in staged(product, stages=3).walk() if isinstance(op, AllocSharedOp)}
+    shapes = {
+        op.result.type.shape for op in staged(product, stages=3).walk() if isinstance(op, AllocSharedOp)
+    }
     assert shapes == {(3, 32, 16), (3, 16, 16)}
 
 
@@ -100,7 +110,9 @@ def test_more_stages_than_memory_is_an_error_that_lists_the_sizes() -> None:
     assert "32x16: 1024" in str(caught.value)
 
 
-@pytest.mark.parametrize("config", [{"num_warps": 3}, {"num_warps": 64}, {"stages": 0}, {"num_stages": "two"}])
+@pytest.mark.parametrize(
+    "config", [{"num_warps": 3}, {"num_warps": 64}, {"stages": 0}, {"num_stages": "two"}]
+)
 def test_a_knob_out_of_range_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(LanguageError) as caught:
         Knobs.from_config(config)

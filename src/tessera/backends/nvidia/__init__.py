@@ -18,7 +18,6 @@ from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import FuncOp
-from tessera.ir.target.types import BufferType
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
@@ -86,9 +85,7 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
     needed, buffers = place_shared(func)
     if needed > target.shared_bytes:
         types = [op.result.type for op in buffers]
-        sizes = ", ".join(
-            f"{'x'.join(map(str, t.shape))} {t.dtype}: {t.size_bytes}" for t in types if isinstance(t, BufferType)
-        )
+        sizes = ", ".join(f"{'x'.join(map(str, t.shape))} {t.dtype}: {t.size_bytes}" for t in types)
         raise ResourceError(
             f"{func.sym_name.data} needs {needed} bytes of shared memory, {target.name} has {target.shared_bytes}",
             code="shared-memory", location=location_of(buffers[0]),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
+from llvmlite import binding
 
 from tessera.errors import CompilerFault, TargetError
 from tessera.target.records import TargetRecord
+
+# llvmlite and nvJitLink ship no types.
+llvm: Any = binding
 
 OLDEST_CUBIN = 75
 """CUDA 13's nvJitLink assembles from sm_75 on; older targets are PTX, which the driver compiles at load."""
@@ -64,13 +68,7 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         TargetError: `missing-extra` when nvJitLink is not installed.
         CompilerFault: the assembler rejects the PTX.
     """
-    try:
-        from cuda.bindings import nvjitlink
-    except ImportError as error:
-        raise TargetError(
-            "assembling for NVIDIA GPUs needs nvJitLink", code="missing-extra",
-            help='pip install "tessera[gpu-cuda]"',
-        ) from error  # fmt: skip
+    nvjitlink = _nvjitlink()
     options = [f"-arch={target.name}", "-O3", "-verbose"]
     try:
         handle = nvjitlink.create(len(options), options)
@@ -78,7 +76,9 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         raise CompilerFault(f"nvJitLink does not know {target.name}: {error}", code="invalid-ptx") from error
     except RuntimeError as error:  # the library is not on the machine
         raise TargetError(
-            f"nvJitLink cannot be loaded: {error}", code="missing-extra", help='pip install "tessera[gpu-cuda]"'
+            f"nvJitLink cannot be loaded: {error}",
+            code="missing-extra",
+            help='pip install "tessera[gpu-cuda]"',
         ) from error
     try:
         data = ptx.encode()
@@ -89,9 +89,21 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         return bytes(cubin), _log(nvjitlink, handle, "info")
     except nvjitlink.nvJitLinkError as error:
         log = _log(nvjitlink, handle, "error")
-        raise CompilerFault(f"the assembler rejects the generated PTX: {log or error}", code="invalid-ptx") from error
+        raise CompilerFault(
+            f"the assembler rejects the generated PTX: {log or error}", code="invalid-ptx"
+        ) from error
     finally:
         nvjitlink.destroy(handle)
+
+
+def _nvjitlink() -> Any:
+    try:
+        return importlib.import_module("cuda.bindings.nvjitlink")
+    except ImportError as error:
+        raise TargetError(
+            "assembling for NVIDIA GPUs needs nvJitLink", code="missing-extra",
+            help='pip install "tessera[gpu-cuda]"',
+        ) from error  # fmt: skip
 
 
 def _log(nvjitlink: Any, handle: Any, kind: str) -> str:
@@ -108,7 +120,9 @@ def resources(report: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     name = ""
     for line in report.splitlines():
-        if (entry := re.search(r"(?:entry function|Function properties for) '?([\w$.]+)'?", line)) is not None:
+        if (
+            entry := re.search(r"(?:entry function|Function properties for) '?([\w$.]+)'?", line)
+        ) is not None:
             name = entry.group(1)
         record = found.setdefault(name, {}) if name else {}
         for key, pattern in (
@@ -123,15 +137,24 @@ def resources(report: str) -> dict[str, dict[str, int]]:
     return found
 
 
+_INSTRUCTIONS = {
+    "mma": r"\bmma\.sync",
+    "wgmma": r"\bwgmma\.mma_async",
+    "tcgen05": r"\btcgen05\.mma",
+    "ldmatrix": r"\bldmatrix\.",
+    "stmatrix": r"\bstmatrix\.",
+    "cp.async": r"\bcp\.async\.c[ag]\.",
+    "tma": r"\bcp\.async\.bulk\.",
+    "barrier": r"\bbar(?:rier)?\.(?:cta\.)?sync",
+    "shuffle": r"\bshfl\.",
+    "fma": r"\bfma\.rn",
+    "atomic": r"\b(?:atom|red)\.",
+}
+
+
 def instruction_counts(ptx: str) -> dict[str, int]:
     """Return how often each kind of matrix, copy and synchronisation instruction stands in the PTX."""
-    patterns = {
-        "mma": r"\bmma\.sync", "wgmma": r"\bwgmma\.mma_async", "tcgen05": r"\btcgen05\.mma", "ldmatrix": r"\bldmatrix\.",
-        "stmatrix": r"\bstmatrix\.", "cp.async": r"\bcp\.async\.c[ag]\.", "tma": r"\bcp\.async\.bulk\.",
-        "barrier": r"\bbar(?:rier)?\.(?:cta\.)?sync", "shuffle": r"\bshfl\.", "fma": r"\bfma\.rn",
-        "atomic": r"\b(?:atom|red)\.",
-    }  # fmt: skip
-    counts = {name: len(re.findall(pattern, ptx)) for name, pattern in patterns.items()}
+    counts = {name: len(re.findall(pattern, ptx)) for name, pattern in _INSTRUCTIONS.items()}
     for kind in re.findall(r"\bmma\.sync\.aligned\.(\S+)", ptx):
         counts[f"mma.{kind}"] = counts.get(f"mma.{kind}", 0) + 1
     return {name: count for name, count in counts.items() if count}

@@ -15,7 +15,12 @@ from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 
 _ORDER = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
-_SCOPE = {"group": 'syncscope("block") ', "cluster": 'syncscope("cluster") ', "device": 'syncscope("device") ', "mesh": ""}
+_SCOPE = {
+    "group": 'syncscope("block") ',
+    "cluster": 'syncscope("cluster") ',
+    "device": 'syncscope("device") ',
+    "mesh": "",
+}
 _FLOAT = {"add": "fadd", "max": "fmax", "min": "fmin", "exchange": "xchg"}
 _INT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
 
@@ -74,20 +79,27 @@ def _guarded(
 
 
 def _atomic(
-    emitter: NvidiaEmitter, op: AtomicOp, type_: LLVMType, dtype: DType, pointer: str, value: str, expected: str | None
+    emitter: NvidiaEmitter,
+    op: AtomicOp,
+    type_: LLVMType,
+    dtype: DType,
+    pointer: str,
+    value: str,
+    expected: str | None,
 ) -> str:
     order, scope = _ORDER[op.order.data], _SCOPE[op.scope.data]
     fn = emitter.fn
     if expected is None:
         name = _operation(op.fn.data, dtype)
-        return fn.assign(f"atomicrmw {name} ptr addrspace(1) {pointer}, {type_} {value} {scope}{order}, align {dtype.bytes}")
+        return fn.assign(
+            f"atomicrmw {name} ptr addrspace(1) {pointer}, {type_} {value} {scope}{order}, align {dtype.bytes}"
+        )
     bits = LLVMType(f"i{dtype.bits}")
     if type_.is_float:
         expected = emitter.ops.convert("bitcast", type_, expected, bits)
         value = emitter.ops.convert("bitcast", type_, value, bits)
     failure = "monotonic" if order in ("monotonic", "release") else "acquire"
-    pair = fn.assign(
-        f"cmpxchg ptr addrspace(1) {pointer}, {bits} {expected}, {bits} {value} {scope}{order} {failure}, align {dtype.bytes}"
-    )
+    operands = f"ptr addrspace(1) {pointer}, {bits} {expected}, {bits} {value}"
+    pair = fn.assign(f"cmpxchg {operands} {scope}{order} {failure}, align {dtype.bytes}")
     old = fn.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
     return emitter.ops.convert("bitcast", bits, old, type_) if type_.is_float else old

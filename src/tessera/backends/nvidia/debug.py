@@ -75,7 +75,11 @@ def emit_assert(emitter: NvidiaEmitter, op: AssertOp) -> None:
     place = f"{where}: " if where is not None else ""
     program = emitter.ops.convert("trunc", I64, emitter.program_id(), I32)
     wide = emitter.ops.convert("zext", I32, program, I64)
-    _printf(emitter, f"{place}assertion failed: {op.message.data} (program %lld)\n".replace("%%", "%"), [(I64, wide)])
+    _printf(
+        emitter,
+        f"{place}assertion failed: {op.message.data} (program %lld)\n".replace("%%", "%"),
+        [(I64, wide)],
+    )
     emitter.module.declare("declare void @llvm.trap()")
     fn.line("call void @llvm.trap()")
     fn.branch(good)

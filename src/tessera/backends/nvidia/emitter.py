@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from tessera.backends.cpu.vecmath import vecmath_function
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
 from tessera.backends.llvm.ops import F32, I32, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
-from tessera.backends.cpu.vecmath import vecmath_function
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.numerics.dtypes import DType
 from tessera.target.records import TargetRecord
@@ -34,7 +34,9 @@ class NvidiaOps(Ops):
         """Append an instruction; an f32 division becomes `div.full` (2 ULP, whole range) under `fast`."""
         if op == "fdiv" and type_ == F32 and self.flags:
             group = self.module.attributes("nounwind memory(none)")
-            return self.fn.assign(f'call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float {a}, float {b}) {group}')
+            return self.fn.assign(
+                f'call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float {a}, float {b}) {group}'
+            )
         return super().binary(op, type_, a, b)
 
 
@@ -51,9 +53,11 @@ class NvidiaEmitter(SimtEmitter):
 
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
 
-    def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
+    def __init__(
+        self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord
+    ):
         super().__init__(module, fn, profile, num_warps)
-        self.ops = NvidiaOps(module, fn, contract=profile == "fast")
+        self.ops: Ops = NvidiaOps(module, fn, contract=profile == "fast")
         self.target = target
 
     # Identity
@@ -83,9 +87,7 @@ class NvidiaEmitter(SimtEmitter):
 
     def shared_pointer(self, offset: str) -> str:
         """Return the address of a byte of shared memory."""
-        return self.fn.assign(
-            f"getelementptr i8, ptr addrspace(3) @{SHARED_SYMBOL}, i32 {offset}"
-        )
+        return self.fn.assign(f"getelementptr i8, ptr addrspace(3) @{SHARED_SYMBOL}, i32 {offset}")
 
     def shared_address(self, offset: str) -> str:
         """Return the 32-bit shared-window address of a byte, as PTX instructions want it."""
@@ -107,7 +109,12 @@ class NvidiaEmitter(SimtEmitter):
         clear = " ".join(f"mov.{zero} ${i}, 0;" for i in range(count))
         text = f"{clear} @${count + 1} ld.global{suffix}.{bits} {braces}, [${count}];"
         constraints = ",".join([*[f"=&{kind}"] * count, "l", "b", "~{memory}"])
-        result = self.asm(text, constraints, [LLVMType(register)] * count, [("ptr addrspace(1)", pointer), ("i1", predicate)])
+        result = self.asm(
+            text,
+            constraints,
+            [LLVMType(register)] * count,
+            [("ptr addrspace(1)", pointer), ("i1", predicate)],
+        )
         if element == "i8":
             return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]
         return result
@@ -127,7 +134,9 @@ class NvidiaEmitter(SimtEmitter):
             return
         values = [(t.element, v) for t, v in words]
         if element == "i8":
-            values = [("i16", self.ops.convert("zext", LLVMType("i8"), v, LLVMType("i16"))) for _, v in values]
+            values = [
+                ("i16", self.ops.convert("zext", LLVMType("i8"), v, LLVMType("i16"))) for _, v in values
+            ]
         inputs = ", ".join(f"${i + 2}" for i in range(count))
         suffix, braces = ("", inputs) if count == 1 else (f".v{count}", f"{{{inputs}}}")
         text = f"@$1 st.global{suffix}.{_PTX_BITS[element]} [$0], {braces};"
@@ -144,7 +153,9 @@ class NvidiaEmitter(SimtEmitter):
     def shuffle_xor(self, value: str, mask: int) -> str:
         """Return the i32 of lane `lane ^ mask`."""
         self.module.declare("declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)")
-        return self.fn.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)")
+        return self.fn.assign(
+            f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)"
+        )
 
     def asm(
         self, text: str, constraints: str, results: Sequence[LLVMType], args: Sequence[tuple[str, str]],
@@ -186,7 +197,9 @@ class NvidiaEmitter(SimtEmitter):
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Return the f32 value of a narrow float."""
         if dtype.bits == 16 and width == 1:
-            return self.ops.convert("fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32)
+            return self.ops.convert(
+                "fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32
+            )
         return super().widen(value, dtype, width)
 
     def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from xdsl.ir import SSAValue
+
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.simt.memory import SharedAddresses, embedded
 from tessera.backends.simt.products import emit_emulated_product
 from tessera.errors import CompilerFault
-from tessera.ir.layouts import LANE, REGISTER, WARP, ldmatrix
+from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, ldmatrix
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import LdmatrixOp
 from tessera.ir.target.tensor_core import TensorCoreOp
@@ -23,13 +25,16 @@ _CONSTRAINT = {"float": "f", "double": "d", "i32": "r"}
 def emit_ldmatrix(emitter: NvidiaEmitter, op: LdmatrixOp) -> None:
     """Emit `ldmatrix` instructions; the words they give stay packed for the matrix instruction."""
     buffer, type_ = op.buffer.type, op.result.type
-    assert isinstance(buffer, BufferType) and isinstance(type_, FragmentType)
+    assert isinstance(buffer, BufferType)
+    assert isinstance(type_, FragmentType)
     dtype = buffer.dtype
     plan = ldmatrix(embedded(type_.linear, buffer.shape, [0, 1]), buffer.shared_layout(), dtype.bytes)
     if plan is None:
         raise CompilerFault("ldmatrix cannot load this fragment")
     offsets = [constant_value(offset) or 0 for offset in op.offsets]
-    addresses = _MatrixAddresses(emitter, buffer, emitter.unit(op.buffer), plan.addresses, [int(o) for o in offsets])
+    addresses = _MatrixAddresses(
+        emitter, buffer, emitter.unit(op.buffer), plan.addresses, [int(o) for o in offsets]
+    )
     form = f"ldmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.trans else ''}.shared.b16"
     outputs = ", ".join(f"${i}" for i in range(plan.matrices))
     text = f"{form} {{{outputs}}}, [${plan.matrices}];"
@@ -47,10 +52,9 @@ def emit_ldmatrix(emitter: NvidiaEmitter, op: LdmatrixOp) -> None:
 class _MatrixAddresses(SharedAddresses):
     """Byte offsets of the rows that lanes point at, already in buffer offsets."""
 
-    def __init__(self, emitter: NvidiaEmitter, buffer: BufferType, base: str, rows: object, offset: list[int]):
-        from tessera.ir.layouts import LinearLayout
-
-        assert isinstance(rows, LinearLayout)
+    def __init__(
+        self, emitter: NvidiaEmitter, buffer: BufferType, base: str, rows: LinearLayout, offset: list[int]
+    ):
         shared = buffer.shared_layout().inverse()
         self.emitter = emitter
         self.bytes = buffer.dtype.bytes
@@ -64,11 +68,11 @@ class _MatrixAddresses(SharedAddresses):
         self.base = base
 
 
-def operand_words(emitter: NvidiaEmitter, value: object, fragment: Fragment, tf32: bool) -> list[tuple[str, str]]:
+def operand_words(
+    emitter: NvidiaEmitter, value: SSAValue, fragment: Fragment, tf32: bool
+) -> list[tuple[str, str]]:
     """Return an operand's registers as the instruction wants them: LLVM type and value."""
-    from xdsl.ir import SSAValue
-
-    assert isinstance(value, SSAValue) and isinstance(value.type, FragmentType)
+    assert isinstance(value.type, FragmentType)
     dtype = value.type.dtype
     known = emitter.words.get(value)
     if known is not None and not tf32:
@@ -100,14 +104,19 @@ def emit_tensor_core(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
         emit_emulated_product(emitter, op)
         return
     instruction = mma_instruction(op.instruction.data)
-    assert op.result is not None and isinstance(op.acc.type, FragmentType)
+    assert op.result is not None
+    assert isinstance(op.acc.type, FragmentType)
     tf32 = instruction.a_dtype == "tf32"
     a = operand_words(emitter, op.a, instruction.a, tf32)
     b = operand_words(emitter, op.b, instruction.b, tf32)
     dtype = op.acc.type.dtype
     acc_type = _accumulator_type(dtype)
     packed = instruction.c.packing > 1
-    acc = [w for _, w in operand_words(emitter, op.acc, instruction.c, False)] if packed else emitter.units(op.acc)
+    acc = (
+        [w for _, w in operand_words(emitter, op.acc, instruction.c, False)]
+        if packed
+        else emitter.units(op.acc)
+    )
     per_a, per_b, per_c = instruction.registers
     columns = len(b) // per_b
     text, constraints = _assembly(instruction.ptx, per_a, per_b, per_c, acc_type, a[0][0], b[0][0])

@@ -213,7 +213,11 @@ class SimtEmitter(Emitter):
     def split(self, value: str, element: LLVMType, word: LLVMType, count: int) -> list[str]:
         """Return the elements of one word."""
         if count == 1:
-            return [value if element.element == word.element else self.ops.convert("bitcast", word, value, element)]
+            return [
+                value
+                if element.element == word.element
+                else self.ops.convert("bitcast", word, value, element)
+            ]
         vector = LLVMType(element.element, count)
         cast = self.ops.convert("bitcast", word, value, vector)
         return [self.ops.extract(vector, cast, lane) for lane in range(count)]

@@ -9,7 +9,14 @@ from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.ir.layouts import REGISTER, reduction
-from tessera.ir.target.arithmetic import CastOp, ExtractOp, IotaOp, ReduceLanesOp, ReduceRegistersOp, RelayoutOp
+from tessera.ir.target.arithmetic import (
+    CastOp,
+    ExtractOp,
+    IotaOp,
+    ReduceLanesOp,
+    ReduceRegistersOp,
+    RelayoutOp,
+)
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
@@ -78,7 +85,9 @@ def combine(emitter: SimtEmitter, fn: str, dtype: DType, values: Sequence[str]) 
     rest = list(values)
     while len(rest) > 1:
         pairs = [
-            elementwise.apply(emitter, COMBINE[fn], dtype, 1, rest[i : i + 2]) if i + 1 < len(rest) else rest[i]
+            elementwise.apply(emitter, COMBINE[fn], dtype, 1, rest[i : i + 2])
+            if i + 1 < len(rest)
+            else rest[i]
             for i in range(0, len(rest), 2)
         ]
         rest = pairs
@@ -138,7 +147,12 @@ def emit_cast(emitter: SimtEmitter, op: CastOp) -> None:
     source, result = dtype_of(element_of(op.source.type)), dtype_of(element_of(op.result.type))
     units = emitter.units(op.source)
     narrow = emitter.native_narrow(result)
-    if source.name != "f32" or narrow is None or len(units) % 2 or not isinstance(op.source.type, FragmentType):
+    if (
+        source.name != "f32"
+        or narrow is None
+        or len(units) % 2
+        or not isinstance(op.source.type, FragmentType)
+    ):
         emit_cast_units(emitter, op)
         return
     ops, pair, packed = emitter.ops, LLVMType("float", 2), LLVMType(narrow, 2)
@@ -151,5 +165,3 @@ def emit_cast(emitter: SimtEmitter, op: CastOp) -> None:
         narrowed += [ops.extract(packed, value, lane) for lane in range(2)]
     emitter.bind(op.result, narrowed)
     emitter.words[op.result] = words
-
-

@@ -43,8 +43,9 @@ class BoxAddresses:
         self.op = op
         self.layout = layout
         self.element = LLVMType(f"i{dtype.bytes * 8}")
-        self.strides = [constant_value(stride) for stride in op.strides]
-        self.axes = op.axis_list
+        self.strides: list[int | float | None] = [constant_value(stride) for stride in op.strides]
+        self.axes: tuple[int, ...] = op.axis_list
+        self.checked: tuple[int, ...] = op.checked_list
         self._limits: dict[tuple[int, int], str] = {}
         self._steps: dict[tuple[int, int], str] = {}
         self.starts = [self._start(axis) for axis in range(len(op.offsets))]
@@ -65,7 +66,13 @@ class BoxAddresses:
         emitter, total = self.emitter, "0"
         for axis, start in enumerate(self.starts):
             term = self._scaled(start, axis)
-            total = term if total == "0" else total if term == "0" else emitter.ops.binary("add", I64, total, term)
+            total = (
+                term
+                if total == "0"
+                else total
+                if term == "0"
+                else emitter.ops.binary("add", I64, total, term)
+            )
         return self._moved(emitter.unit(self.op.pointer), total)
 
     def _scaled(self, value: str, axis: int) -> str:
@@ -78,15 +85,17 @@ class BoxAddresses:
     def _moved(self, pointer: str, elements: str) -> str:
         if elements == "0":
             return pointer
-        return self.emitter.fn.assign(f"getelementptr {self.element}, ptr addrspace(1) {pointer}, i64 {elements}")
+        return self.emitter.fn.assign(
+            f"getelementptr {self.element}, ptr addrspace(1) {pointer}, i64 {elements}"
+        )
 
     def pointer(self, at: Sequence[int]) -> str:
         """Return the address of the element whose register part is `at` (one number per fragment axis)."""
         constant, pointer = 0, self.base
         for axis, step in zip(self.axes, at, strict=True):
             stride = self.strides[axis]
-            if isinstance(stride, int):
-                constant += step * stride
+            if stride is not None:
+                constant += step * int(stride)
             elif step:
                 if (axis, step) not in self._steps:
                     self._steps[axis, step] = self._scaled(str(step), axis)
@@ -99,7 +108,7 @@ class BoxAddresses:
         Comparisons are unsigned, so that one test covers both ends.
         """
         result: str | None = None
-        for axis in self.op.checked_list:
+        for axis in self.checked:
             step = at[self.axes.index(axis)] if axis in self.axes else 0
             if (axis, step) not in self._limits:
                 place = self.starts[axis]
@@ -146,7 +155,13 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
 
 
 def _load_run(
-    emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], count: int, dtype: DType, mask: str | None, fill: str | None
+    emitter: SimtEmitter,
+    box: BoxAddresses,
+    at: Sequence[int],
+    count: int,
+    dtype: DType,
+    mask: str | None,
+    fill: str | None,
 ) -> list[str]:
     predicate = emitter.both(box.predicate(at), mask)
     words = emitter.load_words(box.pointer(at), emitter.word_types(dtype, count), predicate)
@@ -221,7 +236,9 @@ def emit_gather(emitter: SimtEmitter, op: GatherOp) -> None:
         words = emitter.load_words(address, emitter.word_types(dtype, 1), predicate)
         (unit,) = emitter.unpack(words, dtype, 1)
         if predicate is not None and op.fill is not None:
-            unit = emitter.ops.select(LLVMType(_register_element(dtype)), predicate, unit, emitter.unit(op.fill))
+            unit = emitter.ops.select(
+                LLVMType(_register_element(dtype)), predicate, unit, emitter.unit(op.fill)
+            )
         units.append(unit)
     emitter.bind(op.result, units)
 
@@ -313,7 +330,9 @@ class SharedAddresses:
         flipped, added = constant & self.reachable, constant & ~self.reachable
         emitter, at = self.emitter, self.thread
         if flipped:
-            at = emitter.entry(("xor", at, flipped), f"xor i32 {at}, {flipped}") if at != "0" else str(flipped)
+            at = (
+                emitter.entry(("xor", at, flipped), f"xor i32 {at}, {flipped}") if at != "0" else str(flipped)
+            )
         terms = [t for t in (at, self.base) if t != "0"]
         total = terms[0] if terms else "0"
         if len(terms) == 2:
@@ -340,7 +359,8 @@ def _shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Any], i
 def emit_buffer_load(emitter: SimtEmitter, op: BufferLoadOp) -> None:
     """Read a fragment from shared memory in the widest accesses that both layouts allow."""
     buffer, type_ = op.buffer.type, op.result.type
-    assert isinstance(buffer, BufferType) and isinstance(type_, FragmentType)
+    assert isinstance(buffer, BufferType)
+    assert isinstance(type_, FragmentType)
     offsets = _constant_offsets(op, len(buffer.shape))
     if offsets is None:
         _emit_shifted_load(emitter, op, buffer, type_)
@@ -378,7 +398,9 @@ def store_shared(emitter: SimtEmitter, offset: str, words: Sequence[tuple[LLVMTy
     emitter.fn.line(f"store {vector} {value}, ptr addrspace(3) {pointer}, align {size}")
 
 
-def _emit_shifted_load(emitter: SimtEmitter, op: BufferLoadOp, buffer: BufferType, type_: FragmentType) -> None:
+def _emit_shifted_load(
+    emitter: SimtEmitter, op: BufferLoadOp, buffer: BufferType, type_: FragmentType
+) -> None:
     """Read element by element at run-time offsets of a plain buffer; what is outside becomes the fill."""
     layout, dtype = type_.linear, type_.dtype
     units: list[str] = []
@@ -407,7 +429,8 @@ def _emit_shifted_load(emitter: SimtEmitter, op: BufferLoadOp, buffer: BufferTyp
 def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
     """Write a fragment to shared memory; copies write the same value."""
     buffer, type_ = op.buffer.type, op.value.type
-    assert isinstance(buffer, BufferType) and isinstance(type_, FragmentType)
+    assert isinstance(buffer, BufferType)
+    assert isinstance(type_, FragmentType)
     axes = [axis.data for axis in op.axes.data]
     layout = embedded(type_.linear, buffer.shape, axes)
     offsets = _constant_offsets(op, len(buffer.shape))

@@ -47,7 +47,7 @@ def place_shared(func: FuncOp) -> tuple[int, list[AllocOp]]:
     """Give each shared buffer its byte offset; return the bytes a program needs and the buffers."""
     lives = _lives(func)
     placed: list[_Life] = []
-    for life in sorted(lives, key=lambda l: (l.transient, -l.size)):
+    for life in sorted(lives, key=lambda life: (life.transient, -life.size)):
         taken = sorted((o.offset, o.offset + o.size) for o in placed if o.meets(life))
         for start, end in taken:
             if life.offset + life.size <= start:

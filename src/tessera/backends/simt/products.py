@@ -29,9 +29,7 @@ class _Operand:
         self.emitter, self.buffer, self.base = emitter, buffer, base
         self.axis = axis
         self.shared = buffer.shared_layout().inverse()
-        columns = {
-            dim: [self._offset(v[axis], 0) for v in layout.in_bases(dim)] for dim in (LANE, WARP)
-        }
+        columns = {dim: [self._offset(v[axis], 0) for v in layout.in_bases(dim)] for dim in (LANE, WARP)}
         self.thread = emitter.linear([(emitter.lane(), columns[LANE]), (emitter.warp(), columns[WARP])])
         self.steps = sorted({layout.apply(register=r)[axis] for r in range(layout.in_size(REGISTER))})
 
@@ -60,7 +58,9 @@ class _Operand:
 def emit_emulated_product(emitter: SimtEmitter, op: TensorCoreOp) -> None:
     """Emit a loop over K: one read of each row and column the thread holds, then a multiply-add per register."""
     a, b, type_ = op.a.type, op.b.type, op.acc.type
-    assert isinstance(a, BufferType) and isinstance(b, BufferType) and isinstance(type_, FragmentType)
+    assert isinstance(a, BufferType)
+    assert isinstance(b, BufferType)
+    assert isinstance(type_, FragmentType)
     assert op.result is not None
     fn, layout, dtype = emitter.fn, type_.linear, type_.dtype
     rows = _Operand(emitter, a, emitter.unit(op.a), layout, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
@@ -16,6 +17,7 @@ from xdsl.irdl import (
     result_def,
     traits_def,
     var_operand_def,
+    var_result_def,
 )
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
@@ -37,11 +39,11 @@ class ConstantOp(IRDLOperation):
     traits = traits_def(*PURE, ConstantLike())
 
     def __init__(self, value: int | float | bool, type_: Attribute):
-        attr: Attribute
-        if dtype_of(type_).is_float:
-            attr = FloatAttr(float(value), type_)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
-        else:
-            attr = IntegerAttr(int(value), type_)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+        float_attr: Any = FloatAttr  # its stub allows fewer types than it does
+        integer_attr: Any = IntegerAttr
+        attr = (
+            float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
+        )
         super().__init__(properties={"value": attr}, result_types=[type_])
 
     @property
@@ -155,6 +157,28 @@ class RelayoutOp(IRDLOperation):
             properties={"source_registers": ArrayAttr([IntAttr(r) for r in source_registers])},
             result_types=[FragmentType.of(element_of(source.type), layout)],
         )
+
+
+@irdl_op_definition
+class TransposeChunksOp(IRDLOperation):
+    """Transposes a square held in chunks: element j of operand i is element i of result j (vector model)."""
+
+    name = "tessera_target.transpose_chunks"
+    rows = var_operand_def(FragmentType)
+    columns = var_result_def(FragmentType)
+    traits = traits_def(*PURE)
+    assembly_format = "$rows attr-dict `:` type($rows) `->` type($columns)"
+
+    def __init__(self, rows: Sequence[SSAValue]):
+        super().__init__(operands=[list(rows)], result_types=[[row.type for row in rows]])
+
+    def verify_(self) -> None:
+        """Check that there are as many chunks as a chunk has elements, all of one type."""
+        types = {value.type for value in (*self.rows, *self.columns)}
+        first = self.rows[0].type if self.rows else None
+        square = isinstance(first, FragmentType) and first.shape == (len(self.rows),)
+        if len(types) != 1 or not square or len(self.columns) != len(self.rows):
+            raise VerifyException("as many chunks of one type as a chunk has elements are needed")
 
 
 @irdl_op_definition

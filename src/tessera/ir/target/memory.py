@@ -254,7 +254,8 @@ class ViewOp(IRDLOperation):
 class BufferLoadOp(IRDLOperation):
     """Reads the elements of a buffer at `offsets` + the fragment's coordinates.
 
-    `axes[i]` is the buffer dimension of fragment axis `i`. With `checked` set, coordinates outside the buffer give `fill`.
+    `axes[i]` is the buffer dimension of fragment axis `i`. Where `fill` is given, coordinates may lie outside the
+    buffer and give it.
     """
 
     name = "tessera_target.buffer_load"
@@ -417,7 +418,9 @@ class LdmatrixOp(IRDLOperation):
     result = result_def(FragmentType)
     traits = traits_def(*effect(Effect.STATE, reads_only=True))
 
-    def __init__(self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()):
+    def __init__(
+        self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()
+    ):
         super().__init__(
             operands=[buffer, list(offsets)],
             properties={"transposed": IntAttr(int(transposed))},

@@ -31,7 +31,9 @@ def parameter_attr(parameter: Parameter) -> DictionaryAttr:
 
 def _from_attr(attr: DictionaryAttr) -> Parameter:
     data: dict[str, Any] = dict(attr.data)
-    return Parameter(data["kind"].data, data["arg"].data, data["axis"].data, data["align"].data, data["dtype"].data)
+    return Parameter(
+        data["kind"].data, data["arg"].data, data["axis"].data, data["align"].data, data["dtype"].data
+    )
 
 
 @irdl_op_definition

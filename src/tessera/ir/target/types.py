@@ -12,7 +12,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.layouts import LayoutError, LinearLayout, row_major, xor_swizzle, axis_names
+from tessera.ir.layouts import LayoutError, LinearLayout, axis_names, row_major, xor_swizzle
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.errors import CompilerFault
 from tessera.ir.effects import effect_of
@@ -62,7 +62,7 @@ class SimtContext:
         return self.emit(op).results[0]
 
     @contextmanager
-    def into(self, block: Block) -> Iterator[None]:
+    def into(self, block: Block) -> Generator[None]:
         """Insert into `block`; lazily made values do not outlive it."""
         outer, self.block = self.block, block
         self._made.append({})
@@ -87,7 +87,7 @@ class SimtContext:
         key = f"tessera_notes.{kind}"
         func = self.params.func
         known = func.attributes.get(key)
-        notes = list(known.data) if isinstance(known, ArrayAttr) else []
+        notes: list[Attribute] = list(known) if isinstance(known, ArrayAttr) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         if StringAttr(text) not in notes:
             func.attributes[key] = ArrayAttr([*notes, StringAttr(text)])
 

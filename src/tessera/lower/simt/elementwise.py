@@ -44,7 +44,8 @@ def _elementwise(context: SimtContext, op: ElementwiseOp) -> None:
             context.define(op.result, context.scalars.binary(op.fn.data, first, second))
             return
         context.define(
-            op.result, context.value(target.ElementwiseOp(op.fn.data, [context.scalar(arg) for arg in op.args]))
+            op.result,
+            context.value(target.ElementwiseOp(op.fn.data, [context.scalar(arg) for arg in op.args])),
         )
         return
     layout = _placed(context, op)
@@ -62,7 +63,9 @@ def _lazy_elementwise(context: SimtContext, op: ElementwiseOp, layout: LinearLay
 def _cast(context: SimtContext, op: CastOp) -> None:
     if not is_tile(op.result):
         source = context.scalar(op.source)
-        context.define(op.result, context.value(target.CastOp(source, op.result.type, op.saturate is not None)))
+        context.define(
+            op.result, context.value(target.CastOp(source, op.result.type, op.saturate is not None))
+        )
         return
     layout = _placed(context, op)
     if layout is not None:

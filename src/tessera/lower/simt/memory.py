@@ -87,7 +87,9 @@ def store_layout(context: SimtContext, op: StoreOp) -> LinearLayout:
     return context.placements.default(tile_shape(op.value))
 
 
-def _linear_offsets(context: SimtContext, op: Any, layout: LinearLayout | None) -> tuple[SSAValue, SSAValue | None]:
+def _linear_offsets(
+    context: SimtContext, op: Any, layout: LinearLayout | None
+) -> tuple[SSAValue, SSAValue | None]:
     """Return the element offset of every index tuple, and the mask of those inside the tensor and not masked off."""
     arg = context.params.position(op.tensor)
 
@@ -110,7 +112,9 @@ def _linear_offsets(context: SimtContext, op: Any, layout: LinearLayout | None) 
             mask = inside if mask is None else context.value(ElementwiseOp("and", [mask, inside]))
         stride = context.params.known_stride(arg, axis)
         if stride != 1:
-            factor = context.scalars.constant(stride) if stride is not None else context.params.stride(arg, axis)
+            factor = (
+                context.scalars.constant(stride) if stride is not None else context.params.stride(arg, axis)
+            )
             at = context.value(ElementwiseOp("mul", [at, spread(factor)]))
         total = at if total is None else context.value(ElementwiseOp("add", [total, at]))
     assert total is not None

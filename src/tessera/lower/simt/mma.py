@@ -69,12 +69,15 @@ def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction 
         return exact, None, ""
     if {a, b} <= {"fp8_e4m3", "fp8_e5m2"} and (through := fitting("f16", "f16")) is not None:
         return through, "f16", f"{a} mma through f16 (exact): {target.name} has none for this tile"
-    return None, None, f"{a} mma of {m}x{n}x{k} emulated with fma: {target.name} has no instruction for it"
+    how = "computed in f32" if a == "tf32" else "emulated"
+    return None, None, f"{a} mma of {m}x{n}x{k} {how} with fma: {target.name} has no instruction for it"
 
 
 def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only: bool) -> tuple[int, int]:
     """Return the warps along M and N that read the fewest operand bytes."""
-    options = [(w, num_warps // w) for w in (1 << i for i in range(num_warps.bit_length())) if num_warps % w == 0]
+    options = [
+        (w, num_warps // w) for w in (1 << i for i in range(num_warps.bit_length())) if num_warps % w == 0
+    ]
     usable = [(wm, wn) for wm, wn in options if wm * unit[0] <= m and wn * unit[1] <= n]
     if rows_only:
         usable = [(wm, wn) for wm, wn in usable if wn == 1]
@@ -116,7 +119,9 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
     plan = plan_mma(context.placements, op)
     acc = context.tile(op.acc, plan.accumulator)
     if plan.fallback:
-        context.note("emulations", plan.fallback)
+        context.note(
+            "fallbacks" if plan.operand or op.compute.data == "tf32" else "emulations", plan.fallback
+        )
     if plan.instruction is None:
         a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
         context.define(op.result, context.value(TensorCoreOp(a, b, acc, "fma")))
@@ -163,7 +168,9 @@ class Operand:
         ks_axis: which axis of the operand is K.
     """
 
-    def __init__(self, context: SimtContext, value: SSAValue, fragment: Fragment, plan: MmaPlan, ks_axis: int):
+    def __init__(
+        self, context: SimtContext, value: SSAValue, fragment: Fragment, plan: MmaPlan, ks_axis: int
+    ):
         self.context = context
         self.axis = ks_axis
         self.convert_to = plan.operand
@@ -220,4 +227,3 @@ class Operand:
         if found is not None:
             return self.context.value(target.LdmatrixOp(buffer, result, found.trans, offsets))
         return self.context.value(target.BufferLoadOp(buffer, result, offsets))
-

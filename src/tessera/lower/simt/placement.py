@@ -150,7 +150,9 @@ def _is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, TileType)
 
 
-def _settle(placements: Placements, carried: list[tuple[SSAValue, SSAValue]], body: Callable[[], list[SSAValue]]) -> None:
+def _settle(
+    placements: Placements, carried: list[tuple[SSAValue, SSAValue]], body: Callable[[], list[SSAValue]]
+) -> None:
     """Iterate a loop body until carried tiles keep their layouts.
 
     Args:
@@ -205,7 +207,7 @@ def _while(placements: Placements, op: scf.WhileOp) -> None:
         place_block(placements, before.ops)
         condition = before.last_op
         assert isinstance(condition, scf.ConditionOp)
-        for value, argument, result in zip(condition.arguments, after.args, op.results, strict=True):
+        for value, argument, result in zip(condition.args, after.args, op.results, strict=True):
             if _is_tile(value):
                 assert isinstance(value.type, TileType)
                 placement = placements.of(value) or Placement(placements.default(value.type.shape), DEFAULT)

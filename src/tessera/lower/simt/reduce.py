@@ -54,7 +54,9 @@ def _reduce(context: SimtContext, op: ReduceOp) -> None:
     context.define(op.result, result)
 
 
-def reduce_fragment(context: SimtContext, fragment: SSAValue, layout: LinearLayout, axis: int, fn: str) -> SSAValue:
+def reduce_fragment(
+    context: SimtContext, fragment: SSAValue, layout: LinearLayout, axis: int, fn: str
+) -> SSAValue:
     """Combine a fragment along an axis; every thread that holds a part gets the whole result."""
     plan = reduction(layout, axis)
     element = element_of(fragment.type)

@@ -30,7 +30,9 @@ def _repeated(layout: LinearLayout, axes: list[int]) -> LinearLayout:
         dim: [[0 if axis in axes else x for axis, x in enumerate(vector)] for vector in vectors]
         for dim, vectors in layout.bases
     }
-    return LinearLayout.make(bases, [1 if axis in axes else size for axis, size in enumerate(layout.out_sizes)])
+    return LinearLayout.make(
+        bases, [1 if axis in axes else size for axis, size in enumerate(layout.out_sizes)]
+    )
 
 
 @lazy(BroadcastOp)

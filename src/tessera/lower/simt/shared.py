@@ -76,7 +76,9 @@ def _copy(context: SimtContext, op: CpAsyncOp) -> None:
     box = box_of(context, op, buffer.type.shape)
     vector_bytes = box.vector * dtype_of(buffer.type.element).bytes
     stored_last = buffer.type.permutation.index(len(buffer.type.shape) - 1)
-    asynchronous = context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
+    asynchronous = (
+        context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
+    )
     if not asynchronous:
         context.note("copies", _why_plain(context, op, box, vector_bytes, stored_last))
     context.emit(
@@ -102,11 +104,15 @@ def _barrier(context: SimtContext, _op: BarrierOp) -> None:
     context.emit(target.BarrierOp())
 
 
-def _why_plain(context: SimtContext, op: CpAsyncOp, box: BoxOperands, vector_bytes: int, stored_last: int) -> str:
+def _why_plain(
+    context: SimtContext, op: CpAsyncOp, box: BoxOperands, vector_bytes: int, stored_last: int
+) -> str:
     """Say why a copy goes through registers."""
     name = context.params.infos[context.params.position(op.tensor)].name
     if not context.target.has("cp_async"):
         return f"{name}: {context.target.name} has no cp.async"
     if box.unit_axis != stored_last:
         return f"{name}: no dimension of the tile has stride 1 in memory and in the buffer"
-    return f"{name}: known alignment, strides and sizes allow {vector_bytes} bytes at a time, cp.async needs 4"
+    return (
+        f"{name}: known alignment, strides and sizes allow {vector_bytes} bytes at a time, cp.async needs 4"
+    )

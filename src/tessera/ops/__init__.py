@@ -1,0 +1,1 @@
+"""Library ops, written in the public language only, one file per op."""
