@@ -6,7 +6,7 @@ from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import F64, I64, PTR, Typed
 from tessera.backends.llvm.types import LLVMType, of_dtype
-from tessera.ir.target.arithmetic import IotaOp, ReduceRegistersOp
+from tessera.ir.target.arithmetic import IotaOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.target.debug import AssertOp, PrintOp
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.target.types import element_of
@@ -48,6 +48,26 @@ def emit_reduce_registers(emitter: CpuEmitter, op: ReduceRegistersOp) -> None:
             halves = [ops.fn.assign(f"extractelement <1 x {one}> {half}, i64 0") for half in halves]
         value = elementwise.apply(emitter, op.fn.data, dtype, width, halves)
     emitter.bind(op.result, [value])
+
+
+@CPU.register(TransposeChunksOp)
+def emit_transpose(emitter: CpuEmitter, op: TransposeChunksOp) -> None:
+    """Interleave row i with row i + n/2, log2(n) times over: that transposes an n x n square."""
+    values = emitter.all_units(list(op.rows))
+    type_ = emitter.unit_type(op.rows[0].type)
+    half = type_.width // 2
+    low = [lane // 2 + (lane % 2) * type_.width for lane in range(type_.width)]
+    masks = [", ".join(f"i32 {lane + first}" for lane in low) for first in (0, half)]
+    for _ in range(type_.width.bit_length() - 1):
+        values = [
+            emitter.fn.assign(
+                f"shufflevector {type_} {values[i]}, {type_} {values[i + half]}, <{type_.width} x i32> <{mask}>"
+            )
+            for i in range(half)
+            for mask in masks
+        ]
+    for result, value in zip(op.columns, values, strict=True):
+        emitter.bind(result, [value])
 
 
 @CPU.register(PrintOp)

@@ -18,6 +18,7 @@ from tessera.ir.tile.types import TileType
 from tessera.lower.facts import divisor, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.liveness import Liveness
+from tessera.lower.vector.nest import run_nest
 from tessera.lower.vector.nodes import (
     Apply,
     Box,
@@ -37,7 +38,7 @@ from tessera.lower.vector.nodes import (
 )
 from tessera.lower.vector.rules import RULES
 from tessera.lower.vector.scratch import Scratch
-from tessera.lower.vector.site import Site, run_nest
+from tessera.lower.vector.site import Site
 from tessera.lower.vector.writer import Writer
 from tessera.target.records import TargetRecord
 

@@ -13,9 +13,10 @@ from tessera.ir.tile.shared import CpAsyncOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.mma import pack_before
+from tessera.lower.vector.nest import run_nest
 from tessera.lower.vector.nodes import Coords, Node, Resource, Stored, reads, walk
 from tessera.lower.vector.rules import lowers
-from tessera.lower.vector.site import Site, run_nest
+from tessera.lower.vector.site import Site
 
 
 def region_writes(context: VectorContext, op: Operation) -> set[Resource]:

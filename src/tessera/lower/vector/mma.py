@@ -15,6 +15,7 @@ from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Convert, Coord, Node, Stored
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, versions
+from tessera.lower.vector.transposed import against_order, squares
 from tessera.numerics import dtypes
 
 
@@ -87,24 +88,34 @@ def _panels(context: VectorContext, node: Node) -> Stored:
     target = context.new_buffer((panels, depth, width), node.element, dense=True)
     full, rest = divmod(columns, width)
 
-    def row(site: Site, panel: SSAValue | int, k: SSAValue | int, count: int) -> None:
-        scalars = site.writer.scalars
-        first = scalars.binary("mul", panel, width) if isinstance(panel, SSAValue) else panel * width
+    def chunk(site: Site, panel: SSAValue | int, k: SSAValue | int, at: Coord) -> None:
+        value = site.chunk(node, (Coord(k), _column(site, panel, at, width)))
+        site.store(target, (Coord(panel), Coord(k), at), value)
 
-        def chunk(at: Coord) -> None:
-            column = at.base if first == 0 else scalars.add(site.index(first), at.base)
-            value = site.chunk(node, (Coord(k), Coord(column, at.lanes)))
-            site.store(target, (Coord(panel), Coord(k), at), value)
-
-        site.chunks(count, chunk)
+    def fill(site: Site, panel: SSAValue | int, count: int) -> None:
+        turned = against_order([node], depth, count, site.width)
+        if turned:
+            squares(
+                site, turned, depth, count, lambda at: _column(site, panel, at, width),
+                lambda s, k, at: chunk(s, panel, k, at),
+            )  # fmt: skip
+        else:
+            site.each(depth, lambda k: site.chunks(count, lambda at: chunk(site, panel, k, at)))
 
     def nest(site: Site) -> list[SSAValue]:
         if full:
-            site.each(full, lambda p: site.each(depth, lambda k: row(site, p, k, width)))
+            site.each(full, lambda panel: fill(site, panel, width))
         if rest:
-            site.each(depth, lambda k: row(site, full, k, rest))
+            fill(site, full, rest)
         return []
 
     # Chunks are whole vectors even where the tile is narrower: the micro-kernel reads whole vectors.
     versions(context, context.lanes, [node], nest)
     return target
+
+
+def _column(site: Site, panel: SSAValue | int, at: Coord, width: int) -> Coord:
+    """Return the column of the operand that position `at` of a panel is."""
+    scalars = site.writer.scalars
+    first = panel * width if isinstance(panel, int) else scalars.mul(panel, width)
+    return at if first == 0 else Coord(scalars.add(site.index(first), at.base), at.lanes)

@@ -75,6 +75,10 @@ class Site:
         self._scopes[-1][key] = made
         return made
 
+    def seed(self, node: Node, coords: Coords, value: SSAValue) -> None:
+        """Say what `node` is at `coords`, evaluated in another way."""
+        self._scopes[-1][id(node), coords] = value
+
     def evaluate(self, node: Node, coords: Coords) -> SSAValue:
         """Return `node` at `coords`: a chunk, or a scalar where no axis has lanes or all lanes agree."""
         return self.remember((id(node), coords), lambda: self._evaluate(node, coords))
@@ -226,52 +230,6 @@ def lane_axis(shape: Sequence[int]) -> int:
 def chunk_width(size: int, lanes: int) -> int:
     """Return how many elements of an axis of `size` one chunk holds, for vectors of `lanes` elements."""
     return min(lanes, 1 << (size - 1).bit_length())
-
-
-def run_nest(
-    context: VectorContext,
-    shape: Sequence[int],
-    roots: Sequence[Node],
-    body: Callable[[Site, Coords], None],
-    boxes: Sequence[Box] = (),
-) -> None:
-    """Write the loops over a tile of `shape`; `body` is called once per place with the coordinates there.
-
-    Args:
-        context: the lowering.
-        shape: the tile's shape.
-        roots: what `body` evaluates, all at its coordinates.
-        body: writes one chunk's work.
-        boxes: boxes that `body` stores to.
-    """
-    axis = lane_axis(shape)
-
-    def nest(site: Site) -> Sequence[SSAValue]:
-        _loops(site, shape, axis, 0, (), roots, body)
-        return []
-
-    versions(context, chunk_width(shape[axis], context.lanes), roots, nest, boxes)
-
-
-def _loops(
-    site: Site, shape: Sequence[int], lane: int, axis: int, outer: Coords, roots: Sequence[Node],
-    body: Callable[[Site, Coords], None],
-) -> None:  # fmt: skip
-    if axis == len(shape):
-        body(site, outer)
-        return
-
-    def inner(coord: Coord) -> None:
-        _loops(site, shape, lane, axis + 1, (*outer, coord), roots, body)
-
-    if axis == lane:
-        placeholder = Coord(-1, lanes=site.width > 1)
-        rest = (Coord(0),) * (len(shape) - axis - 1)
-        for root in roots:
-            site.hoist(root, (*outer, placeholder, *rest), placeholder)
-        site.chunks(shape[axis], inner)
-    else:
-        site.each(shape[axis], lambda at: inner(Coord(at)))
 
 
 def versions(
