@@ -77,12 +77,12 @@ def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:
     raise TargetError(f"no compiler for backend {target.backend!r} yet", code="unsupported-backend")
 
 
-def generate(module: ModuleOp, target: TargetRecord) -> CompiledCode:
-    """Return the machine code of a TIR-T module."""
+def generate(module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+    """Return the machine code of a TIR-T module, with the texts asked for."""
     if target.backend == "cpu":
         from tessera.backends.cpu import compile_cpu
 
-        return compile_cpu(module, target)
+        return compile_cpu(module, target, dump)
     from tessera.backends.nvidia import compile_nvidia
 
     return compile_nvidia(module, target)
@@ -134,7 +134,7 @@ def _finish(
     lowered = runner.transform(module, "lower", target.backend, lambda m: lower(m, target))
     if "tirt" in dump:
         texts["tirt"] = text_of(lowered)
-    code = generate(lowered, target)
+    code = generate(lowered, target, dump)
     texts.update({name: data for name, data in code.dumps.items() if name in dump})
     reflection = {**code.reflection, **_notes(lowered), "schedule": _schedule_of(module)}
     reflection["passes_ms"] = {record.name: round(record.ms, 3) for record in runner.records}

@@ -28,6 +28,7 @@ _HANDLERS = (memory, microkernel, misc)
 
 SCRATCH_PADDING = 64
 _COUNTED = re.compile(r"^\s+(vfn?madd\w+|vdpbf16ps|fmla|fmul|vmulps|vpmulld|vpdp\w+|tdp\w+)\b", re.MULTILINE)
+_FMA = re.compile(r"call \S.* @llvm\.fma\.")
 _SPILL = re.compile(r"-byte (?:Folded )?Spill")
 
 
@@ -75,7 +76,8 @@ def compile_cpu(
     Args:
         module: functions of the vector model.
         target: the CPU, `host_target()`, or the record of another one (compiled for in a worker process).
-        dump: stages wanted as text, of `ll` and `asm`; instructions are counted in the latter.
+        dump: stages wanted as text, of `ll` and `asm`. With the latter, which takes as long as the object code,
+            instructions and spills are counted in it; otherwise fused multiply-adds in the IR.
 
     Raises:
         CompilerFault: `llvm-failed` when LLVM rejects the code, with its message.
@@ -99,6 +101,7 @@ def compile_cpu(
     else:
         code, assembly = _compile_apart(request)
     texts: dict[str, str | bytes] = {"ll": ir, "asm": assembly}
+    facts["instructions"] = {"fma": len(_FMA.findall(ir))}
     if assembly:
         facts["instructions"] = dict(Counter(_COUNTED.findall(assembly)))
         facts["spills"] = len(_SPILL.findall(assembly))
