@@ -1,0 +1,461 @@
+"""Runs one kernel on every backend and compares with a reference that knows nothing of Tessera.
+
+A `Case` is a kernel, its arguments, and a NumPy reference. The backends:
+
+* `interp`: canonical TIR-H on the interpreter, with all its checks (bounds, races, reads of what nobody wrote);
+* `scheduled-sm_80`, `scheduled-sm_90a`: the same after the schedule of that target, where it changes anything;
+* `cpu`: compiled for this machine;
+* `cuda`: compiled for the GPU (skipped, visibly, where there is none).
+
+Every array lies between guard bytes, and so do the gaps of strided ones; results start out poisoned. A kernel that
+writes outside its slices, leaves an element out, or changes an input, is caught.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.frontend.build import BuiltKernel, build_kernel
+from tessera.frontend.signature import ConstexprParam, ScalarParam, Signature
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.interp import interpret
+from tessera.ir.passes import PassRunner
+from tessera.ir.text import text_of
+from tessera.jit.binding import canonical_strides, tensor_facts
+from tessera.jit.pipeline import CANONICALIZE, schedule_passes
+from tessera.numerics.dtypes import BY_NAME, DType, from_numpy
+from tessera.numerics.profiles import profile as numerics_profile
+from tessera.numerics.tolerances import EXACT, Tolerance
+from tessera.runtime.views import ArrayView, view_of
+from tessera.schedule.knobs import Knobs
+from tessera.target.records import target_named
+
+BACKENDS = ("interp", "scheduled-sm_80", "scheduled-sm_90a", "cpu", "cuda")
+
+_GUARD, _GUARD_BYTE = 256, 0xA5
+_POISON = {  # a NaN that no arithmetic makes; numbers that no test expects; a bool that is none
+    "f64": 0x7FF8DEADBEEF5A5A, "f32": 0x7FC5A5A5, "f16": 0x7E5A, "bf16": 0x7FDA, "fp8_e5m2": 0x7F,
+    "fp8_e4m3": 0xFF, "fp6_e2m3": 0x2A, "fp6_e3m2": 0x2A, "fp4_e2m1": 0x0A, "bool": 0x5A,
+}  # fmt: skip
+_HAS_PAYLOAD = ("f64", "f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that the kernel writes; it holds poison before.
+
+    Args:
+        shape: its shape.
+        dtype: its dtype.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A tensor that the kernel reads and writes."""
+
+    array: np.ndarray
+
+
+@dataclass(frozen=True)
+class Close:
+    """An expected result with the magnitude that its tolerance scales with (`numerics.tolerances`)."""
+
+    value: Any
+    magnitude: Any
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tolerance for each index of an output's first dimension, with a label for messages."""
+
+    tolerances: tuple[tuple[str, Tolerance], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One kernel on one set of arguments.
+
+    Args:
+        name: unique in its file; seeds the random numbers.
+        kernel: the function, not decorated.
+        arguments: makes the run-time arguments: arrays, numbers, `Output`, `Updated`.
+        reference: gives, from the arguments as arrays and numbers (results poisoned), the expected contents of each
+            tensor that is written, in order. What it leaves poisoned must stay so.
+        tolerance: for all of them, or one for each.
+        constexprs: values of constexpr parameters.
+        profile: numerics profile.
+        backends: where it runs.
+        signed_zeros: whether a zero must have the expected sign.
+    """
+
+    name: str
+    kernel: Callable[..., Any]
+    arguments: Callable[[np.random.Generator], Sequence[Any]]
+    reference: Callable[..., Any]
+    tolerance: Tolerance | Rows | Sequence[Tolerance | Rows] = EXACT
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    profile: str = "fast"
+    backends: tuple[str, ...] = BACKENDS
+    signed_zeros: bool = False
+
+
+def conformance(cases: Sequence[Case]) -> pytest.MarkDecorator:
+    """Parametrize a test over the cases and their backends."""
+    names = [case.name for case in cases]
+    assert len(set(names)) == len(names), "case names repeat"
+    return pytest.mark.parametrize(
+        ("case", "backend"),
+        [
+            pytest.param(
+                case,
+                backend,
+                id=f"{case.name}-{backend}",
+                marks=[pytest.mark.device] if backend == "cuda" else [],
+            )
+            for case in cases
+            for backend in case.backends
+        ],
+    )
+
+
+def check(case: Case, backend: str) -> None:
+    """Run a case on a backend and compare."""
+    prepared = _prepared(case)
+    memories = prepared.run(backend)
+    problems = prepared.problems(memories) if memories is not None else []
+    if problems:
+        levels = "; ".join(f"{level}: {state}" for level, state in prepared.levels().items())
+        pytest.fail("\n".join([f"{case.name} on {backend}", *problems, f"levels: {levels}"]), pytrace=False)
+
+
+# Memory
+
+
+class Memory:
+    """An array with the shape, strides and alignment of another, between guard bytes and over a guarded gap.
+
+    Args:
+        like: the array that is copied.
+    """
+
+    def __init__(self, like: np.ndarray) -> None:
+        low, high = (
+            np.lib.array_utils.byte_bounds(like) if like.size else (like.ctypes.data, like.ctypes.data)
+        )
+        self.raw = np.full(high - low + 2 * _GUARD + 64, _GUARD_BYTE, np.uint8)
+        aligned = _GUARD + -(self.raw.ctypes.data + _GUARD) % 64
+        self.offset = aligned + low % 16 + (like.ctypes.data - low)
+        self.like = like
+        self.view(self.raw)[...] = like
+
+    def view(self, raw: np.ndarray) -> np.ndarray:
+        """Return the array over `raw` (this memory, or a copy of it)."""
+        return np.ndarray(self.like.shape, self.like.dtype, raw, self.offset, self.like.strides)
+
+    @property
+    def array(self) -> np.ndarray:
+        """The array."""
+        return self.view(self.raw)
+
+    def damaged(self) -> bool:
+        """Return whether any byte outside the array's elements was written."""
+        rest = self.raw.copy()
+        view = np.ndarray(
+            (*self.like.shape, self.like.itemsize), np.uint8, rest, self.offset, (*self.like.strides, 1)
+        )
+        view[...] = _GUARD_BYTE
+        return bool((rest != _GUARD_BYTE).any())
+
+
+def bits_of(array: np.ndarray) -> np.ndarray:
+    """Return the elements of an array as unsigned integers."""
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+
+
+def poison_of(dtype: DType) -> int:
+    """Return the bits that unwritten elements of a dtype have."""
+    return _POISON.get(dtype.name, int.from_bytes(b"\x5a" * dtype.bytes, "little"))
+
+
+def poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """Return an array of unwritten elements."""
+    return np.full(shape, poison_of(dtype), f"u{dtype.bytes}").view(dtype.numpy())
+
+
+# One case, built once
+
+
+class _Prepared:
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        rng = np.random.default_rng(zlib.crc32(case.name.encode()))
+        given = list(case.arguments(rng))
+        self.written = [i for i, arg in enumerate(given) if isinstance(arg, Output | Updated)]
+        self.outputs = [i for i, arg in enumerate(given) if isinstance(arg, Output)]
+        self.arguments = [_argument(arg) for arg in given]
+        with np.errstate(all="ignore"):
+            expected = case.reference(*(a.copy() if isinstance(a, np.ndarray) else a for a in self.arguments))
+        self.expected = list(expected) if isinstance(expected, tuple) else [expected]
+        assert len(self.expected) == len(self.written), f"{case.name}: one expected value per written tensor"
+        self._built: BuiltKernel | None = None
+        self._canonical: BuiltKernel | None = None
+        self._kernel: Any = None
+
+    def memories(self) -> list[Any]:
+        """Return fresh copies of the arguments."""
+        return [Memory(arg) if isinstance(arg, np.ndarray) else arg for arg in self.arguments]
+
+    # Running
+
+    def run(self, backend: str) -> list[Any] | None:
+        """Run on a backend and return the memories afterwards; None when there is nothing new to run."""
+        if backend == "cpu":
+            return self._call(lambda memory: memory.array, lambda memory, array: None)
+        if backend == "cuda":
+            return self._call(_to_device, _from_device)
+        if backend == "interp":
+            return self._interpret(self.canonical())
+        module = self.scheduled(backend.removeprefix("scheduled-"))
+        return None if module is None else self._interpret(module)
+
+    def _call(self, upload: Callable[[Memory], Any], download: Callable[[Memory, Any], None]) -> list[Any]:
+        if self._kernel is None:
+            self._kernel = ts.kernel(self.case.kernel)
+        memories = self.memories()
+        arrays = [upload(m) if isinstance(m, Memory) else m for m in memories]
+        constexprs = dict(self.case.constexprs)
+        by_position = iter(arrays)
+        args = [
+            constexprs[p.name] if isinstance(p, ConstexprParam) and p.name in constexprs
+            else p.default if isinstance(p, ConstexprParam) else next(by_position)
+            for p in self._kernel.signature.params
+        ]  # fmt: skip
+        with numerics_profile(self.case.profile):
+            returned = self._kernel(*args)
+        for memory, array in zip(memories, arrays, strict=True):
+            if isinstance(memory, Memory):
+                download(memory, array)
+        if returned is not None:
+            several = returned if isinstance(returned, tuple) else (returned,)
+            assert all(any(r is a for a in arrays) for r in several), (
+                "the kernel returns the caller's own arrays"
+            )
+        return memories
+
+    def _interpret(self, module: Any) -> list[Any]:
+        memories = self.memories()
+        arrays = [m.array if isinstance(m, Memory) else m for m in memories]
+        names = [p.name for p in Signature.of(self.case.kernel).runtime_params]
+        interpret(module, arrays, uninitialized=[names[i] for i in self.outputs], order_seed=1)
+        return memories
+
+    def built(self) -> BuiltKernel:
+        """Return the kernel as the frontend makes it for these arguments."""
+        if self._built is None:
+            signature = Signature.of(self.case.kernel)
+            facts: list[ArgFacts] = []
+            for param, memory in zip(signature.runtime_params, self.memories(), strict=True):
+                if isinstance(param, ScalarParam):
+                    facts.append(ArgFacts("scalar", param.dtype))
+                else:
+                    pointer, view, _ = view_of(memory.array)
+                    facts.append(tensor_facts(param.name, pointer, view, canonical_strides(view)))
+            constexprs = tuple(
+                (p.name, self.case.constexprs.get(p.name, p.default))
+                for p in signature.params
+                if isinstance(p, ConstexprParam)
+            )
+            self._built = build_kernel(
+                signature, Specialization(tuple(facts), constexprs, profile=self.case.profile)
+            )
+        return self._built
+
+    def canonical(self) -> Any:
+        """Return the canonical module."""
+        if self._canonical is None:
+            self._canonical = self.built().module.clone()
+            PassRunner(verify="pass").run(self._canonical, "canonicalize", CANONICALIZE)
+        return self._canonical
+
+    def scheduled(self, target: str) -> Any:
+        """Return the scheduled module; None where the schedule only annotates."""
+        module = self.canonical().clone()
+        PassRunner(verify="pass").run(
+            module, "schedule", schedule_passes(target_named(target), Knobs.from_config({}))
+        )
+        return None if _without_schedule(module) == _without_schedule(self.canonical()) else module
+
+    # Comparing
+
+    def problems(self, memories: Sequence[Any]) -> list[str]:
+        """Return what is wrong with the arguments after a run."""
+        found: list[str] = []
+        names = [p.name for p in Signature.of(self.case.kernel).runtime_params]
+        tolerance = self.case.tolerance
+        expected = dict(zip(self.written, self.expected, strict=True))
+        for position, (name, memory) in enumerate(zip(names, memories, strict=True)):
+            if not isinstance(memory, Memory):
+                continue
+            if memory.damaged():
+                found.append(f"{name}: memory outside of the tensor was written")
+            if position not in expected:
+                if (bits_of(memory.array) != bits_of(memory.like)).any():
+                    found.append(f"{name}: an input was changed")
+                continue
+            one = (
+                tolerance
+                if isinstance(tolerance, Tolerance | Rows)
+                else tolerance[self.written.index(position)]
+            )
+            found += _differences(name, memory.array, expected[position], one, self.case.signed_zeros)
+        return found
+
+    def levels(self) -> dict[str, str]:
+        """Say for each level of the compiler whether its result is right: the first wrong one is at fault."""
+        found: dict[str, str] = {}
+        modules = {
+            "TIR-H": lambda: self.built().module,
+            "canonical": self.canonical,
+            "scheduled sm_80": lambda: self.scheduled("sm_80"),
+            "scheduled sm_90a": lambda: self.scheduled("sm_90a"),
+        }
+        for level, module in modules.items():
+            try:
+                ready = module()
+                wrong = ready is not None and self.problems(self._interpret(ready))
+            except ts.TesseraError as error:
+                found[level] = f"{error.code}: {error.message}"
+            else:
+                found[level] = "unchanged" if ready is None else "wrong" if wrong else "right"
+        return found
+
+
+@lru_cache(maxsize=2)  # cases run on one backend after the other
+def _prepared(case: Case) -> _Prepared:
+    return _Prepared(case)
+
+
+def _argument(given: Any) -> Any:
+    if isinstance(given, Output):
+        return poisoned(given.shape, given.dtype)
+    return given.array if isinstance(given, Updated) else given
+
+
+def _without_schedule(module: Any) -> str:
+    copy = module.clone()
+    for op in copy.walk():
+        for key in [key for key in op.attributes if key.startswith("tessera_schedule.")]:
+            del op.attributes[key]
+    return text_of(copy)
+
+
+def _to_device(memory: Memory) -> Any:
+    from tessera.runtime.cuda_array import DeviceArray
+
+    base = ts.asarray(memory.raw, device="cuda")
+    _, host, _ = view_of(memory.array)
+    view = ArrayView(host.shape, host.strides, host.dtype, base.device, readonly=False)
+    return DeviceArray.borrow(base.pointer + memory.offset, view, base)
+
+
+def _from_device(memory: Memory, array: Any) -> None:
+    memory.raw[...] = array._memory.owner.numpy()
+
+
+def _differences(
+    name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | Rows, signed_zeros: bool
+) -> list[str]:
+    """Return a line for each tensor (each row of one with `Rows`) that is not as expected."""
+    close = expected if isinstance(expected, Close) else Close(expected, 0.0)
+    want, magnitude = (np.broadcast_to(np.asarray(v), got.shape) for v in (close.value, close.magnitude))
+    if isinstance(tolerance, Tolerance):
+        return _compare(name, got, want, magnitude, tolerance, signed_zeros)
+    return [
+        line
+        for row, (label, one) in enumerate(tolerance.tolerances)
+        for line in _compare(f"{name}[{label}]", got[row], want[row], magnitude[row], one, signed_zeros)
+    ]
+
+
+def _compare(
+    name: str,
+    got: np.ndarray,
+    want: np.ndarray,
+    magnitude: np.ndarray,
+    tolerance: Tolerance,
+    signed_zeros: bool,
+) -> list[str]:
+    dtype = from_numpy(got.dtype)
+    assert dtype is not None
+    left = bits_of(got) == poison_of(dtype)
+    poison_wanted = (
+        bits_of(want) == poison_of(dtype) if want.dtype == got.dtype else np.zeros(got.shape, np.bool_)
+    )
+    if dtype.name in _HAS_PAYLOAD or dtype.kind == "bool":
+        missing = left & ~poison_wanted
+    else:
+        missing = np.zeros(got.shape, np.bool_)
+    if missing.any():
+        return [_line(name, "not written", missing, got, want)]
+    touched = poison_wanted & ~left
+    if touched.any():
+        return [_line(name, "written, but should not be", touched, got, want)]
+    with np.errstate(all="ignore"):
+        wrong = _wrong(got, want, magnitude, tolerance, dtype) & ~poison_wanted
+        if signed_zeros:
+            wide = got.astype(np.float64)
+            wrong |= (want == 0) & (np.signbit(wide) != np.signbit(want.astype(np.float64)))
+    return [_line(name, f"wrong (within {tolerance})", wrong, got, want)] if wrong.any() else []
+
+
+def _wrong(
+    got: np.ndarray, want: np.ndarray, magnitude: Any, tolerance: Tolerance, dtype: DType
+) -> np.ndarray:
+    if not dtype.is_float:
+        return bits_of(got) != bits_of(want.astype(got.dtype))
+    if want.dtype.kind != "f" or want.dtype.itemsize < 8:  # ml_dtypes' types too
+        want = want.astype(np.float64)
+    value = got.astype(want.dtype)
+    if tolerance.exact:
+        rounded = want.astype(got.dtype).astype(want.dtype)
+        return ~((value == rounded) | (np.isnan(value) & np.isnan(rounded)))
+    scale = np.where(np.isfinite(magnitude), np.abs(magnitude), 0.0)
+    bound = tolerance.relative * np.abs(want) + tolerance.scaled * scale + tolerance.absolute
+    good = np.abs(value - want) <= bound
+    good |= np.isnan(value) & np.isnan(want)
+    good |= np.isinf(value) & (value == want)
+    # Beyond the largest number, and within the bound of it, infinity is right too.
+    largest = float(_finfo(dtype).max)
+    good |= np.isinf(value) & (np.signbit(value) == np.signbit(want)) & (np.abs(want) + bound >= largest)
+    return ~good
+
+
+def _finfo(dtype: DType) -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype.numpy())
+
+
+def _line(name: str, what: str, bad: np.ndarray, got: np.ndarray, want: np.ndarray) -> str:
+    places = np.argwhere(bad)[:4]
+    shown = ", ".join(
+        f"{tuple(int(i) for i in p)}: got {got[tuple(p)]!r}, want {want[tuple(p)]!r}" for p in places
+    )
+    return f"{name}: {what} in {int(bad.sum())} of {bad.size} elements: {shown}"
+
+
+def dtype(name: str) -> DType:
+    """Return a dtype by name."""
+    return BY_NAME[name]
