@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tessera as ts
+from tessera.errors import ResourceError
 from tessera.ir.target.memory import LdmatrixOp, LoadOp, MemcpyOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.tensor_core import TensorCoreOp
@@ -140,3 +141,15 @@ def test_probabilities_stay_in_registers_between_the_two_products() -> None:
     assert not [op for op in inside if op.name == "tessera_target.buffer_store"]
     carried = [r.type for r in loop.results if isinstance(r.type, FragmentType)]
     assert {t.shape for t in carried} == {(64, 64), (64,)}
+
+
+def huge(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m in ts.tile.grid((M, 1)):
+        y[m, :] = x[m, :] - ts.tile.row_max(x[m, :])
+
+
+def test_a_tile_beyond_all_registers_is_an_error_at_its_line() -> None:
+    with pytest.raises(ResourceError, match=r"1048576 f32 is 2048 elements a thread in 16 warps") as caught:
+        lowered(huge, sizes={"M": 1, "N": 10**6})
+    assert caught.value.code == "tile-too-large"
+    assert caught.value.location is not None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.errors import CompilerFault
+from tessera.errors import CompilerFault, ResourceError
 from tessera.ir.effects import effect_of
 from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
 from tessera.ir.locations import location_of
@@ -23,6 +23,10 @@ from tessera.lower.simt.placement import Placements
 from tessera.lower.simt.rules import LAZY, LOWERINGS
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
+
+
+MOST_ELEMENTS = 1024
+"""Elements of a tile one thread may hold: four times its registers, beyond which code only spills."""
 
 
 class SimtContext:
@@ -55,7 +59,20 @@ class SimtContext:
         """Add an op at the insertion point, with the location of the op being lowered."""
         op.location = self.location
         self.block.add_op(op)
+        for result in op.results:
+            if isinstance(result.type, FragmentType) and result.type.linear.registers > MOST_ELEMENTS:
+                self._refuse(op, result.type)
         return op
+
+    def _refuse(self, op: Operation, type_: FragmentType) -> None:
+        sizes = "x".join(map(str, type_.shape))
+        raise ResourceError(
+            f"a tile of {sizes} {type_.dtype} is {type_.linear.registers} elements a thread in {self.num_warps} warps; "
+            f"{MOST_ELEMENTS} are the most that {self.target.name} compiles",
+            code="tile-too-large",
+            location=location_of(op),
+            help="use a smaller tile and loop over it with ts.tile.range, or more warps (num_warps)",
+        )
 
     def value(self, op: Operation) -> SSAValue:
         """Add an op and return its result."""
