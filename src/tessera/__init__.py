@@ -52,7 +52,7 @@ from tessera.numerics.dtypes import boolean as bool_
 if TYPE_CHECKING:
     from tessera import runtime
     from tessera.jit import compile, kernel, load
-    from tessera.runtime import asarray, empty, full, ones, zeros
+    from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
 
 __version__ = "0.1.0"
@@ -62,10 +62,12 @@ _LAZY = {
     "asarray": "tessera.runtime",
     "compile": "tessera.jit",
     "empty": "tessera.runtime",
+    "from_dlpack": "tessera.runtime",
     "full": "tessera.runtime",
     "kernel": "tessera.jit",
     "load": "tessera.jit",
     "ones": "tessera.runtime",
+    "to_numpy": "tessera.runtime",
     "zeros": "tessera.runtime",
 }
 """Where names come from that need the compiler or a device library; imported at their first use."""
@@ -105,6 +107,7 @@ __all__ = [
     "fp6_e3m2",
     "fp8_e4m3",
     "fp8_e5m2",
+    "from_dlpack",
     "full",
     "function",
     "i8",
@@ -121,6 +124,7 @@ __all__ = [
     "stochastic_round",
     "tf32",
     "tile",
+    "to_numpy",
     "u8",
     "u16",
     "u32",

@@ -113,24 +113,38 @@ class Kernel(Generic[P, R]):
             TesseraError: what the compiler or the device says.
         """
         try:
-            return self._call(args, kwargs)
+            values: Sequence[Any] = args
+            stream = None
+            if kwargs or len(args) != len(self._kinds):
+                stream = self._pop_stream(kwargs)
+                values = bind_arguments(self.signature, args, kwargs, self._tuned)
+            pointers, scalars, owners, key = self._read(values)
+            try:
+                plan = self._plans.get(key)
+            except TypeError:  # a constexpr that cannot be hashed
+                self._check_constexprs(values)
+                raise
+            if plan is None:
+                plan = self._plan(values, pointers, key)
+            plan.launch(pointers, scalars, owners, plan.stream(values) if stream is None else stream)
         except TesseraError as error:
             raise error.at(caller_location()) from error.__cause__
+        self._last = plan
+        returns = plan.returns
+        if len(returns) == 1:
+            return cast(R, values[returns[0]])
+        return cast(R, tuple(values[place] for place in returns) if returns else None)
 
-    def _call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        stream = None
-        if kwargs or len(args) != len(self._kinds):
-            if self._takes_stream and "stream" in kwargs:
-                stream = int(kwargs.pop("stream"))
-            args = bind_arguments(self.signature, args, kwargs, self._tuned)
+    def _read(self, args: Sequence[Any]) -> tuple[list[int], list[Any], list[object], tuple[Any, ...]]:
+        """Return addresses, scalar values, objects to keep alive, and all that the launch depends on besides."""
         pointers: list[int] = []
         scalars: list[Any] = []
         owners: list[object] = []
         key: list[Any] = [current_profile(), selected_backend()]
-        known: dict[Any, Reader] = READERS
+        readers: dict[Any, Reader] = READERS
         for kind, name, arg in zip(self._kinds, self._names, args, strict=True):
             if kind == _TENSOR:
-                reader = known.get(type(arg)) or self._find_reader(name, arg)
+                reader = readers.get(type(arg)) or self._find_reader(name, arg)
                 try:
                     pointer, traits, owner = reader.read(arg)
                 except CallError as error:
@@ -145,20 +159,10 @@ class Kernel(Generic[P, R]):
             else:
                 key.append(type(arg))
                 key.append(arg)
-        facts = tuple(key)
-        try:
-            plan = self._plans.get(facts)
-        except TypeError:  # a constexpr that cannot be hashed
-            self._check_constexprs(args)
-            raise
-        if plan is None:
-            plan = self._plan(args, pointers, facts)
-        plan.launch(pointers, scalars, owners, plan.stream(args) if stream is None else stream)
-        self._last = plan
-        returns = plan.returns
-        if len(returns) == 1:
-            return args[returns[0]]
-        return tuple(args[place] for place in returns) if returns else None
+        return pointers, scalars, owners, tuple(key)
+
+    def _pop_stream(self, kwargs: dict[str, Any]) -> int | None:
+        return int(kwargs.pop("stream")) if self._takes_stream and "stream" in kwargs else None
 
     def _find_reader(self, name: str, arg: Any) -> Reader:
         kind = cast("type[Any]", type(arg))

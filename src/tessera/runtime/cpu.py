@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from tessera.errors import DeviceError
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.runtime.pool import shared_pool, thread_count
-from tessera.target.artifact import Artifact, Launch
+from tessera.target.artifact import Artifact
 
 _INLINE_NS = 40_000
 """A launch that takes less than this alone is not worth waking workers for."""
@@ -81,7 +81,10 @@ class CpuPlan:
     def __init__(self, launcher: CpuLauncher, shapes: Shapes) -> None:
         self._launcher = launcher
         self._packing = Packing(launcher.artifact, shapes, extra=2)
-        self._launches = list(zip(launcher.artifact.launches, launcher.entries, strict=True))
+        self._launches = [
+            (entry, launch.scratch_bytes)
+            for launch, entry in zip(launcher.artifact.launches, launcher.entries, strict=True)
+        ]
         self._cost_ns = [float("inf")] * len(self._launches)
         self._probes = [0] * len(self._launches)
         self._threads = thread_count()
@@ -104,23 +107,23 @@ class CpuPlan:
         packing = self._packing
         block = packing.fill(pointers, scalars)
         counts = packing.counts(scalars)
-        for number, (launch, entry) in enumerate(self._launches):
+        for number, (entry, scratch_bytes) in enumerate(self._launches):
             programs = counts[number]
-            if programs == 0:
-                continue
-            params = block.params[number]
-            params[-2] = _scratch.address(launch.scratch_bytes)
-            params[-1] = block.error_address
-            if programs == 1 or self._threads == 1:
-                entry(block.addresses[number], 0, programs)
-            else:
-                self._run(number, launch, entry, block, programs)
+            if scratch_bytes:
+                block.params[number][-2] = _scratch.address(scratch_bytes)
+            if programs == 1:
+                entry(block.addresses[number], 0, 1)
+            elif programs:
+                self._run(number, entry, scratch_bytes, block, programs)
             if block.slots[-1]:
                 self._raise_error(block)
         packing.release(block)
 
-    def _run(self, number: int, launch: Launch, entry: Any, block: Block, programs: int) -> None:
+    def _run(self, number: int, entry: Any, scratch_bytes: int, block: Block, programs: int) -> None:
         address, first = block.addresses[number], 0
+        if self._threads == 1:
+            entry(address, 0, programs)
+            return
         if self._probes[number] < _PROBES:
             self._probes[number] += 1
             first = max(1, programs // (self._threads * 16))
@@ -133,9 +136,7 @@ class CpuPlan:
         if self._cost_ns[number] < _INLINE_NS:
             entry(address, first, programs)
             return
-        shared_pool().run(
-            _worker_body(entry, block.params[number], launch.scratch_bytes, first), programs - first
-        )
+        shared_pool().run(_worker_body(entry, block.params[number], scratch_bytes, first), programs - first)
 
     def _raise_error(self, block: Block) -> None:
         failed = block.slots[-1]

@@ -124,7 +124,10 @@ def cuda_device(index: int) -> CudaDevice:
 def active(device: CudaDevice) -> Generator[Any]:
     """Make a device's context current inside a `with` block; gives the driver."""
     cu = driver()
-    if int(check(cu.cuCtxGetCurrent())) == device.handle:
+    current = int(check(cu.cuCtxGetCurrent()))
+    if current == 0:  # a thread without a context keeps this one, as with the CUDA runtime
+        check(cu.cuCtxSetCurrent(device.context))
+    if current in (0, device.handle):
         yield cu
         return
     check(cu.cuCtxPushCurrent(device.context))

@@ -58,7 +58,8 @@ class Packing:
     Args:
         artifact: the compiled kernel.
         shapes: sizes and strides of each argument.
-        extra: pointer entries to reserve after the parameters of each launch.
+        extra: pointer entries to reserve after the parameters of each launch; the last one points at the
+            block's error word.
     """
 
     def __init__(self, artifact: Artifact, shapes: Shapes, extra: int = 0) -> None:
@@ -123,7 +124,10 @@ class Packing:
             (ctypes.c_void_p * (len(launch.params) + self._extra))(*map(address, launch.params))
             for launch in self._launches
         ]
-        return Block(slots, params)
+        block = Block(slots, params)
+        for array in params if self._extra else ():
+            array[-1] = block.error_address
+        return block
 
     def fill(self, pointers: Sequence[int], scalars: Sequence[Any]) -> Block:
         """Return a block holding these arguments; give it back with `release` when the launch has read it.

@@ -1,0 +1,117 @@
+"""From arguments to facts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.errors import CallError
+from tessera.frontend.signature import Signature
+from tessera.jit.binding import (
+    alignment,
+    assumed_facts,
+    bind_arguments,
+    canonical_strides,
+    dim_texts,
+    divisor,
+    tensor_facts,
+    text_sizes,
+)
+from tessera.runtime.views import view_of
+
+
+def sample(
+    x: ts.Tensor["M", "B*H", ts.f32],
+    y: ts.Tensor["M", 128, ts.bf16],
+    alpha: ts.f32 = 1.0,
+    BM: ts.constexpr = 4,
+):
+    pass
+
+
+SIGNATURE = Signature.of(sample)
+
+
+def facts_of(array, pointer=0):
+    view = view_of(array)[1]
+    return tensor_facts("x", pointer, view, canonical_strides(view))
+
+
+def test_dims_are_counted_in_a_stable_order():
+    assert dim_texts(SIGNATURE) == ("M", "B", "H", "B*H")
+    assert text_sizes(SIGNATURE, {"M": 3, "B": 2}) == {"M": 3, "B": 2, "H": None, "B*H": None}
+    assert text_sizes(SIGNATURE, {"B": 2, "H": 5})["B*H"] == 10
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "found"),
+    [
+        (32, ts.f32, 16),
+        (20, ts.f32, 4),
+        (6, ts.f32, 1),
+        (24, ts.bf16, 8),
+        (20, ts.bf16, 1),
+        (0, ts.f32, 16),
+        (8, ts.fp8_e4m3, 1),
+    ],
+)
+def test_divisors_come_in_three_classes(value, dtype, found):
+    assert divisor(value, dtype) == found
+
+
+def test_facts_of_a_contiguous_array():
+    facts = facts_of(np.zeros((5, 32), np.float32))
+    assert (facts.strides, facts.stride_div, facts.dim_div, facts.align) == ((-1, 1), (16, 1), (1, 16), 16)
+
+
+def test_facts_of_a_transposed_and_a_broadcast_array():
+    assert facts_of(np.zeros((5, 32), np.float32).T).strides == (1, -1)
+    assert facts_of(np.broadcast_to(np.zeros(32, np.float32), (5, 32))).strides == (0, 1)
+
+
+def test_strides_of_one_element_dimensions_make_no_variants():
+    wide = np.zeros((4, 8), np.float32)
+    assert facts_of(wide[:1]) == facts_of(np.zeros((1, 8), np.float32))
+    assert facts_of(wide[:, :1]).strides == (-1, 1)
+    odd = np.lib.stride_tricks.as_strided(wide, (1, 8), (12, 4))
+    assert facts_of(odd) == facts_of(np.zeros((1, 8), np.float32))
+
+
+def test_alignment():
+    view = view_of(np.zeros(4, np.float32))[1]
+    assert [alignment("x", pointer, view) for pointer in (64, 16, 8, 20)] == [16, 16, 8, 4]
+    assert alignment("x", 1, view_of(np.zeros(0, np.float32))[1]) == 16
+    with pytest.raises(CallError) as caught:
+        alignment("x", 18, view)
+    assert caught.value.code == "misaligned"
+
+
+def test_what_compile_assumes():
+    x, y = SIGNATURE.tensors
+    assert assumed_facts(x, {}).strides == (-1, 1)
+    assert assumed_facts(x, {}).dim_div == (1, 1)
+    known = assumed_facts(x, {"M": 4096, "B": 2, "H": 10})
+    assert (known.sizes, known.stride_div, known.dim_div) == ((4096, 20), (4, 1), (16, 4))
+    fixed = assumed_facts(y, {})
+    assert (fixed.sizes, fixed.stride_div, fixed.dim_div) == ((None, 128), (16, 1), (1, 16))
+
+
+def test_arguments_by_position_keyword_and_default():
+    assert bind_arguments(SIGNATURE, ("x", "y"), {}) == ["x", "y", 1.0, 4]
+    assert bind_arguments(SIGNATURE, ("x",), {"BM": 8, "y": "y"}) == ["x", "y", 1.0, 8]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "code"),
+    [
+        ((), {}, "argument-count"),
+        ((1, 2, 3, 4, 5), {}, "argument-count"),
+        ((1, 2), {"x": 1}, "argument-count"),
+        ((1, 2), {"z": 1}, "unknown-keyword"),
+    ],
+)
+def test_calls_that_do_not_fit(args, kwargs, code):
+    with pytest.raises(CallError) as caught:
+        bind_arguments(SIGNATURE, args, kwargs)
+    assert caught.value.code == code

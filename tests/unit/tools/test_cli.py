@@ -1,0 +1,172 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tessera as ts
+from tessera.jit import cache
+from tessera.tools.cli import main
+
+KERNEL = '''
+import tessera as ts
+
+@ts.kernel
+def scale(x: ts.Tensor["n", ts.f32], by: ts.f32, K: ts.constexpr = 1):
+    """Multiply."""
+    i = ts.tile.linear_id()
+    if i < n:
+        x[i] = x[i] * by * K
+    return x
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "scale.py"
+    path.write_text(KERNEL)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_opened", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def invoke(*args):
+        return CliRunner().invoke(main, [str(arg) for arg in args], env={"COLUMNS": "200"})
+
+    return invoke
+
+
+def test_help_lists_the_commands(run):
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in ("doctor", "compile", "opt", "run", "cache"):
+        assert name in result.output
+    for name in ("doctor", "compile", "cache"):
+        assert run(name, "--help").exit_code == 0
+    assert ts.__version__ in run("--version").output
+
+
+def test_an_unknown_command_is_a_usage_error(run):
+    result = run("compil")
+    assert result.exit_code == 2
+    assert "compil" in result.output
+
+
+def test_compile_prints_text_dumps(run, file):
+    result = run("compile", f"{file}:scale", "--target", "sm_80", "--dump", "tirh,ptx")
+    assert result.exit_code == 0, result.output
+    assert "tessera_tile.kernel @scale" in result.stdout
+    assert ".target sm_80" in result.stdout
+    assert "scale for sm_80" in result.stderr
+
+
+def test_compile_writes_a_folder(run, file, tmp_path):
+    out = tmp_path / "out"
+    options = ["--dims", "n=64", "--const", "K=3", "--dump", "ll", "--dump", "asm", "-o", out]
+    result = run("compile", file, "-t", "cpu", *options)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in out.iterdir()) == [
+        "scale.asm",
+        "scale.json",
+        "scale.ll",
+        "scale.tessera",
+    ]
+    assert "kernels" in json.loads((out / "scale.json").read_text())
+    x = ts.empty(64)
+    x[...] = 1
+    np.testing.assert_array_equal(ts.load(out / "scale.tessera")(x, 2.0), np.full(64, 6))
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["{file}:scale", "--target", "sm_1"], "unknown-target"),
+        (["{file}:other"], "no-such-kernel"),
+        (["{folder}/none.py:scale"], "no-such-file"),
+        (["{file}:scale", "--dims", "n"], "bad-option"),
+        (["{file}:scale", "--dims", "n=x"], "bad-option"),
+        (["{file}:scale", "--dims", "q=3"], "unknown-dim"),
+        (["{file}:scale", "--const", "Q=3"], "unknown-keyword"),
+        (["{file}:scale", "--dump", "sass"], "unknown-dump"),
+        (["{file}:scale", "-t", "sm_80", "--dump", "cubin"], "bad-option"),
+        (["{folder}/broken.py:scale"], "bad-file"),
+        (["{folder}/syntax.py:scale"], "bad-file"),
+    ],
+)
+def test_errors_are_printed_as_text_with_exit_code_one(run, file, tmp_path, args, code):
+    (tmp_path / "broken.py").write_text("x = 1\nraise ValueError('oh no')\n")
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    result = run("compile", *(arg.format(file=file, folder=tmp_path) for arg in args))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error[{code}]: ")
+    assert "Traceback" not in result.output
+
+
+def test_a_fault_of_the_file_points_at_its_line(run, tmp_path):
+    (tmp_path / "broken.py").write_text("x = 1\nraise ValueError('oh no')\n")
+    result = run("compile", f"{tmp_path}/broken.py:scale")
+    assert "ValueError: oh no" in result.stderr
+    assert "broken.py:2" in result.stderr
+
+
+def test_cache_commands(run, file, tmp_path):
+    assert run("cache", "path").output.strip() == str(tmp_path / "cache")
+    assert "0 kernels" in run("cache").output
+    from tessera.tools.loading import find_kernel
+
+    find_kernel(f"{file}:scale")(np.ones(5, np.float32), 2.0)
+    assert "1 kernels" in run("cache").output
+    assert int(run("cache", "size").output) > 0
+    listed = run("cache", "list").output
+    assert "scale" in listed
+    assert "cpu" in listed
+    assert run("cache", "clear").output == "removed 1 kernels\n"
+    assert "0 kernels" in run("cache").output
+
+
+def test_a_cache_that_is_turned_off_is_an_error(run, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_SIZE_MB", "0")
+    result = run("cache", "size")
+    assert result.exit_code == 1
+    assert "error[no-cache]" in result.stderr
+
+
+def test_doctor_runs_a_kernel_and_says_what_is_missing(run, monkeypatch):
+    result = run("doctor")
+    assert result.exit_code == 0, result.output
+    for part in ("Python", "packages", "kernel cache", "CPU", "saxpy is right", "GPU"):
+        assert part in result.output
+
+
+def test_doctor_prints_the_line_that_mends(run, monkeypatch):
+    from tessera.runtime import cuda
+
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    cuda.driver.cache_clear()
+    try:
+        result = run("doctor")
+    finally:
+        cuda.driver.cache_clear()
+    assert result.exit_code == 0
+    assert 'pip install "tessera[gpu-cuda]"' in result.output
+
+
+def test_the_module_runs():
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera.tools.cli", "cache", "path"],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, os.environ["TESSERA_CACHE_DIR"])
