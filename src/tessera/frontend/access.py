@@ -157,6 +157,8 @@ def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str)
             f"store to {name}: {describe(value.type)} cannot be stored to one element", code="shape-mismatch",
             help="index with slices, or reduce the tile to a scalar",
         )  # fmt: skip
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]
     padded = (1,) * (len(shape) - len(own)) + own
     if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
         raise TypeMismatchError(
@@ -164,7 +166,7 @@ def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str)
             code="shape-mismatch",
             help="slice as much as the tile holds, or reshape the tile",
         )
-    return broadcast_to(b, value, shape)
+    return broadcast_to(b, reshape_to(b, value, own) if own else value, shape)
 
 
 def both(b: Builder, left: SSAValue | None, right: SSAValue | None) -> SSAValue | None:

@@ -10,24 +10,29 @@ from math import prod
 from types import FunctionType
 from typing import Any, TypeVar
 
+import numpy as np
 from xdsl.dialects.builtin import LocationAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.errors import LanguageError, Location, TesseraError
+from tessera.errors import LanguageError, Location, TesseraError, TypeMismatchError
 from tessera.frontend.annotations import Dim
-from tessera.frontend.liveness import Liveness, assigned
+from tessera.frontend.liveness import Liveness
 from tessera.frontend.signature import ConstexprParam, Signature, TensorParam
 from tessera.frontend.source import FunctionSource, source_of
 from tessera.frontend.specialize import Specialization
 from tessera.frontend.static_eval import lookup_in
-from tessera.frontend.symbolic import affine, difference, static_value
+from tessera.frontend.symbolic import difference, static_value
 from tessera.frontend.values import Scalar, TensorValue, Tile
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import DimOp
+from tessera.ir.tile.types import TileType, describe
 from tessera.ir.types import index
 
 OpT = TypeVar("OpT", bound=Operation)
+
+MAX_ELEMENTS = 2**26
+"""Elements of the largest tile: far beyond what any target holds, so that a slip cannot exhaust the host."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,13 +55,19 @@ class Frame:
     returned: Any = None
     has_returned: bool = False
     lookup: Callable[[str], Any] = field(init=False)
-    liveness: Liveness = field(init=False)
-    locals: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.lookup = lookup_in(self.source.function)
-        self.liveness = Liveness(self.source.node)
-        self.locals = assigned(self.source.node.body)
+
+    @property
+    def liveness(self) -> Liveness:
+        """Which names live on after each statement."""
+        return self.source.liveness
+
+    @property
+    def locals(self) -> frozenset[str]:
+        """The names that the function binds somewhere."""
+        return self.source.locals
 
     def locate(self, node: ast.AST) -> Location:
         """Return where `node` stands, with the calls that led here."""
@@ -206,6 +217,19 @@ class Dims:
         )  # fmt: skip
 
 
+def _check_size(type_: Attribute) -> None:
+    if isinstance(type_, TileType) and prod(type_.shape) > MAX_ELEMENTS:
+        raise TypeMismatchError(
+            f"{describe(type_)} has {prod(type_.shape)} elements", code="tile-too-large",
+            help=f"a tile holds at most {MAX_ELEMENTS}; loop over smaller blocks with ts.tile.range",
+        )  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """Return what a name is bound to: NumPy scalars become Python numbers."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 class Builder:
     """Emits the IR of one kernel.
 
@@ -290,6 +314,8 @@ class Builder:
     def emit(self, op: OpT) -> OpT:
         """Append an op with the current location."""
         op.location = self.loc()
+        for result in op.results:
+            _check_size(result.type)
         self.block.add_op(op)
         return op
 
@@ -323,13 +349,7 @@ class Builder:
 
     def static_difference(self, upper: SSAValue, lower: SSAValue) -> int | None:
         """Return `upper - lower` when it is known at compile time."""
-        terms, constant = difference(affine(upper), affine(lower))
-        for base, count in terms.items():
-            part = static_value(base, self.dims.of_op)
-            if part is None:
-                return None
-            constant += count * part
-        return constant
+        return difference(upper, lower, self.dims.of_op)
 
     def mark_written(self, tensor: TensorValue, by_atomic: bool = False) -> None:
         """Record that the kernel stores to `tensor`, plainly or by an atomic."""
@@ -365,4 +385,4 @@ class Builder:
                         location=self.signature.location_of(param.name),
                         help=f"pass it at the call or to ts.compile: {param.name}=...",
                     )  # fmt: skip
-                yield param.name, value
+                yield param.name, plain(value)

@@ -118,10 +118,9 @@ def _static(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) ->
     fixed = [_static_argument(b, callee, arg) for arg in args]
     named = {name: _static_argument(b, callee, arg) for name, arg in kwargs.items()}
 
-    def run() -> Any:
-        return callee(*fixed, **named)
-
-    return static_call(f"{callee.__name__}()", run)
+    if not named:
+        return static_call(f"{callee.__name__}()", callee, *fixed)
+    return static_call(f"{callee.__name__}()", lambda: callee(*fixed, **named))
 
 
 def _static_argument(b: Builder, callee: Any, value: Any) -> Any:

@@ -50,11 +50,20 @@ def constant(b: Builder, value: bool | int | float, element: Attribute) -> SSAVa
     if dtype.is_int:
         _check_range(value, dtype)
         return b.emit(ConstantOp(int(value), element)).result
-    rounded = round_to(float(value), dtype)
+    rounded = round_to(_as_float(value), dtype)
     if dtype.bits >= 16:
         return b.emit(ConstantOp(rounded, element)).result
     wide = b.emit(ConstantOp(rounded, element_type(dtypes.f32))).result
     return b.emit(CastOp(wide, element)).result
+
+
+def _as_float(value: bool | int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise TypeMismatchError(
+            "an integer beyond the range of floats", code="constant-range", help="use a smaller number"
+        ) from None
 
 
 def _check_range(value: bool | int | float, dtype: DType) -> None:
@@ -378,13 +387,6 @@ def check_rounding(policy: Policy) -> None:
             f"{policy}: conversions in kernels round to nearest", code="unsupported-policy",
             help="drop @stochastic_round",
         )  # fmt: skip
-
-
-def plain(value: Any) -> Any:
-    """Return what a name is bound to: NumPy scalars become Python numbers."""
-    if isinstance(value, np.generic):
-        return cast(Any, value).item()
-    return value
 
 
 def check_defined(name: str, value: Any) -> Any:

@@ -6,12 +6,12 @@ import ast
 import operator
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
-from tessera.frontend.builder import Builder
-from tessera.frontend.convert import apply, boolean, check_defined, operand, plain, symbol
+from tessera.frontend.builder import Builder, plain
+from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.indexing import SliceValue, normalise, subscript
 from tessera.frontend.registry import attribute_of, attributes_of
@@ -62,12 +62,33 @@ def resolved(b: Builder, value: Any) -> Any:
     return symbol(b, value) if isinstance(value, Dim) else value
 
 
+_GROWING = (pow, python.pow, python.lshift, python.mul)
+_LARGEST = 1 << 14
+"""Bits of an integer, or elements of a sequence, that compile-time arithmetic may give: a slip must not hang it."""
+
+
+def _size_of_result(function: Any, left: Any, right: Any, *_: Any) -> int:
+    """Return about how many bits or elements a product, power or shift has."""
+    for sequence, count in ((left, right), (right, left)):
+        if isinstance(sequence, str | tuple) and isinstance(count, int):
+            return len(cast(str, sequence)) * count
+    if not isinstance(left, int) or not isinstance(right, int):
+        return 0
+    if function is python.mul:
+        return left.bit_length() + right.bit_length()
+    return left.bit_length() + right if function is python.lshift else left.bit_length() * right
+
+
 def static_call(what: str, function: Callable[..., Any], *args: Any) -> Any:
     """Return `function(*args)` for compile-time values.
 
     Raises:
-        LanguageError: `constant-expression` when Python itself refuses it.
+        LanguageError: `constant-expression` when Python itself refuses it, or it would be huge.
     """
+    if function in _GROWING and len(args) > 1 and _size_of_result(function, *args) > _LARGEST:
+        raise LanguageError(
+            f"{what} is too large to compute", code="constant-expression", help="use smaller numbers"
+        )
     try:
         return function(*args)
     except (ArithmeticError, TypeError, ValueError, AttributeError, LookupError) as error:

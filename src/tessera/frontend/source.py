@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tessera.errors import Frame, LanguageError, Location
+from tessera.frontend.liveness import Liveness, Names, assigned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +23,8 @@ class FunctionSource:
         file: path of its file.
         line_offset: added to a node's line to get the line in the file.
         lines: source lines that the tree was parsed from.
+        liveness: which names live on after each statement.
+        locals: the names that the function binds somewhere.
     """
 
     function: Any
@@ -29,6 +32,8 @@ class FunctionSource:
     file: str
     line_offset: int
     lines: tuple[str, ...]
+    liveness: Liveness
+    locals: Names
 
     def locate(self, node: Any) -> Location:
         """Return where `node` stands in the user's file."""
@@ -84,7 +89,8 @@ def _parse(function: FunctionType) -> FunctionSource:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
             file = inspect.getsourcefile(function) or function.__code__.co_filename
-            return FunctionSource(function, node, file, offset, tuple(text.splitlines()))
+            lines = tuple(text.splitlines())
+            return FunctionSource(function, node, file, offset, lines, Liveness(node), assigned(node.body))
     raise _no_source(function)
 
 

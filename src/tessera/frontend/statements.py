@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any, cast
 
+from xdsl.ir import Block
+
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.access import store_to
 from tessera.frontend.builder import Builder
@@ -136,8 +138,12 @@ def _augassign(node: ast.AugAssign, b: Builder) -> None:
 
 @statement(ast.Assert)
 def _assert(node: ast.Assert, b: Builder) -> None:
-    condition = evaluate(b, node.test)
-    message = "" if node.msg is None else evaluate(b, node.msg)
+    # In a build without asserts the condition is looked at for what it is at compile time, and dropped.
+    scratch = Block()
+    with b.into(b.block if b.spec.debug else scratch):
+        condition = evaluate(b, node.test)
+        message = "" if node.msg is None else evaluate(b, node.msg)
+    scratch.erase(safe_erase=False)
     if not is_runtime(condition):
         if not condition:
             raise LanguageError(

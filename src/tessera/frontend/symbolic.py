@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
@@ -10,55 +11,75 @@ from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, constant_value
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.types import dtype_of, is_scalar
 
-Affine = tuple[dict[SSAValue, int], int]
-"""Coefficient of each base value, and a constant."""
+Key = object
+"""Equal for values that compute the same: an SSA value, or a function with the keys of its operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """An integer scalar as a sum of multiples of base values and a constant.
+
+    Args:
+        terms: coefficient and an example of each base value, by its key.
+        constant: what is added.
+    """
+
+    terms: dict[Key, tuple[int, SSAValue]] = field(default_factory=dict[Key, tuple[int, SSAValue]])
+    constant: int = 0
+
+    def key(self) -> Key:
+        """Return what identifies the sum."""
+        return frozenset((key, count) for key, (count, _) in self.terms.items()), self.constant
+
+    def times(self, factor: int) -> Affine:
+        """Return the multiple of the sum."""
+        terms = {key: (count * factor, base) for key, (count, base) in self.terms.items() if factor}
+        return Affine(terms, self.constant * factor)
+
+    def plus(self, other: Affine) -> Affine:
+        """Return the sum of both."""
+        terms = dict(self.terms)
+        for key, (count, base) in other.terms.items():
+            total = count + terms.get(key, (0, base))[0]
+            terms[key] = total, base
+            if not total:
+                del terms[key]
+        return Affine(terms, self.constant + other.constant)
 
 
 def affine(value: SSAValue) -> Affine:
-    """Return `value` as a sum of integer multiples of base values and a constant."""
+    """Return `value` as a sum; two computations of the same value have the same base."""
     known = constant_value(value)
     if known is not None:
-        return {}, int(known)
+        return Affine(constant=int(known))
     owner = value.owner
     if isinstance(owner, CastOp) and _is_wide_integer(owner.source) and _is_wide_integer(value):
         return affine(owner.source)
-    if isinstance(owner, ElementwiseOp):
-        combined = _combine(owner)
-        if combined is not None:
-            return combined
-    return {value: 1}, 0
+    if not isinstance(owner, ElementwiseOp) or not _is_wide_integer(value):
+        return Affine({value: (1, value)})
+    parts = [affine(arg) for arg in owner.args]
+    fn = owner.fn.data
+    if fn == "neg":
+        return parts[0].times(-1)
+    if fn in ("add", "sub"):
+        return parts[0].plus(parts[1].times(1 if fn == "add" else -1))
+    if fn == "mul" and not parts[0].terms:
+        return parts[1].times(parts[0].constant)
+    if fn == "mul" and not parts[1].terms:
+        return parts[0].times(parts[1].constant)
+    return Affine({(fn, *(part.key() for part in parts)): (1, value)})
 
 
 def _is_wide_integer(value: SSAValue) -> bool:
     return is_scalar(value.type) and dtype_of(value.type).is_int and dtype_of(value.type).bits == 64
 
 
-def _combine(op: ElementwiseOp) -> Affine | None:
-    fn = op.fn.data
-    if fn == "neg":
-        return _scaled(affine(op.args[0]), -1)
-    if fn not in ("add", "sub", "mul"):
+def difference(upper: SSAValue, lower: SSAValue, dim_size: Callable[[DimOp], int]) -> int | None:
+    """Return `upper - lower` when it is known once dimensions are fixed, else None."""
+    rest = affine(upper).plus(affine(lower).times(-1))
+    if not all(_is_static(base) for _, base in rest.terms.values()):
         return None
-    left, right = affine(op.args[0]), affine(op.args[1])
-    if fn == "mul":
-        if not left[0]:
-            return _scaled(right, left[1])
-        return None if right[0] else _scaled(left, right[1])
-    return difference(left, _scaled(right, -1)) if fn == "add" else difference(left, right)
-
-
-def _scaled(form: Affine, factor: int) -> Affine:
-    return {base: count * factor for base, count in form[0].items() if factor}, form[1] * factor
-
-
-def difference(left: Affine, right: Affine) -> Affine:
-    """Return `left - right`."""
-    terms = dict(left[0])
-    for base, count in right[0].items():
-        terms[base] = terms.get(base, 0) - count
-        if not terms[base]:
-            del terms[base]
-    return terms, left[1] - right[1]
+    return rest.constant + sum(count * _evaluate(base, dim_size) for count, base in rest.terms.values())
 
 
 def static_value(value: SSAValue, dim_size: Callable[[DimOp], int]) -> int | None:
@@ -104,8 +125,6 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "maximum": max,
     "minimum": min,
     "neg": int.__neg__,
-    "shl": int.__lshift__,
-    "shr": int.__rshift__,
 }
 
 

@@ -14,6 +14,8 @@ from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 
+MAX_UNROLLED = 4096
+
 
 @compiles(tile.grid)
 def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
@@ -72,7 +74,13 @@ def _static_range(b: Builder, bounds: tuple[Any, ...]) -> StaticRangeSpec:
     )
     if step == 0:
         raise LanguageError("static_range: the step is 0", code="bad-range", help="use another step")
-    return StaticRangeSpec(range(lower, upper, step))
+    values = range(lower, upper, step)
+    if len(values) > MAX_UNROLLED:
+        raise LanguageError(
+            f"static_range repeats its body {len(values)} times", code="bad-range",
+            help=f"at most {MAX_UNROLLED} times; use ts.tile.range for a loop at run time",
+        )  # fmt: skip
+    return StaticRangeSpec(values)
 
 
 @compiles(tile.linear_id)
