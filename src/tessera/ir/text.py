@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from types import TracebackType
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.parser import Parser
+from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import ParseError
+from xdsl.utils.lexer import Input
+from xdsl.utils.mlir_lexer import MLIRLexer
 
 from tessera.errors import Frame, Location, TesseraError, VerifyError
 from tessera.ir.collect import new_context
@@ -88,16 +92,29 @@ def _place(text: str, file: str, position: int) -> Location:
     return Location(Frame(file, line, column))
 
 
+class _Lexer(MLIRLexer):
+    """xDSL's lexer, but for the time that a string literal without an end takes: linear, not exponential."""
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"')
+
+
 class _LocatingParser(Parser):
     """A parser that gives every op the place where it stands."""
 
     def __init__(self, text: str, file: str) -> None:
-        super().__init__(new_context(), text, file)
+        super().__init__(new_context(), "", file)
+        self._parser_state = ParserState(_Lexer(Input(text, file)))
         self._text, self._file = text, file
 
     def parse_operation(self) -> Operation:
         position = self.pos
-        op = super().parse_operation()
+        try:
+            op = super().parse_operation()
+        except ParseError as error:
+            if not error.msg.endswith("is not registered"):
+                raise
+            # xDSL points behind the name.
+            raise VerifyError(error.msg, location=_place(self._text, self._file, position)) from error
         if op.location == UNKNOWN_LOC:
             op.location = to_loc(_place(self._text, self._file, position))
         return op
