@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tessera.backends.llvm.elementwise import Target
-from tessera.backends.llvm.types import compute_dtype, of_dtype
+from tessera.backends.llvm.ops import Ops
+from tessera.backends.llvm.types import LLVMType, compute_dtype, of_dtype
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
@@ -11,8 +12,8 @@ from tessera.numerics.dtypes import DType
 def cast(target: Target, value: str, source: DType, result: DType, width: int, saturate: bool = False) -> str:
     """Emit the conversion of `value` and return it.
 
-    Float to float rounds to nearest even (f64 to a float narrower than f32 by way of f32), float to integer
-    truncates and saturates (NaN gives 0), integers wrap, and to bool means "is not zero".
+    Numbers round to floats to nearest even, once; float to integer truncates and saturates (NaN gives 0),
+    integers wrap, and to bool means "is not zero".
     """
     source, result = source.storage, result.storage
     if source == result:
@@ -43,13 +44,54 @@ def _from_float(target: Target, value: str, source: DType, result: DType, width:
         return ops.call(f"llvm.{name}.sat.{dst.mangled}.{type_.mangled}", dst, [(type_, value)])
     if result == dtypes.f64:
         return value if wide == dtypes.f64 else ops.convert("fpext", type_, value, dst)
+    if result == dtypes.f32:
+        return ops.convert("fptrunc", type_, value, dst) if wide == dtypes.f64 else value
     if wide == dtypes.f64:
-        value = ops.convert("fptrunc", type_, value, of_dtype(dtypes.f32, width))
-    return value if result == dtypes.f32 else target.narrow(value, result, width, saturate)
+        value = _to_odd(ops, value, width)
+    return target.narrow(value, result, width, saturate)
+
+
+def _to_odd(ops: Ops, value: str, width: int) -> str:
+    """Round f64 to f32 such that rounding the result to a narrower float is right: an inexact one becomes odd.
+
+    Source: Boldo and Melquiond, "When double rounding is odd", IMACS 2005.
+    """
+    f32, f64, i32 = of_dtype(dtypes.f32, width), of_dtype(dtypes.f64, width), LLVMType("i32", width)
+    nearest = ops.convert("fptrunc", f64, value, f32)
+    back = ops.convert("fpext", f32, nearest, f64)
+    bits = ops.convert("bitcast", f32, nearest, i32)
+    even = ops.compare("eq", i32, ops.binary("and", i32, bits, ops.integer(i32, 1)), ops.integer(i32, 0))
+    inexact = ops.compare("one", f64, value, back)
+    below = ops.compare("ogt", f64, ops.intrinsic("fabs", f64, value), ops.intrinsic("fabs", f64, back))
+    step = ops.select(i32, below, ops.integer(i32, 1), ops.integer(i32, -1))
+    moved = ops.select(
+        i32, ops.binary("and", i32.of("i1"), inexact, even), ops.binary("add", i32, bits, step), bits
+    )
+    return ops.convert("bitcast", i32, moved, f32)
 
 
 def _to_float(target: Target, value: str, source: DType, result: DType, width: int, saturate: bool) -> str:
-    wide = compute_dtype(result)
+    ops, wide = target.ops, compute_dtype(result)
     op = "sitofp" if source.kind == "int" else "uitofp"
-    converted = target.ops.convert(op, of_dtype(source, width), value, of_dtype(wide, width))
+    if result == dtypes.bf16 and source.bits >= 32:  # other narrow floats overflow before f32 rounds
+        value = _folded(ops, value, source, width)
+        if source.bits == 64:
+            exact = ops.convert(op, of_dtype(source, width), value, of_dtype(dtypes.f64, width))
+            return target.narrow(_to_odd(ops, exact, width), result, width, saturate)
+    converted = ops.convert(op, of_dtype(source, width), value, of_dtype(wide, width))
     return converted if wide == result else target.narrow(converted, result, width, saturate)
+
+
+def _folded(ops: Ops, value: str, source: DType, width: int) -> str:
+    """Return integers that the float of their own width holds exactly: the low bits of large ones become one odd bit."""
+    type_ = of_dtype(source, width)
+    held, low = (53, 11) if source.bits == 64 else (24, 8)
+    lost = ops.binary("and", type_, value, ops.integer(type_, (1 << low) - 1))
+    sticky = ops.compare("ne", type_, lost, ops.integer(type_, 0))
+    kept = ops.binary("and", type_, value, ops.integer(type_, -(1 << low)))
+    odd = ops.binary("or", type_, kept, ops.integer(type_, 1 << low))
+    shifted, limit = value, 1 << held
+    if source.kind == "int":
+        shifted, limit = ops.binary("add", type_, value, ops.integer(type_, limit)), 2 * limit
+    large = ops.compare("ugt", type_, shifted, ops.integer(type_, limit))
+    return ops.select(type_, large, ops.select(type_, sticky, odd, kept), value)
