@@ -78,6 +78,8 @@ def _parts(function: FunctionType, seen: set[FunctionType], dims: Collection[str
     yield f"{source.file}:{source.line_offset}"
     yield "".join(source.lines)
     yield repr((function.__defaults__, function.__kwdefaults__))
+    # An annotation may come from names of the enclosing function, which the look-up below does not see.
+    yield repr([value for value in function.__annotations__.values() if isinstance(value, _PLAIN)])
     lookup = lookup_in(function)
     hidden = _local_names(source.node)
     for chain in sorted(_name_chains(source.node)):

@@ -133,3 +133,23 @@ def test_values_are_told_apart(a, b):
 def test_an_object_has_no_fingerprint():
     assert value_fingerprint("v", object()) is None
     assert value_fingerprint("v", (1, object())) is None
+
+
+FACTORY = """
+    import tessera as ts
+
+    def make(size, policy):
+        def kernel(x: ts.Tensor[size, policy]):
+            x[0:4] = x[0:4]
+
+        return kernel
+
+    kernel = make({arguments})
+"""
+
+
+def test_annotations_from_an_enclosing_function_are_told_apart(function_of):
+    given = ("4, ts.f16", "8, ts.f16", "4, ts.f16 @ ts.accum(ts.f16)", "4, ts.f16")
+    made = [source_fingerprint(function_of(FACTORY.format(arguments=text))) for text in given]
+    assert len(set(made)) == 3
+    assert made[0] == made[3]
