@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.vecmath import supported, vecmath_function
+from tessera.backends.llvm import narrow as narrow_floats
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Emitter, Handlers
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import FunctionText, ModuleText
-from tessera.backends.llvm.types import LLVMType, memory_element, of_dtype
+from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.ir.locations import location_of
 from tessera.ir.target.debug import AssertOp
 from tessera.ir.target.structure import FuncOp
@@ -102,7 +104,7 @@ class CpuEmitter(Emitter):
                 self.bind(arg, [self.fn.assign(f"load ptr, ptr {slot}")])
                 continue
             dtype = dtype_of(arg.type)
-            memory = LLVMType(memory_element(dtype))
+            memory = self.memory_type(dtype, 1)
             value = self.fn.assign(f"load {memory}, ptr {slot}")
             self.bind(arg, [self.from_memory(value, dtype, 1)])
         count = len(self.func.body.block.args)
@@ -149,23 +151,37 @@ class CpuEmitter(Emitter):
             result = ops.insert(type_, result, ops.call(symbol, scalar, parts), lane)
         return result
 
+    def value_type(self, dtype: DType, width: int = 1) -> LLVMType:
+        """Keep 16-bit floats as integers: CPUs that lack them would go through libcalls even to move them."""
+        return LLVMType("i16", width) if dtype.is_float and dtype.bits == 16 else of_dtype(dtype, width)
+
+    def literal(self, value: int | float, dtype: DType) -> str:
+        """Return a constant; for a 16-bit float, its bits."""
+        if dtype.is_float and dtype.bits == 16:
+            return str(int(np.array(value, dtype=dtype.numpy()).view(np.uint16)))
+        return super().literal(value, dtype)
+
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Use the f16 instructions where there are some."""
         if dtype == dtypes.f16 and self.target.features & NATIVE_F16:
-            return self.ops.convert("fpext", of_dtype(dtype, width), value, of_dtype(dtypes.f32, width))
-        return super().widen(value, dtype, width)
+            half = LLVMType("half", width)
+            value = self.ops.convert("bitcast", self.value_type(dtype, width), value, half)
+            return self.ops.convert("fpext", half, value, of_dtype(dtypes.f32, width))
+        return narrow_floats.widen(self.ops, value, dtype, width)
 
     def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
         """Use the f16 instructions where there are some."""
         if dtype == dtypes.f16 and not saturate and self.target.features & NATIVE_F16:
-            return self.ops.convert("fptrunc", of_dtype(dtypes.f32, width), value, of_dtype(dtype, width))
-        return super().narrow(value, dtype, width, saturate)
+            half = LLVMType("half", width)
+            value = self.ops.convert("fptrunc", of_dtype(dtypes.f32, width), value, half)
+            return self.ops.convert("bitcast", half, value, self.value_type(dtype, width))
+        return narrow_floats.narrow(self.ops, value, dtype, width, saturate)
 
     # Memory representation: bool is a byte
 
     def memory_type(self, dtype: DType, width: int) -> LLVMType:
         """Return the LLVM type of `width` elements in memory."""
-        return LLVMType(memory_element(dtype), width)
+        return LLVMType("i8", width) if dtype.kind == "bool" else self.value_type(dtype, width)
 
     def from_memory(self, value: str, dtype: DType, width: int) -> str:
         """Return loaded elements as a value."""

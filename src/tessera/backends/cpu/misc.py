@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import F64, I64, PTR, Typed
-from tessera.backends.llvm.types import LLVMType, of_dtype
+from tessera.backends.llvm.types import LLVMType
 from tessera.ir.target.arithmetic import IotaOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.target.debug import AssertOp, PrintOp
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
@@ -37,7 +37,7 @@ def emit_reduce_registers(emitter: CpuEmitter, op: ReduceRegistersOp) -> None:
     dtype, width = dtype_of(element_of(op.source.type)), emitter.unit_width(op.source.type)
     value, ops = emitter.unit(op.source), emitter.ops
     while width > 1:
-        type_, width = of_dtype(dtype, width), width // 2
+        type_, width = emitter.value_type(dtype, width), width // 2
         halves: list[str] = []
         for first in (0, width):
             lanes = ", ".join(f"i32 {first + lane}" for lane in range(width))

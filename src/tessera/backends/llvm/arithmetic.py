@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tessera.backends.llvm import casts, elementwise
 from tessera.backends.llvm.emitter import Emitter, Handlers
-from tessera.backends.llvm.types import literal
 from tessera.ir.target.arithmetic import CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.target.types import element_of
 from tessera.ir.types import dtype_of
@@ -15,7 +14,7 @@ ARITHMETIC = Handlers()
 @ARITHMETIC.register(ConstantOp)
 def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
     """Bind the literal; no instruction is needed."""
-    emitter.bind(op.result, [literal(op.python_value, dtype_of(op.result.type))])
+    emitter.bind(op.result, [emitter.literal(op.python_value, dtype_of(op.result.type))])
 
 
 @ARITHMETIC.register(ElementwiseOp)

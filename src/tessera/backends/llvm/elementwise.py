@@ -24,6 +24,10 @@ class Target(Protocol):
 
     ops: Ops
 
+    def value_type(self, dtype: DType, width: int = 1) -> LLVMType:
+        """Return the LLVM type of values of `dtype`."""
+        ...
+
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Apply a transcendental function to f32 or f64 lanes."""
         ...
@@ -47,7 +51,7 @@ def apply(target: Target, fn: str, dtype: DType, width: int, args: Sequence[str]
         width: lanes of each operand.
         args: the operands.
     """
-    type_ = of_dtype(dtype, width)
+    type_ = target.value_type(dtype, width)
     if fn == "select":
         return target.ops.select(type_, *args)
     compute = compute_dtype(dtype)

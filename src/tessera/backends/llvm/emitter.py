@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tessera.backends.llvm import narrow as narrow_floats
 from tessera.backends.llvm.ops import Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
-from tessera.backends.llvm.types import LLVMType, llvm_element, of_dtype
+from tessera.backends.llvm.types import LLVMType, literal, of_dtype
 from tessera.errors import CompilerFault
 from tessera.ir.locations import location_of
 from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
@@ -94,11 +94,19 @@ class Emitter:
             "bitcast", narrow_floats.storage_int(dtype, width), codes, of_dtype(dtype, width)
         )
 
+    def value_type(self, dtype: DType, width: int = 1) -> LLVMType:
+        """Return the LLVM type of values of `dtype`; a model may keep narrow floats as integers."""
+        return of_dtype(dtype, width)
+
+    def literal(self, value: int | float, dtype: DType) -> str:
+        """Return a scalar constant of `value_type`."""
+        return literal(value, dtype)
+
     def unit_type(self, type_: Attribute) -> LLVMType:
         """Return the LLVM type of one unit of a TIR-T type."""
         if isinstance(type_, PointerType | BufferType):
             return self.pointer_type(type_)
-        return LLVMType(llvm_element(dtype_of(element_of(type_))), self.unit_width(type_))
+        return self.value_type(dtype_of(element_of(type_)), self.unit_width(type_))
 
     def unit_width(self, type_: Attribute) -> int:
         """Return the number of lanes of one unit."""
