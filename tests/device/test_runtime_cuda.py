@@ -244,14 +244,15 @@ def test_the_current_stream_is_respected(torch):
     assert (y == 4).all()
 
 
-def test_an_explicit_stream(torch):
+@pytest.mark.parametrize("spelled", [lambda s: s, lambda s: s.cuda_stream])
+def test_an_explicit_stream(torch, spelled):
     stream = torch.cuda.Stream()
     x, y = torch.ones(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
         y.add_(1.0)
-    saxpy(x, y, 1.0, stream=stream.cuda_stream)
+    saxpy(x, y, 1.0, stream=spelled(stream))
     stream.synchronize()
     assert (y == 2).all()
 

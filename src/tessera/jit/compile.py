@@ -160,12 +160,12 @@ class LoadedKernel:
         self._expected = [ExpectedTensor.of_spec(spec) for spec in artifact.args if spec.kind == "tensor"]
         self._launchers: dict[Device, Launcher] = {}
 
-    def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, stream: Any = None, **kwargs: Any) -> Any:
         """Run the kernel.
 
         Args:
             *args: tensors and scalars in order; constexprs are compiled in.
-            stream: CUDA stream to launch on.
+            stream: CUDA stream (or its address) to launch on.
             **kwargs: arguments by name.
 
         Returns:
@@ -192,7 +192,7 @@ class LoadedKernel:
             [next(shapes) if spec.kind == "tensor" else None for spec in specs]
         )
         scalars = [value for spec, value in zip(specs, values, strict=True) if spec.kind == "scalar"]
-        where = stream_source(values, device)(values) if stream is None else stream
+        where = stream_source(values, device)(values) if stream is None else _stream_address(stream)
         plan.launch([pointer for pointer, _, _ in read], scalars, [keep for _, _, keep in read], where)
         returned = [values[place] for place in self.artifact.returns]
         return returned[0] if len(returned) == 1 else (tuple(returned) or None)
@@ -222,6 +222,12 @@ class LoadedKernel:
 
     def __repr__(self) -> str:
         return f"<tessera artefact {self.artifact.name} for {self.artifact.target}>"
+
+
+def _stream_address(stream: Any) -> int:
+    from tessera.runtime.cuda import stream_address
+
+    return stream_address(stream)
 
 
 def _guarded(spec: ArgSpec, pointer: int, view: ArrayView) -> tuple[int, ...]:

@@ -44,8 +44,6 @@ R = TypeVar("R")
 _MAX_PLANS = 4096
 """Distinct calls remembered per kernel: a program with ever new shapes must not grow without bound."""
 
-_TENSOR, _SCALAR, _CONSTEXPR = range(3)
-
 
 @dataclass(slots=True)
 class CallPlan:
@@ -83,10 +81,13 @@ class Kernel(Generic[P, R]):
         self.variants = Variants(self.signature, space)
         params = self.signature.params
         self._kinds = [
-            _TENSOR if isinstance(p, TensorParam) else _SCALAR if isinstance(p, ScalarParam) else _CONSTEXPR
+            "tensor"
+            if isinstance(p, TensorParam)
+            else "scalar"
+            if isinstance(p, ScalarParam)
+            else "constexpr"
             for p in params
         ]
-        self._names = [p.name for p in params]
         tunables = {name for name, _ in space}
         self._tuned = frozenset(
             p.name for p in params if isinstance(p, ConstexprParam) and p.name in tunables
@@ -102,7 +103,7 @@ class Kernel(Generic[P, R]):
 
         Args:
             *args: the kernel's arguments.
-            **kwargs: arguments by name, and `stream`: the CUDA stream (its address) to launch on. Without it
+            **kwargs: arguments by name, and `stream`: the CUDA stream (or its address) to launch on. Without it
                 the caller's current PyTorch or CuPy stream is used, else the default stream.
 
         Returns:
@@ -142,34 +143,40 @@ class Kernel(Generic[P, R]):
         owners: list[object] = []
         key: list[Any] = [current_profile(), selected_backend()]
         readers: dict[Any, Reader] = READERS
-        for kind, name, arg in zip(self._kinds, self._names, args, strict=True):
-            if kind == _TENSOR:
-                reader = readers.get(type(arg)) or self._find_reader(name, arg)
+        for kind, arg in zip(self._kinds, args, strict=True):
+            if kind == "tensor":
+                reader = readers.get(type(arg)) or self._find_reader(arg, args)
                 try:
                     pointer, traits, owner = reader.read(arg)
                 except CallError as error:
-                    raise _named(error, name) from error
+                    raise _named(error, self._name_of(arg, args)) from error
                 pointers.append(pointer)
-                key.append(traits)
-                key.append(pointer & 15)
+                key += traits, pointer & 15
                 if owner is not None:
                     owners.append(owner)
-            elif kind == _SCALAR:
+            elif kind == "scalar":
                 scalars.append(arg)
             else:
-                key.append(type(arg))
-                key.append(arg)
+                key += type(arg), arg
         return pointers, scalars, owners, tuple(key)
 
-    def _pop_stream(self, kwargs: dict[str, Any]) -> int | None:
-        return int(kwargs.pop("stream")) if self._takes_stream and "stream" in kwargs else None
+    def _name_of(self, arg: object, args: Sequence[Any]) -> str:
+        place = next(place for place, other in enumerate(args) if other is arg)
+        return self.signature.params[place].name
 
-    def _find_reader(self, name: str, arg: Any) -> Reader:
+    def _pop_stream(self, kwargs: dict[str, Any]) -> int | None:
+        if not self._takes_stream or "stream" not in kwargs:
+            return None
+        from tessera.runtime.cuda import stream_address
+
+        return stream_address(kwargs.pop("stream"))
+
+    def _find_reader(self, arg: Any, args: Sequence[Any]) -> Reader:
         kind = cast("type[Any]", type(arg))
         reader = reader_of(kind)
         if reader is None:
             raise CallError(
-                f"argument {name!r} is {arg!r:.60} ({kind.__name__}), which is no array",
+                f"argument {self._name_of(arg, args)!r} is {arg!r:.60} ({kind.__name__}), which is no array",
                 code="not-an-array", help=ARRAY_HELP,
             )  # fmt: skip
         return reader
@@ -183,7 +190,7 @@ class Kernel(Generic[P, R]):
         views: list[ArrayView] = []
         for param, arg in zip(self.signature.params, args, strict=True):
             if isinstance(param, TensorParam):
-                reader = self._find_reader(param.name, arg)
+                reader = self._find_reader(arg, args)
                 try:
                     views.append(reader.decode(reader.read(arg)[1]))
                 except CallError as error:
@@ -242,7 +249,7 @@ class Kernel(Generic[P, R]):
 
     def _positions(self, returns: tuple[int, ...]) -> tuple[int, ...]:
         """Turn positions among the run-time parameters into positions among all."""
-        places = [place for place, kind in enumerate(self._kinds) if kind != _CONSTEXPR]
+        places = [place for place, kind in enumerate(self._kinds) if kind != "constexpr"]
         return tuple(places[runtime] for runtime in returns)
 
     def _text_sizes(self, views: Sequence[ArrayView], sizes: dict[str, int]) -> dict[str, int | None]:

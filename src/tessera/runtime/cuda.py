@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tessera.errors import DeviceError, TargetError
+from tessera.errors import CallError, DeviceError, TargetError
 from tessera.runtime.device import Device
 from tessera.target.records import NVIDIA_TARGETS, TargetRecord, target_named
 
@@ -171,6 +171,25 @@ def device_of_pointer(pointer: int) -> Device:
 def wait_for_stream(stream: int) -> None:
     """Block until everything queued on a stream is done."""
     check(driver().cuStreamSynchronize(stream_object(stream)))
+
+
+def stream_address(stream: Any) -> int:
+    """Return the address of a stream given as a number, or as an object of PyTorch, CuPy or cuda-core.
+
+    Raises:
+        CallError: `bad-stream`.
+    """
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    address = getattr(stream, "cuda_stream", getattr(stream, "ptr", None))
+    if not isinstance(address, int):
+        raise CallError(
+            f"stream is {stream!r}, which is no CUDA stream", code="bad-stream",
+            help="pass a stream of PyTorch, CuPy or cuda-core, or its address",
+        )  # fmt: skip
+    return address
 
 
 @cache

@@ -95,6 +95,23 @@ def test_missing_bindings_name_the_extra(monkeypatch):
     assert caught.value.help == 'pip install "tessera[gpu-cuda]"'
 
 
+def test_streams_of_every_library():
+    class Torch:
+        cuda_stream = 5
+
+    class CuPy:
+        ptr = 6
+
+    class Core:
+        def __cuda_stream__(self):
+            return (0, 7)
+
+    assert [cuda.stream_address(stream) for stream in (4, Torch(), CuPy(), Core())] == [4, 5, 6, 7]
+    with pytest.raises(CallError) as caught:
+        cuda.stream_address("main")
+    assert caught.value.code == "bad-stream"
+
+
 @pytest.mark.parametrize(
     ("text", "device"), [("cpu", CPU), ("cuda", Device("cuda", 0)), ("cuda:3", Device("cuda", 3))]
 )
