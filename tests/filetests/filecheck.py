@@ -36,8 +36,10 @@ def _pattern(text: str, captured: dict[str, str]) -> re.Pattern[str]:
         elif definition is not None:
             parts.append(f"(?P<{name}>{definition})")
             names.add(name)
-        else:
-            parts.append((f"(?P={name})" if name in names else re.escape(captured[name])) + r"(?!\w)")
+        elif name in names:
+            parts.append(f"(?P={name})")
+        else:  # %1 is not %12
+            parts.append(re.escape(captured[name]) + (r"(?!\w)" if captured[name].startswith("%") else ""))
         at = piece.end()
     parts.append(re.escape(text[at:]))
     return re.compile("".join(parts).replace("\\ ", r"\s+"))

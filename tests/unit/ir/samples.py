@@ -181,6 +181,8 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at(t_arith.ReduceLanesOp(partial, 3, "sum"))
     everywhere = at(t_arith.SplatOp(one, LinearLayout.make({"lane": [()] * 5}, ())))
     at(t_arith.ExtractOp(everywhere))
+    pair = LinearLayout.make({"register": [(1,)]}, (2,))
+    at(t_arith.TransposeChunksOp([at(t_arith.SplatOp(one, pair)), at(t_arith.SplatOp(one, pair))]))
     at(t_arith.RelayoutOp(total, layout(), [0, 1]))
     at(t_mem.GatherOp(pointer, offsets, less))
     at.do(t_mem.ScatterOp(loaded, pointer, offsets, less))
