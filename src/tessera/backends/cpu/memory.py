@@ -127,20 +127,14 @@ class _Access:
         given = mask if mask is not None else bools.splat("true")
         return self._masked("gather", pointer_type, pointers, given, default)
 
-    @property
-    def _moved(self) -> LLVMType:
-        """The type that masked accesses move: LLVM 22 aborts on a bfloat vector of which one lane is left."""
-        return self.memory.of("i16") if self.memory.element == "bfloat" else self.memory
-
     def _masked(self, name: str, kind: LLVMType, where: str, mask: str, default: str) -> str:
-        ops, moved, bools = self.emitter.ops, self._moved, LLVMType("i1", self.width)
-        symbol = f"llvm.masked.{name}.{moved.mangled}.{kind.mangled}"
-        self.emitter.module.declare(f"declare {moved} @{symbol}({kind}, {bools}, {moved})")
-        if moved != self.memory and default != "zeroinitializer":
-            default = ops.convert("bitcast", self.memory, default, moved)
+        bools = LLVMType("i1", self.width)
+        symbol = f"llvm.masked.{name}.{self.memory.mangled}.{kind.mangled}"
+        self.emitter.module.declare(f"declare {self.memory} @{symbol}({kind}, {bools}, {self.memory})")
         where = f"{kind} align {self.align} {where}"
-        value = self.emitter.fn.assign(f"call {moved} @{symbol}({where}, {bools} {mask}, {moved} {default})")
-        return value if moved == self.memory else ops.convert("bitcast", moved, value, self.memory)
+        return self.emitter.fn.assign(
+            f"call {self.memory} @{symbol}({where}, {bools} {mask}, {self.memory} {default})"
+        )
 
     def _load_scalar(self, fill: str | None) -> str:
         fn = self.emitter.fn
@@ -178,13 +172,11 @@ class _Access:
         self._masked_store("scatter", pointer_type, pointers, value, mask or bools.splat("true"))
 
     def _masked_store(self, name: str, kind: LLVMType, where: str, value: str, mask: str) -> None:
-        moved, bools = self._moved, LLVMType("i1", self.width)
-        symbol = f"llvm.masked.{name}.{moved.mangled}.{kind.mangled}"
-        self.emitter.module.declare(f"declare void @{symbol}({moved}, {kind}, {bools})")
-        if moved != self.memory:
-            value = self.emitter.ops.convert("bitcast", self.memory, value, moved)
+        bools = LLVMType("i1", self.width)
+        symbol = f"llvm.masked.{name}.{self.memory.mangled}.{kind.mangled}"
+        self.emitter.module.declare(f"declare void @{symbol}({self.memory}, {kind}, {bools})")
         where = f"{kind} align {self.align} {where}"
-        self.emitter.fn.line(f"call void @{symbol}({moved} {value}, {where}, {bools} {mask})")
+        self.emitter.fn.line(f"call void @{symbol}({self.memory} {value}, {where}, {bools} {mask})")
 
     def guarded(self, body: Callable[[], None]) -> None:
         """Run `body` under the condition."""
