@@ -165,9 +165,14 @@ def assertion_error(artifact: Artifact, failed: int) -> DeviceError:
     """Return the error for a non-zero error word."""
     asserts: list[dict[str, Any]] = artifact.reflection.get("asserts", [])
     if not 1 <= failed <= len(asserts):
-        return DeviceError(f"kernel {artifact.name}: error word {failed}", code="device-assert")
+        return DeviceError(
+            f"kernel {artifact.name}: error word {failed}",
+            code="device-assert",
+            help="compile the kernel again",
+        )
     record = asserts[failed - 1]
     where = f" ({record['location']})" if record.get("location") else ""
     return DeviceError(
-        f"kernel {artifact.name}: assertion failed: {record['message']}{where}", code="device-assert"
-    )
+        f"kernel {artifact.name}: assertion failed: {record['message']}{where}", code="device-assert",
+        help="its condition was false for an element of this call",
+    )  # fmt: skip

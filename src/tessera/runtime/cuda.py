@@ -60,7 +60,11 @@ def check(result: tuple[Any, ...]) -> Any:
     status, *values = result
     if int(status) != 0:
         _, text = driver().cuGetErrorString(status)
-        raise DeviceError(f"{status.name}: {(text or b'').decode()}", code="cuda-error")
+        raise DeviceError(
+            f"{status.name}: {(text or b'').decode()}",
+            code="cuda-error",
+            help="an earlier launch may be at fault: run under compute-sanitizer",
+        )
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -104,7 +108,11 @@ def cuda_device(index: int) -> CudaDevice:
     cu = driver()
     count = device_count()
     if not 0 <= index < count:
-        raise DeviceError(f"there is no cuda:{index}; the driver lists {count}", code="no-device")
+        raise DeviceError(
+            f"there is no cuda:{index}; the driver lists {count} GPUs",
+            code="no-device",
+            help="tessera doctor lists them; CUDA_VISIBLE_DEVICES hides some",
+        )
     handle = check(cu.cuDeviceGet(index))
     attribute = cu.CUdevice_attribute
 
@@ -236,7 +244,11 @@ def allocate(device: CudaDevice, size: int, stream: int) -> int:
     with active(device) as cu:
         result = cu.cuMemAllocAsync(size, stream_object(stream))
         if result[0] == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise DeviceError(f"{device.device} has no {size} bytes left", code="out-of-memory")
+            raise DeviceError(
+                f"{device.device} has no {size} bytes left",
+                code="out-of-memory",
+                help="delete arrays that are not needed any more",
+            )
         return int(check(result))
 
 

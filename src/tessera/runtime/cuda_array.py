@@ -119,9 +119,17 @@ class DeviceArray:
         """
         host = np.ascontiguousarray(source)
         if host.shape != self.shape:
-            raise CallError(f"an array of shape {host.shape} does not fill {self.shape}", code="wrong-shape")
+            raise CallError(
+                f"an array of shape {host.shape} does not fill {self.shape}",
+                code="wrong-shape",
+                help="reshape it",
+            )
         if host.dtype != self.dtype.numpy():
-            raise CallError(f"an array of {host.dtype} does not fill {self.dtype}", code="wrong-dtype")
+            raise CallError(
+                f"an array of {host.dtype} does not fill {self.dtype}",
+                code="wrong-dtype",
+                help="convert it first",
+            )
         self._must_be_contiguous()
         if self.nbytes:
             cuda.copy_to_device(
@@ -145,8 +153,9 @@ class DeviceArray:
     def _must_be_contiguous(self) -> None:
         if self.view.strides != row_major(self.view.shape):
             raise CallError(
-                f"an array with strides {self.view.strides} is not contiguous", code="not-contiguous"
-            )
+                f"an array with strides {self.view.strides} is not contiguous", code="not-contiguous",
+                help="use a contiguous array",
+            )  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.device_pair(self.device)
@@ -199,7 +208,9 @@ def _span(view: ArrayView) -> int:
     if 0 in view.shape:
         return 0
     if any(stride < 0 for stride in view.strides):
-        raise DeviceError(f"a device array has strides {view.strides}", code="negative-stride")
+        raise DeviceError(
+            f"a device array has strides {view.strides}", code="negative-stride", help="pass a copy"
+        )
     return 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
 
 

@@ -100,7 +100,11 @@ def read_capsule(capsule: Any) -> Imported:
     elif _is_valid(capsule, b"dltensor"):
         tensor, flags = _Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor, 0
     else:
-        raise CallError("__dlpack__ gave no unused DLPack capsule", code="not-an-array")
+        raise CallError(
+            "__dlpack__ gave no unused DLPack capsule",
+            code="not-an-array",
+            help="it gives a new capsule at every call",
+        )
     rank = tensor.ndim
     shape = tuple(tensor.shape[:rank]) if rank else ()
     strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else None
@@ -166,7 +170,11 @@ def make_capsule(
         CallError: `wrong-dtype` when DLPack has no code for the dtype.
     """
     if dtype.storage.name not in _CODE_OF:
-        raise CallError(f"DLPack has no type code for {dtype.name}", code="wrong-dtype")
+        raise CallError(
+            f"DLPack has no type code for {dtype.name}",
+            code="wrong-dtype",
+            help="convert the array, or pass its bytes as u8",
+        )
     code, bits = _CODE_OF[dtype.storage.name]
     rank = len(shape)
     extents, steps = (ctypes.c_int64 * rank)(*shape), (ctypes.c_int64 * rank)(*strides)

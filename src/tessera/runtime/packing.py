@@ -160,7 +160,11 @@ class Packing:
             spec = self._args[arg]
             if not _fits(spec, value):
                 return wrong_scalar(spec, value)
-        return CallError(f"the arguments cannot be packed: {error}", code="wrong-scalar")
+        return CallError(
+            f"the arguments cannot be packed: {error}",
+            code="wrong-scalar",
+            help="pass numbers that fit the parameters' dtypes",
+        )
 
 
 def _fits(spec: ArgSpec, value: Any) -> bool:

@@ -125,7 +125,11 @@ class WorkerPool:
         finally:
             job.close()
         if job.broken:
-            raise DeviceError("a worker thread broke off while it ran the kernel", code="worker-failed")
+            raise DeviceError(
+                "a worker thread broke off while it ran the kernel",
+                code="worker-failed",
+                help="its own message is above",
+            )
 
 
 _pool: WorkerPool | None = None

@@ -190,7 +190,11 @@ def _read_dlpack(array: Any) -> tuple[int, Traits, object]:
         except TypeError:  # a producer from before DLPack 1.0 has no max_version
             capsule = array.__dlpack__(stream=stream)
     except (BufferError, RuntimeError, ValueError) as error:
-        raise CallError(f"the array refuses DLPack: {error}", code="not-an-array") from error
+        raise CallError(
+            f"the array refuses DLPack: {error}",
+            code="not-an-array",
+            help="detach it, or copy it to an array that can be shared",
+        ) from error
     imported = dlpack.read_capsule(capsule)
     # JAX exports its immutable arrays as writable.
     immutable = type(array).__module__.partition(".")[0] in ("jax", "jaxlib")

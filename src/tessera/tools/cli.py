@@ -37,7 +37,8 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TesseraError as error:
-            click.echo(str(error), err=True)
+            # Without its traceback, in which the command line's own frames would pass for the user's program.
+            click.echo(str(error.with_traceback(None)), err=True)
             ctx.exit(1)
 
 

@@ -104,7 +104,11 @@ def _write(artifact: Artifact, folder: Path) -> None:
             content = data.encode() if isinstance(data, str) else data
             (folder / f"{artifact.name}.{stage}").write_bytes(content)
     except OSError as error:
-        raise CallError(f"{folder} cannot be written: {error.strerror}", code="no-such-file") from error
+        raise CallError(
+            f"{folder} cannot be written: {error.strerror}",
+            code="no-such-file",
+            help="name a folder that you may write to",
+        ) from error
     click.echo(f"{_summary(artifact)}: {folder / f'{artifact.name}.tessera'}")
 
 

@@ -108,7 +108,9 @@ def _run_saxpy(device: str) -> str:
     first = time.perf_counter() - start
     error = float(np.abs(result - wanted).max())
     if not error < 1e-6:
-        raise DeviceError(f"saxpy is off by {error:.2g}", code="wrong-result")
+        raise DeviceError(
+            f"saxpy is off by {error:.2g}", code="wrong-result", help="report it with this output"
+        )
     ran = saxpy.explain()
     return f"{ran.target}: saxpy is right; first call {first * 1e3:.0f} ms ({ran.origin})"
 
