@@ -19,7 +19,7 @@ from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
 from tessera.target.artifact import Parameter
 
-F32, BF16, I64, U32 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i64, dtypes.u32))
+F32, BF16, I32, I64 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64))
 FP8 = element_type(dtypes.fp8_e4m3)
 
 
@@ -200,6 +200,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_mem.WaitOp(0))
     at.do(t_mem.BarrierOp())
     held = at(t_mem.BufferLoadOp(stage, loaded.type, [zero, zero], fill=None))
+    at(t_mem.BufferGatherOp(stage, at(t_arith.IotaOp(1, U32, layout()))))
     at.do(t_mem.BufferStoreOp(held, stage, [zero, zero]))
     at(t_mem.LdmatrixOp(stage, loaded.type, transposed=True, offsets=[zero, zero]))
     scratch = at(t_mem.AllocOp(BufferType.of([8, 8], F32, "scratch", pitch=16), 64))

@@ -13,6 +13,7 @@ from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import (
     AllocOp,
     BarrierOp,
+    BufferGatherOp,
     BufferLoadOp,
     BufferStoreOp,
     GatherOp,
@@ -375,6 +376,20 @@ def emit_buffer_load(emitter: SimtEmitter, op: BufferLoadOp) -> None:
         loaded = load_shared(emitter, addresses.offset(access.at[0]), words)
         units.update(zip(access.registers, emitter.unpack(loaded, type_.dtype, vector), strict=True))
     emitter.bind(op.result, [units[first] for first in copies(addresses.map.sublayout([REGISTER]))])
+
+
+@SIMT.register(BufferGatherOp)
+def emit_buffer_gather(emitter: SimtEmitter, op: BufferGatherOp) -> None:
+    """Read elements one by one at run-time places."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    words, base = emitter.word_types(buffer.dtype, 1), emitter.unit(op.buffer)
+    units: list[str] = []
+    for offset in emitter.units(op.offsets):
+        place = emitter.ops.binary("mul", I32, offset, str(buffer.dtype.bytes))
+        loaded = load_shared(emitter, emitter.ops.binary("add", I32, place, base), words)
+        units += emitter.unpack(loaded, buffer.dtype, 1)
+    emitter.bind(op.result, units)
 
 
 def load_shared(emitter: SimtEmitter, offset: str, words: Sequence[LLVMType]) -> list[str]:

@@ -22,6 +22,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Int, Ints
 from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
 from tessera.ir.types import index
 
@@ -78,6 +79,13 @@ class LoadOp(IRDLOperation, Box):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+    custom_directives = (Int, Ints)
+    assembly_format = (
+        "$pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
+        "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
+        "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
+        "`:` type($pointer) `->` type($result)"
+    )
 
     def __init__(
         self,
@@ -119,6 +127,12 @@ class StoreOp(IRDLOperation, Box):
     vector = prop_def(IntAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Int, Ints)
+    assembly_format = (
+        "$value `,` $pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
+        "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
+        "(`mask` $mask^ `:` type($mask))? attr-dict `:` type($value) `,` type($pointer)"
+    )
 
     def __init__(
         self,
@@ -154,6 +168,10 @@ class GatherOp(IRDLOperation):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+    assembly_format = (
+        "$pointer `[` $offsets `]` (`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? "
+        "attr-dict `:` type($pointer) `[` type($offsets) `]` `->` type($result)"
+    )
 
     def __init__(
         self, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None, fill: SSAValue | None = None
@@ -175,6 +193,10 @@ class ScatterOp(IRDLOperation):
     mask = opt_operand_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$value `,` $pointer `[` $offsets `]` (`mask` $mask^ `:` type($mask))? "
+        "attr-dict `:` type($value) `,` type($pointer) `[` type($offsets) `]`"
+    )
 
     def __init__(self, value: SSAValue, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None):
         super().__init__(operands=[value, pointer, offsets, mask])
@@ -196,6 +218,11 @@ class AtomicOp(IRDLOperation):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$fn $value `,` $pointer `[` $offsets `]` (`compare` $compare^ `:` type($compare))? "
+        "(`mask` $mask^ `:` type($mask))? `order` $order `scope` $scope attr-dict "
+        "`:` type($value) `,` type($pointer) `[` type($offsets) `]` `->` type($result)"
+    )
 
     def __init__(
         self,
@@ -227,6 +254,8 @@ class AllocOp(IRDLOperation):
     transient = opt_prop_def(UnitAttr)
     result = result_def(BufferType)
     traits = traits_def(*effect(Effect.STATE))
+    custom_directives = (Int,)
+    assembly_format = "`at` custom<Int>($offset) (`transient` $transient^)? attr-dict `:` type($result)"
 
     def __init__(self, type_: BufferType, offset: int = -1, transient: bool = False):
         super().__init__(
@@ -267,6 +296,11 @@ class BufferLoadOp(IRDLOperation):
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.STATE, reads_only=True))
+    custom_directives = (Int, Ints)
+    assembly_format = (
+        "$buffer `[` $offsets `]` `axes` custom<Ints>($axes) `vector` custom<Int>($vector) "
+        "(`fill` $fill^ `:` type($fill))? attr-dict `:` type($buffer) `->` type($result)"
+    )
 
     def __init__(
         self,
@@ -289,6 +323,28 @@ class BufferLoadOp(IRDLOperation):
 
 
 @irdl_op_definition
+class BufferGatherOp(IRDLOperation):
+    """Reads single elements of a buffer without swizzle at `offsets`, in elements from its start."""
+
+    name = "tessera_target.buffer_gather"
+    buffer = operand_def(BufferType)
+    offsets = operand_def()
+    result = result_def()
+    traits = traits_def(*effect(Effect.STATE, reads_only=True))
+    assembly_format = (
+        "$buffer `[` $offsets `]` attr-dict `:` type($buffer) `,` type($offsets) `->` type($result)"
+    )
+
+    def __init__(self, buffer: SSAValue, offsets: SSAValue):
+        from tessera.ir.target.types import with_element
+
+        assert isinstance(buffer.type, BufferType)
+        super().__init__(
+            operands=[buffer, offsets], result_types=[with_element(offsets.type, buffer.type.element)]
+        )
+
+
+@irdl_op_definition
 class BufferStoreOp(IRDLOperation):
     """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike."""
 
@@ -299,6 +355,11 @@ class BufferStoreOp(IRDLOperation):
     axes = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.STATE))
+    custom_directives = (Int, Ints)
+    assembly_format = (
+        "$value `,` $buffer `[` $offsets `]` `axes` custom<Ints>($axes) `vector` custom<Int>($vector) "
+        "attr-dict `:` type($value) `,` type($buffer)"
+    )
 
     def __init__(
         self,
@@ -338,6 +399,12 @@ class MemcpyOp(IRDLOperation, Box):
     engine = prop_def(StringAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Int, Ints)
+    assembly_format = (
+        "$engine $pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
+        "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
+        "`into` $buffer attr-dict `:` type($pointer) `,` type($buffer)"
+    )
 
     def __init__(
         self,
@@ -387,6 +454,8 @@ class WaitOp(IRDLOperation):
     name = "tessera_target.wait"
     pending = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.STATE))
+    custom_directives = (Int,)
+    assembly_format = "custom<Int>($pending) attr-dict"
 
     def __init__(self, pending: int):
         super().__init__(properties={"pending": IntAttr(pending)})
@@ -417,6 +486,11 @@ class LdmatrixOp(IRDLOperation):
     transposed = prop_def(IntAttr)
     result = result_def(FragmentType)
     traits = traits_def(*effect(Effect.STATE, reads_only=True))
+    custom_directives = (Int,)
+    assembly_format = (
+        "$buffer `[` $offsets `]` `transposed` custom<Int>($transposed) attr-dict "
+        "`:` type($buffer) `->` type($result)"
+    )
 
     def __init__(
         self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()

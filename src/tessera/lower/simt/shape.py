@@ -1,17 +1,21 @@
-"""SIMT lowering of broadcast, reshape and transpose: new names for the same registers."""
+"""SIMT lowering of broadcast, reshape and transpose: new names for the same registers, where sizes allow."""
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.ir import SSAValue
 
-from tessera.errors import LanguageError
 from tessera.ir.layouts import LinearLayout, register_map
-from tessera.ir.locations import location_of
-from tessera.ir.target.arithmetic import RelayoutOp
+from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp
+from tessera.ir.target.memory import BarrierOp, BufferGatherOp, BufferStoreOp
+from tessera.ir.target.types import BufferType, FragmentType
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.types import element_type
 from tessera.lower.simt.context import SimtContext, tile_shape
-from tessera.lower.simt.placement import Placements, infers, padded_shape
+from tessera.lower.simt.placement import DEFAULT, Placements, infers, padded_shape
 from tessera.lower.simt.rules import lazy, lowers
+from tessera.numerics import dtypes
 
 
 def collapse(layout: LinearLayout, axes: list[int]) -> LinearLayout:
@@ -44,8 +48,20 @@ def _broadcast(context: SimtContext, op: BroadcastOp, layout: LinearLayout) -> S
     return context.value(RelayoutOp(source, layout, register_map(narrow, _repeated(layout, axes))))
 
 
-def _same_but_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return [size for size in a if size != 1] == [size for size in b if size != 1]
+def keeps_places(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Return whether a reshape only renames index bits: sizes that it splits or merges are powers of two.
+
+    Padding to powers of two moves elements wherever another size is split or merged.
+    """
+    old, new = [s for s in before if s != 1], [s for s in after if s != 1]
+    while old and new:
+        left, right = [old.pop(0)], [new.pop(0)]
+        while prod(left) != prod(right):
+            short, rest = (left, old) if prod(left) < prod(right) else (right, new)
+            short.append(rest.pop(0))
+        if left != right and any(size & (size - 1) for size in (*left, *right)):
+            return False
+    return True
 
 
 def reshaped(layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
@@ -55,30 +71,57 @@ def reshaped(layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
 
 @infers(ReshapeOp)
 def _place_reshape(placements: Placements, op: ReshapeOp) -> None:
+    after = tile_shape(op.result)
+    if not keeps_places(tile_shape(op.source), after):
+        placements.place(op.result, placements.default(after), DEFAULT)
+        return
     placement = placements.of(op.source)
     if placement is not None:
-        layout = reshaped(placement.layout, tile_shape(op.result))
-        placements.place(op.result, layout, placement.strength)
+        placements.place(op.result, reshaped(placement.layout, after), placement.strength)
 
 
 @lowers(ReshapeOp)
 def _reshape(context: SimtContext, op: ReshapeOp) -> None:
     before, after = tile_shape(op.source), tile_shape(op.result)
-    if not _same_but_ones(before, after) and (padded_shape(before) != before or padded_shape(after) != after):
-        raise LanguageError(
-            f"reshape of a tile {before} to {after}: sizes that are no powers of two stay as they are on a GPU",
-            code="unsupported-reshape", location=location_of(op), help="reshape between powers of two",
-        )  # fmt: skip
-    if context.placements.of(op.source) is None:
-        return
-    source = context.tile(op.source, context.layout_of(op.source))
-    context.define(op.result, context.relabel(source, reshaped(context.layout_of(op.source), after)))
+    if not keeps_places(before, after):
+        context.define(op.result, _renumbered(context, op, context.layout_of(op.result)))
+    elif context.placements.of(op.source) is not None:
+        source = context.tile(op.source, context.layout_of(op.source))
+        context.define(op.result, context.relabel(source, reshaped(context.layout_of(op.source), after)))
 
 
 @lazy(ReshapeOp)
 def _lazy_reshape(context: SimtContext, op: ReshapeOp, layout: LinearLayout) -> SSAValue:
     source = context.tile(op.source, reshaped(layout, tile_shape(op.source)))
     return context.relabel(source, layout)
+
+
+def _renumbered(context: SimtContext, op: ReshapeOp, layout: LinearLayout) -> SSAValue:
+    """Reshape by way of shared memory: each thread finds where its elements stand in the source."""
+    before, after = tile_shape(op.source), tile_shape(op.result)
+    source = context.tile(op.source, context.layout_of(op.source))
+    assert isinstance(source.type, FragmentType)
+    buffer = context.transient(BufferType.of(source.type.shape, source.type.element, "shared"))
+    context.emit(BufferStoreOp(source, buffer))
+    context.emit(BarrierOp())
+    u32 = element_type(dtypes.u32)
+
+    def constant(value: int) -> SSAValue:
+        return context.splat(context.scalars.constant(value, u32), layout)
+
+    def apply(fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        return context.value(ElementwiseOp(fn, [a, b]))
+
+    number = constant(0)
+    for axis, size in enumerate(after):
+        at = context.value(IotaOp(axis, u32, layout))
+        number = apply("add", apply("mul", number, constant(size)), at)
+    number = apply("minimum", number, constant(prod(after) - 1))  # padding may read anything that is there
+    place, step = constant(0), 1
+    for size, padded in reversed(list(zip(before, source.type.shape, strict=True))):
+        place = apply("add", place, apply("mul", apply("mod", number, constant(size)), constant(step)))
+        number, step = apply("floordiv", number, constant(size)), step * padded
+    return context.value(BufferGatherOp(buffer, place))
 
 
 @infers(TransposeOp)
