@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import tessera as ts
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -16,16 +18,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """Return a function that compares an error's text with `golden/<name>.txt`."""
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, ts.TesseraError], None]:
+    """Return a function that checks an error and compares its text with the golden one of its case."""
 
-    def compare(name: str, error: object) -> None:
-        path, text = GOLDEN / f"{name}.txt", f"{error}\n"
+    def compare(case: Path, error: ts.TesseraError) -> None:
+        assert error.help, "every error says what to do"
+        assert error.where is not None, "every error says where"
+        assert error.where.frame.file == str(case), "the place is the user's, not ours"
+        path, text = GOLDEN / case.parent.name / f"{case.stem}.txt", f"{error}\n"
         if request.config.getoption("update_golden", default=False):
+            path.parent.mkdir(exist_ok=True, parents=True)
             path.write_text(text)
-        assert path.exists(), (
-            f"no golden text for {name}: run pytest tests/errors --update-golden and read it"
-        )
+        assert path.exists(), "no golden text: run pytest tests/errors --update-golden and read it"
         assert text == path.read_text()
 
     return compare

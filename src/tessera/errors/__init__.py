@@ -12,7 +12,7 @@ from tessera.errors.diagnostic import (
     TypeMismatchError,
     VerifyError,
 )
-from tessera.errors.location import Frame, Location
+from tessera.errors.location import Frame, Location, caller_location
 
 __all__ = [
     "CallError",
@@ -27,4 +27,5 @@ __all__ = [
     "TesseraError",
     "TypeMismatchError",
     "VerifyError",
+    "caller_location",
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tessera.errors.location import Frame, Location
+from tessera.errors.location import Frame, Location, raised_from
 
 
 class DiagnosticWarning(UserWarning):
@@ -51,6 +51,11 @@ class TesseraError(Exception):
         if self.location is None:
             self.location = location
         return self
+
+    @property
+    def where(self) -> Location | None:
+        """The location, or the line of the user's program from which Tessera was called."""
+        return self.location or raised_from(self.__traceback__)
 
     def __str__(self) -> str:
         return render(self)
@@ -123,9 +128,10 @@ def _frame_lines(frame: Frame) -> list[str]:
 def render(error: TesseraError) -> str:
     """Return the full text of `error`: code, message, source line with carets, call chain, help."""
     lines = [f"error[{error.code}]: {error.message}"]
-    if error.location is not None:
-        lines += _frame_lines(error.location.frame)
-        for caller in error.location.callers:
+    location = error.where
+    if location is not None:
+        lines += _frame_lines(location.frame)
+        for caller in location.callers:
             lines.append(
                 f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else "")
             )

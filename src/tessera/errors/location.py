@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import linecache
+import sys
 from dataclasses import dataclass, field
+from itertools import islice
+from types import CodeType, FrameType, TracebackType
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,40 @@ class Location:
 
     def __str__(self) -> str:
         return self.frame.short()
+
+
+_NOT_THE_CALLER = frozenset({"tessera", "xdsl", "typing", "functools", "contextlib"})
+
+
+def _is_users(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in _NOT_THE_CALLER
+
+
+def _running(code: CodeType, instruction: int, line: int) -> Location:
+    """Return the location of an instruction of a Python function."""
+    positions = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    first, last, start, end = positions
+    if first is None or start is None or end is None:  # compiled without positions
+        return Location(Frame(code.co_filename, line, function=code.co_name))
+    text = Frame(code.co_filename, first).source()
+    columns = [len(text.encode()[:offset].decode(errors="ignore")) + 1 for offset in (start, end)]
+    end_column = columns[1] if first == last else len(text) + 1
+    return Location(Frame(code.co_filename, first, columns[0], end_column, code.co_name))
+
+
+def caller_location() -> Location:
+    """Return where the user's code called into Tessera: the nearest Python frame outside the package."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and not _is_users(frame):
+        frame = frame.f_back
+    return _running(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def raised_from(traceback: TracebackType | None) -> Location | None:
+    """Return the line of the user's program through which an exception came, None when there is none."""
+    found: TracebackType | None = None
+    while traceback is not None:
+        if _is_users(traceback.tb_frame):
+            found = traceback
+        traceback = traceback.tb_next
+    return None if found is None else _running(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
 import re
-import sys
-import typing
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final, cast
 
-from tessera.errors import Frame, LanguageError, Location
+from tessera.errors import LanguageError, caller_location
 from tessera.numerics.dtypes import DType, Policy, as_policy
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-
-
-_NOT_THE_CALLER = (
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
-    *(str(module.__file__) for module in (typing, functools, contextlib)),
-)
-
-
-def caller_location() -> Location:
-    """Return where the user's code called into Tessera: the nearest Python frame outside the package."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
-        frame = frame.f_back
-    file, name = frame.f_code.co_filename, frame.f_code.co_name
-    positions = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
-    line, end_line, start, end = positions
-    if line is None or start is None or end is None:  # compiled without positions
-        return Location(Frame(file, frame.f_lineno, function=name))
-    text = Frame(file, line).source()
-    columns = [len(text.encode()[:offset].decode(errors="ignore")) + 1 for offset in (start, end)]
-    return Location(Frame(file, line, columns[0], columns[1] if line == end_line else len(text) + 1, name))
 
 
 @dataclass(frozen=True, slots=True)

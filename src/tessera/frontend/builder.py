@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from xdsl.dialects.builtin import LocationAttr
@@ -227,7 +227,7 @@ def _check_size(type_: Attribute) -> None:
 
 def plain(value: Any) -> Any:
     """Return what a name is bound to: NumPy scalars become Python numbers."""
-    return value.item() if isinstance(value, np.generic) else value
+    return cast(Any, value).item() if isinstance(value, np.generic) else value
 
 
 class Builder:

@@ -6,8 +6,7 @@ import functools
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from tessera.errors import LanguageError
-from tessera.frontend.annotations import caller_location
+from tessera.errors import LanguageError, caller_location
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, cast
 
-from tessera.errors import LanguageError, Location
-from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation, caller_location
+from tessera.errors import LanguageError, Location, caller_location
+from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import evaluate_annotation, lookup_in
 from tessera.numerics import dtypes

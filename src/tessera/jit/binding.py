@@ -148,7 +148,10 @@ def bind_arguments(
     given = dict(zip((param.name for param in params), args, strict=False))
     for name, value in kwargs.items():
         if name in given:
-            raise CallError(f"{signature.name} got argument {name!r} twice", code="argument-count")
+            raise CallError(
+                f"{signature.name} got argument {name!r} twice", code="argument-count",
+                help="pass it by position or by name",
+            )  # fmt: skip
         if all(param.name != name for param in params):
             raise CallError(
                 f"{signature.name} has no parameter {name!r}",
@@ -179,7 +182,7 @@ def check_constexpr(param: ConstexprParam, value: Any) -> None:
         raise CallError(
             f"argument {param.name!r} is {value!r} ({type(value).__name__}), the kernel takes a "
             f"{param.type.__name__} known at compile time",
-            code="wrong-constexpr",
+            code="wrong-constexpr", help=f"pass a {param.type.__name__}",
         )  # fmt: skip
     try:
         hash(value)

@@ -275,5 +275,9 @@ def load(path: str | Path) -> LoadedKernel:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise CallError(f"{path} cannot be read: {error.strerror}", code="no-such-file") from error
+        raise CallError(
+            f"{path} cannot be read: {error.strerror}",
+            code="no-such-file",
+            help="give a file that .save() wrote",
+        ) from error
     return LoadedKernel(Artifact.from_bytes(data))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from tessera.errors import CallError, LanguageError, TesseraError
-from tessera.frontend.annotations import caller_location
+from tessera.errors import CallError, LanguageError, TesseraError, caller_location
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.jit.binding import (

@@ -23,6 +23,9 @@ GridExpr = list[Any] | tuple[Any, ...]
 `[fn, a, b]` for fn in add, sub, mul, floordiv, ceildiv, mod, minimum, maximum."""
 
 
+_DAMAGED = "give a file that .save() wrote, or compile the kernel again"
+
+
 class ArtifactError(TesseraError):
     """A saved artefact cannot be read."""
 
@@ -211,7 +214,7 @@ class Artifact:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 if (damaged := archive.testzip()) is not None:
-                    raise ArtifactError(f"the artefact is damaged: checksum of {damaged!r}")
+                    raise ArtifactError(f"the artefact is damaged: checksum of {damaged!r}", help=_DAMAGED)
                 header = json.loads(archive.read("header.json"))
                 if header.get("format") != FORMAT:
                     raise ArtifactError(
@@ -221,7 +224,7 @@ class Artifact:
                 code = archive.read("code")
             return cls._from_header(header, code, blobs)
         except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
-            raise ArtifactError(f"the artefact is damaged: {error}") from error
+            raise ArtifactError(f"the artefact is damaged: {error}", help=_DAMAGED) from error
 
     @classmethod
     def _from_header(cls, header: dict[str, Any], code: bytes, blobs: dict[str, bytes]) -> Artifact:

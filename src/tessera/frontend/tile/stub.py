@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from tessera.errors import LanguageError
-from tessera.frontend.annotations import caller_location
+from tessera.errors import LanguageError, caller_location
 
 P = ParamSpec("P")
 R = TypeVar("R")

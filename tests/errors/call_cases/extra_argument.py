@@ -1,0 +1,17 @@
+"""An argument too many."""
+
+import numpy as np
+
+import tessera as ts
+
+
+@ts.kernel
+def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = alpha * x[i] + y[i]
+    return y
+
+
+def call():
+    saxpy(np.ones(8, np.float32), np.ones(8, np.float32), 2.0, 3.0)

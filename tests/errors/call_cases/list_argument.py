@@ -1,0 +1,17 @@
+"""A list for a tensor."""
+
+import numpy as np
+
+import tessera as ts
+
+
+@ts.kernel
+def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = alpha * x[i] + y[i]
+    return y
+
+
+def call():
+    saxpy([1.0, 2.0], np.ones(2, np.float32), 2.0)
