@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr
+from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.declarative_assembly_format import (
     AttributeVariable,
@@ -66,3 +68,23 @@ class Ints(CustomDirective):
     def is_anchorable(self) -> bool:
         """Return that it may decide whether an optional group is there."""
         return True
+
+
+Number = IntegerAttr[Any] | FloatAttr[Any]
+
+
+def parse_number(parser: Parser) -> tuple[Number, dict[str, Attribute]]:
+    """Parse a constant's `4 : index`, `true` or `0.5 : f32`, and the op's other attributes."""
+    position = parser.pos
+    value = parser.parse_attribute()
+    if not isinstance(value, IntegerAttr | FloatAttr):
+        parser.raise_error("a constant is a number with its type", position)
+    return cast("Number", value), dict(parser.parse_optional_attr_dict())
+
+
+def print_number(printer: Printer, value: Attribute, attributes: Mapping[str, Attribute]) -> None:
+    """Print what `parse_number` reads."""
+    printer.print_string(" ")
+    printer.print_attribute(value)
+    if attributes:
+        printer.print_op_attributes(dict(attributes))

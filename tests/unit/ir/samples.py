@@ -19,8 +19,9 @@ from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
 from tessera.target.artifact import Parameter
 
-F32, BF16, I32, I64 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64))
-FP8 = element_type(dtypes.fp8_e4m3)
+F32, BF16, I32, I64, U32 = (
+    element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64, dtypes.u32)
+)
 
 
 class At:

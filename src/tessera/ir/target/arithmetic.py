@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr, St
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    ParsePropInAttrDict,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -19,10 +18,13 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE
+from tessera.ir.formats import Int, Ints, parse_number, print_number
 from tessera.ir.functions import FUNCTIONS
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target.types import FragmentType, element_of, with_element
@@ -45,6 +47,16 @@ class ConstantOp(IRDLOperation):
             float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
         )
         super().__init__(properties={"value": attr}, result_types=[type_])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ConstantOp:
+        """Parse `4 : index`, `true` or `0.5 : f32`."""
+        value, attributes = parse_number(parser)
+        return cls.create(properties={"value": value}, attributes=attributes, result_types=[value.type])
+
+    def print(self, printer: Printer) -> None:
+        """Print `4 : index`, `true` or `0.5 : f32`."""
+        print_number(printer, self.value, self.attributes)
 
     @property
     def python_value(self) -> int | float:
@@ -93,9 +105,8 @@ class CastOp(IRDLOperation):
     source = operand_def()
     saturate = opt_prop_def(UnitAttr)
     result = result_def()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(*PURE)
-    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+    assembly_format = "$source (`saturate` $saturate^)? attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, element: Attribute, saturate: bool = False):
         super().__init__(
@@ -132,7 +143,8 @@ class IotaOp(IRDLOperation):
     axis = prop_def(IntAttr)
     result = result_def(FragmentType)
     traits = traits_def(*PURE)
-    assembly_format = "$axis attr-dict `:` type($result)"
+    custom_directives = (Int,)
+    assembly_format = "custom<Int>($axis) attr-dict `:` type($result)"
 
     def __init__(self, axis: int, element: Attribute, layout: LinearLayout):
         super().__init__(properties={"axis": IntAttr(axis)}, result_types=[FragmentType.of(element, layout)])
@@ -150,6 +162,8 @@ class RelayoutOp(IRDLOperation):
     source_registers = prop_def(ArrayAttr[IntAttr])
     result = result_def(FragmentType)
     traits = traits_def(*PURE)
+    custom_directives = (Ints,)
+    assembly_format = "$source custom<Ints>($source_registers) attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, layout: LinearLayout, source_registers: Sequence[int]):
         super().__init__(
@@ -194,6 +208,8 @@ class ReduceRegistersOp(IRDLOperation):
     fn = prop_def(StringAttr)
     result = result_def()
     traits = traits_def(*PURE)
+    custom_directives = (Int,)
+    assembly_format = "$fn $source `axis` custom<Int>($axis) attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, axis: int, fn: str, result: Attribute):
         super().__init__(
@@ -213,6 +229,8 @@ class ReduceLanesOp(IRDLOperation):
     fn = prop_def(StringAttr)
     result = result_def()
     traits = traits_def(*PURE)
+    custom_directives = (Int,)
+    assembly_format = "$fn $source `mask` custom<Int>($mask) attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, mask: int, fn: str):
         super().__init__(

@@ -19,6 +19,7 @@ class PrintOp(IRDLOperation):
     format = prop_def(StringAttr)
     args = var_operand_def()
     traits = traits_def(*effect(Effect.IO))
+    assembly_format = "$format (`,` $args^ `:` type($args))? attr-dict"
 
     def __init__(self, format: str, args: Sequence[SSAValue]):
         super().__init__(operands=[list(args)], properties={"format": StringAttr(format)})
@@ -32,6 +33,7 @@ class AssertOp(IRDLOperation):
     condition = operand_def()
     message = prop_def(StringAttr)
     traits = traits_def(*effect(Effect.IO))
+    assembly_format = "$condition `,` $message attr-dict `:` type($condition)"
 
     def __init__(self, condition: SSAValue, message: str):
         super().__init__(operands=[condition], properties={"message": StringAttr(message)})

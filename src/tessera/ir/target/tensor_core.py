@@ -14,6 +14,9 @@ from tessera.ir.target.types import BufferType, FragmentType
 class TensorCoreOp(IRDLOperation):
     """`acc + a @ b` by the instruction named `instruction` (a key of `target.fragments`, or `fma` for vector units).
 
+    A warpgroup instruction (`wgmma_…`) reads B, and A unless it is a fragment, from shared memory in panels; the op is
+    complete when its result exists.
+
     Operands are fragments in the instruction's layouts (the result is the new accumulator), or buffers (`fma` on a
     CPU, which updates the accumulator buffer in place and has no result).
     """
@@ -25,6 +28,10 @@ class TensorCoreOp(IRDLOperation):
     instruction = prop_def(StringAttr)
     result = opt_result_def(FragmentType)
     traits = traits_def(*effect(Effect.STATE))
+    assembly_format = (
+        "$instruction $a `,` $b `,` $acc attr-dict "
+        "`:` type($a) `,` type($b) `,` type($acc) (`->` type($result)^)?"
+    )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, instruction: str):
         results = [acc.type] if isinstance(acc.type, FragmentType) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
@@ -23,6 +23,7 @@ from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE
+from tessera.ir.formats import parse_number, print_number
 from tessera.ir.functions import FUNCTIONS, accepts
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of, with_element
 from tessera.ir.types import dtype_of, i1, is_scalar
@@ -48,20 +49,12 @@ class ConstantOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> ConstantOp:
         """Parse `4 : index`, `true` or `0.5 : f32`."""
-        at = parser.pos
-        attr = parser.parse_attribute()
-        attributes = parser.parse_optional_attr_dict()
-        if not isinstance(attr, IntegerAttr | FloatAttr):
-            parser.raise_error("a constant is a number with its type", at)
-        attr = cast("IntegerAttr | FloatAttr", attr)
-        return cls.create(properties={"value": attr}, attributes=attributes, result_types=[attr.type])
+        value, attributes = parse_number(parser)
+        return cls.create(properties={"value": value}, attributes=attributes, result_types=[value.type])
 
     def print(self, printer: Printer) -> None:
         """Print `4 : index`, `true` or `0.5 : f32`."""
-        printer.print_string(" ")
-        printer.print_attribute(self.value)
-        if self.attributes:
-            printer.print_op_attributes(self.attributes)
+        print_number(printer, self.value, self.attributes)
 
     @property
     def python_value(self) -> int | float:
