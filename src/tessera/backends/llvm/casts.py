@@ -83,7 +83,7 @@ def _to_float(target: Target, value: str, source: DType, result: DType, width: i
 
 
 def _folded(ops: Ops, value: str, source: DType, width: int) -> str:
-    """Return integers that the float of their own width holds exactly: the low bits of large ones become one odd bit."""
+    """Return integers that a float of their width holds exactly: of large ones, the low bits become one odd bit."""
     type_ = of_dtype(source, width)
     held, low = (53, 11) if source.bits == 64 else (24, 8)
     lost = ops.binary("and", type_, value, ops.integer(type_, (1 << low) - 1))
