@@ -1,0 +1,220 @@
+"""The vector model's lowering: what is fused, what is stored, and where bounds are tested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from xdsl.dialects import scf
+from xdsl.ir import Operation
+
+import tessera as ts
+from tessera.errors import LanguageError
+from tessera.ir.target.arithmetic import ElementwiseOp, TransposeChunksOp
+from tessera.ir.target.memory import AllocOp, BufferLoadOp, BufferStoreOp, GatherOp, LoadOp, StoreOp
+from tessera.ir.target.structure import FuncOp
+from tessera.ir.target.tensor_core import TensorCoreOp
+from tessera.ir.target.types import FragmentType
+from tessera.ir.text import parse_module, text_of
+from tessera.jit.pipeline import CANONICALIZE
+from tessera.lower.vector import lower_to_vector
+from tessera.target.records import target_named
+from tests.unit.lower.support import aligned
+
+AVX512 = target_named("x86-64-v4")
+
+
+def lowered(function: Any, sizes: Mapping[str, int] | None = None, target: str = "x86-64-v4") -> FuncOp:
+    module = aligned(function, sizes)
+    for step in CANONICALIZE:
+        step.apply(module)
+    result = lower_to_vector(module, target_named(target))
+    result.verify()
+    (func,) = [op for op in result.ops if isinstance(op, FuncOp)]
+    return func
+
+
+def ops(func: FuncOp, kind: type[Operation]) -> list[Any]:
+    return [op for op in func.walk() if isinstance(op, kind)]
+
+
+def add(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.grid((n, 1000)):
+        y[i : i + 1000] = x[i : i + 1000] * 2.0 + y[i : i + 1000]
+
+
+def add_fixed(x: ts.Tensor[4000, ts.f32], y: ts.Tensor[4000, ts.f32]):
+    for i in ts.tile.grid((4000, 1000)):
+        y[i : i + 1000] = x[i : i + 1000] * 2.0 + y[i : i + 1000]
+
+
+def test_elementwise_chain_is_one_loop_without_scratch():
+    func = lowered(add_fixed)
+    assert len(ops(func, scf.ForOp)) == 1
+    assert not ops(func, AllocOp)
+    assert json.loads(func.grid.data) == [[["const", 4000], 1000]]
+
+
+def test_rest_of_a_row_is_tested_against_the_boxs_end():
+    func = lowered(add_fixed)
+    checked = [bool(op.checked_list) for op in ops(func, StoreOp)]
+    assert checked == [False, True]  # 62 whole chunks in the loop, then 8 elements
+
+
+def test_box_that_may_leave_its_tensor_is_lowered_twice():
+    func = lowered(add)
+    (branch,) = ops(func, scf.IfOp)
+    inside = [op.checked_list for op in branch.true_region.walk() if isinstance(op, LoadOp)]
+    edge = [op.checked_list for op in branch.false_region.walk() if isinstance(op, LoadOp)]
+    assert inside == [(), (), (0,), (0,)]
+    assert edge == [(0,)] * 4
+
+
+def test_chunks_have_the_targets_width():
+    def widths(target: str) -> set[tuple[int, ...]]:
+        func = lowered(add_fixed, target=target)
+        return {op.result.type.shape for op in ops(func, LoadOp) if isinstance(op.result.type, FragmentType)}
+
+    assert widths("x86-64-v4") == {(16,)}
+    assert widths("x86-64-v3") == {(8,)}
+    assert widths("aarch64") == {(4,)}
+
+
+def softmax(x: ts.Tensor["m", 512, ts.f32], y: ts.Tensor["m", 512, ts.f32]):
+    for i in ts.tile.grid((m, 4)):
+        tile = x[i : i + 4, :]
+        e = ts.tile.exp(tile - ts.tile.row_max(tile)[:, None])
+        y[i : i + 4, :] = e / ts.tile.row_sum(e)[:, None]
+
+
+def test_costly_tile_used_twice_is_computed_once():
+    func = lowered(softmax, {"m": 64})
+    loops = [
+        op for op in ops(func, scf.ForOp) if any(isinstance(o, ElementwiseOp) for o in op.body.block.ops)
+    ]
+    with_exp = [loop for loop in loops if any(fn == "exp" for fn in _own_functions(loop))]
+    assert len(with_exp) == 1
+    # The loop that sums the exponentials also stores them.
+    assert any(isinstance(op, BufferStoreOp) for op in with_exp[0].body.block.ops)
+
+
+def _own_functions(loop: scf.ForOp) -> list[str]:
+    return [op.fn.data for op in loop.body.block.ops if isinstance(op, ElementwiseOp)]
+
+
+def test_row_values_are_read_once_per_row():
+    func = lowered(softmax, {"m": 64})
+    for load in ops(func, BufferLoadOp):
+        if not isinstance(load.result.type, FragmentType):
+            inner = [op for op in load.parent_block().ops if isinstance(op, scf.ForOp)]
+            assert inner, "a scalar of the row is read outside the loop over its chunks"
+
+
+def test_sums_use_four_accumulators():
+    func = lowered(softmax, {"m": 64})
+    reductions = [op for op in ops(func, scf.ForOp) if len(op.iter_args)]
+    assert {len(op.iter_args) for op in reductions} == {4}
+
+
+def gemm(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]):
+    for i, j in ts.tile.grid((m, 64), (n, 128)):
+        acc = ts.tile.zeros((64, 128), ts.f32)
+        for step in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 64, step : step + 32], b[step : step + 32, j : j + 128], acc)
+        c[i : i + 64, j : j + 128] = acc
+
+
+def test_mma_packs_operands_straight_from_memory_and_updates_in_place():
+    func = lowered(gemm, {"m": 128, "n": 256, "k": 64})
+    (product,) = ops(func, TensorCoreOp)
+    assert len(ops(func, AllocOp)) == 3  # rows of a, panels of b, accumulator
+    assert product.acc.type.shape == (64, 128)
+    assert product.b.type.shape == (2, 32, 64)
+    assert str(product.a.type.element) == "f32"
+
+
+def gemm_transposed(
+    a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor["n", 64, ts.f32], c: ts.Tensor["m", "n", ts.f32]
+):
+    for i, j in ts.tile.grid((m, 64), (n, 64)):
+        right = ts.tile.transpose(b[j : j + 64, :])
+        c[i : i + 64, j : j + 64] = ts.tile.mma(a[i : i + 64, :], right, ts.tile.zeros((64, 64), ts.f32))
+
+
+def test_transposed_operand_is_transposed_in_registers():
+    func = lowered(gemm_transposed, {"m": 128, "n": 128})
+    assert ops(func, TransposeChunksOp)
+    assert all(load.vector.data == 16 for load in ops(func, LoadOp))
+
+
+def invariant(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor["k", 64, ts.f32], c: ts.Tensor["m", 64, ts.f32]):
+    for i in ts.tile.grid((m, 64)):
+        left = a[i : i + 64, :] * 0.5
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for step in ts.tile.range(0, k, 64):
+            acc = ts.tile.mma(left, b[step : step + 64, :], acc)
+        c[i : i + 64, :] = acc
+
+
+def test_operand_that_a_loop_does_not_change_is_packed_before_it():
+    func = lowered(invariant, {"m": 64, "k": 256})
+    (loop,) = [
+        op for op in ops(func, scf.ForOp) if any(isinstance(o, TensorCoreOp) for o in op.body.block.ops)
+    ]
+    loaded = {op.pointer for op in loop.walk() if isinstance(op, LoadOp)}
+    assert len(loaded) == 1  # b only
+
+
+def test_buffers_that_are_never_alive_together_share_memory():
+    def two(x: ts.Tensor[64, 64, ts.f32], y: ts.Tensor[64, 64, ts.f32]):
+        for _i in ts.tile.grid((64, 64)):
+            first = ts.tile.exp(x[:, :])
+            y[:, :] = first / ts.tile.row_sum(first)[:, None]
+            second = ts.tile.exp(y[:, :])
+            x[:, :] = second / ts.tile.row_sum(second)[:, None]
+
+    offsets = [op.offset.data for op in ops(lowered(two), AllocOp) if op.result.type.shape == (64, 64)]
+    assert len(offsets) == 2
+    assert len(set(offsets)) == 1
+
+
+def test_load_before_an_overlapping_store_is_kept():
+    def shift(x: ts.Tensor["n", ts.f32]):
+        for _i in ts.tile.grid((1, 1)):
+            x[1:17] = x[0:16]
+
+    func = lowered(shift, {"n": 64})
+    assert ops(func, AllocOp)  # through scratch: a chunk's store would change what the next one loads
+
+
+def test_same_place_is_updated_without_a_copy():
+    func = lowered(add_fixed)
+    assert not ops(func, BufferStoreOp)
+
+
+def test_index_tile_of_a_rest_is_masked():
+    def take(x: ts.Tensor["k", ts.f32], at: ts.Tensor[20, ts.i32], y: ts.Tensor[20, ts.f32]):
+        for _i in ts.tile.grid((1, 1)):
+            y[:] = x[at[:]]
+
+    masks = [op.mask is not None for op in ops(lowered(take), GatherOp)]
+    assert masks == [False, True]
+
+
+def test_dump_parses_back():
+    for kernel, sizes in ((add, {}), (softmax, {"m": 64}), (gemm, {}), (gemm_transposed, {})):
+        module = lower_to_vector(aligned(kernel, sizes), AVX512)
+        text = text_of(module)
+        assert text_of(parse_module(text)) == text
+
+
+def test_extent_that_the_host_cannot_compute_is_refused():
+    def bad(x: ts.Tensor["n", ts.f32], counts: ts.Tensor[4, ts.i32]):
+        for i in ts.tile.grid((counts[0], 16)):
+            x[i : i + 16] = ts.tile.zeros((16,), ts.f32)
+
+    with pytest.raises(LanguageError) as caught:
+        lowered(bad)
+    assert caught.value.code == "grid-extent"
