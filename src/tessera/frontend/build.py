@@ -169,7 +169,9 @@ def _bind_parameters(b: Builder, entry: Block) -> None:
             env[param.name] = b.dims.tensors[param.name] = TensorValue(arg, param, position)
         else:
             env[param.name] = Scalar(arg)
-    env.update(b.constexpr_params())
+    constants = dict(b.constexpr_params())
+    env.update(constants)
+    b.constants.update(constants)
 
 
 def _returned(b: Builder) -> tuple[TensorValue, ...]:

@@ -116,7 +116,7 @@ class Dims:
             parts = [self.size_at_call(factor) for factor in dim.factors]
             return None if None in parts else dim.scale * prod(part for part in parts if part is not None)
         for other, size in self._sizes:
-            if size is not None and text in other.factors and len(other.factors) > 1:
+            if size is not None and text in other.factors:
                 rest = Dim(tuple(f for f in other.factors if f != text), other.scale)
                 divisor = rest.scale if rest.is_static else self.size_at_call(str(rest))
                 if other.factors.count(text) == 1 and divisor:
@@ -131,6 +131,15 @@ class Dims:
             return self.fixed[str(dim)]
         if all(factor in self.fixed for factor in dim.factors):
             return dim.scale * prod(self.fixed[factor] for factor in dim.factors)
+        return self._divided_out(dim.factors[0]) if dim == Dim(dim.factors[:1]) else None
+
+    def _divided_out(self, name: str) -> int | None:
+        """Return the size called `name` when a product it is part of and the other factors are fixed."""
+        for other, _ in self._sizes:
+            if str(other) in self.fixed and other.factors.count(name) == 1 and other != Dim((name,)):
+                rest = [self.fixed.get(factor) for factor in other.factors if factor != name]
+                if all(rest):
+                    return self.fixed[str(other)] // prod((other.scale, *(size or 1 for size in rest)))
         return None
 
     def fix(self, text: str) -> int:

@@ -159,10 +159,9 @@ def _fstring(node: ast.JoinedStr, b: Builder) -> Any:
             parts.append(evaluate(b, part))
             continue
         if part.format_spec is not None or part.conversion != -1:
-            with b.at(part):
-                raise LanguageError(
-                    "a format specification in an f-string", code="bad-format", help="write {x} alone"
-                )
+            raise LanguageError(
+                "a format specification in an f-string", code="bad-format", help="write {x} alone"
+            )
         value = evaluate(b, part.value)
         parts.append(value if is_runtime(value) else str(value))
     return Text(tuple(parts)) if any(map(is_runtime, parts)) else "".join(parts)

@@ -64,7 +64,7 @@ def ops(result: BuiltKernel, name: str) -> list[Operation]:
 def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Build a kernel for its arguments, run it in the interpreter, and return what it returns."""
     signature = Signature.of(function)
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = options.pop("sizes", {})
     for param, arg in zip(signature.runtime_params, args, strict=True):
         if isinstance(param, TensorParam):
             for dim, size in zip(param.dims, np.shape(arg), strict=True):

@@ -127,3 +127,41 @@ def test_linear_id_counts_what_is_returned_before_what_is_stored():
     for kernel, count in ((returned, 100), (stored, 60)):
         (grid,) = ops(built(kernel), "grid")
         assert grid.extents[0].owner.python_value == count
+
+
+def test_a_scaled_dimension_gives_its_factor():
+    def kernel(x: ts.Tensor["2*N", ts.f32]):
+        x[0:N] = ts.tile.zeros((N,))
+
+    kernel_ = built(kernel, dict(N=6))
+    assert kernel_.fixed_dims == {"2*N": 12}
+    assert not ops(kernel_, "dim")
+    assert ops(kernel_, "store")[0].size_list == (6,)
+
+
+def test_the_context_knows_constexprs_and_their_defaults():
+    def kernel(x: ts.Tensor["n", ts.f32], BN: ts.constexpr = 8):
+        ctx = ts.tile.context()
+        for m in ts.tile.grid((ctx.n, ctx.BN)):
+            x[m : m + ctx.BN] = 1.0
+
+    assert ops(built(kernel), "grid")[0].block_sizes == (8,)
+    assert ops(built(kernel, constexprs=dict(BN=4)), "grid")[0].block_sizes == (4,)
+
+
+def test_axes_outside_the_rank_are_refused():
+    def kernel(x: ts.Tensor[4, 8, ts.f32]):
+        x[0:4, 0:8] = ts.tile.transpose(x[:, :], (2, -1))
+
+    assert refused(kernel) == "bad-axis"
+
+
+def test_a_fixed_product_fixes_no_factor_of_it():
+    def kernel(x: ts.Tensor["B*H", ts.f32], y: ts.Tensor["H", ts.f32]):
+        y[0] = ts.tile.sum(x[:]) + B
+
+    kernel_ = built(kernel, dict(B=2, H=3))
+    assert kernel_.fixed_dims == {"B*H": 6}
+    x, y = np.ones(6, np.float32), np.zeros(3, np.float32)
+    run(kernel, x, y, sizes=dict(B=2))
+    assert y[0] == 8

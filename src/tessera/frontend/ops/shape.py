@@ -58,7 +58,8 @@ def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
         order = (*range(rank - 2), rank - 1, rank - 2)
     else:
         parts = cast(tuple[Any, ...], perm) if isinstance(perm, tuple) else (perm,)
-        order = tuple(static_int(b, part, "transpose: an axis") % max(rank, 1) for part in parts)
+        axes = [static_int(b, part, "transpose: an axis") for part in parts]
+        order = tuple(axis + rank if -rank <= axis < 0 else axis for axis in axes)
     if sorted(order) != list(range(rank)):
         raise TypeMismatchError(
             f"transpose: {order} is no permutation of the dimensions of {describe(source.type)}",
