@@ -118,7 +118,7 @@ def backend_for(device: Device) -> str:
     backend = "cpu" if device.kind == "cpu" else "ptx"
     chosen = selected_backend()
     if chosen not in (None, backend):
-        copy = 'ts.asarray(array, device="cuda")' if chosen == "ptx" else "ts.to_numpy(array)"
+        copy = 'ts.asarray(array, device="cuda")' if chosen == "ptx" else "ts.runtime.to_numpy(array)"
         raise CallError(
             f"the arrays are on {device}, but the backend {chosen!r} was chosen", code="wrong-device",
             help=f"copy them with {copy}, or choose the backend {backend!r}",

@@ -1,0 +1,32 @@
+"""Every op of TIR-H has a lowering rule for GPUs and one for CPUs; the names of missing ones are in the failure."""
+
+from __future__ import annotations
+
+import pytest
+
+import tessera.lower.simt as simt
+import tessera.lower.vector as vector
+from tessera.ir.tile import roles, structure, tile_dialect
+from tessera.lower.simt.rules import LAZY, LOWERINGS
+from tessera.lower.vector.rules import RULES
+
+STRUCTURE = {structure.KernelOp, structure.GridOp, structure.ReturnOp}
+"""Read by `lower/launch.py`, which both models share."""
+
+
+@pytest.fixture(autouse=True)
+def _rules() -> None:
+    simt._load_rules()
+    vector._load_rules()
+
+
+def test_gpus() -> None:
+    assert [op.name for op in tile_dialect().operations if op not in {*LOWERINGS, *LAZY, *STRUCTURE}] == []
+
+
+def test_cpus() -> None:
+    # Warp roles are written by the schedule of GPUs only.
+    of_gpus = {op for op in tile_dialect().operations if op.__module__ == roles.__name__}
+    # A dimension's size is a parameter of the entry point.
+    known = {*RULES, *STRUCTURE, *of_gpus, structure.DimOp}
+    assert [op.name for op in tile_dialect().operations if op not in known] == []
