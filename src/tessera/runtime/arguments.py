@@ -179,7 +179,8 @@ def check_writable(name: str, view: ArrayView) -> None:
             code="read-only",
             help="pass a copy of it",
         )
-    if any(stride == 0 and size > 1 for size, stride in zip(view.shape, view.strides, strict=True)):
+    repeated = any(stride == 0 and size > 1 for size, stride in zip(view.shape, view.strides, strict=True))
+    if repeated and 0 not in view.shape:
         raise CallError(
             f"the kernel stores to argument {name!r}, whose elements overlap (strides {view.strides})",
             code="overlapping", help="pass a copy of the broadcast array",
