@@ -32,7 +32,7 @@ class _Phis:
     def __init__(self, emitter: Emitter, types: Sequence[LLVMType], start: Sequence[str], source: str):
         self.fn = emitter.fn
         self.start, self.source, self.types = start, source, types
-        self.names = [self.fn.fresh("p") for _ in types]
+        self.names = [self.fn.fresh("phi") for _ in types]
         self.places = [self.fn.reserve() for _ in types]
 
     def close(self, units: Sequence[str], source: str) -> None:
