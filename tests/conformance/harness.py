@@ -42,9 +42,17 @@ BACKENDS = ("interp", "scheduled-sm_80", "scheduled-sm_90a", "cpu", "cuda")
 
 _GUARD, _GUARD_BYTE = 256, 0xA5
 _POISON = {  # a NaN that no arithmetic makes; numbers that no test expects; a bool that is none
-    "f64": 0x7FF8DEADBEEF5A5A, "f32": 0x7FC5A5A5, "f16": 0x7E5A, "bf16": 0x7FDA, "fp8_e5m2": 0x7F,
-    "fp8_e4m3": 0xFF, "fp6_e2m3": 0x2A, "fp6_e3m2": 0x2A, "fp4_e2m1": 0x0A, "bool": 0x5A,
-}  # fmt: skip
+    "f64": 0x7FF8DEADBEEF5A5A,
+    "f32": 0x7FC5A5A5,
+    "f16": 0x7E5A,
+    "bf16": 0x7FDA,
+    "fp8_e5m2": 0x7F,
+    "fp8_e4m3": 0xFF,
+    "fp6_e2m3": 0x2A,
+    "fp6_e3m2": 0x2A,
+    "fp4_e2m1": 0x0A,
+    "bool": 0x5A,
+}
 _HAS_PAYLOAD = ("f64", "f32", "f16", "bf16")
 
 
@@ -238,10 +246,13 @@ class _Prepared:
         constexprs = dict(self.case.constexprs)
         by_position = iter(arrays)
         args = [
-            constexprs[p.name] if isinstance(p, ConstexprParam) and p.name in constexprs
-            else p.default if isinstance(p, ConstexprParam) else next(by_position)
+            constexprs[p.name]
+            if isinstance(p, ConstexprParam) and p.name in constexprs
+            else p.default
+            if isinstance(p, ConstexprParam)
+            else next(by_position)
             for p in self._kernel.signature.params
-        ]  # fmt: skip
+        ]
         with numerics_profile(self.case.profile):
             returned = self._kernel(*args)
         for memory, array in zip(memories, arrays, strict=True):

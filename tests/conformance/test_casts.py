@@ -6,15 +6,31 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tests.conformance.data import finfo_max, float_specials, integers, normal, with_specials
-from tests.conformance.harness import Case, Output, check, conformance, dtype
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import smallest_normal
+from tests.conformance.data import finfo_max, float_specials, integers, normal, with_specials
+from tests.conformance.harness import Case, Output, check, conformance, dtype
 
 NAMES = (
-    "f64", "f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1",
-    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool",
-)  # fmt: skip
+    "f64",
+    "f32",
+    "f16",
+    "bf16",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp6_e2m3",
+    "fp6_e3m2",
+    "fp4_e2m1",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "bool",
+)
 TARGETS = tuple(dtype(name) for name in NAMES)
 NARROW = tuple(dtype(name) for name in NAMES[2:9])
 _INFINITY = {"f64", "f32", "f16", "bf16", "fp8_e5m2"}
@@ -119,12 +135,25 @@ def kernel(source: DType, t: Sequence[DType]) -> Callable[..., Any]:
 
     def convert(
         x: ts.Tensor["n", source],
-        y0: ts.Tensor["n", t[0]], y1: ts.Tensor["n", t[1]], y2: ts.Tensor["n", t[2]], y3: ts.Tensor["n", t[3]],
-        y4: ts.Tensor["n", t[4]], y5: ts.Tensor["n", t[5]], y6: ts.Tensor["n", t[6]], y7: ts.Tensor["n", t[7]],
-        y8: ts.Tensor["n", t[8]], y9: ts.Tensor["n", t[9]], ya: ts.Tensor["n", t[10]], yb: ts.Tensor["n", t[11]],
-        yc: ts.Tensor["n", t[12]], yd: ts.Tensor["n", t[13]], ye: ts.Tensor["n", t[14]], yf: ts.Tensor["n", t[15]],
-        yg: ts.Tensor["n", t[16]], yh: ts.Tensor["n", t[17]],
-    ):  # fmt: skip
+        y0: ts.Tensor["n", t[0]],
+        y1: ts.Tensor["n", t[1]],
+        y2: ts.Tensor["n", t[2]],
+        y3: ts.Tensor["n", t[3]],
+        y4: ts.Tensor["n", t[4]],
+        y5: ts.Tensor["n", t[5]],
+        y6: ts.Tensor["n", t[6]],
+        y7: ts.Tensor["n", t[7]],
+        y8: ts.Tensor["n", t[8]],
+        y9: ts.Tensor["n", t[9]],
+        ya: ts.Tensor["n", t[10]],
+        yb: ts.Tensor["n", t[11]],
+        yc: ts.Tensor["n", t[12]],
+        yd: ts.Tensor["n", t[13]],
+        ye: ts.Tensor["n", t[14]],
+        yf: ts.Tensor["n", t[15]],
+        yg: ts.Tensor["n", t[16]],
+        yh: ts.Tensor["n", t[17]],
+    ):
         for i in ts.tile.grid((n, 48)):
             v = x[i : i + 48]
             y0[i : i + 48] = ts.tile.cast(v, t[0])
@@ -152,10 +181,11 @@ def kernel(source: DType, t: Sequence[DType]) -> Callable[..., Any]:
 def case(source: DType) -> Case:
     """Return the conversions from one dtype."""
     return Case(
-        f"from-{source}", kernel(source, TARGETS),
+        f"from-{source}",
+        kernel(source, TARGETS),
         lambda rng: [source_values(rng, source), *(Output((COUNT,), target) for target in TARGETS)],
         reference(source, TARGETS, saturate=False),
-    )  # fmt: skip
+    )
 
 
 @conformance([case(source) for source in TARGETS])
@@ -168,9 +198,15 @@ def saturating(source: DType, t: Sequence[DType]) -> Callable[..., Any]:
     p = [target @ ts.saturate for target in t]
 
     def convert(
-        x: ts.Tensor["n", source], y0: ts.Tensor["n", t[0]], y1: ts.Tensor["n", t[1]], y2: ts.Tensor["n", t[2]],
-        y3: ts.Tensor["n", t[3]], y4: ts.Tensor["n", t[4]], y5: ts.Tensor["n", p[5]], y6: ts.Tensor["n", p[6]],
-    ):  # fmt: skip
+        x: ts.Tensor["n", source],
+        y0: ts.Tensor["n", t[0]],
+        y1: ts.Tensor["n", t[1]],
+        y2: ts.Tensor["n", t[2]],
+        y3: ts.Tensor["n", t[3]],
+        y4: ts.Tensor["n", t[4]],
+        y5: ts.Tensor["n", p[5]],
+        y6: ts.Tensor["n", p[6]],
+    ):
         for i in ts.tile.grid((n, 32)):
             v = x[i : i + 32]
             y0[i : i + 32] = v.to(p[0])
@@ -184,14 +220,20 @@ def saturating(source: DType, t: Sequence[DType]) -> Callable[..., Any]:
     return convert
 
 
-@conformance([
-    Case(
-        f"from-{source}", saturating(source, NARROW),
-        lambda rng, source=source: [source_values(rng, source), *(Output((COUNT,), target) for target in NARROW)],
-        reference(source, NARROW, saturate=True),
-    )
-    for source in (ts.f64, ts.f32, ts.f16, ts.bf16, ts.i32, ts.u16)
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"from-{source}",
+            saturating(source, NARROW),
+            lambda rng, source=source: [
+                source_values(rng, source),
+                *(Output((COUNT,), target) for target in NARROW),
+            ],
+            reference(source, NARROW, saturate=True),
+        )
+        for source in (ts.f64, ts.f32, ts.f16, ts.bf16, ts.i32, ts.u16)
+    ]
+)
 def test_conversions_saturate(case, backend):
     check(case, backend)
 
@@ -205,14 +247,17 @@ def scalars(x: ts.Tensor["n", ts.f32], y: ts.Tensor[6, ts.f32], s: ts.f32, k: ts
     y[5] = x[1].to(ts.f16)
 
 
-@conformance([
-    Case(
-        "scalars", scalars,
-        lambda rng: [normal(rng, (4,), ts.f32), Output((6,), ts.f32), 3.14159, -7, 200, 1.5],
-        lambda x, y, s, k, b, h: np.array(
-            [3.140625, k / 2, (b * 2) % 256 + 4, h + 1, 3, np.float32(np.float16(x[1]))], np.float32
-        ),
-    )
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            "scalars",
+            scalars,
+            lambda rng: [normal(rng, (4,), ts.f32), Output((6,), ts.f32), 3.14159, -7, 200, 1.5],
+            lambda x, y, s, k, b, h: np.array(
+                [3.140625, k / 2, (b * 2) % 256 + 4, h + 1, 3, np.float32(np.float16(x[1]))], np.float32
+            ),
+        )
+    ]
+)
 def test_scalars_convert_too(case, backend):
     check(case, backend)

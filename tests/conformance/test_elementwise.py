@@ -7,14 +7,13 @@ from typing import Any
 
 import mpmath
 import numpy as np
-import pytest
 
 import tessera as ts
-from tests.conformance.data import float_specials, integers, normal, positive, with_specials
-from tests.conformance.harness import Case, Close, Output, Rows, check, conformance, dtype
 from tessera.ir.functions import FUNCTIONS
 from tessera.numerics.dtypes import DType, promote
 from tessera.numerics.tolerances import EXACT, Tolerance, of_function, of_rounding
+from tests.conformance.data import float_specials, integers, normal, positive, with_specials
+from tests.conformance.harness import Case, Close, Output, Rows, check, conformance, dtype
 
 FLOATS = ("f32", "f16", "bf16", "f64")
 INTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
@@ -22,9 +21,18 @@ DTYPES = (*FLOATS, *INTS, "bool")
 
 # Shape of the tensor and of the tile: larger, equal and smaller; odd, not powers of two, flat and tall.
 SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
-    ((1,), (16,)), ((7,), (8,)), ((33,), (33,)), ((128,), (128,)), ((1000,), (96,)), ((3, 5), (4, 16)),
-    ((16, 16), (16, 16)), ((48, 80), (16, 48)), ((64, 1), (24, 1)), ((1, 64), (1, 24)), ((37, 129), (12, 40)),
-)  # fmt: skip
+    ((1,), (16,)),
+    ((7,), (8,)),
+    ((33,), (33,)),
+    ((128,), (128,)),
+    ((1000,), (96,)),
+    ((3, 5), (4, 16)),
+    ((16, 16), (16, 16)),
+    ((48, 80), (16, 48)),
+    ((64, 1), (24, 1)),
+    ((1, 64), (1, 24)),
+    ((37, 129), (12, 40)),
+)
 
 
 @ts.function
@@ -398,7 +406,9 @@ ENTRIES: dict[str, Entry] = {
     "trunc": Entry(_trunc, lambda x, y, z: np.trunc(x), NUMBERS, _exactly),
     "sqrt": Entry(_sqrt, lambda x, y, z: np.sqrt(z), NUMBERS),
     "rsqrt": Entry(_rsqrt, lambda x, y, z: 1 / np.sqrt(z), "float", _approximate("rsqrt")),
-    "exp": Entry(_exp, lambda x, y, z: np.exp(x), NUMBERS, _approximate("exp"), lambda x, y, z: np.abs(x) * np.exp(x)),
+    "exp": Entry(
+        _exp, lambda x, y, z: np.exp(x), NUMBERS, _approximate("exp"), lambda x, y, z: np.abs(x) * np.exp(x)
+    ),
     "exp2": Entry(_exp2, lambda x, y, z: np.exp2(x), "float", _approximate("exp2")),
     "expm1": Entry(_expm1, lambda x, y, z: np.expm1(x), "float", _approximate("expm1")),
     "log": Entry(_log, lambda x, y, z: np.log(z), "float", _approximate("log")),
@@ -409,26 +419,45 @@ ENTRIES: dict[str, Entry] = {
     "tanh": Entry(_tanh, lambda x, y, z: np.tanh(x), NUMBERS, _approximate("tanh")),
     "erf": Entry(_erf, lambda x, y, z: _exact_erf(x), "float", _approximate("erf")),
     "sigmoid": Entry(
-        _sigmoid, lambda x, y, z: _logistic(x), "float", _approximate("sigmoid"),
+        _sigmoid,
+        lambda x, y, z: _logistic(x),
+        "float",
+        _approximate("sigmoid"),
         lambda x, y, z: np.abs(x) * _logistic(x),
     ),
     "relu": Entry(_relu, lambda x, y, z: np.maximum(x, 0), NUMBERS, _exactly, to_float=False),
-    "clamp": Entry(_clamp, lambda x, y, z: np.minimum(np.maximum(x, y), z), NUMBERS, _exactly, to_float=False),
+    "clamp": Entry(
+        _clamp, lambda x, y, z: np.minimum(np.maximum(x, y), z), NUMBERS, _exactly, to_float=False
+    ),
     "silu": Entry(
-        _silu, lambda x, y, z: x * _logistic(x), "float", _chain("sigmoid"), lambda x, y, z: x * x * _logistic(x)
+        _silu,
+        lambda x, y, z: x * _logistic(x),
+        "float",
+        _chain("sigmoid"),
+        lambda x, y, z: x * x * _logistic(x),
     ),
     "gelu": Entry(
-        _gelu, lambda x, y, z: 0.5 * x * (1 + _exact_erf(x * np.sqrt(np.longdouble(0.5)))), "float",
-        _chain("erf", scaled=2.0), lambda x, y, z: np.abs(x),
+        _gelu,
+        lambda x, y, z: 0.5 * x * (1 + _exact_erf(x * np.sqrt(np.longdouble(0.5)))),
+        "float",
+        _chain("erf", scaled=2.0),
+        lambda x, y, z: np.abs(x),
     ),
     "gelu_tanh": Entry(
-        _gelu_tanh, lambda x, y, z: _tanh_gelu(x), "float", _chain("tanh", scaled=4.0), lambda x, y, z: np.abs(x) + x * x
+        _gelu_tanh,
+        lambda x, y, z: _tanh_gelu(x),
+        "float",
+        _chain("tanh", scaled=4.0),
+        lambda x, y, z: np.abs(x) + x * x,
     ),
     "softplus": Entry(
-        _softplus, lambda x, y, z: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0), "float",
-        _chain("exp", "log1p"), lambda x, y, z: np.abs(x) * np.exp(-np.abs(x)),
+        _softplus,
+        lambda x, y, z: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0),
+        "float",
+        _chain("exp", "log1p"),
+        lambda x, y, z: np.abs(x) * np.exp(-np.abs(x)),
     ),
-}  # fmt: skip
+}
 
 
 def test_no_function_is_left_out():
@@ -439,9 +468,13 @@ def _kernel(fns: Sequence[Any], rank: int, dt: DType, out: DType) -> Callable[..
     fns, count = tuple(fns), len(fns)
 
     def flat(
-        x: ts.Tensor["n", dt], y: ts.Tensor["n", dt], z: ts.Tensor["n", dt], r: ts.Tensor[count, "n", out],
-        B: ts.constexpr, _: ts.constexpr = 0,
-    ):  # fmt: skip
+        x: ts.Tensor["n", dt],
+        y: ts.Tensor["n", dt],
+        z: ts.Tensor["n", dt],
+        r: ts.Tensor[count, "n", out],
+        B: ts.constexpr,
+        _: ts.constexpr = 0,
+    ):
         for i in ts.tile.grid((n, B)):
             a, b, c = x[i : i + B], ts.tile.load(y[i : i + B], fill=1), z[i : i + B]
             for f in ts.tile.static_range(count):
@@ -449,9 +482,13 @@ def _kernel(fns: Sequence[Any], rank: int, dt: DType, out: DType) -> Callable[..
         return r
 
     def square(
-        x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt], z: ts.Tensor["m", "n", dt],
-        r: ts.Tensor[count, "m", "n", out], B: ts.constexpr, C: ts.constexpr,
-    ):  # fmt: skip
+        x: ts.Tensor["m", "n", dt],
+        y: ts.Tensor["m", "n", dt],
+        z: ts.Tensor["m", "n", dt],
+        r: ts.Tensor[count, "m", "n", out],
+        B: ts.constexpr,
+        C: ts.constexpr,
+    ):
         for i, j in ts.tile.grid((m, B), (n, C)):
             a, b, c = (
                 x[i : i + B, j : j + C],
@@ -509,9 +546,14 @@ def _reference(names: Sequence[str], dt: DType, out: DType) -> Callable[..., Any
 
 
 def _case(
-    names: Sequence[str], dt: DType, out: DType, shape: tuple[int, ...], tile: tuple[int, ...],
-    profile: str = "fast", specials: bool = False,
-) -> Case:  # fmt: skip
+    names: Sequence[str],
+    dt: DType,
+    out: DType,
+    shape: tuple[int, ...],
+    tile: tuple[int, ...],
+    profile: str = "fast",
+    specials: bool = False,
+) -> Case:
     sizes = {"B": tile[0], **({"C": tile[1]} if len(tile) == 2 else {})}
     compute = dt if dt.is_float else out
     tolerances = Rows(tuple((name, (ENTRIES[name].bound or of_rounding)(compute)) for name in names))
@@ -574,11 +616,13 @@ SPECIAL = [
 ]
 
 
-@conformance([
-    _case(SPECIAL[first::3], dtype(name), dtype(name), (37, 33), (16, 48), "strict", specials=True)
-    for name in FLOATS
-    for first in range(3)
-])  # fmt: skip
+@conformance(
+    [
+        _case(SPECIAL[first::3], dtype(name), dtype(name), (37, 33), (16, 48), "strict", specials=True)
+        for name in FLOATS
+        for first in range(3)
+    ]
+)
 def test_special_values_under_strict(case, backend):
     check(case, backend)
 
@@ -608,16 +652,21 @@ def _promotion_case(left: str) -> Case:
     others = [dtype(name) for name in PROMOTED]
     results = [promote(dt, other) if {dt.kind, other.kind} != {"bool"} else ts.i32 for other in others]
     return Case(
-        f"promotion-{left}", _promotion_kernel(dt, others, results),
+        f"promotion-{left}",
+        _promotion_kernel(dt, others, results),
         lambda rng: [
-            normal(rng, (9,), dt), *(normal(rng, (9,), other) for other in others),
+            normal(rng, (9,), dt),
+            *(normal(rng, (9,), other) for other in others),
             *(Output((9,), result) for result in results),
         ],
         lambda x, *rest: tuple(
             _sum_in(result, x, y, other) for result, y, other in zip(results, rest, others, strict=False)
         ),
-        [of_rounding(result).plus(of_rounding(ts.f16, 1.0 if result.bits <= 16 else 0.0)) for result in results],
-    )  # fmt: skip
+        [
+            of_rounding(result).plus(of_rounding(ts.f16, 1.0 if result.bits <= 16 else 0.0))
+            for result in results
+        ],
+    )
 
 
 def _sum_in(result: DType, x: np.ndarray, y: np.ndarray, other: DType) -> np.ndarray:
@@ -633,15 +682,37 @@ def _sum_in(result: DType, x: np.ndarray, y: np.ndarray, other: DType) -> np.nda
 def _promotion_kernel(dt: DType, o: Sequence[DType], r: Sequence[DType]) -> Callable[..., Any]:
     def kernel(
         x: ts.Tensor["n", dt],
-        y0: ts.Tensor["n", o[0]], y1: ts.Tensor["n", o[1]], y2: ts.Tensor["n", o[2]], y3: ts.Tensor["n", o[3]],
-        y4: ts.Tensor["n", o[4]], y5: ts.Tensor["n", o[5]], y6: ts.Tensor["n", o[6]], y7: ts.Tensor["n", o[7]],
-        y8: ts.Tensor["n", o[8]], y9: ts.Tensor["n", o[9]], ya: ts.Tensor["n", o[10]], yb: ts.Tensor["n", o[11]],
-        yc: ts.Tensor["n", o[12]], yd: ts.Tensor["n", o[13]], ye: ts.Tensor["n", o[14]],
-        r0: ts.Tensor["n", r[0]], r1: ts.Tensor["n", r[1]], r2: ts.Tensor["n", r[2]], r3: ts.Tensor["n", r[3]],
-        r4: ts.Tensor["n", r[4]], r5: ts.Tensor["n", r[5]], r6: ts.Tensor["n", r[6]], r7: ts.Tensor["n", r[7]],
-        r8: ts.Tensor["n", r[8]], r9: ts.Tensor["n", r[9]], ra: ts.Tensor["n", r[10]], rb: ts.Tensor["n", r[11]],
-        rc: ts.Tensor["n", r[12]], rd: ts.Tensor["n", r[13]], re: ts.Tensor["n", r[14]],
-    ):  # fmt: skip
+        y0: ts.Tensor["n", o[0]],
+        y1: ts.Tensor["n", o[1]],
+        y2: ts.Tensor["n", o[2]],
+        y3: ts.Tensor["n", o[3]],
+        y4: ts.Tensor["n", o[4]],
+        y5: ts.Tensor["n", o[5]],
+        y6: ts.Tensor["n", o[6]],
+        y7: ts.Tensor["n", o[7]],
+        y8: ts.Tensor["n", o[8]],
+        y9: ts.Tensor["n", o[9]],
+        ya: ts.Tensor["n", o[10]],
+        yb: ts.Tensor["n", o[11]],
+        yc: ts.Tensor["n", o[12]],
+        yd: ts.Tensor["n", o[13]],
+        ye: ts.Tensor["n", o[14]],
+        r0: ts.Tensor["n", r[0]],
+        r1: ts.Tensor["n", r[1]],
+        r2: ts.Tensor["n", r[2]],
+        r3: ts.Tensor["n", r[3]],
+        r4: ts.Tensor["n", r[4]],
+        r5: ts.Tensor["n", r[5]],
+        r6: ts.Tensor["n", r[6]],
+        r7: ts.Tensor["n", r[7]],
+        r8: ts.Tensor["n", r[8]],
+        r9: ts.Tensor["n", r[9]],
+        ra: ts.Tensor["n", r[10]],
+        rb: ts.Tensor["n", r[11]],
+        rc: ts.Tensor["n", r[12]],
+        rd: ts.Tensor["n", r[13]],
+        re: ts.Tensor["n", r[14]],
+    ):
         for i in ts.tile.grid((n, 16)):
             v = x[i : i + 16]
             r0[i : i + 16] = v + y0[i : i + 16]
@@ -670,9 +741,16 @@ def test_promotion(case, backend):
 
 def test_the_reference_of_promotion_is_the_documented_table():
     table = {
-        ("bf16", "f16"): "f32", ("bf16", "f32"): "f32", ("f16", "i32"): "f16", ("i8", "u8"): "i16", ("u64", "i64"): "i64",
-        ("fp8_e4m3", "fp8_e5m2"): "f16", ("u8", "bool"): "u8", ("i16", "u32"): "i64", ("f64", "i64"): "f64",
-    }  # fmt: skip
+        ("bf16", "f16"): "f32",
+        ("bf16", "f32"): "f32",
+        ("f16", "i32"): "f16",
+        ("i8", "u8"): "i16",
+        ("u64", "i64"): "i64",
+        ("fp8_e4m3", "fp8_e5m2"): "f16",
+        ("u8", "bool"): "u8",
+        ("i16", "u32"): "i64",
+        ("f64", "i64"): "f64",
+    }
     for (left, right), result in table.items():
         assert promote(dtype(left), dtype(right)).name == promote(dtype(right), dtype(left)).name == result
 
@@ -695,21 +773,33 @@ def _weak(
         t[k : k + 8] = b * 0.5
 
 
-@conformance([
-    Case(
-        "weak-numbers", _weak,
-        lambda rng: (
-            normal(rng, (13,), ts.bf16), normal(rng, (13,), ts.i8), Output((4, 13), ts.bf16), Output((2, 13), ts.i8),
-            Output((13,), ts.f32),
-        ),
-        lambda x, i, *_: (
-            np.stack([x.astype(float) + 1, 2.5 - x.astype(float), np.maximum(x.astype(float), -0.5),
-                      np.where(i > 0, x.astype(float), 7)]),
-            np.stack([i * np.int8(3), np.int8(100) - i]),
-            i * 0.5,
-        ),
-        [of_rounding(ts.bf16), EXACT, EXACT],
-    )
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            "weak-numbers",
+            _weak,
+            lambda rng: (
+                normal(rng, (13,), ts.bf16),
+                normal(rng, (13,), ts.i8),
+                Output((4, 13), ts.bf16),
+                Output((2, 13), ts.i8),
+                Output((13,), ts.f32),
+            ),
+            lambda x, i, *_: (
+                np.stack(
+                    [
+                        x.astype(float) + 1,
+                        2.5 - x.astype(float),
+                        np.maximum(x.astype(float), -0.5),
+                        np.where(i > 0, x.astype(float), 7),
+                    ]
+                ),
+                np.stack([i * np.int8(3), np.int8(100) - i]),
+                i * 0.5,
+            ),
+            [of_rounding(ts.bf16), EXACT, EXACT],
+        )
+    ]
+)
 def test_python_numbers_take_the_dtype_of_the_tile(case, backend):
     check(case, backend)

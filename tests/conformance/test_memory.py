@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tests.conformance.data import integers, normal
-from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype, poisoned
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT, of_rounding, of_sum
+from tests.conformance.data import integers, normal
+from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype, poisoned
 
 MOVED = ("f32", "f16", "bf16", "f64", "fp8_e4m3", "i8", "u16", "i32", "i64", "bool")
 
@@ -43,15 +43,23 @@ def window(dt: DType, fill: Any) -> Callable[..., Any]:
 OFFSETS = ((0, 0), (-2, -7), (4, 30), (-6, 0), (0, -20), (100, 3), (5, -3), (-1, 39), (-(2**40), 2**40))
 
 
-@conformance([
-    Case(
-        f"window-{name}-{i}-{j}", window(dtype(name), 1),
-        lambda rng, name=name, i=i, j=j: [anything(rng, (9, 41), dtype(name)), *[Output((6, 20), dtype(name))] * 2, i, j],
-        lambda x, y, z, i, j: (boxed(x, (i, j), (6, 20), 1), boxed(x, (i, j), (6, 20))),
-    )
-    for at, (i, j) in enumerate(OFFSETS)
-    for name in (MOVED[at % len(MOVED)], MOVED[(at + 5) % len(MOVED)])
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"window-{name}-{i}-{j}",
+            window(dtype(name), 1),
+            lambda rng, name=name, i=i, j=j: [
+                anything(rng, (9, 41), dtype(name)),
+                *[Output((6, 20), dtype(name))] * 2,
+                i,
+                j,
+            ],
+            lambda x, y, z, i, j: (boxed(x, (i, j), (6, 20), 1), boxed(x, (i, j), (6, 20))),
+        )
+        for at, (i, j) in enumerate(OFFSETS)
+        for name in (MOVED[at % len(MOVED)], MOVED[(at + 5) % len(MOVED)])
+    ]
+)
 def test_loads_are_bounded(case, backend):
     check(case, backend)
 
@@ -71,15 +79,23 @@ def _clipped(v: np.ndarray, y: np.ndarray, i: int, j: int) -> np.ndarray:
     return y
 
 
-@conformance([
-    Case(
-        f"clipped-{name}-{i}-{j}", clipped(dtype(name)),
-        lambda rng, name=name, i=i, j=j: [anything(rng, (6, 20), dtype(name)), Output((9, 41), dtype(name)), i, j],
-        _clipped,
-    )
-    for at, (i, j) in enumerate(OFFSETS)
-    for name in (MOVED[(at + 2) % len(MOVED)],)
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"clipped-{name}-{i}-{j}",
+            clipped(dtype(name)),
+            lambda rng, name=name, i=i, j=j: [
+                anything(rng, (6, 20), dtype(name)),
+                Output((9, 41), dtype(name)),
+                i,
+                j,
+            ],
+            _clipped,
+        )
+        for at, (i, j) in enumerate(OFFSETS)
+        for name in (MOVED[(at + 2) % len(MOVED)],)
+    ]
+)
 def test_stores_are_clipped(case, backend):
     check(case, backend)
 
@@ -114,18 +130,22 @@ VIEWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 HOST_VIEWS = ("backwards",)  # a device array has no negative strides
 
 
-@conformance([
-    Case(
-        f"copied-{view}-{name}", copied(dtype(name)),
-        lambda rng, name=name, view=view: (
-            (source := VIEWS[view](anything(rng, (160, 160), dtype(name)))), Output(source.shape, dtype(name)),
-        ),
-        lambda x, y: x,
-        backends=tuple(b for b in ("interp", "cpu", "cuda") if b != "cuda" or view not in HOST_VIEWS),
-    )
-    for at, view in enumerate(VIEWS)
-    for name in (MOVED[at % len(MOVED)], MOVED[(at + 5) % len(MOVED)])
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"copied-{view}-{name}",
+            copied(dtype(name)),
+            lambda rng, name=name, view=view: (
+                (source := VIEWS[view](anything(rng, (160, 160), dtype(name)))),
+                Output(source.shape, dtype(name)),
+            ),
+            lambda x, y: x,
+            backends=tuple(b for b in ("interp", "cpu", "cuda") if b != "cuda" or view not in HOST_VIEWS),
+        )
+        for at, view in enumerate(VIEWS)
+        for name in (MOVED[at % len(MOVED)], MOVED[(at + 5) % len(MOVED)])
+    ]
+)
 def test_inputs_of_any_strides(case, backend):
     check(case, backend)
 
@@ -133,19 +153,22 @@ def test_inputs_of_any_strides(case, backend):
 WRITABLE = ("transposed", "stepped", "row-padding", "one-column", "stepped-columns", "backwards")
 
 
-@conformance([
-    Case(
-        f"filled-{view}-{name}", copied(dtype(name)),
-        lambda rng, name=name, view=view: (
-            anything(rng, VIEWS[view](np.empty((160, 160))).shape, dtype(name)),
-            Updated(VIEWS[view](poisoned((160, 160), dtype(name)))),
-        ),
-        lambda x, y: x,
-        backends=tuple(b for b in ("interp", "cpu", "cuda") if b != "cuda" or view not in HOST_VIEWS),
-    )
-    for at, view in enumerate(WRITABLE)
-    for name in (MOVED[(at + 1) % len(MOVED)],)
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"filled-{view}-{name}",
+            copied(dtype(name)),
+            lambda rng, name=name, view=view: (
+                anything(rng, VIEWS[view](np.empty((160, 160))).shape, dtype(name)),
+                Updated(VIEWS[view](poisoned((160, 160), dtype(name)))),
+            ),
+            lambda x, y: x,
+            backends=tuple(b for b in ("interp", "cpu", "cuda") if b != "cuda" or view not in HOST_VIEWS),
+        )
+        for at, view in enumerate(WRITABLE)
+        for name in (MOVED[(at + 1) % len(MOVED)],)
+    ]
+)
 def test_outputs_of_any_strides(case, backend):
     check(case, backend)
 
@@ -154,9 +177,12 @@ def test_outputs_of_any_strides(case, backend):
 
 
 def indexed(
-    x: ts.Tensor["a", "b", "c", "d", ts.f32], y: ts.Tensor["b", "c", "d", ts.f32], z: ts.Tensor["a", "d", ts.f32],
-    w: ts.Tensor[5, ts.f32], i: int,
-):  # fmt: skip
+    x: ts.Tensor["a", "b", "c", "d", ts.f32],
+    y: ts.Tensor["b", "c", "d", ts.f32],
+    z: ts.Tensor["a", "d", ts.f32],
+    w: ts.Tensor[5, ts.f32],
+    i: int,
+):
     for p, q in ts.tile.grid((b, 2), (c, 4)):
         y[p : p + 2, q : q + 4, :] = x[i, p : p + 2, q : q + 4, :] + 1.0
     for p in ts.tile.grid((a, 4)):
@@ -168,20 +194,33 @@ def indexed(
         w[3:5] = x[0, 0, 1:3, 0]
 
 
-@conformance([
-    Case(
-        f"indexed-{i}", indexed,
-        lambda rng, i=i: [
-            normal(rng, (3, 5, 6, 7), ts.f32), Output((5, 6, 7), ts.f32), Output((3, 7), ts.f32), Output((5,), ts.f32), i,
-        ],
-        lambda x, y, z, w, i: (
-            x[i].astype(float) + 1, x[:, 1, 2].astype(float),
-            Close(np.array([x[1, 1, 1, 1], x[i, 0, 0, 0] * 2.0, x[0, 0, 0].astype(float).sum(), *x[0, 0, 1:3, 0]]), 10.0),
-        ),
-        [of_rounding(ts.f32), EXACT, of_sum(ts.f32, 7)],
-    )
-    for i in (0, 2)
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"indexed-{i}",
+            indexed,
+            lambda rng, i=i: [
+                normal(rng, (3, 5, 6, 7), ts.f32),
+                Output((5, 6, 7), ts.f32),
+                Output((3, 7), ts.f32),
+                Output((5,), ts.f32),
+                i,
+            ],
+            lambda x, y, z, w, i: (
+                x[i].astype(float) + 1,
+                x[:, 1, 2].astype(float),
+                Close(
+                    np.array(
+                        [x[1, 1, 1, 1], x[i, 0, 0, 0] * 2.0, x[0, 0, 0].astype(float).sum(), *x[0, 0, 1:3, 0]]
+                    ),
+                    10.0,
+                ),
+            ),
+            [of_rounding(ts.f32), EXACT, of_sum(ts.f32, 7)],
+        )
+        for i in (0, 2)
+    ]
+)
 def test_integer_indices_drop_dimensions(case, backend):
     check(case, backend)
 
@@ -196,14 +235,20 @@ def blocks3(dt: DType) -> Callable[..., Any]:
     return kernel
 
 
-@conformance([
-    Case(
-        f"blocks-{name}", blocks3(dtype(name)),
-        lambda rng, name=name: [anything(rng, (5, 11, 17), dtype(name)), Output((17, 5, 11), dtype(name))],
-        lambda x, y: x.transpose(2, 0, 1),
-    )
-    for name in ("f32", "bf16", "i64")
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"blocks-{name}",
+            blocks3(dtype(name)),
+            lambda rng, name=name: [
+                anything(rng, (5, 11, 17), dtype(name)),
+                Output((17, 5, 11), dtype(name)),
+            ],
+            lambda x, y: x.transpose(2, 0, 1),
+        )
+        for name in ("f32", "bf16", "i64")
+    ]
+)
 def test_three_dimensional_grids(case, backend):
     check(case, backend)
 
@@ -213,9 +258,13 @@ def test_three_dimensional_grids(case, backend):
 
 def gathered(dt: DType) -> Callable[..., Any]:
     def kernel(
-        x: ts.Tensor["m", "n", dt], rows: ts.Tensor["k", ts.i32], columns: ts.Tensor["k", ts.i64],
-        y: ts.Tensor["k", "n", dt], z: ts.Tensor["k", dt], w: ts.Tensor["k", dt],
-    ):  # fmt: skip
+        x: ts.Tensor["m", "n", dt],
+        rows: ts.Tensor["k", ts.i32],
+        columns: ts.Tensor["k", ts.i64],
+        y: ts.Tensor["k", "n", dt],
+        z: ts.Tensor["k", dt],
+        w: ts.Tensor["k", dt],
+    ):
         for i in ts.tile.grid((k, 12)):
             r, c = ts.tile.load(rows[i : i + 12], fill=0), ts.tile.load(columns[i : i + 12], fill=0)
             y[i : i + 12, :] = x[r, :]
@@ -231,17 +280,32 @@ def _gathered(x: Any, rows: Any, columns: Any, y: Any, z: Any, w: Any) -> tuple[
     return x[rows], x[rows, columns], w
 
 
-@conformance([
-    Case(
-        f"gathered-{name}-{k}", gathered(dtype(name)),
-        lambda rng, name=name, k=k: [
-            anything(rng, (19, 13), dtype(name)), rng.integers(0, 19, k).astype(np.int32), rng.integers(0, 13, k),
-            Output((k, 13), dtype(name)), Output((k,), dtype(name)), Output((k,), dtype(name)),
-        ],
-        _gathered,
-    )
-    for name, k in (("f32", 24), ("bf16", 29), ("i8", 5), ("f64", 12), ("u16", 33), ("bool", 31), ("fp8_e5m2", 7))
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"gathered-{name}-{k}",
+            gathered(dtype(name)),
+            lambda rng, name=name, k=k: [
+                anything(rng, (19, 13), dtype(name)),
+                rng.integers(0, 19, k).astype(np.int32),
+                rng.integers(0, 13, k),
+                Output((k, 13), dtype(name)),
+                Output((k,), dtype(name)),
+                Output((k,), dtype(name)),
+            ],
+            _gathered,
+        )
+        for name, k in (
+            ("f32", 24),
+            ("bf16", 29),
+            ("i8", 5),
+            ("f64", 12),
+            ("u16", 33),
+            ("bool", 31),
+            ("fp8_e5m2", 7),
+        )
+    ]
+)
 def test_gathers(case, backend):
     check(case, backend)
 
@@ -266,17 +330,22 @@ def _scattered(x: Any, at: Any, y: Any, z: Any) -> tuple[Any, Any]:
     return y, z
 
 
-@conformance([
-    Case(
-        f"scattered-{name}-{k}", scattered(dtype(name)),
-        lambda rng, name=name, k=k: [
-            anything(rng, (k,), dtype(name)), np.where(rng.random(k) < 0.3, -1, rng.permutation(2 * k)[:k]).astype(np.int32),
-            Output((2 * k,), dtype(name)), Output((k, 2), dtype(name)),
-        ],
-        _scattered,
-    )
-    for name, k in (("f32", 100), ("f16", 33), ("i64", 7), ("u8", 2000), ("bool", 40))
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"scattered-{name}-{k}",
+            scattered(dtype(name)),
+            lambda rng, name=name, k=k: [
+                anything(rng, (k,), dtype(name)),
+                np.where(rng.random(k) < 0.3, -1, rng.permutation(2 * k)[:k]).astype(np.int32),
+                Output((2 * k,), dtype(name)),
+                Output((k, 2), dtype(name)),
+            ],
+            _scattered,
+        )
+        for name, k in (("f32", 100), ("f16", 33), ("i64", 7), ("u8", 2000), ("bool", 40))
+    ]
+)
 def test_scatters(case, backend):
     check(case, backend)
 
@@ -286,9 +355,12 @@ def test_scatters(case, backend):
 
 def atomics(dt: DType) -> Callable[..., Any]:
     def kernel(
-        x: ts.Tensor["n", dt], total: ts.Tensor[1, dt], most: ts.Tensor[3, dt], least: ts.Tensor[3, dt],
+        x: ts.Tensor["n", dt],
+        total: ts.Tensor[1, dt],
+        most: ts.Tensor[3, dt],
+        least: ts.Tensor[3, dt],
         bins: ts.Tensor[7, dt],
-    ):  # fmt: skip
+    ):
         for i in ts.tile.grid((n, 32)):
             at = i + ts.tile.arange(32)
             if at < n:
@@ -319,18 +391,25 @@ def _atomics(x: Any, total: Any, most: Any, least: Any, bins: Any) -> tuple[Any,
         )
 
 
-@conformance([
-    Case(
-        f"atomics-{name}-{n}", atomics(dtype(name)),
-        lambda rng, name=name, n=n: [
-            anything(rng, (n,), dtype(name)),
-            *(Updated(np.full(size, value).astype(dtype(name).numpy())) for size, value in ((1, 1), (3, 2), (3, 2), (7, 5))),
-        ],
-        _atomics, [of_sum(dtype(name), n), EXACT, EXACT, of_sum(dtype(name), n)],
-        backends=("interp", "cpu", "cuda"),
-    )
-    for name, n in (("f32", 1000), ("f64", 77), ("i32", 1000), ("u32", 333), ("i64", 65), ("u64", 32))
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"atomics-{name}-{n}",
+            atomics(dtype(name)),
+            lambda rng, name=name, n=n: [
+                anything(rng, (n,), dtype(name)),
+                *(
+                    Updated(np.full(size, value).astype(dtype(name).numpy()))
+                    for size, value in ((1, 1), (3, 2), (3, 2), (7, 5))
+                ),
+            ],
+            _atomics,
+            [of_sum(dtype(name), n), EXACT, EXACT, of_sum(dtype(name), n)],
+            backends=("interp", "cpu", "cuda"),
+        )
+        for name, n in (("f32", 1000), ("f64", 77), ("i32", 1000), ("u32", 333), ("i64", 65), ("u64", 32))
+    ]
+)
 def test_atomics(case, backend):
     check(case, backend)
 
@@ -375,13 +454,20 @@ def exchanged(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32], old: ts.Tens
         old[i : i + 8] = ts.tile.atomic_exchange(y[i : i + 8], x[i : i + 8])
 
 
-@conformance([
-    Case(
-        "exchanged", exchanged,
-        lambda rng: [normal(rng, (21,), ts.i32), Updated(normal(rng, (21,), ts.i32)), Output((21,), ts.i32)],
-        lambda x, y, old: (x, y),
-    )
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            "exchanged",
+            exchanged,
+            lambda rng: [
+                normal(rng, (21,), ts.i32),
+                Updated(normal(rng, (21,), ts.i32)),
+                Output((21,), ts.i32),
+            ],
+            lambda x, y, old: (x, y),
+        )
+    ]
+)
 def test_atomic_exchange(case, backend):
     check(case, backend)
 
@@ -389,13 +475,17 @@ def test_atomic_exchange(case, backend):
 # Nothing to do
 
 
-@conformance([
-    Case(
-        f"nothing-{m}x{n}", copied(ts.f32),
-        lambda rng, m=m, n=n: [normal(rng, (m, n), ts.f32), Output((m, n), ts.f32)], lambda x, y: x,
-    )
-    for m, n in ((0, 5), (5, 0), (0, 0))
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"nothing-{m}x{n}",
+            copied(ts.f32),
+            lambda rng, m=m, n=n: [normal(rng, (m, n), ts.f32), Output((m, n), ts.f32)],
+            lambda x, y: x,
+        )
+        for m, n in ((0, 5), (5, 0), (0, 0))
+    ]
+)
 def test_arrays_without_elements(case, backend):
     check(case, backend)
 
@@ -408,11 +498,15 @@ def inner_nothing(x: ts.Tensor["m", "k", ts.f32], y: ts.Tensor["m", ts.f32]):
         y[i : i + 4] = total
 
 
-@conformance([
-    Case(
-        "empty-sum", inner_nothing, lambda rng: [normal(rng, (6, 0), ts.f32), Output((6,), ts.f32)],
-        lambda x, y: np.zeros(6),
-    )
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            "empty-sum",
+            inner_nothing,
+            lambda rng: [normal(rng, (6, 0), ts.f32), Output((6,), ts.f32)],
+            lambda x, y: np.zeros(6),
+        )
+    ]
+)
 def test_a_sum_over_nothing_is_zero(case, backend):
     check(case, backend)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tests.conformance.data import integers, normal, with_specials
-from tests.conformance.harness import Case, Close, Output, Rows, check, conformance, dtype
 from tessera.numerics.dtypes import DType, accumulator_of
 from tessera.numerics.tolerances import EXACT, Tolerance, of_sum
+from tests.conformance.data import integers, normal, with_specials
+from tests.conformance.harness import Case, Close, Output, Rows, check, conformance, dtype
 
 DTYPES = ("f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "fp8_e4m3", "bool")
 SHAPES = (
@@ -29,8 +29,13 @@ SHAPES = (
 ARITHMETIC, LOGIC = ("sum", "max", "min", "prod"), ("any", "all")
 
 _UFUNCS: dict[str, Any] = {
-    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or, "all": np.logical_and,
-}  # fmt: skip
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
 
 
 def values(
@@ -84,9 +89,11 @@ def kernel(fns: tuple[str, ...], shape: tuple[int, ...], dt: DType, out: DType) 
             y[f] = ts.tile.reduce(v, op=fns[f])
 
     def two(
-        x: ts.Tensor[*shape, dt], y: ts.Tensor[count, out],
-        r0: ts.Tensor[count, *rest[0], out], r1: ts.Tensor[count, *rest[-1], out],
-    ):  # fmt: skip
+        x: ts.Tensor[*shape, dt],
+        y: ts.Tensor[count, out],
+        r0: ts.Tensor[count, *rest[0], out],
+        r1: ts.Tensor[count, *rest[-1], out],
+    ):
         v = x[...]
         for f in ts.tile.static_range(count):
             y[f] = ts.tile.reduce(v, None, fns[f])
@@ -94,9 +101,12 @@ def kernel(fns: tuple[str, ...], shape: tuple[int, ...], dt: DType, out: DType) 
             r1[f, :] = ts.tile.reduce(v, -1, fns[f])
 
     def three(
-        x: ts.Tensor[*shape, dt], y: ts.Tensor[count, out], r0: ts.Tensor[count, *rest[0], out],
-        r1: ts.Tensor[count, *rest[1 % rank], out], r2: ts.Tensor[count, *rest[-1], out],
-    ):  # fmt: skip
+        x: ts.Tensor[*shape, dt],
+        y: ts.Tensor[count, out],
+        r0: ts.Tensor[count, *rest[0], out],
+        r1: ts.Tensor[count, *rest[1 % rank], out],
+        r2: ts.Tensor[count, *rest[-1], out],
+    ):
         v = x[...]
         for f in ts.tile.static_range(count):
             y[f] = ts.tile.reduce(v, None, fns[f])
@@ -161,9 +171,13 @@ def test_reductions(case, backend):
 
 def rows(dt: DType, out: DType) -> Callable[..., Any]:
     def kernel(
-        x: ts.Tensor["m", "n", dt], s: ts.Tensor["m", out], top: ts.Tensor["m", out], low: ts.Tensor["n", out],
-        B: ts.constexpr, W: ts.constexpr,
-    ):  # fmt: skip
+        x: ts.Tensor["m", "n", dt],
+        s: ts.Tensor["m", out],
+        top: ts.Tensor["m", out],
+        low: ts.Tensor["n", out],
+        B: ts.constexpr,
+        W: ts.constexpr,
+    ):
         for i in ts.tile.grid((m, B)):
             s[i : i + B] = ts.tile.row_sum(x[i : i + B, :])
             top[i : i + B] = ts.tile.row_max(x[i : i + B, :])
@@ -178,24 +192,35 @@ def rows(dt: DType, out: DType) -> Callable[..., Any]:
     return kernel
 
 
-@conformance([
-    Case(
-        f"rows-{name}-{m}x{n}-by-{B}", rows(dtype(name), accumulator_of(dtype(name))),
-        lambda rng, name=name, m=m, n=n: [
-            normal(rng, (m, n), dtype(name)),
-            *(Output((size,), accumulator_of(dtype(name))) for size in (m, m, n)),
-        ],
-        lambda x, *_: (
-            Close(x.astype(np.float64).sum(1), np.abs(x.astype(np.float64)).sum(1)), x.astype(np.float64).max(1),
-            x.astype(np.float64).min(0),
-        ),
-        [of_sum(accumulator_of(dtype(name)), n), EXACT, EXACT], dict(B=B, W=W),
-    )
-    for name, (m, n), (B, W) in (
-        ("f32", (37, 129), (4, 32)), ("bf16", (50, 257), (8, 24)), ("f32", (1, 1000), (1, 128)), ("i32", (33, 48), (16, 16)),
-        ("f16", (64, 64), (64, 64)), ("f32", (9, 3), (4, 8)), ("f64", (20, 30), (3, 7)), ("f32", (300, 17), (128, 16)),
-    )
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"rows-{name}-{m}x{n}-by-{B}",
+            rows(dtype(name), accumulator_of(dtype(name))),
+            lambda rng, name=name, m=m, n=n: [
+                normal(rng, (m, n), dtype(name)),
+                *(Output((size,), accumulator_of(dtype(name))) for size in (m, m, n)),
+            ],
+            lambda x, *_: (
+                Close(x.astype(np.float64).sum(1), np.abs(x.astype(np.float64)).sum(1)),
+                x.astype(np.float64).max(1),
+                x.astype(np.float64).min(0),
+            ),
+            [of_sum(accumulator_of(dtype(name)), n), EXACT, EXACT],
+            dict(B=B, W=W),
+        )
+        for name, (m, n), (B, W) in (
+            ("f32", (37, 129), (4, 32)),
+            ("bf16", (50, 257), (8, 24)),
+            ("f32", (1, 1000), (1, 128)),
+            ("i32", (33, 48), (16, 16)),
+            ("f16", (64, 64), (64, 64)),
+            ("f32", (9, 3), (4, 8)),
+            ("f64", (20, 30), (3, 7)),
+            ("f32", (300, 17), (128, 16)),
+        )
+    ]
+)
 def test_reductions_of_larger_tensors(case, backend):
     check(case, backend)
 
@@ -237,15 +262,28 @@ def scan_case(fns: tuple[str, ...], shape: tuple[int, ...], dt: DType, axis: int
     rows = Rows(tuple((fn, tolerance(fn, accumulator_of(dt), shape[axis])) for fn in fns))
     text = "x".join(map(str, shape))
     return Case(
-        f"scan-{dt}-{text}-axis{axis}-{'+'.join(fns)}", scans(fns, shape, dt, out, axis),
-        lambda rng: [values(rng, shape, dt, fns), *[Output((len(fns), *shape), out)] * 2], reference, [rows, rows],
-    )  # fmt: skip
+        f"scan-{dt}-{text}-axis{axis}-{'+'.join(fns)}",
+        scans(fns, shape, dt, out, axis),
+        lambda rng: [values(rng, shape, dt, fns), *[Output((len(fns), *shape), out)] * 2],
+        reference,
+        [rows, rows],
+    )
 
 
 SCANS = (
-    ("f32", (33,), 0), ("f32", (128,), -1), ("bf16", (5, 24), 1), ("f16", (5, 24), 0), ("f64", (16, 16), 0), ("i8", (16, 16), 1),
-    ("i32", (3, 4, 5), 1), ("u16", (100,), 0), ("i64", (7, 64), -1), ("f32", (2, 300), 1), ("u32", (1, 9), 0), ("f32", (64, 6), 0),
-)  # fmt: skip
+    ("f32", (33,), 0),
+    ("f32", (128,), -1),
+    ("bf16", (5, 24), 1),
+    ("f16", (5, 24), 0),
+    ("f64", (16, 16), 0),
+    ("i8", (16, 16), 1),
+    ("i32", (3, 4, 5), 1),
+    ("u16", (100,), 0),
+    ("i64", (7, 64), -1),
+    ("f32", (2, 300), 1),
+    ("u32", (1, 9), 0),
+    ("f32", (64, 6), 0),
+)
 
 
 @conformance(
@@ -274,13 +312,21 @@ def _softmax(x: np.ndarray, *_: Any) -> tuple[Any, Any]:
     return e / e.sum(1, keepdims=True), Close(np.log(e.sum(1)) + top[:, 0], np.abs(top[:, 0]) + 1)
 
 
-@conformance([
-    Case(
-        f"chain-{m}x{n}", softmax_like,
-        lambda rng, m=m, n=n: (normal(rng, (m, n), ts.f32, 4.0), Output((m, n), ts.f32), Output((m,), ts.f32)),
-        _softmax, [Tolerance(relative=4e-6, absolute=1e-30), Tolerance(scaled=1e-6)],
-    )
-    for m, n in ((7, 129), (3, 16), (1, 1), (10, 1000))
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"chain-{m}x{n}",
+            softmax_like,
+            lambda rng, m=m, n=n: (
+                normal(rng, (m, n), ts.f32, 4.0),
+                Output((m, n), ts.f32),
+                Output((m,), ts.f32),
+            ),
+            _softmax,
+            [Tolerance(relative=4e-6, absolute=1e-30), Tolerance(scaled=1e-6)],
+        )
+        for m, n in ((7, 129), (3, 16), (1, 1), (10, 1000))
+    ]
+)
 def test_reductions_feed_each_other(case, backend):
     check(case, backend)

@@ -5,17 +5,22 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera.numerics.tolerances import of_rounding
 from tests.conformance.data import normal
 from tests.conformance.harness import Case, Output, check, conformance, dtype
-from tessera.numerics.tolerances import of_rounding
 
 SOME_DTYPES = ("f32", "bf16", "f64", "i8", "i32", "u16", "fp8_e5m2", "bool")
 
 
 def forms(
-    a: ts.Tensor["m", "n", ts.f32], r: ts.Tensor["n", ts.f32], c: ts.Tensor["m", ts.f32], s: ts.f32,
-    y: ts.Tensor[9, "m", "n", ts.f32], M: ts.constexpr, N: ts.constexpr,
-):  # fmt: skip
+    a: ts.Tensor["m", "n", ts.f32],
+    r: ts.Tensor["n", ts.f32],
+    c: ts.Tensor["m", ts.f32],
+    s: ts.f32,
+    y: ts.Tensor[9, "m", "n", ts.f32],
+    M: ts.constexpr,
+    N: ts.constexpr,
+):
     for i, j in ts.tile.grid((m, M), (n, N)):
         v, row, column = a[i : i + M, j : j + N], r[j : j + N], c[i : i + M]
         y[0, i : i + M, j : j + N] = v + row
@@ -57,39 +62,55 @@ FORM_SHAPES = [
 ]
 
 
-@conformance([
-    Case(
-        f"forms-{m}x{n}-tile-{M}x{N}", forms,
-        lambda rng, m=m, n=n: (
-            normal(rng, (m, n), ts.f32), normal(rng, (n,), ts.f32), normal(rng, (m,), ts.f32), 0.7, Output((9, m, n), ts.f32),
-        ),
-        forms_reference, of_rounding(ts.f32), dict(M=M, N=N),
-    )
-    for (m, n), (M, N) in FORM_SHAPES
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"forms-{m}x{n}-tile-{M}x{N}",
+            forms,
+            lambda rng, m=m, n=n: (
+                normal(rng, (m, n), ts.f32),
+                normal(rng, (n,), ts.f32),
+                normal(rng, (m,), ts.f32),
+                0.7,
+                Output((9, m, n), ts.f32),
+            ),
+            forms_reference,
+            of_rounding(ts.f32),
+            dict(M=M, N=N),
+        )
+        for (m, n), (M, N) in FORM_SHAPES
+    ]
+)
 def test_broadcasting(case, backend):
     check(case, backend)
 
 
 def ones(
-    a: ts.Tensor[3, 1, 5, ts.i32], b: ts.Tensor[4, 1, ts.i32], c: ts.Tensor[1, ts.i32],
-    y: ts.Tensor[3, 4, 5, ts.i32], z: ts.Tensor[3, 4, 5, ts.i32], w: ts.Tensor[2, 3, 1, 5, ts.i32],
-):  # fmt: skip
+    a: ts.Tensor[3, 1, 5, ts.i32],
+    b: ts.Tensor[4, 1, ts.i32],
+    c: ts.Tensor[1, ts.i32],
+    y: ts.Tensor[3, 4, 5, ts.i32],
+    z: ts.Tensor[3, 4, 5, ts.i32],
+    w: ts.Tensor[2, 3, 1, 5, ts.i32],
+):
     y[:, :, :] = a[:, :, :] * b[:, :] + c[:]
     z[:, :, :] = b[:, :]
     w[:, :, :, :] = a[:, :, :]
 
 
-@conformance([
-    Case(
-        "ones", ones,
-        lambda rng: (
-            *(normal(rng, shape, ts.i32) for shape in ((3, 1, 5), (4, 1), (1,))),
-            *(Output(shape, ts.i32) for shape in ((3, 4, 5), (3, 4, 5), (2, 3, 1, 5))),
-        ),
-        lambda a, b, c, *_: (a * b + c, np.broadcast_to(b, (3, 4, 5)), np.broadcast_to(a, (2, 3, 1, 5))),
-    )
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            "ones",
+            ones,
+            lambda rng: (
+                *(normal(rng, shape, ts.i32) for shape in ((3, 1, 5), (4, 1), (1,))),
+                *(Output(shape, ts.i32) for shape in ((3, 4, 5), (3, 4, 5), (2, 3, 1, 5))),
+            ),
+            lambda a, b, c, *_: (a * b + c, np.broadcast_to(b, (3, 4, 5)), np.broadcast_to(a, (2, 3, 1, 5))),
+        )
+    ]
+)
 def test_broadcasting_of_ones_in_three_and_four_dimensions(case, backend):
     check(case, backend)
 
@@ -113,15 +134,19 @@ TRANSPOSED = [
 ]
 
 
-@conformance([
-    Case(
-        f"transpose-{name}-{m}x{n}", transposing(dtype(name)),
-        lambda rng, m=m, n=n, name=name: (normal(rng, (m, n), dtype(name)), Output((n, m), dtype(name))),
-        lambda x, y: x.T, constexprs=dict(M=M, N=N),
-    )
-    for at, name in enumerate(SOME_DTYPES)
-    for (m, n), (M, N) in (TRANSPOSED[at % 6], TRANSPOSED[(at + 3) % 6])
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"transpose-{name}-{m}x{n}",
+            transposing(dtype(name)),
+            lambda rng, m=m, n=n, name=name: (normal(rng, (m, n), dtype(name)), Output((n, m), dtype(name))),
+            lambda x, y: x.T,
+            constexprs=dict(M=M, N=N),
+        )
+        for at, name in enumerate(SOME_DTYPES)
+        for (m, n), (M, N) in (TRANSPOSED[at % 6], TRANSPOSED[(at + 3) % 6])
+    ]
+)
 def test_transposes(case, backend):
     check(case, backend)
 
@@ -142,17 +167,21 @@ PERMUTED = [
 ]
 
 
-@conformance([
-    Case(
-        f"permute-{'x'.join(map(str, shape))}-{name}", permuted(perm, shape, dtype(name)),
-        lambda rng, perm=perm, shape=shape, name=name: (
-            normal(rng, shape, dtype(name)), Output(tuple(shape[axis] for axis in perm), dtype(name)),
-        ),
-        lambda x, y, perm=perm: x.transpose(perm),
-    )
-    for at, (perm, shape) in enumerate(PERMUTED)
-    for name in (SOME_DTYPES[at], SOME_DTYPES[at + 3])
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"permute-{'x'.join(map(str, shape))}-{name}",
+            permuted(perm, shape, dtype(name)),
+            lambda rng, perm=perm, shape=shape, name=name: (
+                normal(rng, shape, dtype(name)),
+                Output(tuple(shape[axis] for axis in perm), dtype(name)),
+            ),
+            lambda x, y, perm=perm: x.transpose(perm),
+        )
+        for at, (perm, shape) in enumerate(PERMUTED)
+        for name in (SOME_DTYPES[at], SOME_DTYPES[at + 3])
+    ]
+)
 def test_permutations(case, backend):
     check(case, backend)
 
@@ -167,20 +196,38 @@ def reshaped(old: tuple[int, ...], new: tuple[int, ...], dt: Any) -> Any:
 
 
 RESHAPED = [
-    ((6, 8), (48,)), ((48,), (6, 8)), ((4, 6), (8, 3)), ((3, 5, 7), (15, 7)), ((3, 5, 7), (3, 35)), ((16, 16), (4, 64)),
-    ((105,), (3, 5, 7)), ((12, 10), (10, 12)), ((1, 32), (32, 1)), ((2, 3, 4, 5), (6, 20)), ((128,), (2, 64)),
-]  # fmt: skip
+    ((6, 8), (48,)),
+    ((48,), (6, 8)),
+    ((4, 6), (8, 3)),
+    ((3, 5, 7), (15, 7)),
+    ((3, 5, 7), (3, 35)),
+    ((16, 16), (4, 64)),
+    ((105,), (3, 5, 7)),
+    ((12, 10), (10, 12)),
+    ((1, 32), (32, 1)),
+    ((2, 3, 4, 5), (6, 20)),
+    ((128,), (2, 64)),
+]
 
 
-@conformance([
-    Case(
-        f"reshape-{'x'.join(map(str, old))}-to-{'x'.join(map(str, new))}", reshaped(old, new, dtype(name)),
-        lambda rng, old=old, new=new, name=name: (normal(rng, old, dtype(name)), *[Output(new, dtype(name))] * 2),
-        lambda x, y, z, new=new: (x.reshape(new), np.where(x.reshape(new) > 0, x.reshape(new), np.ones(1, x.dtype))),
-    )
-    for at, (old, new) in enumerate(RESHAPED)
-    for name in [("f32", "i16", "bf16", "f64", "u8")[at % 5]]
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"reshape-{'x'.join(map(str, old))}-to-{'x'.join(map(str, new))}",
+            reshaped(old, new, dtype(name)),
+            lambda rng, old=old, new=new, name=name: (
+                normal(rng, old, dtype(name)),
+                *[Output(new, dtype(name))] * 2,
+            ),
+            lambda x, y, z, new=new: (
+                x.reshape(new),
+                np.where(x.reshape(new) > 0, x.reshape(new), np.ones(1, x.dtype)),
+            ),
+        )
+        for at, (old, new) in enumerate(RESHAPED)
+        for name in [("f32", "i16", "bf16", "f64", "u8")[at % 5]]
+    ]
+)
 def test_reshapes(case, backend):
     check(case, backend)
 
@@ -201,16 +248,27 @@ def made(dt: Any) -> Any:
     return kernel
 
 
-@conformance([
-    Case(
-        f"made-{name}", made(dtype(name)),
-        lambda rng, name=name: (normal(rng, (53,), dtype(name)), Output((8, 53), dtype(name)), 6),
-        lambda x, y, s: np.stack([
-            np.zeros(53), np.full(53, 3), np.full(53, s), np.arange(53) % 24, np.arange(53) % 24 + 5, np.zeros(53),
-            np.full(53, 2), np.arange(53) % 7,
-        ]).astype(x.dtype),
-    )
-    for name in ("f32", "f16", "f64", "i8", "u32", "i64")
-])  # fmt: skip
+@conformance(
+    [
+        Case(
+            f"made-{name}",
+            made(dtype(name)),
+            lambda rng, name=name: (normal(rng, (53,), dtype(name)), Output((8, 53), dtype(name)), 6),
+            lambda x, y, s: np.stack(
+                [
+                    np.zeros(53),
+                    np.full(53, 3),
+                    np.full(53, s),
+                    np.arange(53) % 24,
+                    np.arange(53) % 24 + 5,
+                    np.zeros(53),
+                    np.full(53, 2),
+                    np.arange(53) % 7,
+                ]
+            ).astype(x.dtype),
+        )
+        for name in ("f32", "f16", "f64", "i8", "u32", "i64")
+    ]
+)
 def test_tiles_made_of_nothing(case, backend):
     check(case, backend)
