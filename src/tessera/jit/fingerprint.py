@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable, Collection, Iterator
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from tessera.errors import LanguageError
@@ -139,6 +139,8 @@ def _value_parts(name: str, value: Any, seen: set[FunctionType]) -> Iterator[str
     if isinstance(value, _CONTAINERS):
         yield f"{name}={_container(value)}"
         return
+    if isinstance(value, MethodType) and _is_ours(value.__func__.__module__):  # `ts.kernel.autotune`
+        value = value.__func__
     function = value if isinstance(value, FunctionType) else _wrapped(value)
     if function is None:
         if not isinstance(value, ModuleType | BuiltinFunctionType | type) and not _is_ours(

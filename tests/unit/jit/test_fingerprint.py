@@ -153,3 +153,27 @@ def test_annotations_from_an_enclosing_function_are_told_apart(function_of):
     made = [source_fingerprint(function_of(FACTORY.format(arguments=text))) for text in given]
     assert len(set(made)) == 3
     assert made[0] == made[3]
+
+
+AUTOTUNED = """
+    import tessera as ts
+
+    SPACE = dict(B=[16])
+
+    @ts.kernel.autotune(space=SPACE, key=("n",))
+    def tuned(x: ts.Tensor["n", ts.f32]):
+        ctx = ts.tile.context()
+        for i in ts.tile.grid((n, ctx.B)):
+            x[i : i + ctx.B] = x[i : i + ctx.B]
+
+    kernel = tuned.signature.function
+"""
+
+
+def test_a_kernel_with_a_tuning_space_has_a_fingerprint(function_of):
+    made = [
+        source_fingerprint(function_of(text))
+        for text in (AUTOTUNED, AUTOTUNED, AUTOTUNED.replace("[16]", "[32]"))
+    ]
+    assert made[0] is not None
+    assert made[0] == made[1] != made[2]
