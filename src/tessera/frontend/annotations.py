@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 from tessera.errors import LanguageError, caller_location
 from tessera.numerics.dtypes import DType, Policy, as_policy
+
+if TYPE_CHECKING:
+    from tessera.frontend.tile.values import Tile, TileLike
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 
@@ -119,6 +122,26 @@ class Tensor:
         except LanguageError as error:
             raise error.at(caller_location()) from None
 
+    if TYPE_CHECKING:
+        # What a parameter annotated so can do inside a kernel; the class has no instances.
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """The size of each dimension."""
+            ...
+
+        @property
+        def dtype(self) -> DType:
+            """The element type."""
+            ...
+
+        def __getitem__(self, index: Any) -> Tile:
+            """Load a bounded slice, or elements at index tiles."""
+            ...
+
+        def __setitem__(self, index: Any, value: TileLike) -> None:
+            """Store to a bounded slice, or to elements at index tiles."""
+
 
 def _dim(part: Any) -> Dim:
     if isinstance(part, Dim):
@@ -170,5 +193,9 @@ class ConstexprAnnotation:
         )  # fmt: skip
 
 
-constexpr: Final = ConstexprAnnotation()
-"""Annotation of a parameter whose value is known when the kernel is compiled: `BM: ts.constexpr`."""
+if TYPE_CHECKING:
+    _T = TypeVar("_T")
+    constexpr: TypeAlias = Annotated[_T, "known when the kernel is compiled"]
+else:
+    constexpr: Final = ConstexprAnnotation()
+    """Annotation of a parameter whose value is known when the kernel is compiled: `BM: ts.constexpr`."""
