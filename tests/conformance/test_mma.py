@@ -12,7 +12,16 @@ from tests.conformance.data import integers, normal
 from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype
 
 DTYPES = ("f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8", "f64")
-SHAPES = ((16, 16, 16), (64, 64, 32), (128, 64, 64), (48, 80, 32), (8, 8, 8), (1, 64, 64), (16, 8, 48), (32, 1, 16))
+SHAPES = (
+    (16, 16, 16),
+    (64, 64, 32),
+    (128, 64, 64),
+    (48, 80, 32),
+    (8, 8, 8),
+    (1, 64, 64),
+    (16, 8, 48),
+    (32, 1, 16),
+)
 FORMS = ("plain", "at", "bt", "both", "strides-a", "strides-b")
 
 
@@ -198,7 +207,12 @@ def test_products_in_loops(case, backend):
 def accumulating(dt: Any, acc: DType, options: dict[str, Any]) -> Callable[..., Any]:
     compute, into = options.get("compute"), options.get("accumulator")
 
-    def kernel(a: ts.Tensor[32, 48, dt], b: ts.Tensor[48, 16, dt], c: ts.Tensor[32, 16, acc], d: ts.Tensor[32, 16, acc]):
+    def kernel(
+        a: ts.Tensor[32, 48, dt],
+        b: ts.Tensor[48, 16, dt],
+        c: ts.Tensor[32, 16, acc],
+        d: ts.Tensor[32, 16, acc],
+    ):
         first = ts.tile.mma(a[:, :], b[:, :], accumulator=into, compute=compute)
         d[:, :] = first
         c[:, :] = ts.tile.mma(a[:, :], b[:, :], c[:, :], compute=compute)
@@ -227,7 +241,10 @@ ACCUMULATED = (
                 Updated(normal(rng, (32, 16), dtype(acc))),
                 Output((32, 16), dtype(acc)),
             ],
-            lambda a, b, c, d, acc=acc: (product(a, b, dtype(acc), c.astype(np.float64)), product(a, b, dtype(acc))),
+            lambda a, b, c, d, acc=acc: (
+                product(a, b, dtype(acc), c.astype(np.float64)),
+                product(a, b, dtype(acc)),
+            ),
             of_matmul(dtype(operands), dtype(acc), 48),
         )
         for label, dt, acc, options, operands in ACCUMULATED
@@ -260,7 +277,12 @@ def _chained(a: Any, b: Any, w: Any, y: Any, z: Any) -> tuple[Any, Any]:
     return Close(s @ wide(w) / 2, size @ np.abs(wide(w)) / 2), Close(s.sum(1), size.sum(1))
 
 
-def computed(x: ts.Tensor[24, 40, ts.f32], y: ts.Tensor[40, 24, ts.f32], z: ts.Tensor[24, 24, ts.f32], u: ts.Tensor[24, 24, ts.f32]):
+def computed(
+    x: ts.Tensor[24, 40, ts.f32],
+    y: ts.Tensor[40, 24, ts.f32],
+    z: ts.Tensor[24, 24, ts.f32],
+    u: ts.Tensor[24, 24, ts.f32],
+):
     """Operands that are not loads: arithmetic, casts, transposes, sums of two products."""
     a, b = (x[:, :] * 2.0).to(ts.f16), ts.tile.exp(y[:, :]).to(ts.f16)
     z[:, :] = ts.tile.mma(a, b) + ts.tile.mma(b.T, a.T)
@@ -284,7 +306,11 @@ _ONCE_MORE = Tolerance(scaled=2.0**-11)
         Case(
             "mixed-fp8",
             mixed,
-            lambda rng: [operand(rng, (32, 32), ts.fp8_e4m3), operand(rng, (32, 32), ts.fp8_e5m2), Output((32, 32), ts.f32)],
+            lambda rng: [
+                operand(rng, (32, 32), ts.fp8_e4m3),
+                operand(rng, (32, 32), ts.fp8_e5m2),
+                Output((32, 32), ts.f32),
+            ],
             lambda a, b, c: product(a, b, ts.f32),
             of_matmul(ts.fp8_e4m3, ts.f32, 32),
         ),
@@ -297,7 +323,10 @@ _ONCE_MORE = Tolerance(scaled=2.0**-11)
                 Output((64,), ts.f32),
             ],
             _chained,
-            [of_matmul(ts.bf16, ts.f32, 64).plus(of_rounding(ts.bf16)).plus(Tolerance(scaled=2.0**-8)), of_matmul(ts.bf16, ts.f32, 96)],
+            [
+                of_matmul(ts.bf16, ts.f32, 64).plus(of_rounding(ts.bf16)).plus(Tolerance(scaled=2.0**-8)),
+                of_matmul(ts.bf16, ts.f32, 96),
+            ],
         ),
         Case(
             "computed",
@@ -332,7 +361,9 @@ def _special(rng: np.random.Generator) -> list[Any]:
             "special",
             special,
             _special,
-            lambda a, b, c: Close(product(a, b, ts.f32).value, np.abs(np.nan_to_num(wide(a))) @ np.abs(np.nan_to_num(wide(b)))),
+            lambda a, b, c: Close(
+                product(a, b, ts.f32).value, np.abs(np.nan_to_num(wide(a))) @ np.abs(np.nan_to_num(wide(b)))
+            ),
             of_matmul(ts.bf16, ts.f32, 16),
         )
     ]
@@ -378,5 +409,3 @@ def _batched(a: Any, b: Any, bias: Any, c: Any) -> Close:
 )
 def test_batches_with_an_epilogue(case, backend):
     check(case, backend)
-
-
