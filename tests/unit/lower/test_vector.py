@@ -11,15 +11,17 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 import tessera as ts
-from tessera.errors import LanguageError
+from tessera.errors import LanguageError, ResourceError
 from tessera.ir.target.arithmetic import ElementwiseOp, TransposeChunksOp
 from tessera.ir.target.memory import AllocOp, BufferLoadOp, BufferStoreOp, GatherOp, LoadOp, StoreOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import FragmentType
 from tessera.ir.text import parse_module, text_of
+from tessera.ir.tile import tile_dialect
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
+from tessera.lower.vector.rules import RULES
 from tessera.target.records import target_named
 from tests.unit.lower.support import aligned
 
@@ -201,6 +203,27 @@ def test_index_tile_of_a_rest_is_masked():
 
     masks = [op.mask is not None for op in ops(lowered(take), GatherOp)]
     assert masks == [False, True]
+
+
+def test_every_op_of_the_language_has_a_rule():
+    lowered(add)  # registers the rules
+    without = {op.name for op in tile_dialect().operations if op not in RULES}
+    # The kernel's frame is walked by the lowering itself; roles and their barriers are what GPU schedules add.
+    frame = {"kernel", "return", "grid"}
+    added = {"roles", "alloc_barriers", "barrier_arrive", "barrier_expect", "barrier_wait", "bulk_copy"}
+    assert without == {f"tessera_tile.{name}" for name in frame | added}
+
+
+def test_tiles_beyond_all_memory_are_refused():
+    def huge(x: ts.Tensor[8192, 8192, ts.f32], y: ts.Tensor[8192, 8192, ts.f32]):
+        for _i in ts.tile.grid((1, 1)):
+            e = ts.tile.exp(x[:, :])
+            y[:, :] = e / ts.tile.row_sum(e)[:, None]
+
+    with pytest.raises(ResourceError) as caught:
+        lowered(huge)
+    assert caught.value.code == "scratch-limit"
+    assert "8192x8192" in caught.value.message
 
 
 def test_dump_parses_back():

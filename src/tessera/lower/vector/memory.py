@@ -1,4 +1,8 @@
-"""Rules of access to global memory."""
+"""Rules of access to global memory.
+
+Two tensor arguments are taken to be one and the same array or not to overlap: a chunk is read before the chunk at
+the same place is written, and of one argument nothing is read after it has been overwritten.
+"""
 
 from __future__ import annotations
 

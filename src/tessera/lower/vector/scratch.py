@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.errors import ResourceError
+from tessera.ir.locations import from_loc
 from tessera.ir.target.memory import AllocOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.types import dtype_of
@@ -17,6 +19,10 @@ from tessera.lower.vector.writer import Writer
 ALIGNMENT = 64
 CONFLICT_BYTES = 1024
 """Rows at a multiple of this distance fall into few cache sets; one more vector between them avoids it."""
+
+
+LIMIT_BYTES = 256 << 20
+"""Scratch memory that one worker may need; a tile that takes more is a mistake, and would exhaust the machine."""
 
 
 @dataclass
@@ -73,7 +79,11 @@ class Scratch:
         lifetime.start, lifetime.end = 0, 1 << 60
 
     def place(self) -> None:
-        """Give every buffer its offset: largest first, at the lowest place free during its life."""
+        """Give every buffer its offset: largest first, at the lowest place free during its life.
+
+        Raises:
+            ResourceError: `scratch-limit` when the tiles kept at one time take too much memory.
+        """
         placed: list[_Lifetime] = []
         for lifetime in sorted(self._lifetimes.values(), key=lambda each: (-each.size, each.start)):
             rivals = [p for p in placed if p.start <= lifetime.end and lifetime.start <= p.end]
@@ -82,5 +92,20 @@ class Scratch:
                 if rival.op.offset.data >= offset + lifetime.size:
                     break
                 offset = max(offset, rival.op.offset.data + rival.size)
+            if offset + lifetime.size > LIMIT_BYTES:
+                raise _too_large(lifetime)
             lifetime.op.offset = IntAttr(offset)
             placed.append(lifetime)
+
+
+def _too_large(lifetime: _Lifetime) -> ResourceError:
+    type_ = lifetime.op.result.type
+    assert isinstance(type_, BufferType)
+    shape = "x".join(str(size) for size in type_.shape)
+    return ResourceError(
+        f"the tiles of one program take more than {LIMIT_BYTES >> 20} MiB of scratch memory; one of them is "
+        f"{shape} x {type_.dtype}, {lifetime.size >> 20} MiB",
+        code="scratch-limit",
+        location=from_loc(lifetime.op.location),
+        help="use smaller tiles",
+    )
