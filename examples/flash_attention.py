@@ -72,7 +72,7 @@ def case(place: Place, heads: int = 3, s: int = 333, d: int = 64, is_causal: boo
     q, k, v = (place.normal(heads, s, d) for _ in range(3))
     out = place.empty(heads, s, d)
     return Case(
-        f"flash attention {'causal ' if is_causal else ''}{place.dtype} {heads}x{s}x{d}",
+        f"{'causal ' if is_causal else ''}attention {place.dtype} {heads}x{s}x{d}",
         place,
         lambda: kernel(q, k, v, out, is_causal),
         reference(host(q), host(k), host(v), is_causal),

@@ -11,6 +11,7 @@ import gemm
 import saxpy
 import softmax
 from harness import Case, Place
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -34,7 +35,7 @@ def cases() -> list[Case]:
 def main() -> int:
     """Run everything; returns the exit status."""
     start = time.perf_counter()
-    table = Table("kernel", "largest error", "allowed", "first call", "then", "")
+    table = Table("kernel", "error", "allowed", "first call", "then", "", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
     failures = 0
@@ -54,7 +55,7 @@ def main() -> int:
     console.print(f"Tessera {ts.__version__} on the CPU ({platform.machine()}), against NumPy in float64")
     console.print(table)
     console.print(
-        "Errors are relative to the largest expected value. A first call compiles, unless the code is in the cache."
+        "Errors are over the largest expected value; a first call compiles or loads."
     )
     seconds = time.perf_counter() - start
     verdict = (
