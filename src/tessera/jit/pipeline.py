@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tessera.backends.llvm.code import CompiledCode
@@ -35,6 +35,7 @@ from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.artifact import Artifact, Launch
 from tessera.target.records import TargetRecord
@@ -60,7 +61,12 @@ CLEAN_UP: tuple[Pass, ...] = (FoldConstantsPass(), CommonSubexpressionsPass(), D
 def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
     """Return the scheduling passes of a target; CPUs need none: blocking is the lowering's."""
     if target.backend == "ptx":
-        return (StageCopiesPass(target, knobs), ChooseWarpsPass(target, knobs), *CLEAN_UP)
+        return (
+            WarpSpecializePass(target, knobs),
+            StageCopiesPass(target, knobs),
+            ChooseWarpsPass(target, knobs),
+            *CLEAN_UP,
+        )
     return ()
 
 
@@ -183,6 +189,6 @@ def _note_items(op: Operation) -> list[tuple[str, str]]:
     items: list[tuple[str, str]] = []
     for key, attr in op.attributes.items():
         if key.startswith("tessera_notes.") and isinstance(attr, ArrayAttr):
-            notes: Any = attr.data  # pyright: ignore[reportUnknownMemberType]
+            notes = cast("tuple[StringAttr, ...]", attr.data)  # pyright: ignore[reportUnknownMemberType]
             items += [(key.split(".", 1)[1], note.data) for note in notes]
     return items

@@ -7,7 +7,7 @@ is recomputed in each function that needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ArrayAttr
@@ -115,8 +115,8 @@ class Parameters:
         """Return which kernel argument a TIR-H value is."""
         return list(self.kernel.body.block.args).index(tensor)  # pyright: ignore[reportArgumentType]
 
-    def _get(self, record: Parameter, type_: Attribute) -> SSAValue:
-        key = (record.kind, record.arg, record.axis)
+    def _get(self, record: Parameter, type_: Attribute, key: tuple[str, int, int] | None = None) -> SSAValue:
+        key = key or (record.kind, record.arg, record.axis)
         if key not in self._made:
             block = self.func.body.block
             self._made[key] = block.insert_arg(type_, len(block.args))
@@ -130,6 +130,14 @@ class Parameters:
         assert isinstance(type_, TensorType)
         record = Parameter("pointer", arg, align=self.infos[arg].align, dtype=type_.dtype.name)
         return self._get(record, PointerType.of(type_.element))
+
+    def tensor_map(self, arg: int, order: Sequence[int], box: Sequence[int]) -> SSAValue:
+        """Return the address of a tensor argument's map for copies of `box` elements."""
+        type_ = self.kernel.body.block.args[arg].type
+        assert isinstance(type_, TensorType)
+        record = Parameter("tensor_map", arg, dtype=type_.dtype.name, order=tuple(order), box=tuple(box))
+        key = (f"tensor_map {record.order} {record.box}", arg, 0)
+        return self._get(record, PointerType.of(type_.element, "param"), key)
 
     def scalar(self, arg: int) -> SSAValue:
         """Return a scalar argument."""

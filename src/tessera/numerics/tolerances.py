@@ -11,7 +11,7 @@ All bounds are stated in the unit roundoff `u = 2**-(mantissa + 1)`: one roundin
 relative to the result.
 
 Sources: Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapters 2 to 4; the errors of the vector
-functions as measured in `backends/cpu/vecmath.py`; CUDA C++ Programming Guide, "Intrinsic Functions".
+functions as measured in `backends/llvm/vecmath.py`; CUDA C++ Programming Guide, "Intrinsic Functions".
 """
 
 from __future__ import annotations

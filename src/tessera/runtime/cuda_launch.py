@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.errors import CallError, DeviceError, ResourceError
-from tessera.runtime import cuda
+from tessera.runtime import cuda, tensor_maps
 from tessera.runtime.packing import Packing, Shapes
 from tessera.target.artifact import Artifact
 
@@ -67,7 +67,7 @@ class CudaPlan:
 
     def __init__(self, launcher: CudaLauncher, shapes: Shapes) -> None:
         self._launcher = launcher
-        self._packing = Packing(launcher.artifact, shapes)
+        self._packing = Packing(launcher.artifact, shapes, encode=tensor_maps.encode)
         self._launches = [
             (function, launch.threads, launch.shared_bytes)
             for function, launch in zip(launcher.functions, launcher.artifact.launches, strict=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,13 @@ import numpy as np
 from tessera.errors import CallError
 from tessera.numerics.dtypes import dtype_named
 from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter, program_count
+
+Encode = Callable[[Parameter, int, Sequence[int], Sequence[int]], bytes]
+"""Makes the tensor map of a parameter from an array's address, sizes and strides."""
+
+_MAP_ALIGN = 64
+_MAPS_KEPT = 64
+"""Descriptors kept for arrays seen before: an address is described once, not once a launch."""
 
 Shapes = Sequence[tuple[tuple[int, ...], tuple[int, ...]] | None]
 """Sizes and strides of each argument, None for a scalar."""
@@ -40,13 +47,27 @@ def _as_bits(dtype: str, value: Any) -> int:
     return int(stored.view(np.uint8 if stored.itemsize == 1 else np.uint16))
 
 
+class MapSlot:
+    """Where a block holds one tensor map, and of which address it is."""
+
+    __slots__ = ("address", "described", "memory", "param")
+
+    def __init__(self, param: Parameter) -> None:
+        self.param = param
+        self.memory = (ctypes.c_char * (2 * _MAP_ALIGN + _MAP_ALIGN))()
+        start = ctypes.addressof(self.memory)
+        self.address = -(-start // _MAP_ALIGN) * _MAP_ALIGN
+        self.described = -1
+
+
 class Block:
     """One fillable parameter block; used by one launch at a time. Its last slot is the error word."""
 
-    __slots__ = ("addresses", "error_address", "params", "slots")
+    __slots__ = ("addresses", "error_address", "maps", "params", "slots")
 
-    def __init__(self, slots: Any, params: list[Any]) -> None:
+    def __init__(self, slots: Any, params: list[Any], maps: list[MapSlot]) -> None:
         self.slots = slots
+        self.maps = maps
         self.params = params
         self.addresses = [ctypes.addressof(array) for array in params]
         self.error_address = ctypes.addressof(slots) + 8 * (len(slots) - 1)
@@ -60,9 +81,15 @@ class Packing:
         shapes: sizes and strides of each argument.
         extra: pointer entries to reserve after the parameters of each launch; the last one points at the
             block's error word.
+        encode: makes tensor maps; needed where parameters are such.
     """
 
-    def __init__(self, artifact: Artifact, shapes: Shapes, extra: int = 0) -> None:
+    def __init__(
+        self, artifact: Artifact, shapes: Shapes, extra: int = 0, encode: Encode | None = None
+    ) -> None:
+        self._encode = encode
+        self._shapes = shapes
+        self._described: dict[tuple[Parameter, int], bytes] = {}
         self._args = artifact.args
         self._launches = artifact.launches
         self._extra = extra
@@ -115,7 +142,11 @@ class Packing:
         slots = (ctypes.c_int64 * (base + len(keys) + 1))(*([0] * base), *self._constants.values())
         start = ctypes.addressof(slots)
 
+        maps: dict[Parameter, MapSlot] = {}
+
         def address(param: Parameter) -> int:
+            if param.kind == "tensor_map":
+                return maps.setdefault(param, MapSlot(param)).address
             if param.kind in ("pointer", "scalar"):
                 return start + 8 * self._position[param.arg]
             return start + 8 * (base + keys.index((param.kind, param.arg, param.axis)))
@@ -124,7 +155,7 @@ class Packing:
             (ctypes.c_void_p * (len(launch.params) + self._extra))(*map(address, launch.params))
             for launch in self._launches
         ]
-        block = Block(slots, params)
+        block = Block(slots, params, list(maps.values()))
         for array in params if self._extra else ():
             array[-1] = block.error_address
         return block
@@ -146,10 +177,28 @@ class Packing:
                 for place, dtype in self._narrow:
                     values[place] = _as_bits(dtype, values[place])
             self._pack(block.slots, 0, *pointers, *values)
+            for slot in block.maps:
+                self._describe(slot, pointers[self._position[slot.param.arg]])
         except (struct.error, TypeError, ValueError, OverflowError) as error:
             self._free.append(block)
             raise self._misfit(scalars, error) from error
         return block
+
+    def _describe(self, slot: MapSlot, pointer: int) -> None:
+        """Put the tensor map of an array into a block, made anew only for an address not seen lately."""
+        if slot.described == pointer:
+            return
+        key = (slot.param, pointer)
+        data = self._described.get(key)
+        if data is None:
+            shape = self._shapes[slot.param.arg]
+            assert shape is not None
+            assert self._encode is not None, "only GPUs have tensor maps"
+            if len(self._described) >= _MAPS_KEPT:
+                self._described.clear()
+            data = self._described[key] = self._encode(slot.param, pointer, shape[0], shape[1])
+        ctypes.memmove(slot.address, data, len(data))
+        slot.described = pointer
 
     def release(self, block: Block) -> None:
         """Give a block back for the next launch."""

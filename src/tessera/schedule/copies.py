@@ -41,7 +41,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.locations import location_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
-from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.memory import AtomicOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import (
@@ -69,10 +69,12 @@ class Staged:
     Args:
         load: the load.
         transposed: whether the buffer is stored with its two axes exchanged (the tensor's contiguous one last).
+        swizzle: how the buffer is stored.
     """
 
     load: LoadOp
     transposed: bool
+    swizzle: str = "xor"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,17 +121,19 @@ class StageCopiesPass(Pass):
 
 def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
     found = [
-        Staged(op, _stored_transposed(kernel, op))
+        Staged(op, stored_transposed(kernel, op), _swizzle(op))
         for op in unit.walk()
-        if isinstance(op, LoadOp) and _qualifies(op)
+        if isinstance(op, LoadOp) and qualifies(op)
     ]
     if not found:
         return
     loops: dict[scf.ForOp, list[Staged]] = {}
     single: list[Staged] = []
+    stored = written_tensors(unit)
     for staged in found:
         loop = staged.load.parent_op()
-        if isinstance(loop, scf.ForOp) and all(_movable(o, loop) for o in staged.load.offsets):
+        ahead = staged.load.tensor not in stored  # a copy for a later iteration must not miss a store
+        if ahead and isinstance(loop, scf.ForOp) and all(movable(o, loop) for o in staged.load.offsets):
             loops.setdefault(loop, []).append(staged)
         else:
             single.append(staged)
@@ -167,7 +171,12 @@ def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Seq
     return wanted
 
 
-def _qualifies(op: LoadOp) -> bool:
+def written_tensors(unit: Operation) -> set[SSAValue]:
+    """Return the tensors that a launch stores to."""
+    return {op.tensor for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
+
+
+def qualifies(op: LoadOp) -> bool:
     """Return whether `op` is a two-dimensional load that only products use."""
     if not isinstance(op.result.type, TileType):
         return False
@@ -192,14 +201,22 @@ def _only_products(value: SSAValue) -> bool:
     return True
 
 
-def _stored_transposed(kernel: KernelOp, op: LoadOp) -> bool:
+def _swizzle(op: LoadOp) -> str:
+    """Return how the buffer of a load is stored: in panels where a warpgroup instruction reads it."""
+    users = [use.operation for use in op.result.uses]
+    users += [use.operation for user in users if isinstance(user, TransposeOp) for use in user.result.uses]
+    warpgroup = any("tessera_schedule.warpgroup" in user.attributes for user in users)
+    return "panels" if warpgroup else "xor"
+
+
+def stored_transposed(kernel: KernelOp, op: LoadOp) -> bool:
     """Return whether the tensor is contiguous along the tile's first axis and not its last."""
     info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
     first, last = op.kept
     return info.strides[last] != 1 and info.strides[first] == 1
 
 
-def _movable(value: SSAValue, loop: scf.ForOp) -> bool:
+def movable(value: SSAValue, loop: scf.ForOp) -> bool:
     """Return whether a loop's value can be computed for a later iteration: it depends on the counter only."""
     owner = value.owner
     if isinstance(owner, Block):
@@ -208,7 +225,7 @@ def _movable(value: SSAValue, loop: scf.ForOp) -> bool:
         return True
     if owner.regions or effect_of(owner) > Effect.PURE:
         return False
-    return all(_movable(operand, loop) for operand in owner.operands)
+    return all(movable(operand, loop) for operand in owner.operands)
 
 
 def _inside(op: Operation, loop: scf.ForOp) -> bool:
@@ -220,7 +237,7 @@ def _inside(op: Operation, loop: scf.ForOp) -> bool:
     return False
 
 
-class _Inserter:
+class Inserter:
     """Adds ops before a fixed op (or at a block's start), all with one location."""
 
     def __init__(self, point: InsertPoint, like: Operation):
@@ -228,28 +245,32 @@ class _Inserter:
         self.like = like
 
     def add(self, op: Operation) -> Operation:
+        """Add an op."""
         op.location = self.like.location
         Rewriter.insert_op(op, self.point)
         return op
 
     def value(self, op: Operation) -> SSAValue:
+        """Add an op and return its result."""
         return self.add(op).results[0]
 
     def constant(self, value: int) -> SSAValue:
+        """Add an index constant."""
         return self.value(ConstantOp(value, index))
 
     def binary(self, fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Add index arithmetic."""
         return self.value(ElementwiseOp(fn, [a, b]))
 
 
-def _remade(insert: _Inserter, value: SSAValue, loop: scf.ForOp, known: dict[SSAValue, SSAValue]) -> SSAValue:
+def remade(insert: Inserter, value: SSAValue, loop: scf.ForOp, known: dict[SSAValue, SSAValue]) -> SSAValue:
     """Return `value` computed for another iteration; `known` maps the counter to its new value."""
     if value in known:
         return known[value]
     owner = value.owner
     if isinstance(owner, Block) or not _inside(owner, loop):
         return value
-    operands = [_remade(insert, operand, loop, known) for operand in owner.operands]
+    operands = [remade(insert, operand, loop, known) for operand in owner.operands]
     clone = owner.clone()
     clone.operands = operands
     insert.add(clone)
@@ -258,34 +279,34 @@ def _remade(insert: _Inserter, value: SSAValue, loop: scf.ForOp, known: dict[SSA
     return known[value]
 
 
-def _allocate(staged: Staged, stages: int, body: Block) -> SSAValue:
+def allocate(staged: Staged, stages: int, body: Block) -> SSAValue:
     """Allocate the buffer (or ring) at the start of the program."""
     tensor = staged.load.tensor.type
     assert isinstance(tensor, TensorType)
     shape = (stages, *staged.shape) if stages > 1 else staged.shape
-    op = AllocSharedOp(shape, tensor.element, "xor")
+    op = AllocSharedOp(shape, tensor.element, staged.swizzle)
     op.location = staged.load.location
     Rewriter.insert_op(op, InsertPoint.at_start(body))
     return op.result
 
 
-def _logical(insert: _Inserter, buffer: SSAValue, staged: Staged) -> SSAValue:
+def logical(insert: Inserter, buffer: SSAValue, staged: Staged) -> SSAValue:
     """Return the buffer with the tile's axis order."""
     return insert.value(SharedTransposeOp(buffer, [1, 0])) if staged.transposed else buffer
 
 
-def _copy(insert: _Inserter, buffer: SSAValue, staged: Staged, offsets: Sequence[SSAValue]) -> None:
+def _copy(insert: Inserter, buffer: SSAValue, staged: Staged, offsets: Sequence[SSAValue]) -> None:
     load = staged.load
-    target = _logical(insert, buffer, staged)
+    target = logical(insert, buffer, staged)
     insert.add(CpAsyncOp(target, load.tensor, offsets, load.size_list, load.dropped))
 
 
-def _replace(staged: Staged, buffer: SSAValue) -> None:
+def replace_load(staged: Staged, buffer: SSAValue) -> None:
     """Let products read the buffer instead of the loaded tile; transposes become views."""
     for use in list(staged.load.result.uses):
         user = use.operation
         if isinstance(user, TransposeOp):
-            insert = _Inserter(InsertPoint.before(user), user)
+            insert = Inserter(InsertPoint.before(user), user)
             view = insert.value(SharedTransposeOp(buffer, user.permutation))
             for inner in list(user.result.uses):
                 inner.operation.operands[inner.index] = view
@@ -298,57 +319,57 @@ def _replace(staged: Staged, buffer: SSAValue) -> None:
 def _stage_once(staged: Staged, body: Block) -> None:
     """Copy where the load stands, and wait for it."""
     load = staged.load
-    buffer = _allocate(staged, 1, body)
-    insert = _Inserter(InsertPoint.before(load), load)
+    buffer = allocate(staged, 1, body)
+    insert = Inserter(InsertPoint.before(load), load)
     insert.add(BarrierOp())
     _copy(insert, buffer, staged, list(load.offsets))
     insert.add(CommitGroupOp())
     insert.add(WaitGroupOp(0))
     insert.add(BarrierOp())
-    _replace(staged, _logical(insert, buffer, staged))
+    replace_load(staged, logical(insert, buffer, staged))
 
 
 def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) -> None:
     """Replace the loads of a loop by a ring of `stages` buffers each, filled `stages - 1` iterations ahead."""
-    rings = [_allocate(staged, stages, body) for staged in group]
-    before = _Inserter(InsertPoint.before(loop), loop)
+    rings = [allocate(staged, stages, body) for staged in group]
+    before = Inserter(InsertPoint.before(loop), loop)
     counter = loop.body.block.args[0]
     for stage in range(stages - 1):
         at = before.binary("add", loop.lb, before.binary("mul", loop.step, before.constant(stage)))
         _fill(before, loop, group, rings, before.constant(stage), {counter: at})
     first, last = before.constant(0), before.constant(stages - 1)
     ahead = before.binary("mul", loop.step, before.constant(stages - 1))
-    loop = _with_arguments(loop, [first, last])
+    loop = with_arguments(loop, [first, last])
     block = loop.body.block
     read, write = block.args[-2:]
-    start = _Inserter(InsertPoint.at_start(block), loop)
+    start = Inserter(InsertPoint.at_start(block), loop)
     start.add(WaitGroupOp(stages - 2))
     start.add(BarrierOp())
     later = start.binary("add", block.args[0], ahead)
     _fill(start, loop, group, rings, write, {block.args[0]: later})
     for staged, ring in zip(group, rings, strict=True):
-        insert = _Inserter(InsertPoint.before(staged.load), staged.load)
+        insert = Inserter(InsertPoint.before(staged.load), staged.load)
         stage = insert.value(SharedViewOp(ring, read))
-        _replace(staged, _logical(insert, stage, staged))
+        replace_load(staged, logical(insert, stage, staged))
     _advance(loop, stages)
     loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
-    after = _Inserter(InsertPoint.after(loop), loop)
+    after = Inserter(InsertPoint.after(loop), loop)
     after.add(WaitGroupOp(0))
     after.add(BarrierOp())
 
 
 def _fill(
-    insert: _Inserter, loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], stage: SSAValue,
+    insert: Inserter, loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], stage: SSAValue,
     known: dict[SSAValue, SSAValue],
 ) -> None:  # fmt: skip
     """Start the copies of one iteration into a stage, as one group."""
     for staged, ring in zip(group, rings, strict=True):
-        offsets = [_remade(insert, offset, loop, known) for offset in staged.load.offsets]
+        offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
         _copy(insert, insert.value(SharedViewOp(ring, stage)), staged, offsets)
     insert.add(CommitGroupOp())
 
 
-def _with_arguments(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:
+def with_arguments(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:
     """Return the loop with more carried values (their next values are added by `_advance`)."""
     region = loop.detach_region(0)
     for value in initial:
@@ -368,7 +389,7 @@ def _advance(loop: scf.ForOp, stages: int) -> None:
     block = loop.body.block
     end = block.last_op
     assert end is not None
-    insert = _Inserter(InsertPoint.before(end), end)
+    insert = Inserter(InsertPoint.before(end), end)
     nexts: list[SSAValue] = []
     for argument in block.args[-2:]:
         following = insert.binary("add", argument, insert.constant(1))

@@ -22,6 +22,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
+from tessera.ir.types import int_value
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.target.records import TargetRecord
 
@@ -61,7 +62,8 @@ def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> Non
     ops = [op for op in unit.walk() if op is not unit]
     products = [op for op in ops if isinstance(op, MmaOp)]
     rows_only = any(_feeds_rows(op.result, set()) for op in products)
-    warps = knobs.num_warps or _warps(ops, products, rows_only, target)
+    chosen = int_value(unit.attributes.get("tessera_schedule.num_warps"))  # by warp-specialize
+    warps = chosen or knobs.num_warps or _warps(ops, products, rows_only, target)
     unit.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
     for op in products:
         op.attributes["tessera_schedule.rows_only"] = IntAttr(int(rows_only))

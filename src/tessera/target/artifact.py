@@ -18,6 +18,8 @@ from tessera.errors import TesseraError
 FORMAT = 1
 """Version of the file format."""
 
+_AGAIN = "compile the kernel again"
+
 GridExpr = list[Any] | tuple[Any, ...]
 """How the host computes a size: `["const", 4]`, `["size", arg, axis]`, `["scalar", arg]`, or
 `[fn, a, b]` for fn in add, sub, mul, floordiv, ceildiv, mod, minimum, maximum."""
@@ -38,18 +40,23 @@ class Parameter:
 
     Args:
         kind: `pointer` (base address of argument `arg`), `size` or `stride` (of its dimension `axis`; strides in
-            elements) or `scalar` (the argument itself).
+            elements), `scalar` (the argument itself) or `tensor_map` (a 128-byte descriptor of the argument for the
+            copy engine; the host encodes it).
         arg: position of the kernel argument it comes from.
         axis: dimension, for sizes and strides.
         align: known alignment of a pointer, in bytes.
-        dtype: dtype of a scalar or of a pointer's elements.
+        dtype: dtype of a scalar or of the elements.
+        order: for a tensor map, the argument's dimensions from the contiguous one on.
+        box: for a tensor map, the elements one copy moves along each of them.
     """
 
-    kind: Literal["pointer", "size", "stride", "scalar"]
+    kind: Literal["pointer", "size", "stride", "scalar", "tensor_map"]
     arg: int
     axis: int = 0
     align: int = 1
     dtype: str = "i64"
+    order: tuple[int, ...] = ()
+    box: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:
         case [fn, left, right]:
             return _apply(fn, evaluate(left, sizes, scalars), evaluate(right, sizes, scalars))
         case _:
-            raise ArtifactError(f"{expr!r} is no grid expression")
+            raise ArtifactError(f"{expr!r} is no grid expression", help=_AGAIN)
 
 
 def _apply(fn: str, a: int, b: int) -> int:
@@ -136,9 +143,11 @@ def _apply(fn: str, a: int, b: int) -> int:
     if fn in simple:
         return simple[fn]
     if fn not in ("floordiv", "ceildiv", "mod"):
-        raise ArtifactError(f"no grid function is called {fn!r}")
+        raise ArtifactError(f"no grid function is called {fn!r}", help=_AGAIN)
     if b == 0:
-        raise ArtifactError("a grid extent divides by zero", code="grid-division-by-zero")
+        raise ArtifactError(
+            "a grid extent divides by zero", code="grid-division-by-zero", help="pass a divisor that is not 0"
+        )
     return {"floordiv": a // b, "ceildiv": -(-a // b), "mod": a % b}[fn]
 
 
@@ -233,7 +242,7 @@ class Artifact:
             return {**record, **lists}
 
         def launch(record: dict[str, Any]) -> Launch:
-            params = tuple(Parameter(**p) for p in record.pop("params"))
+            params = tuple(Parameter(**tuples(p)) for p in record.pop("params"))
             grid = tuple((extent, block) for extent, block in record.pop("grid"))
             return Launch(params=params, grid=grid, **record)
 

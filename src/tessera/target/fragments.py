@@ -232,3 +232,63 @@ def mma_instructions(a_dtype: str, b_dtype: str, acc_dtype: str, sm: int) -> tup
         if (i.a_dtype, i.b_dtype, i.acc_dtype) == (a_dtype, b_dtype, acc_dtype) and i.min_sm <= sm
     ]
     return tuple(sorted(fitting, key=lambda i: (-i.min_sm, -i.m * i.n * i.k)))
+
+
+@dataclass(frozen=True)
+class WgmmaInstruction:
+    """One asynchronous warpgroup product: D (64, n) += A (64, k)·B (k, n), B from shared memory, A from either.
+
+    A warp holds rows 16·w to 16·w + 15 of D and of an A in registers, as `mma.sync` m16 does.
+
+    Attributes:
+        name: unique key, e.g. `wgmma_m64n256k16_bf16_bf16_f32`.
+        ptx: the mnemonic, up to its operands.
+        n: columns of B and D, a multiple of 8 up to 256.
+        k: products summed by one issue (32 bytes of an operand).
+        a_dtype: dtype of A.
+        b_dtype: dtype of B.
+        acc_dtype: dtype of D.
+        transposable: whether operands may be stored with M or N contiguous (16-bit types only).
+        a: fragment of A in registers.
+        c: fragment of D.
+
+    Source: PTX ISA 9.2, "Asynchronous Warpgroup Level Matrix Instructions".
+    """
+
+    name: str
+    ptx: str
+    n: int
+    k: int
+    a_dtype: str
+    b_dtype: str
+    acc_dtype: str
+    transposable: bool
+    a: Fragment
+    c: Fragment
+
+
+_WGMMA_A = {"f16": _A16_K16, "bf16": _A16_K16, "fp8_e4m3": _A8_K32, "fp8_e5m2": _A8_K32}
+
+
+def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> WgmmaInstruction | None:
+    """Return the warpgroup instruction for these dtypes and this n, None when there is none."""
+    both_fp8 = a_dtype in _FP8 and b_dtype in _FP8
+    if acc_dtype != "f32" or n % 8 or not 8 <= n <= 256 or not (a_dtype == b_dtype or both_fp8):
+        return None
+    if a_dtype not in _WGMMA_A:
+        return None
+    fragment = _WGMMA_A[a_dtype]
+    k = fragment.shape[1]
+    kinds = [_PTX_TYPES.get(dtype, dtype) for dtype in (acc_dtype, a_dtype, b_dtype)]
+    return WgmmaInstruction(
+        name=f"wgmma_m64n{n}k{k}_{a_dtype}_{b_dtype}_{acc_dtype}",
+        ptx=f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{'.'.join(kinds)}",
+        n=n,
+        k=k,
+        a_dtype=a_dtype,
+        b_dtype=b_dtype,
+        acc_dtype=acc_dtype,
+        transposable=not both_fp8,
+        a=fragment,
+        c=_C_M16,
+    )

@@ -13,7 +13,6 @@ from tessera.backends.nvidia.assemble import instruction_counts, resources
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferStoreOp
-from tessera.ir.target.structure import FuncOp
 from tessera.target.records import NVIDIA_TARGETS, target_named
 from tests.unit.lower.support import lowered
 from tests.unit.lower.test_simt import attention, product
@@ -131,7 +130,8 @@ def test_the_assembler_report_is_read_per_kernel() -> None:
 
 
 def test_instruction_counts_name_the_kind_of_product() -> None:
-    text = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1};\nldmatrix.sync.x4 \ncp.async.cg.shared.global [%r1]"
+    product = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1};"
+    text = f"{product}\nldmatrix.sync.x4 \ncp.async.cg.shared.global [%r1]"
     assert instruction_counts(text) == {
         "mma": 1, "ldmatrix": 1, "cp.async": 1, "mma.m16n8k16.row.col.f32.bf16.bf16.f32": 1,
     }  # fmt: skip

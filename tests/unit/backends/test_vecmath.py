@@ -17,8 +17,8 @@ from mpmath import mp, mpf
 from numpy.typing import NDArray
 
 from scripts import fit_vecmath
-from tessera.backends.cpu import vecmath_coefficients
-from tessera.backends.cpu.vecmath import supported, vecmath_function
+from tessera.backends.llvm import vecmath_coefficients
+from tessera.backends.llvm.vecmath import supported, vecmath_function
 
 Array = NDArray[np.floating]
 

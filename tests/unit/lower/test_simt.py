@@ -136,7 +136,7 @@ def attention(
 
 def test_probabilities_stay_in_registers_between_the_two_products() -> None:
     func = lowered(attention)
-    loop = [op for op in func.walk() if op.name == "scf.for"][0]
+    loop = next(op for op in func.walk() if op.name == "scf.for")
     inside = [op for op in loop.walk()]
     assert not [op for op in inside if op.name == "tessera_target.buffer_store"]
     carried = [r.type for r in loop.results if isinstance(r.type, FragmentType)]

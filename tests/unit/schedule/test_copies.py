@@ -117,3 +117,17 @@ def test_a_knob_out_of_range_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(LanguageError) as caught:
         Knobs.from_config(config)
     assert caught.value.code == "bad-knob"
+
+
+def in_place(a: ts.Tensor["M", 16, ts.bf16], b: ts.Tensor[16, 16, ts.bf16]) -> None:
+    for _ in ts.tile.grid((1, 1)):
+        for m in ts.tile.range(0, M, 16):
+            a[16:32, :] = ts.tile.mma(a[m : m + 16, :], b[:, :], accumulator=ts.f32)
+
+
+def test_an_operand_that_the_loop_stores_to_is_not_fetched_ahead() -> None:
+    a, b = random_bf16(48, 16), np.eye(16).astype(ml_dtypes.bfloat16)
+    a[16:32] = 9
+    expected = a[32:48].copy()  # the last iteration's rows; the second iteration reads what the first stored
+    interpret(staged(in_place, stages=3), [a, b])
+    np.testing.assert_array_equal(a[16:32], expected)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.vecmath import supported, vecmath_function
 from tessera.backends.llvm import narrow as narrow_floats
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
@@ -22,6 +21,7 @@ from tessera.backends.llvm.emitter import Emitter, Handlers
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, of_dtype
+from tessera.backends.llvm.vecmath import supported, vecmath_function
 from tessera.ir.locations import location_of
 from tessera.ir.target.debug import AssertOp
 from tessera.ir.target.structure import FuncOp

@@ -99,7 +99,7 @@ _INT_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne"
 def _float_remainder(ops: Ops, type_: LLVMType, a: str, b: str) -> tuple[str, str]:
     """Return the exact remainder with the dividend's sign, and whether Python's has the other one."""
     zero = ops.real(type_, 0.0)
-    rest = ops.fn.assign(f"frem {type_} {a}, {b}")
+    rest = ops.remainder(type_, a, b)
     nonzero = ops.compare("one", type_, rest, zero)
     opposite = ops.binary(
         "xor", type_.of("i1"), ops.compare("olt", type_, rest, zero), ops.compare("olt", type_, b, zero)

@@ -31,6 +31,10 @@ class Ops:
         flags = self.flags if op in ("fadd", "fsub", "fmul") else ""
         return self.fn.assign(f"{op} {flags}{type_} {a}, {b}")
 
+    def remainder(self, type_: LLVMType, a: str, b: str) -> str:
+        """Append the exact remainder with the dividend's sign (C's `fmod`)."""
+        return self.fn.assign(f"frem {type_} {a}, {b}")
+
     def compare(self, predicate: str, type_: LLVMType, a: str, b: str) -> str:
         """Append a comparison; gives i1 lanes."""
         return self.fn.assign(f"{'fcmp' if type_.is_float else 'icmp'} {predicate} {type_} {a}, {b}")

@@ -17,10 +17,13 @@ from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
+from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
+
+GROUP_WARPS = 4
 
 
 @cache
@@ -67,7 +70,7 @@ def _reflection(
 ) -> dict[str, Any]:
     kernels = {
         func.sym_name.data: {
-            "threads": func.num_warps.data * 32,
+            "threads": threads_of(func),
             "shared_bytes": shared[func.sym_name.data],
             **used.get(func.sym_name.data, {}),
         }
@@ -94,7 +97,15 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
     return needed
 
 
+def threads_of(func: FuncOp) -> int:
+    """Return the threads of a program: the warps that hold fragments, and a producer warpgroup where there is one."""
+    roles = any(isinstance(op, RolesOp) for op in func.walk())
+    return (func.num_warps.data + (GROUP_WARPS if roles else 0)) * 32
+
+
 def _parameter(record: Parameter, number: int) -> str:
+    if record.kind == "tensor_map":
+        return f'ptr byval([128 x i8]) align 64 "nvvm.grid_constant" %p{number}'
     if record.kind == "pointer":
         return f"ptr addrspace(1) align {max(record.align, 1)} %p{number}"
     if record.kind in ("size", "stride"):
@@ -103,7 +114,7 @@ def _parameter(record: Parameter, number: int) -> str:
 
 
 def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> None:
-    threads = func.num_warps.data * target.warp_size
+    threads = threads_of(func)
     group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"')
     params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")

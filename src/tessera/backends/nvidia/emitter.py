@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tessera.backends.cpu.vecmath import vecmath_function
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
 from tessera.backends.llvm.ops import F32, I32, Ops
+from tessera.backends.llvm.remainder import remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
+from tessera.backends.llvm.vecmath import vecmath_function
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.numerics.dtypes import DType
 from tessera.target.records import TargetRecord
@@ -39,6 +40,13 @@ class NvidiaOps(Ops):
             )
         return super().binary(op, type_, a, b)
 
+    def remainder(self, type_: LLVMType, a: str, b: str) -> str:
+        """Append a call of the exact remainder: NVPTX's own `frem` is wrong for large quotients."""
+        name, text, declares = remainder_function(type_.element)
+        self.module.declare(*declares)
+        self.module.define(name, text)
+        return self.fn.assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")
+
 
 class NvidiaEmitter(SimtEmitter):
     """Writes one kernel for NVIDIA GPUs.
@@ -59,8 +67,13 @@ class NvidiaEmitter(SimtEmitter):
         super().__init__(module, fn, profile, num_warps)
         self.ops: Ops = NvidiaOps(module, fn, contract=profile == "fast")
         self.target = target
+        self.in_role = False
 
     # Identity
+
+    def thread(self) -> str:
+        """Return the thread's number in the block."""
+        return self._register("tid.x")
 
     def _register(self, name: str) -> str:
         self.module.declare(f"declare i32 @llvm.nvvm.read.ptx.sreg.{name}()")
@@ -72,9 +85,13 @@ class NvidiaEmitter(SimtEmitter):
 
     def warp(self) -> str:
         """Return the warp's number; equal in all lanes, which the shuffle tells the compiler."""
-        thread = self._register("tid.x")
         if self.num_warps == 1:
             return self.entry("warp", "add i32 0, 0")
+        return self.warp_uniform()
+
+    def warp_uniform(self) -> str:
+        """Return the warp's number in the whole block, other roles' warps included."""
+        thread = self.thread()
         raw = self.entry("warp.raw", f"lshr i32 {thread}, 5")
         self.module.declare("declare i32 @llvm.nvvm.shfl.sync.idx.i32(i32, i32, i32, i32)")
         return self.entry("warp", f"call i32 @llvm.nvvm.shfl.sync.idx.i32(i32 -1, i32 {raw}, i32 0, i32 31)")
@@ -146,7 +163,10 @@ class NvidiaEmitter(SimtEmitter):
     # Synchronisation and exchange
 
     def barrier(self) -> None:
-        """Wait for all threads of the block."""
+        """Wait for all threads of the block, or of the consumers where roles are split."""
+        if self.in_role:
+            self.asm(f"bar.sync 1, {self.num_warps * 32};", "~{memory}", [], [])
+            return
         self.module.declare("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
         self.fn.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 

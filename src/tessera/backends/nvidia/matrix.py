@@ -103,6 +103,11 @@ def emit_tensor_core(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     if op.instruction.data == "fma":
         emit_emulated_product(emitter, op)
         return
+    if op.instruction.data.startswith("wgmma_"):
+        from tessera.backends.nvidia.hopper import emit_warpgroup_product
+
+        emit_warpgroup_product(emitter, op)
+        return
     instruction = mma_instruction(op.instruction.data)
     assert op.result is not None
     assert isinstance(op.acc.type, FragmentType)

@@ -446,7 +446,7 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
     buffer, type_ = op.buffer.type, op.value.type
     assert isinstance(buffer, BufferType)
     assert isinstance(type_, FragmentType)
-    axes = [axis.data for axis in op.axes.data]
+    axes: list[int] = [axis.data for axis in op.axes.data]
     layout = embedded(type_.linear, buffer.shape, axes)
     offsets = _constant_offsets(op, len(buffer.shape))
     assert offsets is not None

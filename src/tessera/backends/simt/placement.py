@@ -11,7 +11,8 @@ from tessera.ir.target.memory import AllocOp, ViewOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType
 
-ALIGN = 128
+ALIGN = 1024
+"""Bytes: what swizzled panels want (eight rows of 128)."""
 
 
 @dataclass

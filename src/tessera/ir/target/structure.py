@@ -18,21 +18,32 @@ from tessera.target.artifact import Parameter
 
 def parameter_attr(parameter: Parameter) -> DictionaryAttr:
     """Return a parameter record as an IR attribute."""
-    return DictionaryAttr(
-        {
-            "kind": StringAttr(parameter.kind),
-            "arg": IntAttr(parameter.arg),
-            "axis": IntAttr(parameter.axis),
-            "align": IntAttr(parameter.align),
-            "dtype": StringAttr(parameter.dtype),
-        }
-    )
+    fields: dict[str, Attribute] = {
+        "kind": StringAttr(parameter.kind),
+        "arg": IntAttr(parameter.arg),
+        "axis": IntAttr(parameter.axis),
+        "align": IntAttr(parameter.align),
+        "dtype": StringAttr(parameter.dtype),
+    }
+    for name, values in (("order", parameter.order), ("box", parameter.box)):
+        if values:
+            fields[name] = ArrayAttr([IntAttr(value) for value in values])
+    return DictionaryAttr(fields)
 
 
 def _from_attr(attr: DictionaryAttr) -> Parameter:
     data: dict[str, Any] = dict(attr.data)
+    order, box = (
+        tuple(value.data for value in data[name]) if name in data else () for name in ("order", "box")
+    )
     return Parameter(
-        data["kind"].data, data["arg"].data, data["axis"].data, data["align"].data, data["dtype"].data
+        data["kind"].data,
+        data["arg"].data,
+        data["axis"].data,
+        data["align"].data,
+        data["dtype"].data,
+        order,
+        box,
     )
 
 

@@ -16,7 +16,10 @@ from tessera.ir.layouts import LayoutError, LinearLayout, axis_names, row_major,
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
 
-SPACES = ("register", "shared", "global", "peer", "host", "scratch")
+PANEL_BYTES = 128
+"""Width of the panels that the copy engine and the warpgroup matrix unit read wide tiles in."""
+
+SPACES = ("register", "shared", "global", "peer", "host", "scratch", "param")
 
 
 @irdl_attr_definition
@@ -143,7 +146,8 @@ class BufferType(_Shaped):
     """A buffer of static shape in shared or scratch memory, stored row-major.
 
     `pitch` is the distance of two rows of the last dimension in elements (at least its size); `swizzle` permutes
-    the 16-byte units of a row (`ir.layouts.xor_swizzle`); `perm` is the stored axis of each logical axis.
+    the 16-byte units of a row (`xor`) or of each of its 128-byte panels (`panels`; `ir.layouts.xor_swizzle`);
+    `perm` is the stored axis of each logical axis.
     """
 
     name = "tessera_target.buffer"
@@ -201,7 +205,11 @@ class BufferType(_Shaped):
     def shared_layout(self) -> LinearLayout:
         """Return where each element is, as a map from element offset to logical coordinates (dense buffers)."""
         stored = self.stored_shape
-        layout = xor_swizzle(stored, self.dtype.bytes) if self.swizzle.data == "xor" else row_major(stored)
+        if self.swizzle.data == "none":
+            layout = row_major(stored)
+        else:
+            panel = PANEL_BYTES if self.swizzle.data == "panels" else None
+            layout = xor_swizzle(stored, self.dtype.bytes, row_bytes=panel)
         return layout.transpose(self.permutation)
 
     @property

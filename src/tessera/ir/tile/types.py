@@ -179,8 +179,8 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
         """Check shape, swizzle name and permutation."""
         if any(dim < 1 for dim in self.shape):
             raise VerifyException("a shared buffer's shape is static and positive")
-        if self.swizzle.data not in ("none", "xor"):
-            raise VerifyException(f'swizzle is "none" or "xor", got "{self.swizzle.data}"')
+        if self.swizzle.data not in ("none", "xor", "panels"):
+            raise VerifyException(f'swizzle is "none", "xor" or "panels", got "{self.swizzle.data}"')
         if sorted(self.permutation) != list(range(self.rank)):
             raise VerifyException(f"{self.permutation} is no permutation of {self.rank} axes")
 

@@ -60,6 +60,9 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     for arg, value in enumerate(kernel.body.block.args):
         if not isinstance(value.type, TensorType) and value.uses.get_length():
             context.define(value, params.scalar(arg))
+    context.asynchronous_reads = any(
+        "tessera_schedule.warpgroup" in op.attributes for top in plan.body for op in top.walk()
+    )
     context.lower_block(plan.prologue)
     if plan.grid is not None:
         context.location = plan.grid.location

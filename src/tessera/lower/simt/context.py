@@ -24,7 +24,6 @@ from tessera.lower.simt.rules import LAZY, LOWERINGS
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
 
-
 MOST_ELEMENTS = 1024
 """Elements of a tile one thread may hold: four times its registers, beyond which code only spills."""
 
@@ -36,6 +35,8 @@ class SimtContext:
         target: the target record.
         params: parameters of the function that is filled.
         placements: layout of every placed tile.
+
+    `asynchronous_reads` says whether warpgroup instructions read shared memory that threads have written.
     """
 
     def __init__(self, target: TargetRecord, params: Parameters, placements: Placements):
@@ -47,6 +48,7 @@ class SimtContext:
         self.block: Block = params.func.body.block
         self.values: dict[SSAValue, SSAValue] = {}
         self.divisors: dict[SSAValue, int] = {}
+        self.asynchronous_reads = False
         self.scalars = Scalars(self._insert, lambda: self.location)
         self._made: list[dict[tuple[SSAValue, LinearLayout], SSAValue]] = [{}]
 

@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp, RelayoutOp
+from tessera.ir.target.roles import ProxyFenceOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.mma import MmaOp
@@ -25,7 +26,13 @@ from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import MATRIX, Placements, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
-from tessera.target.fragments import Fragment, MmaInstruction, mma_instructions
+from tessera.target.fragments import (
+    Fragment,
+    MmaInstruction,
+    WgmmaInstruction,
+    mma_instructions,
+    wgmma_instruction,
+)
 from tessera.target.records import TargetRecord
 
 
@@ -39,6 +46,7 @@ class MmaPlan:
         warps: warps along M and N.
         accumulator: layout of the accumulator.
         fallback: what `explain()` tells when this is not what was asked for.
+        warpgroup: the asynchronous warpgroup instruction, where the schedule chose it.
     """
 
     instruction: MmaInstruction | None
@@ -46,6 +54,7 @@ class MmaPlan:
     warps: tuple[int, int]
     accumulator: LinearLayout
     fallback: str = ""
+    warpgroup: WgmmaInstruction | None = None
 
 
 def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction | None, str | None, str]:
@@ -73,6 +82,14 @@ def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction 
     return None, None, f"{a} mma of {m}x{n}x{k} {how} with fma: {target.name} has no instruction for it"
 
 
+def warpgroup_instruction(target: TargetRecord, op: MmaOp) -> WgmmaInstruction | None:
+    """Return the warpgroup instruction of a product that the schedule marked for it, else None."""
+    if not schedule_value(op, "warpgroup", 0):
+        return None
+    a, b, acc = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b, op.acc))
+    return wgmma_instruction(a, b, acc, shape_of(op.acc.type)[1])
+
+
 def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only: bool) -> tuple[int, int]:
     """Return the warps along M and N that read the fewest operand bytes."""
     options = [
@@ -90,6 +107,10 @@ def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only
 def plan_mma(placements: Placements, op: MmaOp) -> MmaPlan:
     """Choose instruction, warps and layouts of a product."""
     m, n = padded_shape(shape_of(op.acc.type))
+    warpgroup = warpgroup_instruction(placements.target, op)
+    if warpgroup is not None:
+        warps = (placements.num_warps, 1)
+        return MmaPlan(None, None, warps, from_fragment(warpgroup.c, (m, n), warps), warpgroup=warpgroup)
     instruction, operand, fallback = choose_instruction(placements.target, op)
     if instruction is None:
         return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback)
@@ -122,6 +143,9 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
         context.note(
             "fallbacks" if plan.operand or op.compute.data == "tf32" else "emulations", plan.fallback
         )
+    if plan.warpgroup is not None:
+        _warpgroup_product(context, op, plan, plan.warpgroup, acc)
+        return
     if plan.instruction is None:
         a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
         context.define(op.result, context.value(TensorCoreOp(a, b, acc, "fma")))
@@ -133,6 +157,32 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
     for k in range(0, depth, instruction.k):
         acc = context.value(TensorCoreOp(a.step(k), b.step(k), acc, instruction.name))
     context.define(op.result, acc)
+
+
+def _warpgroup_product(
+    context: SimtContext, op: MmaOp, plan: MmaPlan, instruction: WgmmaInstruction, acc: SSAValue
+) -> None:
+    """Issue a whole product at once: B from shared memory, A from registers where it is there already."""
+    if isinstance(op.a.type, SharedType):
+        a = context.scalar(op.a)
+    else:
+        layout = from_fragment(instruction.a, padded_shape(shape_of(op.a.type)), plan.warps)
+        a = context.tile(op.a, layout)
+    b = context.scalar(op.b) if isinstance(op.b.type, SharedType) else _as_panels(context, op.b)
+    context.define(op.result, context.value(TensorCoreOp(a, b, acc, instruction.name)))
+
+
+def _as_panels(context: SimtContext, value: SSAValue) -> SSAValue:
+    """Return a tile in shared memory as warpgroup instructions read it."""
+    fragment = context.tile(value, context.layout_of(value))
+    type_ = fragment.type
+    assert isinstance(type_, FragmentType)
+    buffer = context.value(target.AllocOp(BufferType.of(type_.shape, type_.element, "shared", "panels")))
+    context.emit(target.BarrierOp())
+    context.emit(target.BufferStoreOp(fragment, buffer))
+    context.emit(ProxyFenceOp())
+    context.emit(target.BarrierOp())
+    return buffer
 
 
 def _logical_k_is_padded(value: SSAValue, axis: int) -> bool:

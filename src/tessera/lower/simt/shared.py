@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Attribute
 
 from tessera.ir.target import memory as target
+from tessera.ir.target.roles import ProxyFenceOp
 from tessera.ir.target.types import BufferType, FragmentType
 from tessera.ir.tile.shared import (
     AllocSharedOp,
@@ -97,6 +98,8 @@ def _commit(context: SimtContext, _op: CommitGroupOp) -> None:
 @lowers(WaitGroupOp)
 def _wait(context: SimtContext, op: WaitGroupOp) -> None:
     context.emit(target.WaitOp(op.pending.data))
+    if context.asynchronous_reads:
+        context.emit(ProxyFenceOp())
 
 
 @lowers(BarrierOp)

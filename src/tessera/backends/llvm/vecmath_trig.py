@@ -14,9 +14,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backends.cpu import vecmath_coefficients as table
-from tessera.backends.cpu.vecmath_exp import nearest_integer
-from tessera.backends.cpu.vecmath_ir import F32, F64, FORMATS, Value, Writer
+from tessera.backends.llvm import vecmath_coefficients as table
+from tessera.backends.llvm.vecmath_exp import nearest_integer
+from tessera.backends.llvm.vecmath_ir import F32, F64, FORMATS, Value, Writer
 
 TWO_OVER_PI: Final = float.fromhex("0x1.45f306dc9c883p-1")
 HALF_PI: Final = float.fromhex("0x1.921fb54442d18p+0")

@@ -34,11 +34,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backends.cpu import vecmath_exp as exponentials
-from tessera.backends.cpu import vecmath_log as logarithms
-from tessera.backends.cpu import vecmath_pow as powers
-from tessera.backends.cpu import vecmath_trig as trigonometry
-from tessera.backends.cpu.vecmath_ir import FORMATS, Value, Writer
+from tessera.backends.llvm import vecmath_exp as exponentials
+from tessera.backends.llvm import vecmath_log as logarithms
+from tessera.backends.llvm import vecmath_pow as powers
+from tessera.backends.llvm import vecmath_trig as trigonometry
+from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
 
 
 @dataclass(frozen=True)

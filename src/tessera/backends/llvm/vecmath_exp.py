@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backends.cpu import vecmath_coefficients as table
-from tessera.backends.cpu.vecmath_ir import FORMATS, Format, Value, Writer
+from tessera.backends.llvm import vecmath_coefficients as table
+from tessera.backends.llvm.vecmath_ir import FORMATS, Format, Value, Writer
 
 TANH_SPLIT: Final = 0.65625
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backends.cpu import vecmath_coefficients as table
-from tessera.backends.cpu.vecmath_exp import (
+from tessera.backends.llvm import vecmath_coefficients as table
+from tessera.backends.llvm.vecmath_exp import (
     CONSTANTS,
     LOG2_E,
     nearest_integer,
@@ -22,8 +22,8 @@ from tessera.backends.cpu.vecmath_exp import (
     power_of_two,
     scale,
 )
-from tessera.backends.cpu.vecmath_ir import F32, F64, FORMATS, Value, Writer
-from tessera.backends.cpu.vecmath_log import SQRT_HALF, Split, log2_of_parts, split
+from tessera.backends.llvm.vecmath_ir import F32, F64, FORMATS, Value, Writer
+from tessera.backends.llvm.vecmath_log import SQRT_HALF, Split, log2_of_parts, split
 
 THIRD: Final = 1 / 3
 THIRD_LOW: Final = float.fromhex("0x1.5555555555555p-56")

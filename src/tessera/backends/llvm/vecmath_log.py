@@ -11,15 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backends.cpu import vecmath_coefficients as table
-from tessera.backends.cpu.vecmath_exp import (
+from tessera.backends.llvm import vecmath_coefficients as table
+from tessera.backends.llvm.vecmath_exp import (
     CONSTANTS,
     LOG2_E,
     avx512_suffix,
     polynomial,
     unmasked,
 )
-from tessera.backends.cpu.vecmath_ir import FORMATS, Value, Writer
+from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
 
 # The least 1 + f. From 3/4 up, log1p(x) has f = x exactly for small x; from sqrt(1/2) up, log2 cancels least.
 THREE_QUARTERS: Final = 0.75

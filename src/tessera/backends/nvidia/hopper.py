@@ -1,0 +1,292 @@
+"""Hopper's asynchronous instructions: mbarrier, bulk tensor copies (TMA), warpgroup products (wgmma), warp roles.
+
+Source: PTX ISA 9.2, "mbarrier", "cp.async.bulk.tensor", "Asynchronous Warpgroup Level Matrix Instructions" (matrix
+descriptor, strides), "setmaxnreg".
+"""
+
+from __future__ import annotations
+
+import re
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.llvm.ops import F32, I32, I64
+from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.backends.nvidia.matrix import operand_words
+from tessera.ir.target.roles import (
+    BulkCopyOp,
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+    ProxyFenceOp,
+    RolesOp,
+)
+from tessera.ir.target.tensor_core import TensorCoreOp
+from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
+from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
+
+GROUP_WARPS = 4
+_GROUP_ROWS = 64
+_SWIZZLE_128 = 1 << 62
+_ATOM_BYTES = 8 * PANEL_BYTES
+"""Eight rows of a panel: the unit after which the swizzle repeats."""
+
+
+def _barrier_address(emitter: NvidiaEmitter, barriers: SSAValue, at: SSAValue) -> str:
+    """Return the shared-window address of a barrier."""
+    base, index = emitter.unit(barriers), emitter.unit(at)
+    if index.isdigit():
+        offset = str(int(index) * 8)
+    else:
+        narrow = emitter.ops.convert("trunc", I64, index, I32)
+        offset = emitter.ops.binary("shl", I32, narrow, "3")
+    total = offset if base == "0" else emitter.ops.binary("add", I32, base, offset)
+    return emitter.shared_address(total)
+
+
+@NVIDIA.register(MbarrierInitOp)
+def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
+    """Let the first thread initialise the barriers, and all threads and the copy engine see it."""
+    type_ = op.barriers.type
+    assert isinstance(type_, BufferType)
+    fn = emitter.fn
+    then, join = fn.label("init"), fn.label("init.end")
+    first = emitter.entry("thread.zero", f"icmp eq i32 {emitter.thread()}, 0")
+    fn.branch_if(first, then, join)
+    fn.start(then)
+    for number in range(type_.shape[0]):
+        base = emitter.unit(op.barriers)
+        address = emitter.shared_address(str(int(base) + 8 * number))
+        text = f"mbarrier.init.shared::cta.b64 [$0], {op.arrivals.data};"
+        emitter.asm(text, "r,~{memory}", [], [("i32", address)])
+    emitter.asm("fence.mbarrier_init.release.cluster;", "~{memory}", [], [])
+    fn.branch(join)
+    fn.start(join)
+    emitter.barrier()
+
+
+@NVIDIA.register(MbarrierExpectOp)
+def emit_expect(emitter: NvidiaEmitter, op: MbarrierExpectOp) -> None:
+    """Arrive and announce bytes."""
+    address = _barrier_address(emitter, op.barriers, op.at)
+    text = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes.data};"
+    emitter.asm(text, "r,~{memory}", [], [("i32", address)])
+
+
+@NVIDIA.register(MbarrierArriveOp)
+def emit_arrive(emitter: NvidiaEmitter, op: MbarrierArriveOp) -> None:
+    """Arrive once for the warp."""
+    address = _barrier_address(emitter, op.barriers, op.at)
+    leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
+    emitter.asm(
+        "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
+        "r,b,~{memory}",
+        [],
+        [("i32", address), ("i1", leader)],
+    )
+
+
+@NVIDIA.register(MbarrierWaitOp)
+def emit_wait(emitter: NvidiaEmitter, op: MbarrierWaitOp) -> None:
+    """Try until the phase has ended."""
+    address = _barrier_address(emitter, op.barriers, op.at)
+    parity = emitter.ops.convert("trunc", I64, emitter.unit(op.parity), I32)
+    text = (
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
+        "@done bra ready; bra again; ready: }"
+    )
+    emitter.asm(text, "r,r,~{memory}", [], [("i32", address), ("i32", parity)])
+
+
+@NVIDIA.register(ProxyFenceOp)
+def emit_fence(emitter: NvidiaEmitter, _op: ProxyFenceOp) -> None:
+    """Order generic writes before later accesses of the asynchronous proxy."""
+    emitter.asm("fence.proxy.async.shared::cta;", "~{memory}", [], [])
+
+
+@NVIDIA.register(BulkCopyOp)
+def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
+    """Start one copy per panel of the buffer."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    box = op.box_sizes
+    stored = buffer.stored_shape
+    panel_bytes = buffer.size_bytes // (stored[-1] // box[0])
+    rank = len(box)
+    barrier = _barrier_address(emitter, op.barriers, op.at)
+    coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
+    base = emitter.unit(op.buffer)
+    names = ", ".join(f"${3 + i}" for i in range(rank))
+    text = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        f"[$0], [$1, {{{names}}}], [$2];"
+    )
+    constraints = ",".join(["r", "l", "r", *["r"] * rank, "~{memory}"])
+    for panel in range(stored[-1] // box[0]):
+        offset = base if panel == 0 else emitter.ops.binary("add", I32, base, str(panel * panel_bytes))
+        first = coordinates[0]
+        if panel:
+            first = emitter.ops.binary("add", I32, first, str(panel * box[0]))
+        args = [
+            ("i32", emitter.shared_address(offset)),
+            ("ptr", emitter.unit(op.map)),
+            ("i32", barrier),
+            ("i32", first),
+            *(("i32", c) for c in coordinates[1:]),
+        ]
+        emitter.asm(text, constraints, [], args)
+
+
+@NVIDIA.register(RolesOp)
+def emit_roles(emitter: NvidiaEmitter, op: RolesOp) -> None:
+    """Branch by warp; each role adjusts its registers, and the producer goes on with one thread."""
+    fn, consumers = emitter.fn, emitter.num_warps * 32
+    producer, work, consumer, join = (
+        fn.label(name) for name in ("producer", "copies", "consumer", "roles.end")
+    )
+    is_consumer = emitter.entry("consumer", f"icmp ult i32 {emitter.warp_uniform()}, {emitter.num_warps}")
+    first = emitter.entry("producer.thread", f"icmp eq i32 {emitter.thread()}, {consumers}")
+    few, many = (r.data for r in op.registers.data)
+    fn.branch_if(is_consumer, consumer, producer)
+    fn.start(producer)
+    emitter.asm(f"setmaxnreg.dec.sync.aligned.u32 {few};", "~{memory}", [], [])
+    fn.branch_if(first, work, join)
+    fn.start(work)
+    emitter.emit_block(op.producer.block)
+    fn.branch(join)
+    fn.start(consumer)
+    emitter.asm(f"setmaxnreg.inc.sync.aligned.u32 {many};", "~{memory}", [], [])
+    emitter.in_role = True
+    emitter.emit_block(op.consumer.block)
+    emitter.in_role = False
+    fn.branch(join)
+    fn.start(join)
+
+
+# Warpgroup products
+
+
+def warpgroup_record(name: str) -> WgmmaInstruction:
+    """Return the instruction that a TIR-T op names."""
+    parts = re.fullmatch(r"wgmma_m64n(\d+)k\d+_(fp8_e\dm\d|bf16|f16)_(fp8_e\dm\d|bf16|f16)_(f32)", name)
+    assert parts is not None
+    found = wgmma_instruction(parts[2], parts[3], parts[4], int(parts[1]))
+    assert found is not None
+    return found
+
+
+class _Operand:
+    """A shared operand of a warpgroup product, as descriptors see it.
+
+    Args:
+        emitter: the emitter.
+        value: the buffer.
+        axis: which logical axis is K.
+    """
+
+    def __init__(self, emitter: NvidiaEmitter, value: SSAValue, axis: int):
+        type_ = value.type
+        assert isinstance(type_, BufferType)
+        self.bytes = type_.dtype.bytes
+        stored_last = type_.permutation.index(1)
+        self.k_contiguous = stored_last == axis
+        rows, columns = type_.stored_shape
+        self.panel_bytes = rows * PANEL_BYTES
+        self.panels = columns * self.bytes // PANEL_BYTES
+        leading = 16 if self.k_contiguous else self.panel_bytes
+        constant = _SWIZZLE_128 | (_ATOM_BYTES >> 4) << 32 | (leading >> 4) << 16
+        address = emitter.shared_address(emitter.unit(value))
+        field = emitter.ops.binary("lshr", I32, address, "4")
+        wide = emitter.ops.convert("zext", I32, field, I64)
+        self.base = emitter.ops.binary(
+            "or", I64, wide, str(constant - (1 << 64) if constant >> 63 else constant)
+        )
+        self.emitter = emitter
+
+    def offset(self, along: int, k: int) -> int:
+        """Return the byte distance of the element (`along`, `k`); `along` is a multiple of 64, `k` of the step."""
+        if self.k_contiguous:
+            inside = k * self.bytes
+            return along * PANEL_BYTES + inside // PANEL_BYTES * self.panel_bytes + inside % PANEL_BYTES
+        return along * self.bytes // PANEL_BYTES * self.panel_bytes + k * PANEL_BYTES
+
+    def descriptor(self, bytes_: int, base: str | None = None) -> str:
+        """Return the descriptor that many bytes further."""
+        start = base or self.base
+        return start if bytes_ == 0 else self.emitter.ops.binary("add", I64, start, str(bytes_ >> 4))
+
+
+def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
+    """Emit the instructions of a product, commit them and wait; accumulators are tied through all of them."""
+    instruction = warpgroup_record(op.instruction.data)
+    assert isinstance(op.acc.type, FragmentType)
+    assert op.result is not None
+    groups = emitter.num_warps // GROUP_WARPS
+    assert isinstance(op.b.type, BufferType)
+    depth = op.b.type.shape[0]
+    b = _Operand(emitter, op.b, 0)
+    a = None if isinstance(op.a.type, FragmentType) else _Operand(emitter, op.a, 1)
+    a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
+    acc = emitter.units(op.acc)
+    per_tile = instruction.n // 2
+    emitter.asm("wgmma.fence.sync.aligned;", "~{memory}", [], [])
+    tiles = len(acc) // per_tile
+    group_base = _group_base(emitter, a) if a is not None else ""
+    results: list[str] = []
+    for tile in range(tiles):
+        current = acc[tile * per_tile : (tile + 1) * per_tile]
+        for k in range(0, depth, instruction.k):
+            b_descriptor = b.descriptor(b.offset(0, k))
+            if a is not None:
+                along = tile * groups * _GROUP_ROWS
+                left = [("i64", a.descriptor(a.offset(along, k), group_base))]
+            else:
+                per_step = instruction.a.registers
+                at = (tile * (depth // instruction.k) + k // instruction.k) * per_step
+                left = a_words[at : at + per_step]
+            current = _issue(emitter, instruction, current, left, b_descriptor, a, b)
+        results += current
+    emitter.asm("wgmma.commit_group.sync.aligned;", "~{memory}", [], [])
+    emitter.bind(op.result, _wait(emitter, results))
+
+
+def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:
+    """Return A's descriptor at the 64 rows of this warpgroup."""
+    if emitter.num_warps <= GROUP_WARPS:
+        return a.base
+    group = emitter.entry("group", f"lshr i32 {emitter.warp()}, 2")
+    step = a.offset(_GROUP_ROWS, 0) >> 4
+    moved = emitter.entry(("group", step), f"mul i32 {group}, {step}")
+    wide = emitter.entry(("group.wide", step), f"zext i32 {moved} to i64")
+    return emitter.ops.binary("add", I64, a.base, wide)
+
+
+def _issue(
+    emitter: NvidiaEmitter, instruction: WgmmaInstruction, acc: list[str], left: list[tuple[str, str]],
+    b_descriptor: str, a: _Operand | None, b: _Operand,
+) -> list[str]:  # fmt: skip
+    count = len(acc)
+    outputs = ", ".join(f"${i}" for i in range(count))
+    names = [f"${count + i}" for i in range(len(left))]
+    first = names[0] if a is not None else "{" + ", ".join(names) + "}"
+    flags = "p, 1, 1"
+    if instruction.transposable:
+        flags += f", {int(not a.k_contiguous)}" if a is not None else ""
+        flags += f", {int(not b.k_contiguous)}"
+    text = (
+        f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {instruction.ptx} {{{outputs}}}, {first}, "
+        f"${count + len(left)}, {flags}; }}"
+    )
+    kinds = ["l" if t == "i64" else "r" for t, _ in left]
+    constraints = ",".join([*["=f"] * count, *kinds, "l", *(str(i) for i in range(count)), "~{memory}"])
+    args = [*left, ("i64", b_descriptor), *(("float", value) for value in acc)]
+    return emitter.asm(text, constraints, [F32] * count, args)
+
+
+def _wait(emitter: NvidiaEmitter, acc: list[str]) -> list[str]:
+    """Wait for all groups; tying the accumulators keeps every later use behind it."""
+    constraints = ",".join([*["=f"] * len(acc), *(str(i) for i in range(len(acc))), "~{memory}"])
+    return emitter.asm(
+        "wgmma.wait_group.sync.aligned 0;", constraints, [F32] * len(acc), [("float", v) for v in acc]
+    )

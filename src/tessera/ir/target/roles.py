@@ -1,0 +1,185 @@
+"""Warp roles, phase barriers (mbarrier) and bulk copies (TMA) of TIR-T.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier",
+"Data Movement and Conversion Instructions: cp.async.bulk.tensor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    region_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.traits import NoTerminator
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import Effect, effect
+from tessera.ir.formats import Int, Ints
+from tessera.ir.target.types import BufferType, PointerType
+from tessera.ir.types import index
+
+
+@irdl_op_definition
+class MbarrierInitOp(IRDLOperation):
+    """Makes each 64-bit element of a shared buffer a barrier that `arrivals` threads complete, seen by all threads."""
+
+    name = "tessera_target.mbarrier_init"
+    barriers = operand_def(BufferType)
+    arrivals = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `arrivals` custom<Int>($arrivals) attr-dict `:` type($barriers)"
+    custom_directives = (Int,)
+
+    def __init__(self, barriers: SSAValue, arrivals: int):
+        super().__init__(operands=[barriers], properties={"arrivals": IntAttr(arrivals)})
+
+    def verify_(self) -> None:
+        """Check that the buffer can hold barriers and that a phase has arrivals."""
+        type_ = self.barriers.type
+        assert isinstance(type_, BufferType)
+        if type_.space.data != "shared" or type_.dtype.bytes != 8 or len(type_.shape) != 1:
+            raise VerifyException("barriers are a row of 64-bit elements in shared memory")
+        if self.arrivals.data < 1:
+            raise VerifyException("a phase of a barrier has at least one arrival")
+
+
+@irdl_op_definition
+class MbarrierExpectOp(IRDLOperation):
+    """One thread arrives at barrier `at` and announces `bytes` bytes of copies."""
+
+    name = "tessera_target.mbarrier_expect"
+    barriers = operand_def(BufferType)
+    at = operand_def(index)
+    bytes = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` `bytes` custom<Int>($bytes) attr-dict `:` type($barriers)"
+    custom_directives = (Int,)
+
+    def __init__(self, barriers: SSAValue, at: SSAValue, bytes: int):
+        super().__init__(operands=[barriers, at], properties={"bytes": IntAttr(bytes)})
+
+    def verify_(self) -> None:
+        """Check that the number of bytes is not negative."""
+        if self.bytes.data < 0:
+            raise VerifyException("the number of expected bytes is not negative")
+
+
+@irdl_op_definition
+class MbarrierArriveOp(IRDLOperation):
+    """One thread of each warp of the role arrives at barrier `at`."""
+
+    name = "tessera_target.mbarrier_arrive"
+    barriers = operand_def(BufferType)
+    at = operand_def(index)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` attr-dict `:` type($barriers)"
+
+    def __init__(self, barriers: SSAValue, at: SSAValue):
+        super().__init__(operands=[barriers, at])
+
+
+@irdl_op_definition
+class MbarrierWaitOp(IRDLOperation):
+    """Every thread waits until the phase of parity `parity` of barrier `at` has ended."""
+
+    name = "tessera_target.mbarrier_wait"
+    barriers = operand_def(BufferType)
+    at = operand_def(index)
+    parity = operand_def(index)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` `parity` $parity attr-dict `:` type($barriers)"
+
+    def __init__(self, barriers: SSAValue, at: SSAValue, parity: SSAValue):
+        super().__init__(operands=[barriers, at, parity])
+
+
+@irdl_op_definition
+class BulkCopyOp(IRDLOperation):
+    """One thread starts copying a box to a buffer through a tensor map; the bytes count towards barrier `at`.
+
+    `coordinates` are offsets in the tensor, the contiguous dimension first, as the map has them; `box` is the box
+    of one copy in the same order. A buffer wider than the box is filled panel by panel.
+    """
+
+    name = "tessera_target.bulk_copy"
+    buffer = operand_def(BufferType)
+    map = operand_def(PointerType)
+    barriers = operand_def(BufferType)
+    at = operand_def(index)
+    coordinates = var_operand_def(index)
+    box = prop_def(ArrayAttr[IntAttr])
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$map `[` $coordinates `]` `box` custom<Ints>($box) `into` $buffer `,` $barriers `[` $at `]` attr-dict "
+        "`:` type($map) `,` type($buffer) `,` type($barriers)"
+    )
+    custom_directives = (Ints,)
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        map: SSAValue,
+        barriers: SSAValue,
+        at: SSAValue,
+        coordinates: Sequence[SSAValue],
+        box: Sequence[int],
+    ):
+        super().__init__(
+            operands=[buffer, map, barriers, at, list(coordinates)],
+            properties={"box": ArrayAttr([IntAttr(size) for size in box])},
+        )
+
+    @property
+    def box_sizes(self) -> tuple[int, ...]:
+        """The box of one copy, the contiguous dimension first."""
+        return tuple(size.data for size in self.box.data)
+
+    def verify_(self) -> None:
+        """Check that there is a coordinate per dimension of the box."""
+        if len(self.coordinates) != len(self.box_sizes):
+            raise VerifyException("a bulk copy has one coordinate per dimension of its box")
+
+
+@irdl_op_definition
+class ProxyFenceOp(IRDLOperation):
+    """Makes this thread's writes to shared memory visible to copies and matrix instructions that start later."""
+
+    name = "tessera_target.proxy_fence"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class RolesOp(IRDLOperation):
+    """The last warpgroup runs `producer` (in one thread), the warps before it run `consumer`.
+
+    `registers` are what a thread of each role gets (`setmaxnreg`), producer first.
+    """
+
+    name = "tessera_target.roles"
+    registers = prop_def(ArrayAttr[IntAttr])
+    producer = region_def("single_block")
+    consumer = region_def("single_block")
+    traits = traits_def(NoTerminator())
+    assembly_format = (
+        "`registers` custom<Ints>($registers) `producer` $producer `consumer` $consumer attr-dict"
+    )
+    custom_directives = (Ints,)
+
+    def __init__(self, producer: Block, consumer: Block, registers: tuple[int, int]):
+        super().__init__(
+            properties={"registers": ArrayAttr([IntAttr(r) for r in registers])},
+            regions=[Region(producer), Region(consumer)],
+        )

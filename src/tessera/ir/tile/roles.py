@@ -1,0 +1,197 @@
+"""Warp roles and the barriers between them: how a producer of copies and consumers of tiles work side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import Attribute, Block, ParametrizedAttribute, Region, SSAValue, TypeAttribute
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    param_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.traits import NoTerminator
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import Effect, effect
+from tessera.ir.formats import Int, Ints
+from tessera.ir.tile.memory import Slice, ints
+from tessera.ir.tile.types import SharedType, TensorType
+from tessera.ir.types import index
+
+
+@irdl_attr_definition
+class BarriersType(ParametrizedAttribute, TypeAttribute):
+    """A row of phase barriers (PTX: mbarrier objects) in shared memory."""
+
+    name = "tessera_tile.barriers"
+    count: IntAttr = param_def()
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        """Parse `<4>`."""
+        with parser.in_angle_brackets():
+            return [IntAttr(parser.parse_integer())]
+
+    def print_parameters(self, printer: Printer) -> None:
+        """Print `<4>`."""
+        with printer.in_angle_brackets():
+            printer.print_string(str(self.count.data))
+
+    def verify(self) -> None:
+        """Check that there is at least one."""
+        if self.count.data < 1:
+            raise VerifyException("a row of barriers holds at least one")
+
+
+@irdl_op_definition
+class AllocBarriersOp(IRDLOperation):
+    """Allocates barriers in phase 0. A phase ends when `arrivals` roles have arrived and its expected bytes are in."""
+
+    name = "tessera_tile.alloc_barriers"
+    arrivals = prop_def(IntAttr)
+    result = result_def(BarriersType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "`arrivals` custom<Int>($arrivals) attr-dict `:` type($result)"
+    custom_directives = (Int,)
+
+    def __init__(self, count: int, arrivals: int):
+        super().__init__(
+            properties={"arrivals": IntAttr(arrivals)}, result_types=[BarriersType(IntAttr(count))]
+        )
+
+    def verify_(self) -> None:
+        """Check that a phase has arrivals."""
+        if self.arrivals.data < 1:
+            raise VerifyException("a phase of a barrier has at least one arrival")
+
+
+@irdl_op_definition
+class BarrierExpectOp(IRDLOperation):
+    """Arrives at barrier `at` and makes its phase wait for `bytes` more bytes of copies."""
+
+    name = "tessera_tile.barrier_expect"
+    barriers = operand_def(BarriersType)
+    at = operand_def(index)
+    bytes = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` `bytes` custom<Int>($bytes) attr-dict `:` type($barriers)"
+    custom_directives = (Int,)
+
+    def __init__(self, barriers: SSAValue, at: SSAValue, bytes: int):
+        super().__init__(operands=[barriers, at], properties={"bytes": IntAttr(bytes)})
+
+    def verify_(self) -> None:
+        """Check that the number of bytes is not negative."""
+        if self.bytes.data < 0:
+            raise VerifyException("the number of expected bytes is not negative")
+
+
+@irdl_op_definition
+class BarrierArriveOp(IRDLOperation):
+    """The role's warps are done with what barrier `at` guards."""
+
+    name = "tessera_tile.barrier_arrive"
+    barriers = operand_def(BarriersType)
+    at = operand_def(index)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` attr-dict `:` type($barriers)"
+
+    def __init__(self, barriers: SSAValue, at: SSAValue):
+        super().__init__(operands=[barriers, at])
+
+
+@irdl_op_definition
+class BarrierWaitOp(IRDLOperation):
+    """Waits until the phase of parity `parity` of barrier `at` has ended."""
+
+    name = "tessera_tile.barrier_wait"
+    barriers = operand_def(BarriersType)
+    at = operand_def(index)
+    parity = operand_def(index)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` `parity` $parity attr-dict `:` type($barriers)"
+
+    def __init__(self, barriers: SSAValue, at: SSAValue, parity: SSAValue):
+        super().__init__(operands=[barriers, at, parity])
+
+
+@irdl_op_definition
+class BulkCopyOp(IRDLOperation, Slice):
+    """Starts copying a bounded box of a tensor to a shared buffer; its bytes count towards barrier `at`.
+
+    Elements outside the tensor become zero and count too. The buffer may be read once the barrier's phase has ended.
+    """
+
+    name = "tessera_tile.bulk_copy"
+    buffer = operand_def(SharedType)
+    tensor = operand_def(TensorType)
+    barriers = operand_def(BarriersType)
+    at = operand_def(index)
+    offsets = var_operand_def(index)
+    sizes = prop_def(ArrayAttr[IntAttr])
+    drop = prop_def(ArrayAttr[IntAttr])
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? `into` $buffer `,` "
+        "$barriers `[` $at `]` attr-dict `:` type($tensor) `,` type($buffer) `,` type($barriers)"
+    )
+    custom_directives = (Ints,)
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        tensor: SSAValue,
+        barriers: SSAValue,
+        at: SSAValue,
+        offsets: Sequence[SSAValue],
+        sizes: Sequence[int],
+        drop: Sequence[int] = (),
+    ):
+        super().__init__(
+            operands=[buffer, tensor, barriers, at, list(offsets)],
+            properties={"sizes": ints(sizes), "drop": ints(drop)},
+        )
+
+    def verify_(self) -> None:
+        """Check the box and that the buffer holds it."""
+        self.verify_slice(self.buffer.type)
+
+
+@irdl_op_definition
+class RolesOp(IRDLOperation):
+    """Splits a program's warps: one warpgroup runs `producer`, the others run `consumer`, at the same time.
+
+    `registers` are the registers a thread of each role gets.
+    """
+
+    name = "tessera_tile.roles"
+    producer_registers = prop_def(IntAttr)
+    consumer_registers = prop_def(IntAttr)
+    producer = region_def("single_block")
+    consumer = region_def("single_block")
+    traits = traits_def(NoTerminator())
+    assembly_format = (
+        "`producer` custom<Int>($producer_registers) $producer "
+        "`consumer` custom<Int>($consumer_registers) $consumer attr-dict"
+    )
+    custom_directives = (Int,)
+
+    def __init__(self, producer: Block, consumer: Block, producer_registers: int, consumer_registers: int):
+        super().__init__(
+            properties={
+                "producer_registers": IntAttr(producer_registers),
+                "consumer_registers": IntAttr(consumer_registers),
+            },
+            regions=[Region(producer), Region(consumer)],
+        )

@@ -1,0 +1,346 @@
+"""Splits a kernel's warps into a producer of bulk copies and consumers of tiles (Hopper).
+
+Before::
+
+    grid {
+      scf.for %k ... iter_args(%acc) { %a = load A; %b = load B; yield mma %a, %b, %acc }
+      store
+    }
+
+After, with rings of S buffers and two barriers per stage::
+
+    grid {
+      rings; %full = alloc_barriers; %empty = alloc_barriers
+      roles producer {
+        scf.for %k ... iter_args(%slot = 0, %parity = 1) {
+          barrier_wait %empty[%slot] parity %parity; barrier_expect %full[%slot] bytes
+          bulk_copy A -> %ra[%slot]; bulk_copy B -> %rb[%slot]
+        }
+      } consumer {
+        scf.for %k ... iter_args(%acc, %slot = 0, %parity = 0) {
+          barrier_wait %full[%slot] parity %parity
+          mma %ra[%slot], %rb[%slot], %acc; barrier_arrive %empty[%slot]
+        }
+        store
+      }
+    }
+
+Applies to a launch with one outermost loop whose matrix operands the copy engine can fetch and whose products all have
+a warpgroup instruction; anything else is left to `stage-copies`. Why a kernel does not qualify is noted on its grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tessera.ir.effects import Effect, effect_of
+from tessera.ir.passes import Pass
+from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.roles import (
+    AllocBarriersOp,
+    BarrierArriveOp,
+    BarrierExpectOp,
+    BarrierWaitOp,
+    BulkCopyOp,
+    RolesOp,
+)
+from tessera.ir.tile.shared import SharedViewOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import DYNAMIC, TileType, element_of, shape_of
+from tessera.ir.types import dtype_of
+from tessera.schedule.copies import (
+    Inserter,
+    Staged,
+    allocate,
+    logical,
+    movable,
+    qualifies,
+    remade,
+    replace_load,
+    stored_transposed,
+    with_arguments,
+    written_tensors,
+)
+from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.target.fragments import wgmma_instruction
+from tessera.target.records import TargetRecord
+
+PANEL_BYTES = 128
+BOX_LIMIT = 256
+MOST_STAGES = 4
+GROUP_ROWS = 64
+RESERVED_BYTES = 2048
+REGISTERS = {4: (56, 240), 8: (40, 232)}
+"""Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
+
+
+class _Unfit(Exception):
+    """Why a launch keeps to one role."""
+
+
+@dataclass(frozen=True)
+class WarpSpecializePass(Pass):
+    """Rewrites the launches that gain from warp roles.
+
+    Args:
+        target: the GPU.
+        knobs: `stages` forces the depth of the rings, `num_warps` the consumer warps.
+    """
+
+    name: ClassVar[str] = "warp-specialize"
+    target: TargetRecord = field(default_factory=default_gpu)
+    knobs: Knobs = field(default_factory=Knobs)
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrite every kernel of the module in place."""
+        if not (self.target.has("wgmma") and self.target.has("tma")):
+            return
+        for kernel in module.ops:
+            if isinstance(kernel, KernelOp):
+                for grid in [op for op in kernel.body.block.ops if isinstance(op, GridOp)]:
+                    self._try(kernel, grid)
+
+    def _try(self, kernel: KernelOp, grid: GridOp) -> None:
+        if not any(isinstance(op, MmaOp) for op in grid.walk()):
+            return
+        try:
+            loop, group = _candidate(kernel, grid, self.target)
+            warps = _warps(grid, self.knobs)
+            stages = _stages(self.target, self.knobs, grid, group)
+        except _Unfit as reason:
+            grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(f"one role: {reason}")])
+            return
+        _specialize(grid, loop, group, stages, warps)
+
+    def options(self) -> str:
+        """Return the pass with its target and the depth asked for."""
+        return f"{self.name}{{target={self.target.name}, stages={self.knobs.stages}}}"
+
+
+def _candidate(kernel: KernelOp, grid: GridOp, target: TargetRecord) -> tuple[scf.ForOp, list[Staged]]:
+    loops = [op for op in grid.body.block.ops if isinstance(op, scf.ForOp)]
+    if len(loops) != 1:
+        raise _Unfit("the grid has not exactly one outermost loop")
+    loop = loops[0]
+    loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op)]
+    loads = [op for op in loads if all(movable(offset, loop) for offset in op.offsets)]
+    if not loads:
+        raise _Unfit("no operand of a product is loaded by the loop")
+    for op in grid.walk():
+        if isinstance(op, MmaOp):
+            _check_product(op)
+    stored = written_tensors(grid)
+    for op in loads:
+        if op.tensor in stored:
+            raise _Unfit("an operand of a product is stored to by the same launch")
+        _check_copy(kernel, op)
+    _check_shared(grid, loop, loads)
+    return loop, [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
+
+
+def _check_product(op: MmaOp) -> None:
+    a, b, acc = (dtype_of(element_of(v.type)).name for v in (op.a, op.b, op.acc))
+    assert isinstance(op.acc.type, TileType)
+    m, n = op.acc.type.shape
+    k = shape_of(op.a.type)[1]
+    instruction = wgmma_instruction(a, b, acc, n)
+    if instruction is None or op.compute.data == "tf32":
+        raise _Unfit(f"no warpgroup instruction for {a} x {b} -> {acc} with {n} columns")
+    if m % GROUP_ROWS or n & (n - 1) or m & (m - 1) or k % (PANEL_BYTES // instruction_bytes(a)):
+        raise _Unfit(
+            f"a product of {m}x{n}x{k}: rows in 64s, columns in powers of two, K in 128 bytes are needed"
+        )
+
+
+def instruction_bytes(dtype: str) -> int:
+    """Return the bytes of one element of an operand."""
+    from tessera.numerics.dtypes import BY_NAME
+
+    return BY_NAME[dtype].bytes
+
+
+def _check_copy(kernel: KernelOp, op: LoadOp) -> None:
+    """Raise unless the copy engine can fetch the box: 16-byte address and strides, whole panels, boxes up to 256."""
+    info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
+    assert isinstance(op.result.type, TileType)
+    dtype = op.result.type.dtype
+    if 1 not in info.strides or info.align % 16:
+        raise _Unfit(f"{info.name} has no contiguous dimension or is not aligned to 16 bytes")
+    contiguous = info.strides.index(1)
+    if contiguous not in op.kept:
+        raise _Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
+    for axis, stride in enumerate(info.strides):
+        divisor = info.stride_div[axis] if stride == DYNAMIC else stride
+        if axis != contiguous and divisor * dtype.bytes % 16:
+            raise _Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
+    if op.size_list[contiguous] * dtype.bytes % PANEL_BYTES:
+        raise _Unfit(f"the tile of {info.name} is no multiple of 128 bytes along its contiguous dimension")
+    if dtype.bytes == 1 and contiguous != _k_dimension(op):
+        raise _Unfit(f"8-bit operands are read along K; {info.name} is contiguous along the other dimension")
+    if (
+        any(size > BOX_LIMIT for axis, size in enumerate(op.size_list) if axis != contiguous)
+        or len(info.strides) > 5
+    ):
+        raise _Unfit(f"the tile of {info.name} is larger than a box of the copy engine")
+    if any(size & (size - 1) for size in op.size_list):
+        raise _Unfit(f"the tile of {info.name} has a size that is no power of two")
+
+
+def _k_dimension(op: LoadOp) -> int:
+    """Return the tensor dimension of a load that its first product sums over."""
+    use = next(iter(op.result.uses))
+    axis, user = 0, use
+    transposed = not isinstance(use.operation, MmaOp)
+    if transposed:
+        user = next(iter(use.operation.results[0].uses))
+    axis = 1 if user.index == 0 else 0
+    return op.kept[1 - axis if transposed else axis]
+
+
+def _warps(grid: GridOp, knobs: Knobs) -> int:
+    """Return the consumer warps: each warpgroup takes 64 rows of every product."""
+    shapes = [shape_of(op.acc.type) for op in grid.walk() if isinstance(op, MmaOp)]
+    rows = {shape[0] for shape in shapes}
+    warps = knobs.num_warps or (8 if min(rows) >= 2 * GROUP_ROWS else 4)
+    if warps not in REGISTERS or any(size % (warps * 16) for size in rows):
+        raise _Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
+    held = sum(prod(shape) for shape in shapes)
+    if held / (32 * warps) > REGISTERS[warps][1] * 0.75:
+        raise _Unfit(f"the accumulators of {warps} warps leave no registers")
+    return warps
+
+
+def _stages(target: TargetRecord, knobs: Knobs, grid: GridOp, group: Sequence[Staged]) -> int:
+    ring = sum(staged.size_bytes for staged in group)
+    other = sum(
+        Staged(op, False).size_bytes
+        for op in grid.walk()
+        if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in group]
+    )
+    fitting = (target.shared_bytes - RESERVED_BYTES - other) // ring
+    stages = knobs.stages or min(MOST_STAGES, fitting)
+    if knobs.stages == 1:
+        raise _Unfit("one stage was asked for, and roles need two")
+    if stages < 2 or stages > fitting:
+        raise _Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
+    return stages
+
+
+def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int, warps: int) -> None:
+    body = grid.body.block
+    for op in grid.walk():
+        if isinstance(op, MmaOp):
+            op.attributes["tessera_schedule.warpgroup"] = IntAttr(1)
+    rings = [allocate(staged, stages, body) for staged in group]
+    setup = Inserter(InsertPoint.after(rings[0].owner), loop)  # pyright: ignore[reportArgumentType]
+    full = setup.value(AllocBarriersOp(stages, 1))
+    empty = setup.value(AllocBarriersOp(stages, 1))
+    producer = _producer(loop, group, rings, full, empty, stages)
+    consumer = Block()
+    for op in _not_shared(body):
+        op.detach()
+        consumer.add_op(op)
+    roles = RolesOp(producer, consumer, *REGISTERS[warps])
+    roles.location = loop.location
+    body.add_op(roles)
+    _consume(loop, group, rings, full, empty, stages)
+    grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
+
+
+def _not_shared(body: Block) -> list[Operation]:
+    """Return the ops that only consumers run: all but the buffers and the pure scalar ops that need none of these."""
+    moved: dict[Operation, None] = {}
+    for op in body.ops:
+        scalar = effect_of(op) == Effect.PURE and not any(isinstance(r.type, TileType) for r in op.results)
+        buffer = op.name in ("tessera_tile.alloc_shared", "tessera_tile.alloc_barriers")
+        if op.regions or not (scalar or buffer) or any(operand.owner in moved for operand in op.operands):
+            moved[op] = None
+    return list(moved)
+
+
+def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
+    """Raise unless the producer can compute what it needs: it runs neither loads of scalars nor branches."""
+    theirs = set(_not_shared(grid.body.block))
+    needed: list[SSAValue] = [loop.lb, loop.ub, loop.step]
+    for op in loads:
+        needed += _from_outside(op.offsets, loop)
+    if any(value.owner in theirs for value in needed):
+        raise _Unfit("the loop's bounds or the places it loads from are not known before the roles part")
+
+
+def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]:
+    """Return what movable values of a loop's body depend on outside of it."""
+    found: list[SSAValue] = []
+    for value in values:
+        owner = value.owner
+        if isinstance(owner, Operation) and owner.parent is loop.body.block:
+            found += _from_outside(owner.operands, loop)
+        else:
+            found.append(value)
+    return found
+
+
+def _producer(
+    loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
+) -> Block:
+    """Return the producer's block: the loop with nothing but copies."""
+    block = Block()
+    outer = Inserter(InsertPoint.at_end(block), loop)
+    slot, parity = outer.constant(0), outer.constant(1)
+    inner = Block(arg_types=[loop.lb.type, slot.type, parity.type])
+    counter, at, phase = inner.args
+    insert = Inserter(InsertPoint.at_end(inner), loop)
+    insert.add(BarrierWaitOp(empty, at, phase))
+    insert.add(BarrierExpectOp(full, at, sum(staged.size_bytes for staged in group)))
+    known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
+    for staged, ring in zip(group, rings, strict=True):
+        offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
+        view = logical(insert, insert.value(SharedViewOp(ring, at)), staged)
+        load = staged.load
+        insert.add(BulkCopyOp(view, load.tensor, full, at, offsets, load.size_list, load.dropped))
+    insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
+    outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, [slot, parity], Region(inner)))
+    return block
+
+
+def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:
+    """Return the next slot around the ring, and the parity, which flips when the ring starts over."""
+    zero, one = insert.constant(0), insert.constant(1)
+    following = insert.binary("add", slot, one)
+    wraps = insert.binary("eq", following, insert.constant(stages))
+    flipped = insert.binary("sub", one, parity)
+    return [
+        insert.value(ElementwiseOp("select", [wraps, zero, following])),
+        insert.value(ElementwiseOp("select", [wraps, flipped, parity])),
+    ]
+
+
+def _consume(
+    loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
+) -> None:
+    """Let the loop read the rings: wait for a stage, use it, hand it back."""
+    before = Inserter(InsertPoint.before(loop), loop)
+    loop = with_arguments(loop, [before.constant(0), before.constant(0)])
+    block = loop.body.block
+    slot, parity = block.args[-2:]
+    start = Inserter(InsertPoint.at_start(block), loop)
+    start.add(BarrierWaitOp(full, slot, parity))
+    for staged, ring in zip(group, rings, strict=True):
+        insert = Inserter(InsertPoint.before(staged.load), staged.load)
+        replace_load(staged, logical(insert, insert.value(SharedViewOp(ring, slot)), staged))
+    end = block.last_op
+    assert end is not None
+    last = Inserter(InsertPoint.before(end), end)
+    last.add(BarrierArriveOp(empty, slot))
+    end.operands = [*end.operands, *_next(last, slot, parity, stages)]
+    loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
