@@ -114,7 +114,7 @@ def main(*cases: Callable[[Place], Case]) -> int:
         failed |= not error <= case.tolerance
         verdict = "ok" if error <= case.tolerance else "WRONG"
         print(
-            f"{case.name}: {verdict}, error {error:.1e} (allowed {case.tolerance:.0e}), "
+            f"{case.name}: {verdict}, error {error:.1e} (allowed {case.tolerance:.1e}), "
             f"{1e3 * case.seconds():.3f} ms, first call {1e3 * first:.0f} ms"
         )
     return 1 if failed else 0
