@@ -29,7 +29,7 @@ from tessera.target.records import TargetRecord
 ACCUMULATORS_PER_WARP = 4096
 ELEMENTS_PER_WARP = 1024
 ROWS_PER_WARP = 16
-GROUP_M = 8
+GROUP_M = 16
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ tessera_tile.kernel @gemm profile "fast" (
     %sum = tessera_tile.mma %x, %y, %acc compute "f32" : !tessera_tile.tile<128x32xf32>, !tessera_tile.tile<32x256xf32>, !tessera_tile.tile<128x256xf32> -> !tessera_tile.tile<128x256xf32>
     tessera_tile.store %sum, %c[%i, %j] [128, 256] : !tessera_tile.tile<128x256xf32>, !tessera_tile.tensor<?x?xf32>
   }
-  // CHECK: tessera_schedule.num_warps = #builtin.int<8>, tessera_schedule.group = #builtin.int<8>
+  // CHECK: tessera_schedule.num_warps = #builtin.int<8>, tessera_schedule.group = #builtin.int<16>
   tessera_tile.return
 }
 
