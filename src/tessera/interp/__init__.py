@@ -47,7 +47,8 @@ def interpret(
         checks: report index tiles outside a tensor, uninitialised reads and races in shared memory. Without
             it, elements outside are neither read nor written, and reads give whatever is there.
         uninitialized: names of tensor parameters whose contents do not count as written.
-        order_seed: shuffles the order of a grid's programs, to expose results that depend on it.
+        order_seed: shuffles the order of a grid's programs, how the roles of a program interleave at their barriers,
+            and the order in which copies arrive, to expose results that depend on it.
         out: where device prints go, standard output by default.
 
     Returns:
@@ -56,7 +57,7 @@ def interpret(
     Raises:
         CallError: arguments that do not fit the kernel.
         DeviceError: what a check found: `out-of-bounds`, `uninitialized-read`, `race`, `division-by-zero`,
-            `assertion-failed`.
+            `assertion-failed`, `deadlock`.
         VerifyError: the module holds no kernel.
     """
     kernels = [op for op in module.ops if isinstance(op, KernelOp)]

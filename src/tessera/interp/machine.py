@@ -97,6 +97,8 @@ class Machine:
         where = [f"kernel {self.kernel}"]
         if self.program.offsets:
             where.append(f"program at {_numbers(self.program.offsets)}")
+        if self.program.role.name:
+            where.append(self.program.role.name)
         if len(element):
             where.append(f"element {_numbers(element)}")
         text = f"{op.name.rsplit('.', 1)[-1]}: {message} ({', '.join(where)})"

@@ -12,6 +12,7 @@ from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.roles import BulkCopyOp
 from tessera.ir.tile.shared import CpAsyncOp
 from tessera.numerics.dtypes import DType
 
@@ -30,13 +31,17 @@ def _overlap(offsets: Sequence[int], sizes: Sequence[int], shape: Sequence[int])
     return tuple(inside), tuple(within)
 
 
-def _box(op: LoadOp | StoreOp | CpAsyncOp, machine: Machine) -> tuple[Tensor, tuple[int, ...], Box, Box]:
+def _box(
+    op: LoadOp | StoreOp | CpAsyncOp | BulkCopyOp, machine: Machine
+) -> tuple[Tensor, tuple[int, ...], Box, Box]:
     tensor: Tensor = machine.get(op.tensor)
     offsets = tuple(int(offset) for offset in machine.all(op.offsets))
     return tensor, offsets, *_overlap(offsets, op.size_list, tensor.array.shape)
 
 
-def read_box(op: LoadOp | CpAsyncOp, machine: Machine, fill: Any, mask: Array | None = None) -> Array:
+def read_box(
+    op: LoadOp | CpAsyncOp | BulkCopyOp, machine: Machine, fill: Any, mask: Array | None = None
+) -> Array:
     """Return the tile that a box of a tensor holds, `fill` outside the tensor and where `mask` is false.
 
     Raises:

@@ -2,7 +2,8 @@
 
 A copy's data arrive at the `wait_group` that covers it, and what any lane wrote is seen by the others only
 after a `barrier`. Reading too early, and writing what is still being read or copied, is an error that names
-the element.
+the element. Where a program has several roles, what one did is settled for another once a barrier between them
+orders it (`interp.roles`).
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ def read_buffer(buffer: Shared, op: Operation, machine: Machine) -> Array:
             at = tuple(np.argwhere(unsettled)[0])
             code, message, help = _WHY[State(int(buffer.state[at]))]
             raise machine.fault(op, code, message + _other(buffer.writer[at], machine), at, help)
+        foreign = machine.program.unordered(buffer.writer)
+        if foreign.any():
+            at = tuple(np.argwhere(foreign)[0])
+            message = "reads a shared buffer without having waited for what was written to it"
+            help = "wait for the barrier that the write or copy arrives at, before the read"
+            raise machine.fault(op, "race", message + _other(buffer.writer[at], machine), at, help)
         buffer.reader[...] = machine.program.number_of(op)
     return buffer.data.copy()
 
@@ -67,31 +74,43 @@ def _other(number: Any, machine: Machine) -> str:
     """Name the place of the access that conflicts, for the end of a message."""
     if number < 0:
         return ""
-    other = machine.program.ops[int(number)]
+    other = machine.program.accesses[int(number)].op
     location = location_of(other)
     return f", by {other.name.rsplit('.', 1)[-1]}" + (f" at {location}" if location else "")
 
 
-def _write(buffer: Shared, state: State, op: Operation, machine: Machine) -> None:
-    """Note that `op` writes the buffer, which nobody may be using."""
+def write_buffer(buffer: Shared, state: State, op: Operation, machine: Machine) -> None:
+    """Note that `op` writes the buffer, which nobody may be using.
+
+    Raises:
+        DeviceError: `race`, naming the other access.
+    """
     if not machine.checks:
         return
+    in_flight, program = buffer.state == State.IN_FLIGHT, machine.program
     for conflict, who, message in (
-        (
-            buffer.state == State.IN_FLIGHT,
-            buffer.writer,
-            "writes a shared buffer while it is being copied to",
-        ),
+        (in_flight, buffer.writer, "writes a shared buffer while it is being copied to"),
         (
             buffer.state == State.UNORDERED,
             buffer.writer,
             "writes a shared buffer twice with no barrier between",
         ),
-        (buffer.reader >= 0, buffer.reader, "writes a shared buffer that was read after the last barrier"),
+        (
+            program.unordered(buffer.reader),
+            buffer.reader,
+            "writes a shared buffer that was read after the last barrier",
+        ),
+        (
+            program.unordered(buffer.writer) & ~in_flight,
+            buffer.writer,
+            "writes a shared buffer without having waited for what was written to it",
+        ),
     ):
         if conflict.any():
             at = tuple(np.argwhere(conflict)[0])
             help = "call barrier(), after wait_group() for copies, before the write"
+            if program.crew is not None:
+                help = "wait for the barrier at which the other role arrives when it is done with the buffer"
             raise machine.fault(op, "race", message + _other(who[at], machine), at, help)
     buffer.state[...] = state
     buffer.writer[...] = machine.program.number_of(op)
@@ -126,14 +145,14 @@ def _load(op: SharedLoadOp, machine: Machine) -> Any:
 @handles(SharedStoreOp)
 def _store(op: SharedStoreOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
-    _write(buffer, State.UNORDERED, op, machine)
+    write_buffer(buffer, State.UNORDERED, op, machine)
     buffer.data[...] = machine.get(op.value)
 
 
 @handles(CpAsyncOp)
 def _cp_async(op: CpAsyncOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
-    _write(buffer, State.IN_FLIGHT, op, machine)
+    write_buffer(buffer, State.IN_FLIGHT, op, machine)
     machine.program.started.append(Copy(buffer, read_box(op, machine, np.zeros((), buffer.data.dtype)[()])))
 
 
@@ -156,6 +175,11 @@ def _wait(op: WaitGroupOp, machine: Machine) -> None:
 
 @handles(BarrierOp)
 def _barrier(op: BarrierOp, machine: Machine) -> None:
-    for buffer in machine.program.buffers:
-        buffer.state[buffer.state == State.UNORDERED] = State.DEFINED
-        buffer.reader[...] = -1
+    program = machine.program
+    mine = [n for n, access in enumerate(program.accesses) if access.role == program.role.number]
+    for buffer in program.buffers:
+        settled = buffer.state == State.UNORDERED
+        if program.roles > 1:  # what another role wrote is not for this one to settle
+            settled &= np.isin(buffer.writer, mine)
+        buffer.state[settled] = State.DEFINED
+    program.role.generation += 1

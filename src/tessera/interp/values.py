@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from xdsl.ir import Attribute, Operation
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
+
+if TYPE_CHECKING:
+    from tessera.interp.roles import Crew
 
 Array = npt.NDArray[Any]
 
@@ -51,8 +54,8 @@ class Shared:
     Args:
         data: the contents.
         state: a `State` per element.
-        writer: number of the op that wrote it last (`Program.number_of`).
-        reader: number of an op that read it since the last barrier, -1 if none did.
+        writer: number of the access that wrote it last (`Program.number_of`), -1 if none did.
+        reader: number of the access that read it last, -1 if none did.
     """
 
     data: Array
@@ -87,6 +90,51 @@ class Copy:
 
 
 @dataclass(eq=False, slots=True)
+class Role:
+    """Warps that run the same ops.
+
+    `clock` is a vector clock: how much of every role's past this role is ordered after. Barriers between roles
+    carry it from one to the other; two accesses of which neither is in the other's past are a race.
+
+    Args:
+        number: identifies the role in its program.
+        name: for messages; empty where the program has one role.
+        clock: by number of role; its own entry is the current time, which advances when it arrives at a barrier.
+        generation: how many barriers its own warps have passed.
+    """
+
+    number: int = 0
+    name: str = ""
+    clock: dict[int, int] = field(default_factory=lambda: {0: 1})
+    generation: int = 0
+
+    def release(self) -> dict[int, int]:
+        """Return what a barrier takes over from this role, whose later ops do not belong to it."""
+        released = dict(self.clock)
+        self.clock[self.number] += 1
+        return released
+
+    def acquire(self, clock: dict[int, int]) -> None:
+        """Put this role after what a barrier took over from others."""
+        merge(self.clock, clock)
+
+
+def merge(clock: dict[int, int], other: dict[int, int]) -> None:
+    """Let a vector clock know what another one knows."""
+    for number, time in other.items():
+        clock[number] = max(clock.get(number, 0), time)
+
+
+class Access(NamedTuple):
+    """When a role executed an op: its time and how many barriers of its own warps lay behind it."""
+
+    op: Operation
+    role: int
+    time: int
+    generation: int
+
+
+@dataclass(eq=False, slots=True)
 class Program:
     """The state of one program of a grid.
 
@@ -95,20 +143,51 @@ class Program:
         buffers: whole shared buffers, for barriers.
         started: copies that no group holds yet.
         groups: committed groups that no wait has covered, oldest first.
-        ops: ops that touched shared memory, in the order they first did.
+        role: the role that runs now.
+        crew: the roles that run side by side, if there are several.
+        roles: how many roles there were so far; barriers count too, as what delivers their copies.
+        accesses: accesses to shared memory, by number.
+        numbers: the number of each access.
     """
 
     offsets: tuple[int, ...] = ()
     buffers: list[Shared] = field(default_factory=list["Shared"])
     started: list[Copy] = field(default_factory=list["Copy"])
     groups: list[list[Copy]] = field(default_factory=list[list["Copy"]])
-    ops: list[Operation] = field(default_factory=list[Operation])
+    role: Role = field(default_factory=Role)
+    crew: Crew | None = None
+    roles: int = 1
+    accesses: list[Access] = field(default_factory=list[Access])
+    numbers: dict[Access, int] = field(default_factory=dict[Access, int])
+
+    def new_role(self) -> int:
+        """Return a number for another role."""
+        self.roles += 1
+        return self.roles - 1
 
     def number_of(self, op: Operation) -> int:
-        """Return the number that stands for `op` in `Shared.writer` and `Shared.reader`."""
-        if op not in self.ops:
-            self.ops.append(op)
-        return self.ops.index(op)
+        """Return the number that stands for `op`, run now, in `Shared.writer` and `Shared.reader`."""
+        role = self.role
+        return self.note(Access(op, role.number, role.clock[role.number], role.generation))
+
+    def note(self, access: Access) -> int:
+        """Return the number of an access."""
+        number = self.numbers.setdefault(access, len(self.accesses))
+        if number == len(self.accesses):
+            self.accesses.append(access)
+        return number
+
+    def is_ordered(self, number: int) -> bool:
+        """Return whether an access lies behind a barrier for the role that runs now."""
+        access = self.accesses[number]
+        if access.role == self.role.number:
+            return access.generation < self.role.generation
+        return self.role.clock.get(access.role, 0) >= access.time
+
+    def unordered(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Return which accesses of an array of their numbers (-1 is none) race with one made now."""
+        known = [number for number in np.unique(numbers) if number >= 0 and not self.is_ordered(number)]
+        return np.isin(numbers, known) if known else np.zeros(numbers.shape, np.bool_)
 
 
 def dtype_at(type_: Attribute) -> DType:

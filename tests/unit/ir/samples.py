@@ -10,10 +10,11 @@ from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as t_arith
 from tessera.ir.target import debug as t_debug
 from tessera.ir.target import memory as t_mem
+from tessera.ir.target import roles as t_roles
 from tessera.ir.target import structure as t_struct
 from tessera.ir.target import tensor_core as t_core
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
-from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, shape, shared, structure
+from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, roles, shape, shared, structure
 from tessera.ir.tile.types import TensorType
 from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
@@ -139,6 +140,25 @@ def _shared_body(
     inner.do(YieldOp(more))
     total = at(ForOp(zero, stop, step, [acc], body))
     at.do(memory.StoreOp(total, c, [i, j], [64, 32]))
+    _roles_body(at, a, i)
+
+
+def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
+    zero, one = at.const(0), at.const(1)
+    ring = at(shared.AllocSharedOp([2, 64, 64], BF16, "panels"))
+    row = at(shared.AllocSharedOp([64], BF16))
+    full, empty = at(roles.AllocBarriersOp(2, 1)), at(roles.AllocBarriersOp(2, 1))
+    producer, consumer = Block(), Block()
+    ahead, behind = At(producer), At(consumer)
+    ahead.do(roles.BarrierWaitOp(empty, zero, one))
+    ahead.do(roles.BarrierExpectOp(full, zero, 64 * 64 * 2 + 64 * 2))
+    stage = ahead(shared.SharedViewOp(ring, zero))
+    ahead.do(roles.BulkCopyOp(stage, a, full, zero, [i, zero], [64, 64]))
+    ahead.do(roles.BulkCopyOp(row, a, full, zero, [i, zero], [1, 64], drop=[0]))
+    behind.do(roles.BarrierWaitOp(full, zero, zero))
+    behind(shared.SharedLoadOp(behind(shared.SharedViewOp(ring, zero))))
+    behind.do(roles.BarrierArriveOp(empty, zero))
+    at.do(roles.RolesOp(producer, consumer, 56, 240))
 
 
 def layout() -> LinearLayout:
@@ -152,11 +172,11 @@ def target_module() -> ModuleOp:
         Parameter("pointer", 0, align=16, dtype="bf16"),
         Parameter("size", 0, 0),
         Parameter("stride", 0, 0),
+        Parameter("tensor_map", 0, dtype="bf16", order=(1, 0), box=(64, 8)),
     ]
-    func = t_struct.FuncOp(
-        "every_op", params, [PointerType.of(BF16), index, index], '[["const", 4]]', num_warps=4
-    )
-    pointer, size, stride = func.body.block.args
+    types = [PointerType.of(BF16), index, index, PointerType.of(BF16, "param")]
+    func = t_struct.FuncOp("every_op", params, types, '[["const", 4]]', num_warps=4)
+    pointer, size, stride, tensor_map = func.body.block.args
     at = At(func.body.block)
     program = at(t_struct.ProgramIdOp())
     zero = at(t_arith.ConstantOp(0, index))
@@ -166,6 +186,7 @@ def target_module() -> ModuleOp:
     at.do(t_mem.StoreOp(loaded, pointer, *box, [0, 1], [0], vector=2))
     _target_arithmetic(at, pointer, loaded, zero)
     _target_buffers(at, pointer, loaded, zero, box)
+    _target_roles(at, tensor_map, program, zero)
     at.do(t_struct.ReturnOp())
     return ModuleOp([func])
 
@@ -208,3 +229,17 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
     acc = at(t_arith.CastOp(loaded, F32))
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
+
+
+def _target_roles(at: At, tensor_map: SSAValue, program: SSAValue, zero: SSAValue) -> None:
+    buffer = at(t_mem.AllocOp(BufferType.of([8, 128], BF16, "shared", "panels")))
+    full = at(t_mem.AllocOp(BufferType.of([2], I64, "shared")))
+    at.do(t_roles.MbarrierInitOp(full, 1))
+    producer, consumer = Block(), Block()
+    ahead, behind = At(producer), At(consumer)
+    ahead.do(t_roles.MbarrierExpectOp(full, zero, 2048))
+    ahead.do(t_roles.BulkCopyOp(buffer, tensor_map, full, zero, [zero, program], [64, 8]))
+    behind.do(t_roles.MbarrierWaitOp(full, zero, zero))
+    behind.do(t_roles.ProxyFenceOp())
+    behind.do(t_roles.MbarrierArriveOp(full, zero))
+    at.do(t_roles.RolesOp(producer, consumer, (56, 240)))

@@ -11,11 +11,12 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tessera.ir.collect import new_context
-from tessera.ir.target import arithmetic, memory, structure
+from tessera.ir.target import arithmetic, memory, roles, structure
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.types import element_type, index
 from tessera.numerics import dtypes
-from tests.unit.ir.samples import BF16, F32, layout
+from tests.unit.ir import samples
+from tests.unit.ir.samples import BF16, F32, I64, layout
 
 
 def value(type_: Attribute) -> SSAValue:
@@ -32,6 +33,19 @@ def load(**changed: list[int]) -> Operation:
     return memory.LoadOp(value(PointerType.of(F32)), one, one, one, F32, **given)
 
 
+def barriers(size: tuple[int, ...] = (4,), element: Attribute = I64, space: str = "shared") -> SSAValue:
+    return value(BufferType.of(size, element, space))
+
+
+def bulk_copy(coordinates: int) -> Operation:
+    buffer, map_ = (
+        value(BufferType.of([8, 64], BF16, "shared", "panels")),
+        value(PointerType.of(BF16, "param")),
+    )
+    at = value(index)
+    return roles.BulkCopyOp(buffer, map_, barriers(), at, [at] * coordinates, [64, 8])
+
+
 def function_without_records() -> Operation:
     op = structure.FuncOp("f", [], [index], "[]")
     op.body.block.add_op(structure.ReturnOp())
@@ -46,6 +60,12 @@ def function_without_records() -> Operation:
         ("axis of the box", lambda: load(axes=[1])),
         ("axis of the box", lambda: load(checked=[2])),
         ("one record per parameter", function_without_records),
+        ("one coordinate per dimension", lambda: bulk_copy(1)),
+        ("at least one arrival", lambda: roles.MbarrierInitOp(barriers(), 0)),
+        ("64-bit elements in shared", lambda: roles.MbarrierInitOp(barriers(element=F32), 1)),
+        ("64-bit elements in shared", lambda: roles.MbarrierInitOp(barriers(space="scratch"), 1)),
+        ("64-bit elements in shared", lambda: roles.MbarrierInitOp(barriers((2, 2)), 1)),
+        ("not negative", lambda: roles.MbarrierExpectOp(barriers(), value(index), -16)),
     ],
 )
 def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:
@@ -76,6 +96,14 @@ def test_a_layout_that_is_none_is_a_parse_error() -> None:
     text = "#tessera_target.layout<register = [[4]], sizes = [4]>"  # coordinate 4 of an axis of size 4
     with pytest.raises(ParseError, match="outside"):
         Parser(new_context(), text).parse_attribute()
+
+
+def test_the_text_of_roles_is_readable() -> None:
+    text = str(samples.target_module())
+    assert "tessera_target.roles registers [56, 240] producer {" in text
+    assert "tessera_target.mbarrier_expect %" in text
+    assert "] bytes 2048 : !tessera_target.buffer<" in text
+    assert "] box [64, 8] into %" in text
 
 
 def test_a_transposed_padded_buffer_knows_its_strides() -> None:

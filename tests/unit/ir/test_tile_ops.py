@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, shape, shared, structure
+from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, roles, shape, shared, structure
 from tessera.ir.tile.types import SharedType, TensorType, TileType
 from tessera.ir.types import NarrowFloatType, dtype_of, element_type, i1, index
 from tessera.numerics import dtypes
@@ -143,7 +143,24 @@ def wrong_shared_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
     )
 
 
-CASES = [*wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops()]
+def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:
+    at, buffer = value(index), value(SharedType.of([4, 8], F32, "panels"))
+    barriers = value(roles.BarriersType(IntAttr(2)))
+
+    def copy(source: SSAValue, sizes: list[int], drop: tuple[int, ...] = ()) -> Operation:
+        return roles.BulkCopyOp(buffer, source, barriers, at, [at] * len(sizes), sizes, drop)
+
+    yield "at least one arrival", lambda: roles.AllocBarriersOp(2, 0)
+    yield "expected bytes is not negative", lambda: roles.BarrierExpectOp(barriers, at, -1)
+    yield "the slice holds (4, 4)", lambda: copy(tensor(-1, -1), [4, 4])
+    yield "2 offsets and sizes", lambda: copy(tensor(-1, -1), [4])
+    yield "size 1 can be dropped", lambda: copy(tensor(-1, -1, -1), [2, 4, 8], (0,))
+    yield "is not shared<4x8xf32", lambda: copy(tensor(-1, -1, element=BF16), [4, 8])
+    yield "barriers", lambda: roles.BarrierArriveOp(buffer, at)
+    yield "index", lambda: roles.BarrierWaitOp(barriers, at, value(I32))
+
+
+CASES = [*wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops(), *wrong_roles()]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +183,7 @@ def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> N
         ("swizzle", lambda: SharedType.of([4], F32, "spiral")),
         ("no permutation", lambda: SharedType.of([4, 4], F32, perm=[0, 0])),
         ("positive", lambda: SharedType.of([-1], F32)),
+        ("at least one", lambda: roles.BarriersType(IntAttr(0))),
         ("no narrow float", lambda: NarrowFloatType(StringAttr("f32"))),
     ],
 )

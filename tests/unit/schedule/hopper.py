@@ -1,0 +1,110 @@
+"""Kernels whose warps the schedule splits into roles, and their operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.ir.tile.roles import RolesOp
+from tessera.ir.tile.structure import GridOp
+from tessera.schedule.copies import StageCopiesPass
+from tessera.schedule.knobs import Knobs
+from tessera.schedule.warp_specialize import WarpSpecializePass
+from tessera.schedule.warps import ChooseWarpsPass
+from tessera.target.records import target_named
+from tests.unit.lower.support import aligned
+
+
+def gemm(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def gemm_transposed(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["N", "K", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[n : n + 64, k : k + 64].T, acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def gemm_scaled(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64] * 2, b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def attention(
+    Q: ts.Tensor["H", "S", 64, ts.bf16],
+    K: ts.Tensor["H", "S", 64, ts.bf16],
+    V: ts.Tensor["H", "S", 64, ts.bf16],
+    out: ts.Tensor["H", "S", 64, ts.f32],
+) -> None:
+    for h, m in ts.tile.grid((H, 1), (S, 64)):
+        q = Q[h, m : m + 64, :]
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        top = ts.tile.full((64,), -float("inf"), ts.f32)
+        total = ts.tile.zeros((64,), ts.f32)
+        for n in ts.tile.range(0, ts.tile.minimum(S, m + 64), 64):
+            scores = ts.tile.causal_mask(ts.tile.mma(q, K[h, n : n + 64, :].T) * 0.125, m, n)
+            new = ts.tile.maximum(top, ts.tile.row_max(scores))
+            alpha = ts.tile.exp(top - new)
+            p = ts.tile.exp(scores - new[:, None])
+            total = alpha * total + ts.tile.row_sum(p)
+            acc = ts.tile.mma(ts.tile.cast(p, ts.bf16), V[h, n : n + 64, :], alpha[:, None] * acc)
+            top = new
+        out[h, m : m + 64, :] = acc / total[:, None]
+
+
+def specialized(
+    function: Any,
+    sizes: dict[str, int],
+    *,
+    stages: int | None = None,
+    num_warps: int | None = None,
+    target: str = "sm_90a",
+) -> ModuleOp:
+    """Return a kernel with its warps split into roles, and nothing else scheduled."""
+    module = aligned(function, sizes)
+    WarpSpecializePass(target_named(target), Knobs(stages=stages, num_warps=num_warps)).apply(module)
+    module.verify()
+    return module
+
+
+def scheduled(function: Any, sizes: dict[str, int], **knobs: int | None) -> ModuleOp:
+    """Return a kernel after all scheduling passes for Hopper."""
+    module, target = aligned(function, sizes), target_named("sm_90a")
+    for step in (WarpSpecializePass, StageCopiesPass, ChooseWarpsPass):
+        step(target, Knobs(**knobs)).apply(module)
+    module.verify()
+    return module
+
+
+def has_roles(module: ModuleOp) -> bool:
+    return any(isinstance(op, RolesOp) for op in module.walk())
+
+
+def note(module: ModuleOp) -> str:
+    """Return why the only grid of a module has one role; empty when nothing is noted."""
+    (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
+    found: Any = grid.attributes.get("tessera_notes.roles")
+    return "" if found is None else found.data[0].data
+
+
+def random(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
