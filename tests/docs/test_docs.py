@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from tessera.backends.cpu import vecmath
+from tessera.backends.llvm import vecmath
 from tessera.frontend.tile.stub import FUNCTIONS
 from tessera.numerics import dtypes
 
