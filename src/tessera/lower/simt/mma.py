@@ -64,6 +64,7 @@ def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction 
     """
     a, b = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b))
     acc = dtype_of(tile_element(op.acc.type)).name
+    acc = "i32" if acc == "u32" else acc  # sums that wrap have the same bits
     if op.compute.data == "tf32":
         a = b = "tf32"
     m, k = padded_shape(shape_of(op.a.type))
