@@ -311,6 +311,8 @@ def compilation(turns: int) -> list[Result]:
     """Measure imports, cold compilations and loads from the cache, each in processes of their own."""
     results = [Result("import tessera", "cpu", min(_probe(None)[0] for _ in range(3)), "ms", goal="≤ 300 ms")]
     goals = {"saxpy": 300, "gemm": 800, "saxpy_ptx": 300, "gemm_ptx": 800}
+    if importlib.util.find_spec("cuda") is None:  # the extra that assembles cubins is not installed
+        goals = {name: goal for name, goal in goals.items() if "ptx" not in name}
     for name, goal in goals.items():
         times = [_probe(None, name, name) for _ in range(3)]
         what = name.replace("_ptx", " for sm_90a")

@@ -13,7 +13,7 @@ import tessera as ts
 
 # The first point that fits the target is used, so the best one of the largest GPUs stands first.
 GPU_SPACE = dict(BM=[128], BN=[256], BK=[64, 32], stages=[3, 2, 1], num_warps=[8])
-CPU_SPACE = dict(BM=[128], BN=[256], BK=[256])
+CPU_SPACE = dict(BM=[128], BN=[256], BK=[128])
 
 
 @functools.cache
