@@ -6,7 +6,7 @@
     %n = tessera_tile.splat %dim : index -> !tessera_tile.tile<1024xindex>
     %m = tessera_tile.elementwise "lt"(%i, %n) : (…) -> !tessera_tile.tile<1024xi1>
     %x = tessera_tile.gather %X[%i] mask %m : …
-  becomes, when %dim is the size of %X,
+  becomes, when %dim is the size of %X (or of another tensor's dimension of the same name),
     %x = tessera_tile.load %X[%offset] [1024] : …
 
 A slice is read and written in whole vectors, and its bound is one comparison for all of them. The other
@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import dtype_of_value, splat_source
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.structure import DimOp
+from tessera.ir.tile.structure import DimOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, shape_of
 from tessera.ir.types import index
 
@@ -73,7 +73,21 @@ def _is_size(value: SSAValue, tensor: SSAValue, axis: int) -> bool:
     if size != DYNAMIC:
         return constant_value(value) == size
     op = value.owner
-    return isinstance(op, DimOp) and op.tensor is tensor and op.axis.data == axis
+    if not isinstance(op, DimOp):
+        return False
+    if op.tensor is tensor:
+        return op.axis.data == axis
+    name = _dim_name(tensor, axis)
+    return name != "" and name == _dim_name(op.tensor, op.axis.data)
+
+
+def _dim_name(tensor: SSAValue, axis: int) -> str:
+    """Return the name of a parameter's dimension, "" where it has none; a call gives a name one size."""
+    kernel = tensor.owner.parent_op() if isinstance(tensor, BlockArgument) else None
+    if not isinstance(kernel, KernelOp):
+        return ""
+    dims = kernel.infos[tensor.index].dims
+    return dims[axis] if axis < len(dims) else ""
 
 
 def _is_bound(mask: SSAValue, counting: SSAValue, tensor: SSAValue, axis: int) -> bool:

@@ -81,3 +81,22 @@ tessera_tile.kernel @others profile "fast" (
   tessera_tile.print "{} {} {}", %a, %b, %c : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>
   tessera_tile.return
 }
+
+// -----
+// A dimension's name has one size, so the bound may be read from another tensor; other names are no bound.
+tessera_tile.kernel @names profile "fast" (
+    %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %y: !tessera_tile.tensor<?xf32> as "y" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %z: !tessera_tile.tensor<?xf32> as "z" dims ["K"] strides [1] stride_div [1] dim_div [1]) {
+  %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  %i = tessera_tile.arange : !tessera_tile.tile<64xindex>
+  %limit = tessera_tile.splat %n : index -> !tessera_tile.tile<64xindex>
+  // CHECK: [[INSIDE:%\w+]] = tessera_tile.elementwise "lt"
+  %inside = tessera_tile.elementwise "lt"(%i, %limit) : (!tessera_tile.tile<64xindex>, !tessera_tile.tile<64xindex>) -> !tessera_tile.tile<64xi1>
+  // CHECK: tessera_tile.load %y[%{{\w+}}] [64] : !tessera_tile.tensor<?xf32>
+  %v = tessera_tile.gather %y[%i] mask %inside : !tessera_tile.tile<64xi1> : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xindex>] -> !tessera_tile.tile<64xf32>
+  // CHECK: tessera_tile.load %z[%{{\w+}}] [64] mask [[INSIDE]]
+  %w = tessera_tile.gather %z[%i] mask %inside : !tessera_tile.tile<64xi1> : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xindex>] -> !tessera_tile.tile<64xf32>
+  tessera_tile.print "{} {}", %v, %w : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>
+  tessera_tile.return
+}
