@@ -35,7 +35,9 @@ def cases() -> list[Case]:
 def main() -> int:
     """Run everything; returns the exit status."""
     start = time.perf_counter()
-    table = Table("kernel", "error", "allowed", "first call", "then", "", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table = Table(
+        "kernel", "error", "allowed", "first call", "then", "", box=box.SIMPLE, padding=(0, 1, 0, 0)
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     failures = 0
@@ -54,9 +56,7 @@ def main() -> int:
     console = Console()
     console.print(f"Tessera {ts.__version__} on the CPU ({platform.machine()}), against NumPy in float64")
     console.print(table)
-    console.print(
-        "Errors are over the largest expected value; a first call compiles or loads."
-    )
+    console.print("Errors are over the largest expected value; a first call compiles or loads.")
     seconds = time.perf_counter() - start
     verdict = (
         "All results are right" if not failures else f"{failures} of {table.row_count} results are wrong"
