@@ -83,7 +83,9 @@ def _is_size(value: SSAValue, tensor: SSAValue, axis: int) -> bool:
 
 def _dim_name(tensor: SSAValue, axis: int) -> str:
     """Return the name of a parameter's dimension, "" where it has none; a call gives a name one size."""
-    kernel = tensor.owner.parent_op() if isinstance(tensor, BlockArgument) else None
+    if not isinstance(tensor, BlockArgument):
+        return ""
+    kernel = tensor.block.parent_op()
     if not isinstance(kernel, KernelOp):
         return ""
     dims = kernel.infos[tensor.index].dims
