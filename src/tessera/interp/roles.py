@@ -35,6 +35,7 @@ from tessera.ir.tile.roles import (
     BarriersType,
     BarrierWaitOp,
     BulkCopyOp,
+    RoleEndOp,
     RolesOp,
 )
 
@@ -136,6 +137,7 @@ class _Member:
 
     role: Role
     block: Block
+    state: Sequence[Any]
     turn: Semaphore = field(default_factory=lambda: Semaphore(0))
     wait: _Wait | None = None
     finished: bool = False
@@ -178,7 +180,7 @@ class Crew:
         try:
             if not self.abandoned:
                 with suppress(_Abandoned):
-                    self.machine.run(member.block, ())
+                    self.machine.run(member.block, member.state)
             member.finished = True
         finally:
             member.failed = not member.finished
@@ -237,9 +239,10 @@ def _roles(op: RolesOp, machine: Machine) -> None:
     outside, around = program.role, program.crew
     past = outside.release()
     members: list[_Member] = []
+    state = machine.all(op.state)
     for name, region in (("producer", op.producer), ("consumer", op.consumer)):
         number = program.new_role()
-        members.append(_Member(Role(number, name, {**past, number: 1}), region.block))
+        members.append(_Member(Role(number, name, {**past, number: 1}), region.block, state))
     program.crew = Crew(machine, members)
     program.crew.run(op)
     program.role, program.crew = outside, around
@@ -317,3 +320,8 @@ def _copy(op: BulkCopyOp, machine: Machine) -> None:
     write_buffer(buffer, State.IN_FLIGHT, op, machine)
     data = read_box(op, machine, np.zeros((), buffer.data.dtype)[()])
     barrier.copies.append(BulkCopy(op, buffer, data))
+
+
+@handles(RoleEndOp)
+def _end(op: RoleEndOp, machine: Machine) -> None:
+    """The state that a role leaves is for the next tile of a persistent program; here each program has one."""

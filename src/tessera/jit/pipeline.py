@@ -160,6 +160,7 @@ def _launch(func: FuncOp, code: CompiledCode) -> Launch:
         facts.get("threads", 1),
         facts.get("shared_bytes", 0),
         facts.get("scratch_bytes", 0),
+        facts.get("persistent", False),
     )
 
 

@@ -69,7 +69,12 @@ class CudaPlan:
         self._launcher = launcher
         self._packing = Packing(launcher.artifact, shapes, encode=tensor_maps.encode)
         self._launches = [
-            (function, launch.threads, launch.shared_bytes)
+            (
+                function,
+                launch.threads,
+                launch.shared_bytes,
+                launcher.device.multiprocessors if launch.persistent else _GRID_LIMIT,
+            )
             for function, launch in zip(launcher.functions, launcher.artifact.launches, strict=True)
         ]
         cu = cuda.driver()
@@ -110,7 +115,7 @@ class CudaPlan:
             self._wait(stream)
 
     def _queue(self, params: list[int], counts: list[int], queue: Any) -> None:
-        for (function, threads, shared_bytes), address, programs in zip(
+        for (function, threads, shared_bytes, most), address, programs in zip(
             self._launches, params, counts, strict=True
         ):
             if programs == 0:
@@ -121,7 +126,7 @@ class CudaPlan:
                     code="grid-too-large", help="use larger tiles",
                 )  # fmt: skip
             (status,) = self._launch_kernel(
-                function, programs, 1, 1, threads, 1, 1, shared_bytes, queue, address, 0
+                function, min(programs, most), 1, 1, threads, 1, 1, shared_bytes, queue, address, 0
             )
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))

@@ -11,19 +11,22 @@ After, with rings of S buffers and two barriers per stage::
 
     grid {
       rings; %full = alloc_barriers; %empty = alloc_barriers
-      roles producer {
-        scf.for %k ... iter_args(%slot = 0, %parity = 1) {
-          barrier_wait %empty[%slot] parity %parity; barrier_expect %full[%slot] bytes
+      roles(%slot = 0, %parity = 0) producer {
+        scf.for %k ... iter_args(%slot, %parity) {
+          barrier_wait %empty[%slot] parity (1 - %parity); barrier_expect %full[%slot] bytes
           bulk_copy A -> %ra[%slot]; bulk_copy B -> %rb[%slot]
         }
       } consumer {
-        scf.for %k ... iter_args(%acc, %slot = 0, %parity = 0) {
+        scf.for %k ... iter_args(%acc, %slot, %parity) {
           barrier_wait %full[%slot] parity %parity
           mma %ra[%slot], %rb[%slot], %acc; barrier_arrive %empty[%slot]
         }
         store
       }
     }
+
+The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
+program's tiles, so that the copies of the next tile overlap the end of this one.
 
 Applies to a launch with one outermost loop whose matrix operands the copy engine can fetch and whose products all have
 a warpgroup instruction; anything else is left to `stage-copies`. Why a kernel does not qualify is noted on its grid.
@@ -52,6 +55,7 @@ from tessera.ir.tile.roles import (
     BarrierExpectOp,
     BarrierWaitOp,
     BulkCopyOp,
+    RoleEndOp,
     RolesOp,
 )
 from tessera.ir.tile.shared import SharedViewOp
@@ -245,15 +249,17 @@ def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int,
     setup = Inserter(InsertPoint.after(rings[0].owner), loop)  # pyright: ignore[reportArgumentType]
     full = setup.value(AllocBarriersOp(stages, 1))
     empty = setup.value(AllocBarriersOp(stages, 1))
+    state = [setup.constant(0), setup.constant(0)]
     producer = _producer(loop, group, rings, full, empty, stages)
-    consumer = Block()
+    consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
         op.detach()
         consumer.add_op(op)
-    roles = RolesOp(producer, consumer, *REGISTERS[warps])
+    roles = RolesOp(producer, consumer, *REGISTERS[warps], state)
     roles.location = loop.location
     body.add_op(roles)
     _consume(loop, group, rings, full, empty, stages)
+    grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
 
 
@@ -294,13 +300,13 @@ def _producer(
     loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
 ) -> Block:
     """Return the producer's block: the loop with nothing but copies."""
-    block = Block()
+    block = Block(arg_types=[loop.lb.type, loop.lb.type])
     outer = Inserter(InsertPoint.at_end(block), loop)
-    slot, parity = outer.constant(0), outer.constant(1)
-    inner = Block(arg_types=[loop.lb.type, slot.type, parity.type])
+    inner = Block(arg_types=[loop.lb.type, *(a.type for a in block.args)])
     counter, at, phase = inner.args
     insert = Inserter(InsertPoint.at_end(inner), loop)
-    insert.add(BarrierWaitOp(empty, at, phase))
+    # A stage is free when its consumers have ended the phase before the one that the copies will end.
+    insert.add(BarrierWaitOp(empty, at, insert.binary("sub", insert.constant(1), phase)))
     insert.add(BarrierExpectOp(full, at, sum(staged.size_bytes for staged in group)))
     known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
     for staged, ring in zip(group, rings, strict=True):
@@ -309,7 +315,8 @@ def _producer(
         load = staged.load
         insert.add(BulkCopyOp(view, load.tensor, full, at, offsets, load.size_list, load.dropped))
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
-    outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, [slot, parity], Region(inner)))
+    copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args), Region(inner)))
+    outer.add(RoleEndOp(copies.results))
     return block
 
 
@@ -329,8 +336,9 @@ def _consume(
     loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
 ) -> None:
     """Let the loop read the rings: wait for a stage, use it, hand it back."""
-    before = Inserter(InsertPoint.before(loop), loop)
-    loop = with_arguments(loop, [before.constant(0), before.constant(0)])
+    role = loop.parent_block()
+    assert role is not None
+    loop = with_arguments(loop, role.args)
     block = loop.body.block
     slot, parity = block.args[-2:]
     start = Inserter(InsertPoint.at_start(block), loop)
@@ -344,3 +352,4 @@ def _consume(
     last.add(BarrierArriveOp(empty, slot))
     end.operands = [*end.operands, *_next(last, slot, parity, stages)]
     loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
+    Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp(loop.results[-2:]))

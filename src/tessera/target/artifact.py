@@ -104,6 +104,7 @@ class Launch:
         threads: threads of a program (GPU).
         shared_bytes: dynamic shared memory of a program (GPU).
         scratch_bytes: scratch memory one worker needs (CPU), 0 when on its stack.
+        persistent: whether a program takes further tiles: at most one a multiprocessor is started.
     """
 
     entry: str
@@ -112,6 +113,7 @@ class Launch:
     threads: int = 1
     shared_bytes: int = 0
     scratch_bytes: int = 0
+    persistent: bool = False
 
 
 def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:

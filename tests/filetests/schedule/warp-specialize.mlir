@@ -18,7 +18,7 @@ tessera_tile.kernel @gemm profile "fast" (
     // CHECK: [[RA:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<4x128x64xbf16, "panels", [0, 1, 2]>
     // CHECK: [[FULL:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<4>
     // CHECK: [[EMPTY:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<4>
-    // CHECK: tessera_tile.roles producer 40 {
+    // CHECK: tessera_tile.roles([[ZERO:%\w+]], {{%\w+}}) producer 40 {
     // CHECK-NOT: mma
     // CHECK: scf.for
     // CHECK: barrier_wait [[EMPTY]][
@@ -47,9 +47,10 @@ tessera_tile.kernel @gemm profile "fast" (
       scf.yield %next : !tessera_tile.tile<128x128xf32>
     }
     // CHECK: tessera_tile.store
+    // CHECK: tessera_tile.role_end
     tessera_tile.store %sum, %c[%i, %j] [128, 128] : !tessera_tile.tile<128x128xf32>, !tessera_tile.tensor<?x?xf32>
   }
-  // CHECK: tessera_schedule.num_warps = #builtin.int<8>
+  // CHECK: tessera_schedule.persistent = #builtin.int<1>, tessera_schedule.num_warps = #builtin.int<8>
   tessera_tile.return %c : !tessera_tile.tensor<?x?xf32>
 }
 

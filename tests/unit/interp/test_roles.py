@@ -222,7 +222,7 @@ class Two:
         self.full, self.empty = at(roles.AllocBarriersOp(1, 1)), at(roles.AllocBarriersOp(1, 1))
         producer, consumer = Block(), Block()
         self.ahead, self.behind = At(producer), At(consumer)
-        self.split = roles.RolesOp(producer, consumer, 56, 240)
+        self.blocks = (producer, consumer)
 
     def fill(self, size: int = 128) -> None:
         self.ahead.do(roles.BarrierExpectOp(self.full, self.zero, size))
@@ -244,7 +244,9 @@ def run_two(build: Callable[[Two], None], **options: Any) -> np.ndarray[Any, Any
     def body(at: At, source: Any, target: Any) -> None:
         two = Two(at, source, target)
         build(two)
-        at.do(two.split)
+        for block in two.blocks:
+            At(block).do(roles.RoleEndOp())
+        at.do(roles.RolesOp(*two.blocks, 56, 240))
 
     source, target = np.arange(32, dtype=np.float32).reshape(4, 8), np.zeros((4, 8), np.float32)
     interpret(tensor_kernel([MATRIX, MATRIX], body, [1]), [source, target], **options)

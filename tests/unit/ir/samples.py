@@ -158,7 +158,10 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
     behind.do(roles.BarrierWaitOp(full, zero, zero))
     behind(shared.SharedLoadOp(behind(shared.SharedViewOp(ring, zero))))
     behind.do(roles.BarrierArriveOp(empty, zero))
-    at.do(roles.RolesOp(producer, consumer, 56, 240))
+    for block in (producer, consumer):
+        block.insert_arg(one.type, 0)
+        At(block).do(roles.RoleEndOp([block.args[0]]))
+    at.do(roles.RolesOp(producer, consumer, 56, 240, [zero]))
 
 
 def layout() -> LinearLayout:
@@ -179,6 +182,7 @@ def target_module() -> ModuleOp:
     pointer, size, stride, tensor_map = func.body.block.args
     at = At(func.body.block)
     program = at(t_struct.ProgramIdOp())
+    at(t_struct.ProgramCountOp())
     zero = at(t_arith.ConstantOp(0, index))
     fragment = FragmentType.of(BF16, layout())
     box = ([program, zero], [stride, size], [size, size])

@@ -7,11 +7,12 @@ import pytest
 import tessera.lower.simt as simt
 import tessera.lower.vector as vector
 from tessera.ir.tile import structure, tile_dialect
+from tessera.ir.tile.roles import RoleEndOp
 from tessera.lower.simt.rules import LAZY, LOWERINGS
 from tessera.lower.vector.rules import RULES
 
-STRUCTURE = {structure.KernelOp, structure.GridOp, structure.ReturnOp}
-"""Read by `lower/launch.py`, which both models share."""
+STRUCTURE = {structure.KernelOp, structure.GridOp, structure.ReturnOp, RoleEndOp}
+"""Read by `lower/launch.py`, which both models share, or by the rule of the op around them."""
 
 
 @pytest.fixture(autouse=True)

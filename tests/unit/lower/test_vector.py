@@ -210,7 +210,15 @@ def test_every_op_of_the_language_has_a_rule():
     without = {op.name for op in tile_dialect().operations if op not in RULES}
     # The kernel's frame is walked by the lowering itself; roles and their barriers are what GPU schedules add.
     frame = {"kernel", "return", "grid"}
-    added = {"roles", "alloc_barriers", "barrier_arrive", "barrier_expect", "barrier_wait", "bulk_copy"}
+    added = {
+        "roles",
+        "role_end",
+        "alloc_barriers",
+        "barrier_arrive",
+        "barrier_expect",
+        "barrier_wait",
+        "bulk_copy",
+    }
     assert without == {f"tessera_tile.{name}" for name in frame | added}
 
 

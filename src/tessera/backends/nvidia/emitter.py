@@ -100,6 +100,10 @@ class NvidiaEmitter(SimtEmitter):
         """Return the block's number."""
         return self.entry("program", f"zext i32 {self._register('ctaid.x')} to i64")
 
+    def program_count(self) -> str:
+        """Return the number of blocks."""
+        return self.entry("programs", f"zext i32 {self._register('nctaid.x')} to i64")
+
     # Memory
 
     def shared_pointer(self, offset: str) -> str:

@@ -70,6 +70,10 @@ class SimtEmitter(Emitter):
         """Return the program's number, an i64."""
         raise NotImplementedError
 
+    def program_count(self) -> str:
+        """Return the number of programs of the launch, an i64."""
+        raise NotImplementedError
+
     def shared_pointer(self, offset: str) -> str:
         """Return the address of a byte (i32) of shared memory."""
         raise NotImplementedError

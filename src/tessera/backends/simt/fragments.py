@@ -17,7 +17,7 @@ from tessera.ir.target.arithmetic import (
     ReduceRegistersOp,
     RelayoutOp,
 )
-from tessera.ir.target.structure import ProgramIdOp, ReturnOp
+from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
@@ -35,6 +35,12 @@ def emit_return(emitter: SimtEmitter, _op: ReturnOp) -> None:
 def emit_program_id(emitter: SimtEmitter, op: ProgramIdOp) -> None:
     """Bind the program's number."""
     emitter.bind(op.result, [emitter.program_id()])
+
+
+@SIMT.register(ProgramCountOp)
+def emit_program_count(emitter: SimtEmitter, op: ProgramCountOp) -> None:
+    """Bind the number of programs."""
+    emitter.bind(op.result, [emitter.program_count()])
 
 
 @SIMT.register(IotaOp)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
-from tessera.backends.simt.emitter import SIMT, SimtEmitter, copies, register_accesses
+from tessera.backends.simt.emitter import SIMT, Access, SimtEmitter, copies, register_accesses
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, blocked
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import (
@@ -350,7 +350,7 @@ def _constant_offsets(op: Any, rank: int) -> list[int] | None:
     return [int(value) for value in known if value is not None]
 
 
-def _shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Any], int]:
+def _shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Access], int]:
     registers = addresses.map.sublayout([REGISTER])
     vector = min(addresses.map.contiguous_per_thread(0), MAX_BYTES // dtype.bytes)
     return register_accesses(registers, 0, vector), vector

@@ -107,6 +107,19 @@ class ReturnOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ProgramCountOp(IRDLOperation):
+    """How many programs the launch started."""
+
+    name = "tessera_target.program_count"
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[index])
+
+
+@irdl_op_definition
 class ProgramIdOp(IRDLOperation):
     """The linear number of the running program, from 0."""
 

@@ -20,7 +20,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.traits import NoTerminator
+from xdsl.traits import HasParent, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import Effect, effect
@@ -172,26 +172,56 @@ class BulkCopyOp(IRDLOperation, Slice):
 class RolesOp(IRDLOperation):
     """Splits a program's warps: one warpgroup runs `producer`, the others run `consumer`, at the same time.
 
-    `registers` are the registers a thread of each role gets.
+    `registers` are the registers a thread of each role gets. Each role starts from `state` (its block's arguments) and
+    ends with the state it leaves: where in the rings it is, so that it can go on with another tile.
     """
 
     name = "tessera_tile.roles"
+    state = var_operand_def(index)
     producer_registers = prop_def(IntAttr)
     consumer_registers = prop_def(IntAttr)
     producer = region_def("single_block")
     consumer = region_def("single_block")
-    traits = traits_def(NoTerminator())
     assembly_format = (
-        "`producer` custom<Int>($producer_registers) $producer "
+        "`(` $state `)` `producer` custom<Int>($producer_registers) $producer "
         "`consumer` custom<Int>($consumer_registers) $consumer attr-dict"
     )
     custom_directives = (Int,)
 
-    def __init__(self, producer: Block, consumer: Block, producer_registers: int, consumer_registers: int):
+    def __init__(
+        self,
+        producer: Block,
+        consumer: Block,
+        producer_registers: int,
+        consumer_registers: int,
+        state: Sequence[SSAValue] = (),
+    ):
         super().__init__(
+            operands=[list(state)],
             properties={
                 "producer_registers": IntAttr(producer_registers),
                 "consumer_registers": IntAttr(consumer_registers),
             },
             regions=[Region(producer), Region(consumer)],
         )
+
+    def verify_(self) -> None:
+        """Check that both roles take and leave the state."""
+        count = len(self.state)
+        for region in self.regions:
+            end = region.block.last_op
+            if not isinstance(end, RoleEndOp) or len(end.state) != count or len(region.block.args) != count:
+                raise VerifyException("a role takes the state and ends with it")
+
+
+@irdl_op_definition
+class RoleEndOp(IRDLOperation):
+    """Ends a role with the state it leaves."""
+
+    name = "tessera_tile.role_end"
+    state = var_operand_def(index)
+    traits = traits_def(IsTerminator(), HasParent(RolesOp))
+    assembly_format = "$state attr-dict"
+
+    def __init__(self, state: Sequence[SSAValue] = ()):
+        super().__init__(operands=[list(state)])

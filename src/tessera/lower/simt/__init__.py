@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Sequence
 from functools import cache
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tessera.errors import CompilerFault
-from tessera.ir.target.structure import ProgramIdOp, ReturnOp
+from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.ir.types import dtype_of, element_type, index
@@ -64,12 +67,44 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
         "tessera_schedule.warpgroup" in op.attributes for top in plan.body for op in top.walk()
     )
     context.lower_block(plan.prologue)
-    if plan.grid is not None:
-        context.location = plan.grid.location
-        _decompose(context, plan.grid)
-    context.lower_block(plan.body)
+    if plan.grid is not None and schedule_value(plan.grid, "persistent", 0):
+        _persistent(context, plan.grid, plan.body)
+    else:
+        if plan.grid is not None:
+            context.location = plan.grid.location
+            _decompose(context, plan.grid, context.value(ProgramIdOp()))
+        context.lower_block(plan.body)
     context.emit(ReturnOp())
     return func
+
+
+def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> None:
+    """Lower a grid whose programs take many tiles: what depends on the tile goes into a loop in each role."""
+    context.location = grid.location
+    moving: set[SSAValue] = set(grid.body.block.args)
+    inner: list[Operation] = []
+    for op in body:
+        if not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands):
+            moving.update(op.results)
+            inner.append(op)
+    first = context.value(ProgramIdOp())
+    stride = context.value(ProgramCountOp())
+    count = context.scalars.constant(1)
+    for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
+        count = context.scalars.mul(count, context.scalars.ceildiv(context.scalar(extent), block))
+
+    def tiles(run: Callable[[Sequence[SSAValue]], list[SSAValue]], state: Sequence[SSAValue]) -> None:
+        loop = Block(arg_types=[index, *(value.type for value in state)])
+        with context.into(loop):
+            context.location = grid.location
+            _decompose(context, grid, loop.args[0])
+            context.lower_block(inner)
+            after = run(loop.args[1:])
+            context.emit(scf.YieldOp(*after))
+        context.emit(scf.ForOp(first, count, stride, list(state), Region(loop)))
+
+    context.tiles = tiles
+    context.lower_block([op for op in body if op not in inner])
 
 
 def _narrowest(plan: LaunchPlan) -> dict[tuple[int, ...], int]:
@@ -126,8 +161,8 @@ def _dim(context: SimtContext, op: DimOp) -> None:
     )
 
 
-def _decompose(context: SimtContext, grid: GridOp) -> None:
-    """Turn the program's number into the offset of its tile in each dimension.
+def _decompose(context: SimtContext, grid: GridOp, program: SSAValue) -> None:
+    """Turn the number of a tile into the offset of its tile in each dimension.
 
     Two-dimensional grids are walked in groups of `tessera_schedule.group` rows of tiles, so that programs that run
     together share operands in the L2 cache; others in row-major order. The arithmetic is 32-bit unsigned, as
@@ -135,7 +170,7 @@ def _decompose(context: SimtContext, grid: GridOp) -> None:
     """
     u32 = element_type(dtypes.u32)
     scalars = context.scalars
-    number = scalars.cast(context.value(ProgramIdOp()), u32)
+    number = scalars.cast(program, u32)
     counts = [
         scalars.cast(scalars.ceildiv(context.scalar(extent), block), u32)
         for extent, block in zip(grid.extents, grid.block_sizes, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
@@ -28,6 +28,10 @@ MOST_ELEMENTS = 1024
 """Elements of a tile one thread may hold: four times its registers, beyond which code only spills."""
 
 
+TileLoop = Callable[[Callable[[Sequence[SSAValue]], list[SSAValue]], Sequence[SSAValue]], None]
+"""Runs a function, from state to state, for every tile of a persistent program."""
+
+
 class SimtContext:
     """Lowers one launch.
 
@@ -36,7 +40,8 @@ class SimtContext:
         params: parameters of the function that is filled.
         placements: layout of every placed tile.
 
-    `asynchronous_reads` says whether warpgroup instructions read shared memory that threads have written.
+    `asynchronous_reads` says whether warpgroup instructions read shared memory that threads have written; `tiles` is
+    the loop over tiles that each role of a persistent program runs.
     """
 
     def __init__(self, target: TargetRecord, params: Parameters, placements: Placements):
@@ -49,6 +54,7 @@ class SimtContext:
         self.values: dict[SSAValue, SSAValue] = {}
         self.divisors: dict[SSAValue, int] = {}
         self.asynchronous_reads = False
+        self.tiles: TileLoop | None = None
         self.scalars = Scalars(self._insert, lambda: self.location)
         self._made: list[dict[tuple[SSAValue, LinearLayout], SSAValue]] = [{}]
 

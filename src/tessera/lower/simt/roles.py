@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Block
+from collections.abc import Sequence
+from functools import partial
+
+from xdsl.ir import Block, SSAValue
 
 from tessera.ir.target import memory as memory
 from tessera.ir.target import roles as target
@@ -14,6 +17,7 @@ from tessera.ir.tile.roles import (
     BarriersType,
     BarrierWaitOp,
     BulkCopyOp,
+    RoleEndOp,
     RolesOp,
 )
 from tessera.ir.tile.structure import ArgInfo
@@ -34,14 +38,29 @@ def _place_roles(placements: Placements, op: RolesOp) -> None:
 @lowers(RolesOp)
 def _roles(context: SimtContext, op: RolesOp) -> None:
     blocks: list[Block] = []
+    state = [context.scalar(value) for value in op.state]
     for region in op.regions:
         block = Block()
         with context.into(block):
-            context.lower_block(list(region.block.ops))
+            run = partial(_run_role, context, region.block)
+            if context.tiles is None:
+                run(state)
+            else:
+                context.tiles(run, state)
         blocks.append(block)
     context.location = op.location
     registers = (op.producer_registers.data, op.consumer_registers.data)
     context.emit(target.RolesOp(blocks[0], blocks[1], registers))
+
+
+def _run_role(context: SimtContext, source: Block, state: Sequence[SSAValue]) -> list[SSAValue]:
+    """Lower a role's ops for one tile, from a state to the one it leaves."""
+    for argument, value in zip(source.args, state, strict=True):
+        context.define(argument, value)
+    end = source.last_op
+    assert isinstance(end, RoleEndOp)
+    context.lower_block([op for op in source.ops if op is not end])
+    return [context.scalar(value) for value in end.state]
 
 
 @lowers(AllocBarriersOp)

@@ -1,0 +1,98 @@
+"""SIMT lowering of warp roles: persistent programs, phase barriers, tensor maps, warpgroup products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdsl.dialects import scf
+
+from tessera.backends.nvidia import compile_nvidia
+from tessera.ir.target import roles as target
+from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
+from tessera.ir.target.tensor_core import TensorCoreOp
+from tessera.jit.pipeline import schedule_passes
+from tessera.lower.simt import lower_to_simt
+from tessera.schedule.knobs import Knobs
+from tessera.target.fragments import wgmma_instruction
+from tessera.target.records import target_named
+from tests.unit.lower.support import aligned
+from tests.unit.schedule.hopper import attention, gemm, gemm_scaled, gemm_transposed
+
+SIZES = {"M": 128, "N": 128, "K": 128, "H": 2, "S": 128}
+HOPPER = target_named("sm_90a")
+
+
+def lowered(function: Any) -> FuncOp:
+    module = aligned(function, SIZES)
+    for step in schedule_passes(HOPPER, Knobs()):
+        step.apply(module)
+    (func,) = [op for op in lower_to_simt(module, HOPPER).ops if isinstance(op, FuncOp)]
+    func.verify()
+    return func
+
+
+def ops(root: Any, kind: type[Any]) -> list[Any]:
+    return [op for op in root.walk() if isinstance(op, kind)]
+
+
+def test_each_role_walks_its_programs_tiles_and_carries_its_place_in_the_rings() -> None:
+    func = lowered(gemm)
+    (split,) = ops(func, target.RolesOp)
+    assert len(ops(func, ProgramIdOp)) == len(ops(func, ProgramCountOp)) == 1
+    for region in (split.producer, split.consumer):
+        (tiles,) = [op for op in region.block.ops if isinstance(op, scf.ForOp)]
+        assert tiles.lb.owner is ops(func, ProgramIdOp)[0]
+        assert tiles.step.owner is ops(func, ProgramCountOp)[0]
+        (inner,) = [op for op in tiles.body.block.ops if isinstance(op, scf.ForOp)]
+        assert tuple(inner.iter_args)[-2:] == tuple(tiles.body.block.args[1:])
+        end = tiles.body.block.last_op
+        assert end is not None
+        assert tuple(end.operands) == tuple(inner.results[-2:])
+
+
+def test_copies_are_of_the_producer_and_products_of_the_consumers() -> None:
+    (split,) = ops(lowered(gemm), target.RolesOp)
+    assert len([op for op in split.producer.walk() if isinstance(op, target.BulkCopyOp)]) == 2
+    assert not [op for op in split.producer.walk() if isinstance(op, TensorCoreOp)]
+    assert not [op for op in split.consumer.walk() if isinstance(op, target.BulkCopyOp)]
+
+
+@pytest.mark.parametrize("function", [gemm, gemm_transposed])
+def test_maps_start_with_the_contiguous_dimension(function: Any) -> None:
+    maps = [p for p in lowered(function).parameters if p.kind == "tensor_map"]
+    assert [p.order for p in maps] == [(1, 0), (1, 0)]
+    assert all(p.box[0] == 64 for p in maps), "64 elements of 16 bits are a panel"
+
+
+@pytest.mark.parametrize("function", [gemm, gemm_transposed, gemm_scaled, attention])
+def test_products_are_of_warpgroups_and_assemble_without_spills(function: Any) -> None:
+    func = lowered(function)
+    names = {op.instruction.data for op in ops(func, TensorCoreOp)}
+    assert names == {"wgmma_m64n64k16_bf16_bf16_f32"}
+    module = func.parent_op()
+    code = compile_nvidia(module, HOPPER)  # pyright: ignore[reportArgumentType]
+    counts, (facts,) = code.reflection["instructions"], code.reflection["kernels"].values()
+    assert counts["wgmma"] == 4 * len(ops(func, TensorCoreOp))
+    assert counts["tma"] > 0
+    assert facts["persistent"]
+    assert facts["threads"] == 256
+    assert facts["spill_store_bytes"] == facts["spill_load_bytes"] == 0
+    assert "setmaxnreg.inc.sync.aligned.u32 240" in code.dumps["ptx"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "n", "expected"),
+    [
+        ("bf16", "bf16", 256, "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16"),
+        ("fp8_e4m3", "fp8_e5m2", 64, "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e5m2"),
+        ("f16", "bf16", 64, None),
+        ("bf16", "bf16", 264, None),
+        ("f32", "f32", 64, None),
+    ],
+)
+def test_the_warpgroup_instruction_of_dtypes_and_columns(
+    a: str, b: str, n: int, expected: str | None
+) -> None:
+    found = wgmma_instruction(a, b, "f32", n)
+    assert (found.ptx if found else None) == expected
