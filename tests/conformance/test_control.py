@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT, Tolerance, of_rounding, of_sum
+from tessera.runtime.arrays import to_numpy
 from tests.conformance.data import normal
 from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype
 
@@ -458,10 +460,14 @@ def uniform(x: ts.Tensor["n", ts.f32], seed: int):
     return x
 
 
-def test_random_numbers_are_uniform_and_independent():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.device)])
+def test_random_numbers_are_uniform_and_independent(device):
     """Chi-square over 64 bins, correlation of neighbours and of seeds: all within five standard deviations."""
     kernel, count = ts.kernel(uniform), 1 << 16
-    first, second = (kernel(np.empty(count, np.float32), seed).astype(np.float64) for seed in (3, 4))
+    empty = [ts.empty(count, ts.f32, device=device) for _ in range(2)]
+    first, second = (
+        to_numpy(kernel(x, seed)).astype(np.float64) for x, seed in zip(empty, (3, 4), strict=True)
+    )
     bins = np.bincount((first * 64).astype(int), minlength=64)
     chi = ((bins - count / 64) ** 2 / (count / 64)).sum()
     assert abs(chi - 63) < 5 * np.sqrt(2 * 63)

@@ -627,6 +627,17 @@ def test_special_values_under_strict(case, backend):
     check(case, backend)
 
 
+@conformance(
+    [
+        _case(SPECIAL[first::3], dtype(name), dtype(name), (37, 33), (16, 48), specials=True)
+        for name in ("f32", "f16")
+        for first in range(3)
+    ]
+)
+def test_special_values_under_fast(case, backend):
+    check(case, backend)
+
+
 PROMOTED = (
     "f64",
     "f32",

@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT, of_rounding, of_sum
+from tessera.runtime.arrays import to_numpy
 from tests.conformance.data import integers, normal
 from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype, poisoned
 
@@ -432,21 +434,23 @@ def bit_atomics(
             claimed[i : i + 16] = ts.tile.where(old == -1, 1, 0)
 
 
-def _bit_atomics(x: Any, y: Any, claimed: Any, slot: Any) -> tuple[Any, ...]:
-    y[0] &= np.bitwise_and.reduce(x | 255)
-    y[1] |= np.bitwise_or.reduce(x & 4095)
-    y[2] ^= np.bitwise_xor.reduce(x)
-    return y, claimed, np.full_like(slot, 7)
+PLACES = ("cpu", pytest.param("cuda", marks=pytest.mark.device))
 
 
-def test_the_claims_of_compare_exchange_add_up():
+@pytest.mark.parametrize("device", PLACES)
+def test_the_claims_of_compare_exchange_add_up(device):
+    """Which program wins a slot is open; that one does is not."""
     rng = np.random.default_rng(5)
     x, y = rng.integers(0, 2**32, 500).astype(np.uint32), np.full(4, 2**32 - 1, np.uint32)
-    claimed, slot = np.full(500, -5, np.int32), np.full(90, -1, np.int32)
-    ts.kernel(bit_atomics)(x, y, claimed, slot)
+    given = (x, y, np.full(500, -5, np.int32), np.full(90, -1, np.int32))
+    arrays = [ts.asarray(array.copy(), device=device) for array in given]
+    ts.kernel(bit_atomics)(*arrays)
+    _, bits, claimed, slot = (to_numpy(array) for array in arrays)
     assert claimed.sum() == 90
     assert (slot == 7).all()
-    np.testing.assert_array_equal(y, _bit_atomics(x, np.full(4, 2**32 - 1, np.uint32), claimed, slot)[0])
+    np.testing.assert_array_equal(
+        bits, [np.bitwise_and.reduce(x | 255), 2**32 - 1, y[2] ^ np.bitwise_xor.reduce(x), y[3]]
+    )
 
 
 def exchanged(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32], old: ts.Tensor["n", ts.i32]):
