@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -75,23 +76,40 @@ def source_of(function: FunctionType) -> FunctionSource:
 
 def _parse(function: FunctionType) -> FunctionSource:
     try:
-        lines, first = inspect.getsourcelines(function)
+        lines, first = inspect.findsource(function)
     except (OSError, TypeError):
         raise _no_source(function) from None
-    text, offset = "".join(lines), first - 1
-    if text[:1].isspace():
-        # A nested function keeps its indentation under a made-up header, so columns stay the user's.
-        text, offset = "if 1:\n" + text, offset - 1
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        raise _no_source(function) from None
+    found = _block(lines, first)
+    if found is None:
+        raise _no_source(function)
+    tree, text, offset = found
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
             file = inspect.getsourcefile(function) or function.__code__.co_filename
-            lines = tuple(text.splitlines())
-            return FunctionSource(function, node, file, offset, lines, Liveness(node), assigned(node.body))
+            return FunctionSource(
+                function, node, file, offset, tuple(text.splitlines()), Liveness(node), assigned(node.body)
+            )
     raise _no_source(function)
+
+
+def _block(lines: list[str], first: int) -> tuple[ast.Module, str, int] | None:
+    """Return the definition that starts at line `first` (from 0): its tree, text and the line before the text.
+
+    The end is the first line at the definition's own indentation up to which the text parses. `inspect.getsource`
+    finds it by tokenising, which costs a kernel loaded from the disk cache more than all else.
+    """
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    # A nested function keeps its indentation under a made-up header, so columns stay the user's.
+    header, offset = ("if 1:\n", first - 1) if indent else ("", first)
+    for end in range(first + 1, len(lines) + 1):
+        if end < len(lines):
+            bare = lines[end].lstrip()
+            if not bare or bare.startswith("#") or len(lines[end]) - len(bare) > indent:
+                continue
+        text = header + "".join(lines[first:end])
+        with suppress(SyntaxError):
+            return ast.parse(text), text, offset
+    return None
 
 
 def _no_source(function: FunctionType) -> LanguageError:
