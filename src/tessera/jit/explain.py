@@ -21,7 +21,8 @@ class Explanation:
         config: the tuning point.
         fixed: dimensions that are constants in the compiled code.
         origin: where the code came from: `compiled`, `disk cache`, `interpreted`.
-        reflection: facts about the code: registers, shared memory, schedule, emulations, dtype fallbacks.
+        reflection: facts about the code: registers, shared memory, schedule, emulations, dtype fallbacks, `copies`
+            that are not asynchronous and why, `roles` that were not split and why.
         rejected: tuning points that did not compile, with the reason.
     """
 
@@ -77,6 +78,9 @@ class Explanation:
             rows.insert(3, ("tuning point", _pairs(self.config)))
         if self.fixed:
             rows.insert(3, ("fixed dims", _pairs(self.fixed)))
+        for name in ("copies", "roles"):
+            if self.reflection.get(name):
+                rows.append((name, _items(self.reflection[name])))
         rows += [(f"rejected {_pairs(point)}", reason) for point, reason in self.rejected]
         return "\n".join([f"kernel {self.kernel}", *(f"  {name}: {value}" for name, value in rows)])
 

@@ -142,7 +142,8 @@ def _finish(
         texts["tirt"] = text_of(lowered)
     code = generate(lowered, target, dump)
     texts.update({name: data for name, data in code.dumps.items() if name in dump})
-    reflection = {**code.reflection, **_notes(lowered), "schedule": _schedule_of(module)}
+    notes = {**_notes(module), **_notes(lowered)}
+    reflection = {**code.reflection, **notes, "schedule": _schedule_of(module)}
     reflection["passes_ms"] = {record.name: round(record.ms, 3) for record in runner.records}
     return Artifact(
         kernel.sym_name.data, target.backend, target.name, arg_specs(kernel), built.returns,
@@ -178,9 +179,9 @@ def _schedule_of(module: ModuleOp) -> dict[str, Any]:
 
 
 def _notes(module: ModuleOp) -> dict[str, list[str]]:
-    """Return the notes that the lowering left on functions."""
+    """Return the notes that the schedule left on grids, or the lowering on functions."""
     found: dict[str, list[str]] = {}
-    for op in module.ops:
+    for op in module.walk():
         for key, text in _note_items(op):
             found.setdefault(key, []).append(text)
     return found
