@@ -369,7 +369,7 @@ def gpu_kernels(turns: int) -> list[Result]:
     return results
 
 
-def _gpu_seconds(call: Call) -> float:
+def gpu_seconds(call: Call) -> float:
     """Return the time of one call on the device, caches flushed before each."""
     if importlib.util.find_spec("triton") is not None:
         from triton.testing import do_bench
@@ -400,7 +400,7 @@ def _gpu_gemm(torch: Any, size: int, turns: int) -> Iterator[Result]:
             "tessera": lambda ours=ours: ours(a, b, c),
             "cuBLAS": lambda: torch.mm(a, b, out=c),
         }
-        seconds = in_turns(contestants, turns, _gpu_seconds)
+        seconds = in_turns(contestants, turns, gpu_seconds)
         yield from compared(f"{what} bf16 {size}³", "gpu", seconds, 2e-12 * size**3, "TFLOP/s", "≥ 0.55")
 
 
@@ -413,7 +413,7 @@ def _gpu_rows(torch: Any, m: int, n: int, turns: int) -> Iterator[Result]:
         ("rmsnorm", lambda: norm(x, weight, y), lambda: torch.nn.functional.rms_norm(x, (n,), weight, 1e-6)),
     ):
         contestants: dict[str, Call] = {"tessera": ours, "copy": lambda: y.copy_(x), "PyTorch": theirs}
-        seconds = in_turns(contestants, turns, _gpu_seconds)
+        seconds = in_turns(contestants, turns, gpu_seconds)
         yield from compared(f"{what} bf16 {m}x{n}", "gpu", seconds, 4e-9 * m * n, "GB/s", "≥ 0.8 of copy")
 
 
