@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Literal, get_args
 
@@ -19,8 +19,7 @@ def current_profile() -> Profile:
     return _current.get()
 
 
-@contextmanager
-def profile(name: Profile) -> Generator[None]:
+def profile(name: Profile) -> AbstractContextManager[None]:
     """Use a numerics profile inside a `with` block.
 
     Args:
@@ -36,6 +35,11 @@ def profile(name: Profile) -> Generator[None]:
             f"no numerics profile is called {name!r}", code="unknown-profile",
             help="one of fast, deterministic, strict",
         )  # fmt: skip
+    return _using(name)
+
+
+@contextmanager
+def _using(name: Profile) -> Generator[None]:
     token = _current.set(name)
     try:
         yield
