@@ -45,13 +45,13 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(tessera.__version__, "-V", "--version", prog_name="tessera")
 def main() -> None:
-    r"""Compile kernels over tiles for CPUs and GPUs, look at every stage, and see what works on this machine.
+    """Compile kernels over tiles for CPUs and GPUs, look at every stage, and see what works on this machine.
 
     \b
     tessera doctor                               what works here, and what mends the rest
     tessera compile gemm.py:gemm --target sm_90a --dump ptx
     tessera cache list
-    """
+    """  # noqa: D301 - click wants the backspace character itself
 
 
 if __name__ == "__main__":

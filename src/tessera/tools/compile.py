@@ -65,14 +65,14 @@ def compile(
     dump: tuple[str, ...],
     out: Path | None,
 ) -> None:
-    r"""Compile KERNEL of FILE.py without running it; no device is needed.
+    """Compile KERNEL of FILE.py without running it; no device is needed.
 
     Without --out, dumps are printed. With it, the folder gets KERNEL.tessera (what ts.load reads), a file for
     each dump, and KERNEL.json: the facts about the code.
 
     \b
     tessera compile gemm.py:gemm --target sm_90a --dims M=4096,N=4096,K=4096 --dump ptx,tirt -o build
-    """
+    """  # noqa: D301 - click wants the backspace character itself
     stages = [stage.strip() for text in dump for stage in text.split(",") if stage.strip()]
     constants = {name: _constant(value) for name, value in _assignments("--const", const).items()}
     artifact = compile_kernel(find_kernel(kernel), target=target, dump=stages, dims=_dims(dims), **constants)

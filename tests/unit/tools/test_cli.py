@@ -170,3 +170,10 @@ def test_the_module_runs():
         env=os.environ,
     )
     assert (done.returncode, done.stdout.strip()) == (0, os.environ["TESSERA_CACHE_DIR"])
+
+
+@pytest.mark.parametrize("command", [["--help"], ["compile", "--help"]])
+def test_help_shows_its_examples_a_line_each(command):
+    text = CliRunner().invoke(main, command).output
+    assert "\\b" not in text
+    assert any(line.strip().startswith("tessera compile gemm.py:gemm") for line in text.splitlines())
