@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def _source_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir() and entry.name != "__pycache__":
-                yield from _source_files(entry.path)
-            elif entry.name.endswith(".py"):
-                yield entry.path, entry.stat()
+def _source_files() -> list[tuple[str, int, int]]:
+    """Return path, size and time of the package's source files, sorted."""
+    found: list[tuple[str, int, int]] = []
+    folders = [str(_PACKAGE)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(".py"):
+                    facts = entry.stat()
+                    found.append((entry.path, facts.st_size, facts.st_mtime_ns))
+                elif name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
+    found.sort()
+    return found
 
 
 @cache
@@ -28,10 +35,7 @@ def sources_stamp() -> str:
     Reading 200 files takes longer than loading a cached kernel may; the stamp stands for their contents,
     which `sources_hash` reads when the stamp is new.
     """
-    digest = hashlib.sha256()
-    for path, facts in sorted(_source_files(str(_PACKAGE)), key=lambda item: item[0]):
-        digest.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    return hashlib.sha256(repr(_source_files()).encode()).hexdigest()
 
 
 def sources_hash() -> str:
@@ -41,7 +45,7 @@ def sources_hash() -> str:
     sources.
     """
     digest = hashlib.sha256()
-    for path, _ in sorted(_source_files(str(_PACKAGE)), key=lambda item: item[0]):
+    for path, _, _ in _source_files():
         digest.update(os.path.relpath(path, _PACKAGE).encode() + b"\0")
         digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
     return digest.hexdigest()
