@@ -183,6 +183,7 @@ except DeviceError as error:
 """
 
 
+@pytest.mark.bare
 def test_a_failed_assertion_is_an_error_of_the_call(tmp_path):
     path = tmp_path / "checked.py"  # a process of its own: a trap makes its context unusable
     path.write_text(CHECKED, encoding="utf-8")
@@ -323,6 +324,7 @@ def test_kernels_are_captured_in_cuda_graphs(torch):
     assert (y == 3).all()
 
 
+@pytest.mark.bare
 def test_launch_overhead(torch, record_property):
     x, y = torch.ones(64, device="cuda"), torch.ones(64, device="cuda")
     own_x, own_y = ts.ones(64, device="cuda"), ts.ones(64, device="cuda")
