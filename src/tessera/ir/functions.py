@@ -83,6 +83,10 @@ _TABLE = (
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
 
 
+COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul", "any": "or", "all": "and"}
+"""The function that a reduction combines two elements with."""
+
+
 def accepts(function: Function, kind: str) -> bool:
     """Return whether operands of dtype kind `kind` (`float`, `int`, `uint`, `bool`) are in the domain."""
     allowed = {

@@ -46,6 +46,7 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
+from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
@@ -79,7 +80,6 @@ from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
-PANEL_BYTES = 128
 BOX_LIMIT = 256
 MOST_STAGES = 4
 GROUP_ROWS = 64
@@ -160,17 +160,15 @@ def _check_product(op: MmaOp) -> None:
     instruction = wgmma_instruction(a, b, acc, n)
     if instruction is None or op.compute.data == "tf32":
         raise _Unfit(f"no warpgroup instruction for {a} x {b} -> {acc} with {n} columns")
-    if m % GROUP_ROWS or n & (n - 1) or m & (m - 1) or k % (PANEL_BYTES // instruction_bytes(a)):
+    if (
+        m % GROUP_ROWS
+        or n & (n - 1)
+        or m & (m - 1)
+        or k % (PANEL_BYTES // dtype_of(element_of(op.a.type)).bytes)
+    ):
         raise _Unfit(
             f"a product of {m}x{n}x{k}: rows in 64s, columns in powers of two, K in 128 bytes are needed"
         )
-
-
-def instruction_bytes(dtype: str) -> int:
-    """Return the bytes of one element of an operand."""
-    from tessera.numerics.dtypes import BY_NAME
-
-    return BY_NAME[dtype].bytes
 
 
 def _check_copy(kernel: KernelOp, op: LoadOp) -> None:

@@ -7,7 +7,7 @@ notes of each instruction (features).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -156,8 +156,3 @@ def target_named(name: str) -> TargetRecord:
     raise TargetError(
         f"no target is called {name!r}", code="unknown-target", help=f"one of {', '.join(known_targets())}"
     )
-
-
-def with_features(record: TargetRecord, features: frozenset[str], **changes: Any) -> TargetRecord:
-    """Return a record with more features (a host that has more than its baseline)."""
-    return replace(record, features=record.features | features, **changes)

@@ -26,7 +26,6 @@ class ModuleText:
         self._attributes: dict[str, str] = {}
         self._metadata: dict[str, int] = {}
         self._nodes: list[str] = []
-        self._named: dict[str, list[str]] = {}
 
     def declare(self, *lines: str) -> None:
         """Add declarations (or whole helpers and tables), the first of each symbol."""
@@ -78,10 +77,6 @@ class ModuleText:
         self._nodes.append(body)
         return len(self._nodes) - 1
 
-    def named_metadata(self, name: str, node: str) -> None:
-        """Append a node to the named list `!name`."""
-        self._named.setdefault(name, []).append(node)
-
     def loop(self, *properties: str) -> str:
         """Return the `!llvm.loop` node of a loop that LLVM must not unroll."""
         return self.distinct([self.metadata(LOOP_UNROLL_DISABLE), *properties])
@@ -100,7 +95,6 @@ class ModuleText:
             "\n".join(self._declares.values()),
             *(text.strip() for text in self._definitions.values()),
             "\n".join(f"attributes {name} = {{ {text} }}" for text, name in self._attributes.items()),
-            "\n".join(f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self._named.items()),
             "\n".join(f"!{number} = {body}" for number, body in enumerate(self._nodes)),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"

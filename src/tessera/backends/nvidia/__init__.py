@@ -14,6 +14,7 @@ from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import memory_element
 from tessera.backends.nvidia.assemble import can_assemble, instruction_counts, resources, to_cubin, to_ptx
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
+from tessera.backends.nvidia.hopper import GROUP_WARPS
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
@@ -22,8 +23,6 @@ from tessera.ir.target.structure import FuncOp, ProgramCountOp
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
-
-GROUP_WARPS = 4
 
 
 @cache

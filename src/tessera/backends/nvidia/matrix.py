@@ -10,7 +10,7 @@ from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.simt.memory import SharedAddresses, embedded
 from tessera.backends.simt.products import emit_emulated_product
 from tessera.errors import CompilerFault
-from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, ldmatrix
+from tessera.ir.layouts import REGISTER, ldmatrix
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import LdmatrixOp
 from tessera.ir.target.tensor_core import TensorCoreOp
@@ -32,7 +32,7 @@ def emit_ldmatrix(emitter: NvidiaEmitter, op: LdmatrixOp) -> None:
     if plan is None:
         raise CompilerFault("ldmatrix cannot load this fragment")
     offsets = [constant_value(offset) or 0 for offset in op.offsets]
-    addresses = _MatrixAddresses(
+    addresses = SharedAddresses(
         emitter, buffer, emitter.unit(op.buffer), plan.addresses, [int(o) for o in offsets]
     )
     form = f"ldmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.trans else ''}.shared.b16"
@@ -47,25 +47,6 @@ def emit_ldmatrix(emitter: NvidiaEmitter, op: LdmatrixOp) -> None:
     emitter.words[op.result] = words
     per_word = 4 // dtype.bytes
     emitter.bind(op.result, [u for w in words for u in emitter.unpack([w], dtype, per_word)])
-
-
-class _MatrixAddresses(SharedAddresses):
-    """Byte offsets of the rows that lanes point at, already in buffer offsets."""
-
-    def __init__(
-        self, emitter: NvidiaEmitter, buffer: BufferType, base: str, rows: LinearLayout, offset: list[int]
-    ):
-        shared = buffer.shared_layout().inverse()
-        self.emitter = emitter
-        self.bytes = buffer.dtype.bytes
-        self.map = rows
-        self.start = shared.apply(**{f"dim{axis}": x for axis, x in enumerate(offset)})[0] * self.bytes
-        lanes, warps = ([v[0] * self.bytes for v in rows.in_bases(dim)] for dim in (LANE, WARP))
-        self.reachable = 0
-        for column in (*lanes, *warps):
-            self.reachable |= column
-        self.thread = emitter.linear([(emitter.lane(), lanes), (emitter.warp(), warps)])
-        self.base = base
 
 
 def operand_words(

@@ -8,6 +8,7 @@ from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
+from tessera.ir.functions import COMBINE
 from tessera.ir.layouts import REGISTER, reduction
 from tessera.ir.target.arithmetic import (
     CastOp,
@@ -21,8 +22,6 @@ from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
-
-COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul", "any": "or", "all": "and"}
 
 
 @SIMT.register(ReturnOp)

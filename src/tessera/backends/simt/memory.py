@@ -8,7 +8,7 @@ from typing import Any
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.simt.emitter import SIMT, Access, SimtEmitter, copies, register_accesses
-from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, blocked
+from tessera.ir.layouts import LANE, OFFSET, REGISTER, WARP, LinearLayout, blocked
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import (
     AllocOp,
@@ -302,7 +302,7 @@ class SharedAddresses:
         emitter: the emitter.
         buffer: type of the buffer.
         base: byte offset of the buffer (i32).
-        layout: layout of the fragment in buffer coordinates.
+        layout: where each register is, in buffer coordinates or already in element offsets.
         offset: constant coordinates added.
     """
 
@@ -312,7 +312,7 @@ class SharedAddresses:
         shared = buffer.shared_layout().inverse()
         self.emitter = emitter
         self.bytes = buffer.dtype.bytes
-        self.map = layout.compose(shared)
+        self.map = layout if layout.out_dims == (OFFSET,) else layout.compose(shared)
         start = shared.apply(**{f"dim{axis}": x for axis, x in enumerate(offset)})[0]
         self.start = start * self.bytes
         lanes, warps = ([v[0] * self.bytes for v in self.map.in_bases(dim)] for dim in (LANE, WARP))

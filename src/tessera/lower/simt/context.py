@@ -9,14 +9,13 @@ from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAt
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.errors import CompilerFault, ResourceError
-from tessera.ir.effects import effect_of
 from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp, SplatOp
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferLoadOp, BufferStoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.types import TileType
-from tessera.ir.types import element_type, index
+from tessera.ir.types import element_type
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 from tessera.lower.simt.placement import Placements
@@ -253,11 +252,3 @@ def tile_shape(value: SSAValue) -> tuple[int, ...]:
 def is_tile(value: SSAValue) -> bool:
     """Return whether a TIR-H value is a tile."""
     return isinstance(value.type, TileType)
-
-
-def pure(op: Operation) -> bool:
-    """Return whether an op may be made anew at each use."""
-    return effect_of(op) == 0
-
-
-INDEX = index

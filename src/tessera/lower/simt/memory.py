@@ -15,7 +15,7 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, index
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
-from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
+from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers
 from tessera.lower.simt.rules import lowers
 
 
@@ -165,8 +165,3 @@ def _atomic(context: SimtContext, op: AtomicOp) -> None:
         op.fn.data, operand(op.value), pointer, offsets, mask, compare, op.order.data, op.scope.data
     )
     context.define(op.result, context.value(lowered))
-
-
-def buffer_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape a shared buffer takes to hold a tile of `shape`."""
-    return padded_shape(shape)

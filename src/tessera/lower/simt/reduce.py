@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.errors import CompilerFault
+from tessera.ir.functions import COMBINE
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, reduction
 from tessera.ir.target.arithmetic import ElementwiseOp, ExtractOp, ReduceLanesOp, ReduceRegistersOp
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp
@@ -15,8 +16,6 @@ from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import Placements, follow, infers, reduced_placement
 from tessera.lower.simt.rules import lowers
 from tessera.numerics.dtypes import DType
-
-COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul", "any": "or", "all": "and"}
 
 
 def identity_of(fn: str, dtype: DType) -> float:

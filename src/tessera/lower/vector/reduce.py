@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.ir.functions import COMBINE
 from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.types import dtype_of
@@ -21,7 +22,6 @@ from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 
 ACCUMULATORS = 4
-COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
 def identity(fn: str, element: Attribute) -> int | float | bool:
