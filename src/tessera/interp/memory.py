@@ -12,7 +12,7 @@ from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.roles import BulkCopyOp
+from tessera.ir.tile.roles import BulkCopyOp, BulkStoreOp
 from tessera.ir.tile.shared import CpAsyncOp
 from tessera.numerics.dtypes import DType
 
@@ -31,9 +31,10 @@ def _overlap(offsets: Sequence[int], sizes: Sequence[int], shape: Sequence[int])
     return tuple(inside), tuple(within)
 
 
-def _box(
-    op: LoadOp | StoreOp | CpAsyncOp | BulkCopyOp, machine: Machine
+def box_of(
+    op: LoadOp | StoreOp | CpAsyncOp | BulkCopyOp | BulkStoreOp, machine: Machine
 ) -> tuple[Tensor, tuple[int, ...], Box, Box]:
+    """Return a slice's tensor, its offsets, and the part of the box inside the tensor, seen from either."""
     tensor: Tensor = machine.get(op.tensor)
     offsets = tuple(int(offset) for offset in machine.all(op.offsets))
     return tensor, offsets, *_overlap(offsets, op.size_list, tensor.array.shape)
@@ -47,7 +48,7 @@ def read_box(
     Raises:
         DeviceError: `uninitialized-read`.
     """
-    tensor, offsets, inside, within = _box(op, machine)
+    tensor, offsets, inside, within = box_of(op, machine)
     result = np.full(op.size_list, fill)
     result[within] = tensor.array[inside]
     wanted = None if mask is None else np.asarray(mask).reshape(op.size_list)
@@ -83,7 +84,7 @@ def _load(op: LoadOp, machine: Machine) -> Any:
 
 @handles(StoreOp)
 def _store(op: StoreOp, machine: Machine) -> None:
-    tensor, _, inside, within = _box(op, machine)
+    tensor, _, inside, within = box_of(op, machine)
     value = np.asarray(machine.get(op.value)).reshape(op.size_list)[within]
     mask = machine.maybe(op.mask)
     where = True if mask is None else np.asarray(mask).reshape(op.size_list)[within]

@@ -24,9 +24,9 @@ from xdsl.ir import Block, Operation
 
 from tessera.errors import DeviceError
 from tessera.interp.machine import Machine, handles
-from tessera.interp.memory import read_box
-from tessera.interp.shared import write_buffer
-from tessera.interp.values import Access, Array, Role, Shared, State, merge
+from tessera.interp.memory import box_of, read_box
+from tessera.interp.shared import read_buffer, settle, write_buffer
+from tessera.interp.values import Access, Array, BulkStore, Role, Shared, State, merge
 from tessera.ir.locations import location_of
 from tessera.ir.tile.roles import (
     AllocBarriersOp,
@@ -35,6 +35,8 @@ from tessera.ir.tile.roles import (
     BarriersType,
     BarrierWaitOp,
     BulkCopyOp,
+    BulkStoreOp,
+    BulkWaitOp,
     RoleEndOp,
     RolesOp,
 )
@@ -322,6 +324,27 @@ def _copy(op: BulkCopyOp, machine: Machine) -> None:
     barrier.copies.append(BulkCopy(op, buffer, data))
 
 
+@handles(BulkStoreOp)
+def _bulk_store(op: BulkStoreOp, machine: Machine) -> None:
+    buffer: Shared = machine.get(op.buffer)
+    settle(buffer, machine)
+    read_buffer(buffer, op, machine, ordered=True)
+    buffer.state[...] = State.OUTGOING
+    tensor, _, inside, within = box_of(op, machine)
+    machine.program.role.stores.append(BulkStore(buffer, tensor, inside, within, op.size_list))
+
+
+@handles(BulkWaitOp)
+def _bulk_wait(op: BulkWaitOp, machine: Machine) -> None:
+    role = machine.program.role
+    done = max(len(role.stores) - op.pending.data, 0)
+    for store in role.stores[:done]:
+        store.finish()
+    del role.stores[:done]
+
+
 @handles(RoleEndOp)
 def _end(op: RoleEndOp, machine: Machine) -> None:
-    """The state that a role leaves is for the next tile of a persistent program; here each program has one."""
+    """Wait for the role's stores; the state it leaves is for the next tile, and here each program has one."""
+    for store in machine.program.role.stores:
+        store.finish()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.machine import Machine, handles
-from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 
 
 @handles(BroadcastOp)
@@ -23,3 +23,9 @@ def _reshape(op: ReshapeOp, machine: Machine) -> Any:
 @handles(TransposeOp)
 def _transpose(op: TransposeOp, machine: Machine) -> Any:
     return machine.get(op.source).transpose(op.permutation)
+
+
+@handles(SubtileOp)
+def _subtile(op: SubtileOp, machine: Machine) -> Any:
+    parts = tuple(slice(at, at + size) for at, size in zip(op.places, op.result.type.shape, strict=True))
+    return machine.get(op.source)[parts]

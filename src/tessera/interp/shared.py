@@ -48,19 +48,22 @@ _WHY = {
 }
 
 
-def read_buffer(buffer: Shared, op: Operation, machine: Machine) -> Array:
-    """Return a copy of a buffer's contents.
+def read_buffer(buffer: Shared, op: Operation, machine: Machine, *, ordered: bool = False) -> Array:
+    """Return a copy of a buffer's contents; `ordered` if the read comes after all that this role did before.
 
     Raises:
         DeviceError: `uninitialized-read` or `race`, when an element has no settled value.
     """
     if machine.checks:
-        unsettled = buffer.state != State.DEFINED
+        unsettled = ~np.isin(buffer.state, (State.DEFINED, State.OUTGOING))
         if unsettled.any():
             at = tuple(np.argwhere(unsettled)[0])
             code, message, help = _WHY[State(int(buffer.state[at]))]
             raise machine.fault(op, code, message + _other(buffer.writer[at], machine), at, help)
-        foreign = machine.program.unordered(buffer.writer)
+        writers = buffer.writer
+        if ordered:
+            writers = np.where(np.isin(writers, machine.program.own_accesses()), -1, writers)
+        foreign = machine.program.unordered(writers)
         if foreign.any():
             at = tuple(np.argwhere(foreign)[0])
             message = "reads a shared buffer without having waited for what was written to it"
@@ -90,6 +93,11 @@ def write_buffer(buffer: Shared, state: State, op: Operation, machine: Machine) 
     in_flight, program = buffer.state == State.IN_FLIGHT, machine.program
     for conflict, who, message in (
         (in_flight, buffer.writer, "writes a shared buffer while it is being copied to"),
+        (
+            buffer.state == State.OUTGOING,
+            buffer.reader,
+            "writes a shared buffer that a bulk store still reads",
+        ),
         (
             buffer.state == State.UNORDERED,
             buffer.writer,
@@ -175,11 +183,15 @@ def _wait(op: WaitGroupOp, machine: Machine) -> None:
 
 @handles(BarrierOp)
 def _barrier(op: BarrierOp, machine: Machine) -> None:
+    for buffer in machine.program.buffers:
+        settle(buffer, machine)
+    machine.program.role.generation += 1
+
+
+def settle(buffer: Shared, machine: Machine) -> None:
+    """Let the lanes of this role see what they wrote to a buffer; what another role wrote is not its to settle."""
     program = machine.program
-    mine = [n for n, access in enumerate(program.accesses) if access.role == program.role.number]
-    for buffer in program.buffers:
-        settled = buffer.state == State.UNORDERED
-        if program.roles > 1:  # what another role wrote is not for this one to settle
-            settled &= np.isin(buffer.writer, mine)
-        buffer.state[settled] = State.DEFINED
-    program.role.generation += 1
+    settled = buffer.state == State.UNORDERED
+    if program.roles > 1:
+        settled &= np.isin(buffer.writer, program.own_accesses())
+    buffer.state[settled] = State.DEFINED

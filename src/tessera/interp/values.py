@@ -30,6 +30,8 @@ class State(IntEnum):
     UNORDERED = 2
     """Written since the last barrier: other lanes need not see it yet."""
     DEFINED = 3
+    OUTGOING = 4
+    """Has a value, which an asynchronous store that has not been waited for still reads."""
 
 
 @dataclass(eq=False, slots=True)
@@ -90,6 +92,25 @@ class Copy:
 
 
 @dataclass(eq=False, slots=True)
+class BulkStore:
+    """An asynchronous store under way: the source, and the parts of tensor and box that take its data."""
+
+    source: Shared
+    tensor: Tensor
+    inside: tuple[slice, ...]
+    within: tuple[slice, ...]
+    sizes: tuple[int, ...]
+
+    def finish(self) -> None:
+        """Let the data, as the buffer now holds them, arrive; the buffer is free: what was done to it lies behind."""
+        self.tensor.array[self.inside] = self.source.data.reshape(self.sizes)[self.within]
+        if self.tensor.defined is not None:
+            self.tensor.defined[self.inside] = True
+        self.source.state[...] = State.DEFINED
+        self.source.writer[...] = self.source.reader[...] = -1
+
+
+@dataclass(eq=False, slots=True)
 class Role:
     """Warps that run the same ops.
 
@@ -101,12 +122,14 @@ class Role:
         name: for messages; empty where the program has one role.
         clock: by number of role; its own entry is the current time, which advances when it arrives at a barrier.
         generation: how many barriers its own warps have passed.
+        stores: bulk stores that no wait has covered, oldest first.
     """
 
     number: int = 0
     name: str = ""
     clock: dict[int, int] = field(default_factory=lambda: {0: 1})
     generation: int = 0
+    stores: list[BulkStore] = field(default_factory=list[BulkStore])
 
     def release(self) -> dict[int, int]:
         """Return what a barrier takes over from this role, whose later ops do not belong to it."""
@@ -176,6 +199,10 @@ class Program:
         if number == len(self.accesses):
             self.accesses.append(access)
         return number
+
+    def own_accesses(self) -> list[int]:
+        """Return the numbers of what the role that runs now did."""
+        return [n for n, access in enumerate(self.accesses) if access.role == self.role.number]
 
     def is_ordered(self, number: int) -> bool:
         """Return whether an access lies behind a barrier for the role that runs now."""

@@ -35,6 +35,7 @@ from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.artifact import Artifact, Launch
@@ -63,6 +64,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
     if target.backend == "ptx":
         return (
             WarpSpecializePass(target, knobs),
+            BulkStoresPass(target, knobs),
             StageCopiesPass(target, knobs),
             ChooseWarpsPass(target, knobs),
             *CLEAN_UP,

@@ -9,7 +9,9 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = ("num_warps", "num_stages", "stages", "group_m")
+KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores")
+SWITCHES = ("bulk_stores",)
+"""Knobs that are 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,13 @@ class Knobs:
         num_warps: warps of a program (GPU).
         stages: depth of the ring buffers of pipelined copies (GPU).
         group_m: rows of tiles that are walked together, for reuse in the L2 cache.
+        bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
     """
 
     num_warps: int | None = None
     stages: int | None = None
     group_m: int | None = None
+    bulk_stores: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -35,6 +39,8 @@ class Knobs:
         """
         values = {name: config[name] for name in KNOBS if config.get(name) is not None}
         for name, value in values.items():
+            if name in SWITCHES and value in (0, 1):
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise LanguageError(f"{name} is a positive integer, got {value!r}", code="bad-knob")
         warps = values.get("num_warps")
@@ -42,7 +48,8 @@ class Knobs:
             raise LanguageError(
                 f"num_warps is a power of two up to 32, got {warps}", code="bad-knob", help="use 4 or 8"
             )
-        return cls(warps, values.get("stages", values.get("num_stages")), values.get("group_m"))
+        stages = values.get("stages", values.get("num_stages"))
+        return cls(warps, stages, values.get("group_m"), values.get("bulk_stores"))
 
 
 def default_gpu() -> TargetRecord:

@@ -48,7 +48,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import (
     AllocBarriersOp,
@@ -61,7 +61,7 @@ from tessera.ir.tile.roles import (
 )
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import DYNAMIC, TileType, element_of, shape_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.schedule.copies import (
     Inserter,
@@ -77,19 +77,16 @@ from tessera.schedule.copies import (
     written_tensors,
 )
 from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.resources import RESERVED_BYTES
+from tessera.schedule.stores import least_bytes
+from tessera.schedule.tensor_maps import Unfit, check_tensor
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
-BOX_LIMIT = 256
 MOST_STAGES = 4
 GROUP_ROWS = 64
-RESERVED_BYTES = 2048
 REGISTERS = {4: (56, 240), 8: (40, 232)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
-
-
-class _Unfit(Exception):
-    """Why a launch keeps to one role."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,8 @@ class WarpSpecializePass(Pass):
         try:
             loop, group = _candidate(kernel, grid, self.target)
             warps = _warps(grid, self.knobs)
-            stages = _stages(self.target, self.knobs, grid, group)
-        except _Unfit as reason:
+            stages = _stages(self.target, self.knobs, kernel, grid, group)
+        except Unfit as reason:
             grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(f"one role: {reason}")])
             return
         _specialize(grid, loop, group, stages, warps)
@@ -134,19 +131,19 @@ class WarpSpecializePass(Pass):
 def _candidate(kernel: KernelOp, grid: GridOp, target: TargetRecord) -> tuple[scf.ForOp, list[Staged]]:
     loops = [op for op in grid.body.block.ops if isinstance(op, scf.ForOp)]
     if len(loops) != 1:
-        raise _Unfit("the grid has not exactly one outermost loop")
+        raise Unfit("the grid has not exactly one outermost loop")
     loop = loops[0]
     loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op)]
     loads = [op for op in loads if all(movable(offset, loop) for offset in op.offsets)]
     if not loads:
-        raise _Unfit("no operand of a product is loaded by the loop")
+        raise Unfit("no operand of a product is loaded by the loop")
     for op in grid.walk():
         if isinstance(op, MmaOp):
             _check_product(op)
     stored = written_tensors(grid)
     for op in loads:
         if op.tensor in stored:
-            raise _Unfit("an operand of a product is stored to by the same launch")
+            raise Unfit("an operand of a product is stored to by the same launch")
         _check_copy(kernel, op)
     _check_shared(grid, loop, loads)
     return loop, [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
@@ -159,43 +156,26 @@ def _check_product(op: MmaOp) -> None:
     k = shape_of(op.a.type)[1]
     instruction = wgmma_instruction(a, b, acc, n)
     if instruction is None or op.compute.data == "tf32":
-        raise _Unfit(f"no warpgroup instruction for {a} x {b} -> {acc} with {n} columns")
+        raise Unfit(f"no warpgroup instruction for {a} x {b} -> {acc} with {n} columns")
     if (
         m % GROUP_ROWS
         or n & (n - 1)
         or m & (m - 1)
         or k % (PANEL_BYTES // dtype_of(element_of(op.a.type)).bytes)
     ):
-        raise _Unfit(
+        raise Unfit(
             f"a product of {m}x{n}x{k}: rows in 64s, columns in powers of two, K in 128 bytes are needed"
         )
 
 
 def _check_copy(kernel: KernelOp, op: LoadOp) -> None:
-    """Raise unless the copy engine can fetch the box: 16-byte address and strides, whole panels, boxes up to 256."""
-    info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
+    """Raise unless the copy engine can fetch the box, and the matrix unit read it."""
     assert isinstance(op.result.type, TileType)
     dtype = op.result.type.dtype
-    if 1 not in info.strides or info.align % 16:
-        raise _Unfit(f"{info.name} has no contiguous dimension or is not aligned to 16 bytes")
-    contiguous = info.strides.index(1)
-    if contiguous not in op.kept:
-        raise _Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
-    for axis, stride in enumerate(info.strides):
-        divisor = info.stride_div[axis] if stride == DYNAMIC else stride
-        if axis != contiguous and divisor * dtype.bytes % 16:
-            raise _Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
-    if op.size_list[contiguous] * dtype.bytes % PANEL_BYTES:
-        raise _Unfit(f"the tile of {info.name} is no multiple of 128 bytes along its contiguous dimension")
+    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, dtype)
     if dtype.bytes == 1 and contiguous != _k_dimension(op):
-        raise _Unfit(f"8-bit operands are read along K; {info.name} is contiguous along the other dimension")
-    if (
-        any(size > BOX_LIMIT for axis, size in enumerate(op.size_list) if axis != contiguous)
-        or len(info.strides) > 5
-    ):
-        raise _Unfit(f"the tile of {info.name} is larger than a box of the copy engine")
-    if any(size & (size - 1) for size in op.size_list):
-        raise _Unfit(f"the tile of {info.name} has a size that is no power of two")
+        info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
+        raise Unfit(f"8-bit operands are read along K; {info.name} is contiguous along the other dimension")
 
 
 def _k_dimension(op: LoadOp) -> int:
@@ -215,26 +195,31 @@ def _warps(grid: GridOp, knobs: Knobs) -> int:
     rows = {shape[0] for shape in shapes}
     warps = knobs.num_warps or (8 if min(rows) >= 2 * GROUP_ROWS else 4)
     if warps not in REGISTERS or any(size % (warps * 16) for size in rows):
-        raise _Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
+        raise Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
     held = sum(prod(shape) for shape in shapes)
     if held / (32 * warps) > REGISTERS[warps][1] * 0.75:
-        raise _Unfit(f"the accumulators of {warps} warps leave no registers")
+        raise Unfit(f"the accumulators of {warps} warps leave no registers")
     return warps
 
 
-def _stages(target: TargetRecord, knobs: Knobs, grid: GridOp, group: Sequence[Staged]) -> int:
+def _stages(
+    target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, group: Sequence[Staged]
+) -> int:
     ring = sum(staged.size_bytes for staged in group)
     other = sum(
         Staged(op, False).size_bytes
         for op in grid.walk()
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in group]
     )
-    fitting = (target.shared_bytes - RESERVED_BYTES - other) // ring
-    stages = knobs.stages or min(MOST_STAGES, fitting)
+    free = target.shared_bytes - RESERVED_BYTES - other
+    fitting = free // ring
+    stores = [op for op in grid.body.block.ops if isinstance(op, StoreOp)] if knobs.bulk_stores != 0 else []
+    roomy = (free - least_bytes(kernel, grid, stores)) // ring
+    stages = knobs.stages or min(MOST_STAGES, roomy if roomy > 1 else fitting)
     if knobs.stages == 1:
-        raise _Unfit("one stage was asked for, and roles need two")
+        raise Unfit("one stage was asked for, and roles need two")
     if stages < 2 or stages > fitting:
-        raise _Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
+        raise Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
     return stages
 
 
@@ -279,7 +264,7 @@ def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> Non
     for op in loads:
         needed += _from_outside(op.offsets, loop)
     if any(value.owner in theirs for value in needed):
-        raise _Unfit("the loop's bounds or the places it loads from are not known before the roles part")
+        raise Unfit("the loop's bounds or the places it loads from are not known before the roles part")
 
 
 def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]:

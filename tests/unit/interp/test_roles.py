@@ -24,6 +24,7 @@ from tests.unit.schedule.hopper import (
     attention,
     gemm,
     gemm_transposed,
+    gemm_wide,
     has_roles,
     random,
     scheduled,
@@ -62,6 +63,46 @@ def test_a_transposed_operand(checks: bool) -> None:
     a, b, c = random(70, 200), random(72, 200), np.full((70, 72), np.nan, np.float32)
     interpret(scheduled(gemm_transposed, {"M": 70, "N": 72, "K": 200}), [a, b, c], checks=checks)
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, rtol=1e-5, atol=1e-3)
+
+
+def each(kind: type[Any], change: Callable[[Any], None]) -> Change:
+    def apply(module: ModuleOp) -> None:
+        for op in [op for op in module.walk() if isinstance(op, kind)]:
+            change(op)
+
+    return apply
+
+
+@pytest.mark.parametrize("buffers", [2, 4])
+@pytest.mark.parametrize("size", [(64, 128, 64), (77, 264, 72), (1, 8, 8), (130, 392, 136)])
+def test_bulk_stores_write_what_lies_inside(
+    size: tuple[int, int, int], buffers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.schedule.stores.MOST_BUFFERS", buffers)
+    m, n, k = size
+    module = scheduled(gemm_wide, {"M": m, "N": n, "K": k})
+    stores = [op for op in module.walk() if isinstance(op, roles.BulkStoreOp)]
+    assert [len(stores), len({op.buffer for op in stores})] == [4, buffers]
+    product_of(module, m, n, k)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (roles.BulkWaitOp, lambda op: op.detach()),
+        (roles.BulkWaitOp, lambda op: op.properties.update(pending=IntAttr(op.pending.data + 1))),
+    ],
+    ids=["no wait", "one too few"],
+)
+def test_a_buffer_written_before_its_store_has_read_it_is_a_race(
+    kind: type[Any], change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.schedule.stores.MOST_BUFFERS", 2)
+    module = scheduled(gemm_wide, {"M": 64, "N": 128, "K": 64})
+    each(kind, change)(module)
+    with pytest.raises(DeviceError, match="writes a shared buffer that a bulk store still reads") as caught:
+        product_of(module, 64, 128, 64)
+    assert caught.value.code == "race"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -73,6 +73,9 @@ def wrong_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "does not broadcast", lambda: shape.BroadcastOp(tile(2, 4), [4, 4])
     yield "does not broadcast", lambda: shape.BroadcastOp(tile(4), [4, 4])
     yield "has not the size", lambda: shape.ReshapeOp(tile(2, 4), [4, 4])
+    for places, sizes in (([0, 2], [2, 4]), ([4, 0], [2, 2]), ([0], [2]), ([0, 0], [2, 3])):
+        yield "none of equal parts", lambda p=places, s=sizes: shape.SubtileOp(tile(4, 8), p, s)
+    yield "dtype stays", lambda: with_result(shape.SubtileOp(tile(4), [0], [2]), TileType.of([2], BF16))
     yield "dtype stays", lambda: with_result(shape.ReshapeOp(tile(4), [4]), TileType.of([4], BF16))
     yield (
         "no permutation",
@@ -158,6 +161,8 @@ def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "is not shared<4x8xf32", lambda: copy(tensor(-1, -1, element=BF16), [4, 8])
     yield "barriers", lambda: roles.BarrierArriveOp(buffer, at)
     yield "index", lambda: roles.BarrierWaitOp(barriers, at, value(I32))
+    yield "the slice holds (4, 4)", lambda: roles.BulkStoreOp(buffer, tensor(-1, -1), [at, at], [4, 4])
+    yield "bulk stores is not negative", lambda: roles.BulkWaitOp(-1)
 
 
 CASES = [*wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops(), *wrong_roles()]

@@ -9,6 +9,7 @@ from xdsl.dialects import scf
 
 from tessera.backends.nvidia import compile_nvidia
 from tessera.ir.target import roles as target
+from tessera.ir.target.memory import BarrierOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.jit.pipeline import schedule_passes
@@ -17,7 +18,13 @@ from tessera.schedule.knobs import Knobs
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import target_named
 from tests.unit.lower.support import aligned
-from tests.unit.schedule.hopper import attention, gemm, gemm_scaled, gemm_transposed
+from tests.unit.schedule.hopper import (
+    attention,
+    gemm,
+    gemm_scaled,
+    gemm_stored_transposed,
+    gemm_transposed,
+)
 
 SIZES = {"M": 128, "N": 128, "K": 128, "H": 2, "S": 128}
 HOPPER = target_named("sm_90a")
@@ -61,8 +68,8 @@ def test_copies_are_of_the_producer_and_products_of_the_consumers() -> None:
 @pytest.mark.parametrize("function", [gemm, gemm_transposed])
 def test_maps_start_with_the_contiguous_dimension(function: Any) -> None:
     maps = [p for p in lowered(function).parameters if p.kind == "tensor_map"]
-    assert [p.order for p in maps] == [(1, 0), (1, 0)]
-    assert all(p.box[0] == 64 for p in maps), "64 elements of 16 bits are a panel"
+    assert [p.order for p in maps] == [(1, 0)] * 3
+    assert [p.box[0] for p in maps] == [64, 64, 32], "64 elements of 16 bits, or 32 of 32 bits, are a panel"
 
 
 @pytest.mark.parametrize("function", [gemm, gemm_transposed, gemm_scaled, attention])
@@ -96,3 +103,20 @@ def test_the_warpgroup_instruction_of_dtypes_and_columns(
 ) -> None:
     found = wgmma_instruction(a, b, "f32", n)
     assert (found.ptx if found else None) == expected
+
+
+def test_each_warp_stores_the_rows_it_computed_and_waits_for_no_other() -> None:
+    func = lowered(gemm)
+    stores = ops(func, target.BulkStoreOp)
+    assert [(op.rows.data, op.box_sizes, op.row_axis.data) for op in stores] == [(16, (32, 16), 1)] * 2
+    assert len(ops(func, target.WarpBarrierOp)) == 2 * len(stores)
+    (split,) = ops(func, target.RolesOp)
+    assert not [op for op in split.consumer.walk() if isinstance(op, BarrierOp)]
+    assert isinstance(split.consumer.block.last_op, target.BulkWaitOp)
+
+
+def test_a_tile_stored_along_the_other_axis_is_stored_by_one_thread() -> None:
+    func = lowered(gemm_stored_transposed)
+    (store,) = ops(func, target.BulkStoreOp)
+    assert [store.rows.data, store.box_sizes] == [0, (32, 64)]
+    assert not ops(func, target.WarpBarrierOp)

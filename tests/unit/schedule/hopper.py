@@ -13,6 +13,7 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.records import target_named
@@ -29,6 +30,16 @@ def gemm(
         c[m : m + 64, n : n + 64] = acc
 
 
+def gemm_wide(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 128)):
+        acc = ts.tile.zeros((64, 128), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 128], acc)
+        c[m : m + 64, n : n + 128] = acc
+
+
 def gemm_transposed(
     a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["N", "K", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
 ) -> None:
@@ -37,6 +48,16 @@ def gemm_transposed(
         for k in ts.tile.range(0, K, 64):
             acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[n : n + 64, k : k + 64].T, acc)
         c[m : m + 64, n : n + 64] = acc
+
+
+def gemm_stored_transposed(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["N", "M", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[n : n + 64, m : m + 64] = acc.T
 
 
 def gemm_scaled(
@@ -89,7 +110,7 @@ def specialized(
 def scheduled(function: Any, sizes: dict[str, int], **knobs: int | None) -> ModuleOp:
     """Return a kernel after all scheduling passes for Hopper."""
     module, target = aligned(function, sizes), target_named("sm_90a")
-    for step in (WarpSpecializePass, StageCopiesPass, ChooseWarpsPass):
+    for step in (WarpSpecializePass, BulkStoresPass, StageCopiesPass, ChooseWarpsPass):
         step(target, Knobs(**knobs)).apply(module)
     module.verify()
     return module

@@ -15,12 +15,15 @@ from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.matrix import operand_words
 from tessera.ir.target.roles import (
     BulkCopyOp,
+    BulkStoreOp,
+    BulkWaitOp,
     MbarrierArriveOp,
     MbarrierExpectOp,
     MbarrierInitOp,
     MbarrierWaitOp,
     ProxyFenceOp,
     RolesOp,
+    WarpBarrierOp,
 )
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
@@ -136,6 +139,58 @@ def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
             *(("i32", c) for c in coordinates[1:]),
         ]
         emitter.asm(text, constraints, [], args)
+
+
+@NVIDIA.register(WarpBarrierOp)
+def emit_warp_barrier(emitter: NvidiaEmitter, _op: WarpBarrierOp) -> None:
+    """Wait for the lanes of the warp."""
+    emitter.asm("bar.warp.sync -1;", "~{memory}", [], [])
+
+
+@NVIDIA.register(BulkWaitOp)
+def emit_bulk_wait(emitter: NvidiaEmitter, op: BulkWaitOp) -> None:
+    """Wait for this thread's groups to have read; those who started none go on at once."""
+    emitter.asm(f"cp.async.bulk.wait_group.read {op.pending.data};", "~{memory}", [], [])
+
+
+@NVIDIA.register(BulkStoreOp)
+def emit_bulk_store(emitter: NvidiaEmitter, op: BulkStoreOp) -> None:
+    """Start one copy per panel, and per run of rows of the warp, in the first lane of each warp or of the first one."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    box, rows, rank = op.box_sizes, op.rows.data, len(op.box_sizes)
+    height, width = buffer.stored_shape
+    if rows:
+        leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
+        step = emitter.entry(("warp.rows", rows), f"mul i32 {emitter.warp()}, {rows}")
+    else:
+        leader = emitter.entry("thread.zero", f"icmp eq i32 {emitter.thread()}, 0")
+        step = "0"
+    coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
+    names = ", ".join(f"${2 + i}" for i in range(rank))
+    text = f"@${2 + rank} cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {{{names}}}], [$0];"
+    constraints = ",".join(["r", "l", *["r"] * rank, "b", "~{memory}"])
+
+    def plus(value: str, more: str) -> str:
+        return value if more == "0" else emitter.ops.binary("add", I32, value, more)
+
+    moved = emitter.ops.binary("mul", I32, step, str(PANEL_BYTES)) if rows else "0"
+    start = plus(emitter.unit(op.buffer), moved)
+    for panel in range(width // box[0]):
+        for run in range(0, height if rows else 1, rows * emitter.num_warps or 1):
+            offset = plus(start, str(panel * height * PANEL_BYTES + run * PANEL_BYTES))
+            places = list(coordinates)
+            places[0] = plus(places[0], str(panel * box[0]))
+            if rows:
+                places[op.row_axis.data] = plus(plus(places[op.row_axis.data], step), str(run))
+            args = [
+                ("i32", emitter.shared_address(offset)),
+                ("ptr", emitter.unit(op.map)),
+                *(("i32", place) for place in places),
+                ("i1", leader),
+            ]
+            emitter.asm(text, constraints, [], args)
+    emitter.asm("cp.async.bulk.commit_group;", "~{memory}", [], [])
 
 
 @NVIDIA.register(RolesOp)

@@ -7,12 +7,12 @@ from xdsl.ir import SSAValue
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
-from tessera.backends.simt.memory import SharedAddresses, embedded
+from tessera.backends.simt.memory import SharedAddresses, embedded, emit_buffer_store
 from tessera.backends.simt.products import emit_emulated_product
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import REGISTER, ldmatrix
 from tessera.ir.target.arithmetic import constant_value
-from tessera.ir.target.memory import LdmatrixOp
+from tessera.ir.target.memory import BufferStoreOp, LdmatrixOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType
 from tessera.numerics.dtypes import DType
@@ -47,6 +47,33 @@ def emit_ldmatrix(emitter: NvidiaEmitter, op: LdmatrixOp) -> None:
     emitter.words[op.result] = words
     per_word = 4 // dtype.bytes
     emitter.bind(op.result, [u for w in words for u in emitter.unpack([w], dtype, per_word)])
+
+
+@NVIDIA.register(BufferStoreOp)
+def emit_matrix_store(emitter: NvidiaEmitter, op: BufferStoreOp) -> None:
+    """Store a fragment, by `stmatrix` where its registers are those of 8x8 matrices of 16-bit elements."""
+    buffer, type_ = op.buffer.type, op.value.type
+    assert isinstance(buffer, BufferType)
+    assert isinstance(type_, FragmentType)
+    plan = None
+    if emitter.target.has("stmatrix") and type_.dtype.bytes == 2 and not len(op.offsets):
+        axes: list[int] = [axis.data for axis in op.axes.data]
+        layout = embedded(type_.linear, buffer.shape, axes)
+        plan = ldmatrix(layout, buffer.shared_layout(), 2) if layout.is_injective else None
+    if plan is None:
+        emit_buffer_store(emitter, op)
+        return
+    addresses = SharedAddresses(
+        emitter, buffer, emitter.unit(op.buffer), plan.addresses, [0] * len(buffer.shape)
+    )
+    form = f"stmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.trans else ''}.shared.b16"
+    text = f"{form} [$0], {{{', '.join(f'${1 + i}' for i in range(plan.matrices))}}};"
+    constraints = ",".join(["r", *["r"] * plan.matrices, "~{memory}"])
+    words = emitter.pack(emitter.units(op.value), type_.dtype)
+    for instruction in range(plan.addresses.in_size(REGISTER)):
+        address = emitter.shared_address(addresses.offset(plan.addresses.apply(register=instruction)[0]))
+        given = words[instruction * plan.matrices : (instruction + 1) * plan.matrices]
+        emitter.asm(text, constraints, [], [("i32", address), *((str(t), w) for t, w in given)])
 
 
 def operand_words(

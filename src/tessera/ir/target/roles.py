@@ -150,6 +150,86 @@ class BulkCopyOp(IRDLOperation):
 
 
 @irdl_op_definition
+class BulkStoreOp(IRDLOperation):
+    """Starts copying a buffer to a box of a tensor through a tensor map, as a bulk group of the thread that starts it.
+
+    `coordinates` and `box` are as for a bulk copy. With `rows` = 0 one thread copies the whole buffer. Otherwise each
+    warp copies what it wrote: `rows` rows from its number times `rows` on, and again after `rows` times the number of
+    warps; `box` is that many rows high, and `row_axis` is the coordinate that counts rows.
+    """
+
+    name = "tessera_target.bulk_store"
+    buffer = operand_def(BufferType)
+    map = operand_def(PointerType)
+    coordinates = var_operand_def(index)
+    box = prop_def(ArrayAttr[IntAttr])
+    rows = prop_def(IntAttr)
+    row_axis = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$buffer `into` $map `[` $coordinates `]` `box` custom<Ints>($box) `rows` custom<Int>($rows) "
+        "`axis` custom<Int>($row_axis) attr-dict `:` type($buffer) `,` type($map)"
+    )
+    custom_directives = (Int, Ints)
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        map: SSAValue,
+        coordinates: Sequence[SSAValue],
+        box: Sequence[int],
+        rows: int,
+        row_axis: int,
+    ):
+        super().__init__(
+            operands=[buffer, map, list(coordinates)],
+            properties={
+                "box": ArrayAttr([IntAttr(size) for size in box]),
+                "rows": IntAttr(rows),
+                "row_axis": IntAttr(row_axis),
+            },
+        )
+
+    @property
+    def box_sizes(self) -> tuple[int, ...]:
+        """The box of one copy, the contiguous dimension first."""
+        return tuple(size.data for size in self.box.data)
+
+    def verify_(self) -> None:
+        """Check that there is a coordinate per dimension of the box, and that warps copy boxes of their rows."""
+        if len(self.coordinates) != len(self.box_sizes):
+            raise VerifyException("a bulk store has one coordinate per dimension of its box")
+        if self.rows.data and self.box_sizes[self.row_axis.data] != self.rows.data:
+            raise VerifyException("the box of a warp's copy is as high as the warp's rows")
+
+
+@irdl_op_definition
+class BulkWaitOp(IRDLOperation):
+    """Every thread waits until the bulk stores it started, all but the newest `pending`, have read shared memory."""
+
+    name = "tessera_target.bulk_wait"
+    pending = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "custom<Int>($pending) attr-dict"
+    custom_directives = (Int,)
+
+    def __init__(self, pending: int):
+        super().__init__(properties={"pending": IntAttr(pending)})
+
+
+@irdl_op_definition
+class WarpBarrierOp(IRDLOperation):
+    """Waits for all lanes of the warp and orders their accesses to shared memory."""
+
+    name = "tessera_target.warp_barrier"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
 class ProxyFenceOp(IRDLOperation):
     """Makes this thread's writes to shared memory visible to copies and matrix instructions that start later."""
 

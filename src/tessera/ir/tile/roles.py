@@ -169,6 +169,64 @@ class BulkCopyOp(IRDLOperation, Slice):
 
 
 @irdl_op_definition
+class BulkStoreOp(IRDLOperation, Slice):
+    """Starts copying a shared buffer to a bounded box of a tensor, after this role's own writes to the buffer.
+
+    Elements outside the tensor are dropped. The buffer may be read, but not written, until a `bulk_wait`, or the end of
+    the role, covers the copy; only then is the tensor sure to hold the data.
+    """
+
+    name = "tessera_tile.bulk_store"
+    buffer = operand_def(SharedType)
+    tensor = operand_def(TensorType)
+    offsets = var_operand_def(index)
+    sizes = prop_def(ArrayAttr[IntAttr])
+    drop = prop_def(ArrayAttr[IntAttr])
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$buffer `into` $tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? attr-dict "
+        "`:` type($buffer) `,` type($tensor)"
+    )
+    custom_directives = (Ints,)
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        tensor: SSAValue,
+        offsets: Sequence[SSAValue],
+        sizes: Sequence[int],
+        drop: Sequence[int] = (),
+    ):
+        super().__init__(
+            operands=[buffer, tensor, list(offsets)],
+            properties={"sizes": ints(sizes), "drop": ints(drop)},
+        )
+
+    def verify_(self) -> None:
+        """Check the box and that the buffer is as large."""
+        self.verify_slice(self.buffer.type)
+
+
+@irdl_op_definition
+class BulkWaitOp(IRDLOperation):
+    """Waits until all but the newest `pending` bulk stores of the role have read their buffers."""
+
+    name = "tessera_tile.bulk_wait"
+    pending = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "custom<Int>($pending) attr-dict"
+    custom_directives = (Int,)
+
+    def __init__(self, pending: int = 0):
+        super().__init__(properties={"pending": IntAttr(pending)})
+
+    def verify_(self) -> None:
+        """Check that the number is not negative."""
+        if self.pending.data < 0:
+            raise VerifyException("the number of pending bulk stores is not negative")
+
+
+@irdl_op_definition
 class RolesOp(IRDLOperation):
     """Splits a program's warps: one warpgroup runs `producer`, the others run `consumer`, at the same time.
 

@@ -100,3 +100,41 @@ class TransposeOp(IRDLOperation):
 def _same_element(source: SSAValue, result: SSAValue) -> None:
     if element_of(source.type) != element_of(result.type):
         raise VerifyException("the dtype stays")
+
+
+@irdl_op_definition
+class SubtileOp(IRDLOperation):
+    """Takes the part of a tile at constant `offsets`, multiples of the result's sizes, which divide the tile's."""
+
+    name = "tessera_tile.subtile"
+    source = operand_def(TileType)
+    offsets = prop_def(ArrayAttr[IntAttr])
+    result = result_def(TileType)
+    traits = traits_def(*PURE)
+    custom_directives = (Ints,)
+    assembly_format = "$source custom<Ints>($offsets) attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, offsets: Sequence[int], shape: Sequence[int]):
+        super().__init__(
+            operands=[source],
+            properties={"offsets": ArrayAttr([IntAttr(o) for o in offsets])},
+            result_types=[TileType.of(shape, element_of(source.type))],
+        )
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The offset in each dimension."""
+        return tuple(offset.data for offset in self.offsets.data)
+
+    def verify_(self) -> None:
+        """Check that the part is one of equal parts of the tile."""
+        whole, part, places = shape_of(self.source.type), shape_of(self.result.type), self.places
+        fits = len(whole) == len(part) == len(places) and all(
+            not (size % piece or at % piece) and 0 <= at < size
+            for size, piece, at in zip(whole, part, places, strict=True)
+        )
+        if not fits:
+            raise VerifyException(
+                f"{describe(self.result.type)} at {list(places)} is none of equal parts of {describe(self.source.type)}"
+            )
+        _same_element(self.source, self.result)

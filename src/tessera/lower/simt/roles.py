@@ -7,6 +7,7 @@ from functools import partial
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.ir.layouts import WARP
 from tessera.ir.target import memory as memory
 from tessera.ir.target import roles as target
 from tessera.ir.target.types import PANEL_BYTES, BufferType
@@ -17,9 +18,12 @@ from tessera.ir.tile.roles import (
     BarriersType,
     BarrierWaitOp,
     BulkCopyOp,
+    BulkStoreOp,
+    BulkWaitOp,
     RoleEndOp,
     RolesOp,
 )
+from tessera.ir.tile.shared import SharedStoreOp
 from tessera.ir.tile.structure import ArgInfo
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of, element_type
@@ -50,6 +54,10 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
         blocks.append(block)
     context.location = op.location
     registers = (op.producer_registers.data, op.consumer_registers.data)
+    if any(isinstance(inner, BulkStoreOp) for inner in op.consumer.walk()):
+        end = target.BulkWaitOp(0)  # shared memory must stay until the last stores have read it
+        end.location = op.location
+        blocks[1].add_op(end)
     context.emit(target.RolesOp(blocks[0], blocks[1], registers))
 
 
@@ -106,9 +114,68 @@ def _copy(context: SimtContext, op: BulkCopyOp) -> None:
     info = context.params.infos[arg]
     assert isinstance(op.buffer.type, SharedType)
     order = map_order(info, len(op.size_list))
-    panel = PANEL_BYTES // dtype_of(op.buffer.type.element).bytes
-    box = [min(op.size_list[order[0]], panel), *(op.size_list[axis] for axis in order[1:])]
+    box = _box(op, order)
     map_ = context.params.tensor_map(arg, order, box)
     coordinates = [context.scalar(op.offsets[axis]) for axis in order]
     buffer, barriers, at = (context.scalar(value) for value in (op.buffer, op.barriers, op.at))
     context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box))
+
+
+def _box(op: BulkCopyOp | BulkStoreOp, order: Sequence[int]) -> list[int]:
+    """Return the box of one copy: at most a panel wide."""
+    assert isinstance(op.buffer.type, SharedType)
+    panel = PANEL_BYTES // dtype_of(op.buffer.type.element).bytes
+    return [min(op.size_list[order[0]], panel), *(op.size_list[axis] for axis in order[1:])]
+
+
+@lowers(BulkStoreOp)
+def _bulk_store(context: SimtContext, op: BulkStoreOp) -> None:
+    arg = context.params.position(op.tensor)
+    order = map_order(context.params.infos[arg], len(op.size_list))
+    box, rows = _box(op, order), _rows_of_warps(context, op)
+    row_axis = order.index(op.kept[0])
+    if rows:
+        box[row_axis] = rows
+    map_ = context.params.tensor_map(arg, order, box)
+    coordinates = [context.scalar(op.offsets[axis]) for axis in order]
+    context.emit(target.ProxyFenceOp())
+    context.emit(target.WarpBarrierOp() if rows else memory.BarrierOp())
+    context.emit(target.BulkStoreOp(context.scalar(op.buffer), map_, coordinates, box, rows, row_axis))
+
+
+@lowers(BulkWaitOp)
+def _bulk_wait(context: SimtContext, op: BulkWaitOp) -> None:
+    assert op.parent is not None
+    alone = all(_rows_of_warps(context, other) for other in op.parent.ops if isinstance(other, BulkStoreOp))
+    context.emit(target.BulkWaitOp(op.pending.data))
+    context.emit(target.WarpBarrierOp() if alone else memory.BarrierOp())
+
+
+def _rows_of_warps(context: SimtContext, op: BulkStoreOp) -> int:
+    """Return how many rows in a row each warp wrote of the buffer, 0 unless it wrote whole rows and no one else did.
+
+    Then each warp can store its rows without waiting for the others.
+    """
+    type_, value = op.buffer.type, _written(op)
+    assert isinstance(type_, SharedType)
+    if value is None or type_.permutation != (0, 1):
+        return 0
+    layout, warps = context.layout_of(value), context.num_warps
+    columns = layout.in_bases(WARP)
+    if not columns or len(columns) != warps.bit_length() - 1:
+        return 0
+    rows = columns[0][0]
+    if any(vector != (rows << bit, 0) for bit, vector in enumerate(columns)) or rows % 8:
+        return 0
+    others = [vector for dim, vectors in layout.bases if dim != WARP for vector in vectors]
+    return rows if all(row < rows or (row >= rows * warps and column == 0) for row, column in others) else 0
+
+
+def _written(op: BulkStoreOp) -> SSAValue | None:
+    """Return the tile that was stored last to the buffer, in the same block."""
+    before = op.prev_op
+    while before is not None:
+        if isinstance(before, SharedStoreOp) and before.buffer is op.buffer:
+            return before.value
+        before = before.prev_op
+    return None

@@ -6,11 +6,11 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.layouts import LinearLayout, register_map
+from tessera.ir.layouts import REGISTER, LinearLayout, register_map
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp
 from tessera.ir.target.memory import BarrierOp, BufferGatherOp, BufferStoreOp
 from tessera.ir.target.types import BufferType, FragmentType
-from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 from tessera.ir.types import element_type
 from tessera.lower.simt.context import SimtContext, tile_shape
 from tessera.lower.simt.placement import DEFAULT, Placements, infers, padded_shape
@@ -144,3 +144,60 @@ def _lazy_transpose(context: SimtContext, op: TransposeOp, layout: LinearLayout)
     inverse = [op.permutation.index(axis) for axis in range(len(op.permutation))]
     source = context.tile(op.source, layout.transpose(inverse))
     return context.relabel(source, layout)
+
+
+def _part_of(layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout | None:
+    """Return the layout of one of equal parts of a tile, None unless each thread holds its share of every part."""
+    kept: dict[str, list[tuple[int, ...]]] = {}
+    for dim, vectors in layout.bases:
+        across = [any(x >= size for x, size in zip(vector, shape, strict=True)) for vector in vectors]
+        if dim != REGISTER and any(across):
+            return None
+        for vector, beyond in zip(vectors, across, strict=True):
+            if beyond and sum(map(bool, vector)) != 1:
+                return None
+        kept[dim] = [vector for vector, beyond in zip(vectors, across, strict=True) if not beyond]
+    return LinearLayout.make(kept, shape)
+
+
+def _divisible(placements: Placements, op: SubtileOp) -> LinearLayout:
+    """Return the layout to take parts of a tile from: its own if it can be, else one made of parts."""
+    whole, part = padded_shape(tile_shape(op.source)), padded_shape(tile_shape(op.result))
+    own = placements.layout_or_default(op.source)
+    if _part_of(own, part) is not None:
+        return own
+    bases = {dim: list(vectors) for dim, vectors in placements.default(part).bases}
+    for axis, (size, piece) in enumerate(zip(whole, part, strict=True)):
+        while piece < size:
+            bases[REGISTER].append(tuple(piece if a == axis else 0 for a in range(len(whole))))
+            piece *= 2
+    return LinearLayout.make(bases, whole)
+
+
+@infers(SubtileOp)
+def _place_subtile(placements: Placements, op: SubtileOp) -> None:
+    layout = _part_of(_divisible(placements, op), padded_shape(tile_shape(op.result)))
+    assert layout is not None
+    own = placements.of(op.source)
+    placements.place(op.result, layout, own.strength if own is not None else DEFAULT)
+
+
+@lowers(SubtileOp)
+def _subtile(context: SimtContext, op: SubtileOp) -> None:
+    shape = padded_shape(tile_shape(op.result))
+    layout = _divisible(context.placements, op)
+    part = _part_of(layout, shape)
+    assert part is not None
+    first, free = 0, list[int]()
+    for bit, vector in enumerate(layout.in_bases(REGISTER)):
+        beyond = [at & x for x, size, at in zip(vector, shape, op.places, strict=True) if x >= size]
+        if not beyond:
+            free.append(1 << bit)
+        elif any(beyond):
+            first |= 1 << bit
+    registers = [
+        first | sum(step for number, step in enumerate(free) if r >> number & 1)
+        for r in range(1 << len(free))
+    ]
+    source = context.tile(op.source, layout)
+    context.define(op.result, context.value(RelayoutOp(source, part, registers)))

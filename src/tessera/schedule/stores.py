@@ -1,0 +1,223 @@
+"""Stores tiles through shared memory by bulk copies, which run on while the role goes on with the next tile (Hopper).
+
+Before, at the end of the consumers' role::
+
+    store %tile -> C[%m, %n]
+
+After, for each part of the tile that is 128 bytes wide, with a ring of D buffers::
+
+    bulk_wait (D - 1); %part = subtile %tile [0, 64 * i]; shared_store %part, %ring_i
+    bulk_store %ring_i -> C[%m, %n + 64 * i]
+
+`bulk_wait` leaves as many stores in flight as were started after the last one from the same buffer, counted around
+the loop over tiles. A store that the copy engine cannot do stays as it is; why is noted on its grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.ir.passes import Pass
+from tessera.ir.target.types import PANEL_BYTES
+from tessera.ir.tile.elementwise import CastOp
+from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.roles import BulkStoreOp, BulkWaitOp, RolesOp
+from tessera.ir.tile.shape import SubtileOp, TransposeOp
+from tessera.ir.tile.shared import AllocSharedOp, SharedStoreOp, SharedTransposeOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TensorType, TileType, element_of
+from tessera.schedule.copies import Inserter
+from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.resources import free_shared_bytes
+from tessera.schedule.tensor_maps import Unfit, check_tensor
+from tessera.target.records import TargetRecord
+
+MOST_BUFFERS = 4
+LEAST_BUFFERS = 2
+
+
+@dataclass
+class _Bulk:
+    """A store that becomes bulk stores.
+
+    Args:
+        op: the store.
+        flipped: whether the tile is the transpose of the matrix that is written to shared memory.
+        transposed: whether the tensor is contiguous along that matrix' first dimension.
+        parts: how many parts it is stored in.
+        buffers: buffers of the ring, a power of two that divides the parts.
+    """
+
+    op: StoreOp
+    flipped: bool
+    transposed: bool
+    parts: int
+    buffers: int = 0
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """The sizes of a part of the matrix."""
+        assert isinstance(self.op.value.type, TileType)
+        rows, columns = reversed(self.op.value.type.shape) if self.flipped else self.op.value.type.shape
+        return rows, columns // self.parts
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of a buffer."""
+        assert isinstance(self.op.value.type, TileType)
+        return prod(self.part_shape) * self.op.value.type.dtype.bytes
+
+
+@dataclass(frozen=True)
+class BulkStoresPass(Pass):
+    """Rewrites the stores at the end of consumer roles.
+
+    Args:
+        target: the GPU.
+        knobs: `bulk_stores` = 0 keeps the stores as they are.
+    """
+
+    name: ClassVar[str] = "bulk-stores"
+    target: TargetRecord = field(default_factory=default_gpu)
+    knobs: Knobs = field(default_factory=Knobs)
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrite every kernel of the module in place."""
+        if self.knobs.bulk_stores == 0:
+            return
+        for kernel in module.ops:
+            if isinstance(kernel, KernelOp):
+                for grid in [op for op in kernel.body.block.ops if isinstance(op, GridOp)]:
+                    for roles in [op for op in grid.body.block.ops if isinstance(op, RolesOp)]:
+                        self._rewrite(kernel, grid, roles)
+
+    def _rewrite(self, kernel: KernelOp, grid: GridOp, roles: RolesOp) -> None:
+        found: list[_Bulk] = []
+        notes: list[Attribute] = []
+        for op in roles.consumer.block.ops:
+            if isinstance(op, StoreOp) and isinstance(op.value.type, TileType):
+                try:
+                    found.append(_candidate(kernel, grid, op))
+                except Unfit as reason:
+                    notes.append(StringAttr(f"stored from registers: {reason}"))
+        if found and not _share(found, free_shared_bytes(self.target, grid)):
+            notes.append(StringAttr("stored from registers: no shared memory is left for two buffers"))
+            found = []
+        for number in range(len(found)):
+            _replace(grid, found, number)
+        if found:
+            grid.attributes["tessera_schedule.store_buffers"] = IntAttr(max(bulk.buffers for bulk in found))
+        if notes:
+            grid.attributes["tessera_notes.stores"] = ArrayAttr(notes)
+
+    def options(self) -> str:
+        """Return the pass with its target."""
+        return f"{self.name}{{target={self.target.name}}}"
+
+
+def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
+    tile = op.value.type
+    assert isinstance(tile, TileType)
+    name = kernel.infos[list(kernel.body.block.args).index(op.tensor)].name  # pyright: ignore[reportArgumentType]
+    if tile.rank != 2 or op.mask is not None:
+        raise Unfit(f"{name} is stored under a mask or not as a matrix")
+    readers = [
+        r for r in grid.walk() if isinstance(r, LoadOp | GatherOp | AtomicOp) and r.tensor is op.tensor
+    ]
+    others = [
+        w for w in grid.walk() if isinstance(w, StoreOp | ScatterOp) and w.tensor is op.tensor and w is not op
+    ]
+    if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
+        raise Unfit(f"{name} is also written or read elsewhere in the launch")
+    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype)
+    flipped = _transposed_source(op.value) is not None
+    transposed = (op.kept.index(contiguous) == 0) != flipped
+    # A product's rows are spread over warps, so that parts along them would first have to change places.
+    parts = 1 if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
+    return _Bulk(op, flipped, transposed, parts)
+
+
+def _transposed_source(value: SSAValue) -> SSAValue | None:
+    """Return the matrix of which a value is the transpose, perhaps cast."""
+    owner = value.owner
+    if isinstance(owner, CastOp):
+        owner = owner.source.owner
+    return owner.source if isinstance(owner, TransposeOp) else None
+
+
+def least_bytes(kernel: KernelOp, grid: GridOp, block_ops: Sequence[StoreOp]) -> int:
+    """Return the shared memory that the stores of a launch want at least, for the depth of its rings."""
+    total = 0
+    for op in block_ops:
+        try:
+            bulk = _candidate(kernel, grid, op)
+        except Unfit:
+            continue
+        total += bulk.part_bytes * min(LEAST_BUFFERS, bulk.parts)
+    return total
+
+
+def _share(found: Sequence[_Bulk], free: int) -> bool:
+    """Give each store as many buffers as fit; return whether the least do."""
+    for bulk in found:
+        bulk.buffers = min(LEAST_BUFFERS, bulk.parts)
+    used = sum(bulk.buffers * bulk.part_bytes for bulk in found)
+    if used > free:
+        return False
+    for bulk in found:
+        while (
+            bulk.buffers * 2 <= min(bulk.parts, MOST_BUFFERS)
+            and used + bulk.buffers * bulk.part_bytes <= free
+        ):
+            used += bulk.buffers * bulk.part_bytes
+            bulk.buffers *= 2
+    return True
+
+
+def _replace(grid: GridOp, found: Sequence[_Bulk], number: int) -> None:
+    """Replace one store by its parts."""
+    bulk = found[number]
+    op = bulk.op
+    tensor, tile = op.tensor.type, op.value.type
+    assert isinstance(tensor, TensorType)
+    assert isinstance(tile, TileType)
+    shape = tuple(reversed(bulk.part_shape)) if bulk.transposed else bulk.part_shape
+    ring: list[SSAValue] = []
+    for _ in range(bulk.buffers):
+        buffer = AllocSharedOp(shape, tensor.element, "panels")
+        buffer.location = op.location
+        Rewriter.insert_op(buffer, InsertPoint.at_start(grid.body.block))
+        ring.append(buffer.result)
+    insert = Inserter(InsertPoint.before(op), op)
+    matrix = _transposed_source(op.value)
+    if matrix is None:
+        matrix = op.value
+    elif element_of(matrix.type) != tile.element:
+        matrix = insert.value(CastOp(matrix, tile.element))
+    width, moving = bulk.part_shape[1], op.kept[0 if bulk.flipped else 1]
+    total = sum(other.parts for other in found)
+    for part in range(bulk.parts):
+        since = bulk.buffers if part >= bulk.buffers else total - bulk.parts + bulk.buffers
+        insert.add(BulkWaitOp(since - 1))
+        value = (
+            insert.value(SubtileOp(matrix, [0, part * width], bulk.part_shape)) if bulk.parts > 1 else matrix
+        )
+        buffer = ring[part % bulk.buffers]
+        turned = (
+            insert.value(SharedTransposeOp(buffer, [1, 0])) if bulk.transposed or bulk.flipped else buffer
+        )
+        insert.add(SharedStoreOp(value, turned if bulk.transposed else buffer))
+        offsets, sizes = list(op.offsets), list(op.size_list)
+        if part:
+            offsets[moving] = insert.binary("add", offsets[moving], insert.constant(part * width))
+        sizes[moving] = width
+        outer = turned if bulk.transposed != bulk.flipped else buffer
+        insert.add(BulkStoreOp(outer, op.tensor, offsets, sizes, op.dropped))
+    Rewriter.erase_op(op)

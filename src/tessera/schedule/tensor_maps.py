@@ -1,0 +1,61 @@
+"""What the copy engine can move: the conditions on a tensor and a box that a tensor map describes (TMA).
+
+Source: CUDA Driver API, "Tensor Map Object Management" (`cuTensorMapEncodeTiled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.target.types import PANEL_BYTES
+from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.types import DYNAMIC
+from tessera.numerics.dtypes import DType
+
+BOX_LIMIT = 256
+"""Most elements of a box in one dimension."""
+MOST_DIMENSIONS = 5
+ALIGN_BYTES = 16
+
+
+class Unfit(Exception):
+    """Why a schedule does not apply; the text goes into `explain()`."""
+
+
+def check_tensor(
+    kernel: KernelOp, tensor: SSAValue, kept: Sequence[int], sizes: Sequence[int], dtype: DType
+) -> int:
+    """Return the contiguous dimension of a tensor whose boxes the copy engine can move.
+
+    Args:
+        kernel: the kernel whose argument the tensor is.
+        tensor: the tensor.
+        kept: the tensor dimensions that the tile has.
+        sizes: the box, a size per tensor dimension.
+        dtype: its elements.
+
+    Raises:
+        Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
+            contiguous dimension, sizes that are powers of two, boxes of at most 256.
+    """
+    info = kernel.infos[list(kernel.body.block.args).index(tensor)]  # pyright: ignore[reportArgumentType]
+    if 1 not in info.strides or info.align % ALIGN_BYTES:
+        raise Unfit(f"{info.name} has no contiguous dimension or is not aligned to 16 bytes")
+    contiguous = info.strides.index(1)
+    if contiguous not in kept:
+        raise Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
+    for axis, stride in enumerate(info.strides):
+        divisor = info.stride_div[axis] if stride == DYNAMIC else stride
+        if axis != contiguous and divisor * dtype.bytes % ALIGN_BYTES:
+            raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
+    if sizes[contiguous] * dtype.bytes % PANEL_BYTES:
+        raise Unfit(f"the tile of {info.name} is no multiple of 128 bytes along its contiguous dimension")
+    if any(size > BOX_LIMIT for axis, size in enumerate(sizes) if axis != contiguous) or (
+        len(info.strides) > MOST_DIMENSIONS
+    ):
+        raise Unfit(f"the tile of {info.name} is larger than a box of the copy engine")
+    if any(size & (size - 1) for size in sizes):
+        raise Unfit(f"the tile of {info.name} has a size that is no power of two")
+    return contiguous
