@@ -11,6 +11,7 @@ from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Program, Tensor
 from tessera.ir.tile.structure import DimOp, GridOp, ReturnOp
+from tessera.ir.types import int_value
 
 
 @handles(DimOp)
@@ -32,9 +33,12 @@ def _grid(op: GridOp, machine: Machine) -> None:
     if machine.order is not None:
         machine.order.shuffle(programs)
     outer = machine.program
+    ranks = int_value(op.attributes.get("tessera_schedule.split_k")) or 1
     for offsets in programs:
-        machine.program = Program(offsets)
-        machine.run(op.body.block, [np.int64(offset) for offset in offsets])
+        partials: dict[int, tuple[Any, ...]] = {}
+        for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums
+            machine.program = Program(offsets, rank=rank, partials=partials)
+            machine.run(op.body.block, [np.int64(offset) for offset in offsets])
     machine.program = outer
 
 

@@ -169,6 +169,8 @@ class Program:
         role: the role that runs now.
         crew: the roles that run side by side, if there are several.
         roles: how many roles there were so far; barriers count too, as what delivers their copies.
+        rank: which of the programs that share its tile it is.
+        partials: partial sums that those programs have sent to the first, by rank.
         accesses: accesses to shared memory, by number.
         numbers: the number of each access.
     """
@@ -180,6 +182,8 @@ class Program:
     role: Role = field(default_factory=Role)
     crew: Crew | None = None
     roles: int = 1
+    rank: int = 0
+    partials: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
     accesses: list[Access] = field(default_factory=list[Access])
     numbers: dict[Access, int] = field(default_factory=dict[Access, int])
 

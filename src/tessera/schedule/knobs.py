@@ -9,7 +9,7 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores")
+KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k")
 SWITCHES = ("bulk_stores",)
 """Knobs that are 0 or 1."""
 
@@ -22,6 +22,7 @@ class Knobs:
         num_warps: warps of a program (GPU).
         stages: depth of the ring buffers of pipelined copies (GPU).
         group_m: rows of tiles that are walked together, for reuse in the L2 cache.
+        split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
     """
 
@@ -29,6 +30,7 @@ class Knobs:
     stages: int | None = None
     group_m: int | None = None
     bulk_stores: int | None = None
+    split_k: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -49,7 +51,10 @@ class Knobs:
                 f"num_warps is a power of two up to 32, got {warps}", code="bad-knob", help="use 4 or 8"
             )
         stages = values.get("stages", values.get("num_stages"))
-        return cls(warps, stages, values.get("group_m"), values.get("bulk_stores"))
+        split = values.get("split_k")
+        if split not in (None, 1, 2, 4, 8):
+            raise LanguageError(f"split_k is 1, 2, 4 or 8, got {split}", code="bad-knob")
+        return cls(warps, stages, values.get("group_m"), values.get("bulk_stores"), split)
 
 
 def default_gpu() -> TargetRecord:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.passes import Pass
@@ -101,12 +102,11 @@ class BulkStoresPass(Pass):
     def _rewrite(self, kernel: KernelOp, grid: GridOp, roles: RolesOp) -> None:
         found: list[_Bulk] = []
         notes: list[Attribute] = []
-        for op in roles.consumer.block.ops:
-            if isinstance(op, StoreOp) and isinstance(op.value.type, TileType):
-                try:
-                    found.append(_candidate(kernel, grid, op))
-                except Unfit as reason:
-                    notes.append(StringAttr(f"stored from registers: {reason}"))
+        for op in final_stores(roles.consumer.block):
+            try:
+                found.append(_candidate(kernel, grid, op))
+            except Unfit as reason:
+                notes.append(StringAttr(f"stored from registers: {reason}"))
         if found and not _share(found, free_shared_bytes(self.target, grid)):
             notes.append(StringAttr("stored from registers: no shared memory is left for two buffers"))
             found = []
@@ -120,6 +120,17 @@ class BulkStoresPass(Pass):
     def options(self) -> str:
         """Return the pass with its target."""
         return f"{self.name}{{target={self.target.name}}}"
+
+
+def final_stores(block: Block) -> list[StoreOp]:
+    """Return the stores of tiles that a role does once for each of its program's tiles."""
+    found: list[StoreOp] = []
+    for op in block.ops:
+        if isinstance(op, StoreOp) and isinstance(op.value.type, TileType):
+            found.append(op)
+        elif isinstance(op, scf.IfOp) and "tessera_schedule.leader" in op.attributes:
+            found += final_stores(op.true_region.block)
+    return found
 
 
 def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
@@ -152,10 +163,10 @@ def _transposed_source(value: SSAValue) -> SSAValue | None:
     return owner.source if isinstance(owner, TransposeOp) else None
 
 
-def least_bytes(kernel: KernelOp, grid: GridOp, block_ops: Sequence[StoreOp]) -> int:
+def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp]) -> int:
     """Return the shared memory that the stores of a launch want at least, for the depth of its rings."""
     total = 0
-    for op in block_ops:
+    for op in stores:
         try:
             bulk = _candidate(kernel, grid, op)
         except Unfit:

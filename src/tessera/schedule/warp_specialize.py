@@ -48,7 +48,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import (
     AllocBarriersOp,
@@ -59,7 +59,8 @@ from tessera.ir.tile.roles import (
     RoleEndOp,
     RolesOp,
 )
-from tessera.ir.tile.shared import SharedViewOp
+from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
+from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
@@ -77,13 +78,13 @@ from tessera.schedule.copies import (
     written_tensors,
 )
 from tessera.schedule.knobs import Knobs, default_gpu
-from tessera.schedule.resources import RESERVED_BYTES
-from tessera.schedule.stores import least_bytes
+from tessera.schedule.resources import free_shared_bytes
+from tessera.schedule.stores import final_stores, least_bytes
 from tessera.schedule.tensor_maps import Unfit, check_tensor
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
-MOST_STAGES = 4
+MOST_STAGES = 8
 GROUP_ROWS = 64
 REGISTERS = {4: (56, 240), 8: (40, 232)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
@@ -211,9 +212,9 @@ def _stages(
         for op in grid.walk()
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in group]
     )
-    free = target.shared_bytes - RESERVED_BYTES - other
+    free = free_shared_bytes(target, grid) - other
     fitting = free // ring
-    stores = [op for op in grid.body.block.ops if isinstance(op, StoreOp)] if knobs.bulk_stores != 0 else []
+    stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
     roomy = (free - least_bytes(kernel, grid, stores)) // ring
     stages = knobs.stages or min(MOST_STAGES, roomy if roomy > 1 else fitting)
     if knobs.stages == 1:
@@ -242,7 +243,8 @@ def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int,
     roles.location = loop.location
     body.add_op(roles)
     _consume(loop, group, rings, full, empty, stages)
-    grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
+    if "tessera_schedule.split_k" not in grid.attributes:  # with few tiles, none is left for a second turn
+        grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
 
 
@@ -251,7 +253,7 @@ def _not_shared(body: Block) -> list[Operation]:
     moved: dict[Operation, None] = {}
     for op in body.ops:
         scalar = effect_of(op) == Effect.PURE and not any(isinstance(r.type, TileType) for r in op.results)
-        buffer = op.name in ("tessera_tile.alloc_shared", "tessera_tile.alloc_barriers")
+        buffer = isinstance(op, AllocSharedOp | AllocBarriersOp | AllocLinksOp)
         if op.regions or not (scalar or buffer) or any(operand.owner in moved for operand in op.operands):
             moved[op] = None
     return list(moved)

@@ -14,10 +14,10 @@ tessera_tile.kernel @gemm profile "fast" (
   // CHECK: tessera_tile.grid
   tessera_tile.grid(%m, %n) by [128, 128] {
   ^bb0(%i: index, %j: index):
-    // CHECK: [[RB:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<4x128x64xbf16, "panels", [0, 1, 2]>
-    // CHECK: [[RA:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<4x128x64xbf16, "panels", [0, 1, 2]>
-    // CHECK: [[FULL:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<4>
-    // CHECK: [[EMPTY:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<4>
+    // CHECK: [[RB:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<6x128x64xbf16, "panels", [0, 1, 2]>
+    // CHECK: [[RA:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<6x128x64xbf16, "panels", [0, 1, 2]>
+    // CHECK: [[FULL:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<6>
+    // CHECK: [[EMPTY:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<6>
     // CHECK: tessera_tile.roles([[ZERO:%\w+]], {{%\w+}}) producer 40 {
     // CHECK-NOT: mma
     // CHECK: scf.for

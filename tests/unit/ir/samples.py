@@ -8,13 +8,26 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as t_arith
+from tessera.ir.target import cluster as t_cluster
 from tessera.ir.target import debug as t_debug
 from tessera.ir.target import memory as t_mem
 from tessera.ir.target import roles as t_roles
 from tessera.ir.target import structure as t_struct
 from tessera.ir.target import tensor_core as t_core
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
-from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, roles, shape, shared, structure
+from tessera.ir.tile import (
+    debug,
+    elementwise,
+    memory,
+    mma,
+    random,
+    reduce,
+    roles,
+    shape,
+    shared,
+    split,
+    structure,
+)
 from tessera.ir.tile.types import TensorType
 from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
@@ -142,6 +155,7 @@ def _shared_body(
     total = at(ForOp(zero, stop, step, [acc], body))
     at.do(memory.StoreOp(total, c, [i, j], [64, 32]))
     _roles_body(at, a, i)
+    _split_body(at)
 
 
 def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
@@ -165,6 +179,16 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
         block.insert_arg(one.type, 0)
         At(block).do(roles.RoleEndOp([block.args[0]]))
     at.do(roles.RolesOp(producer, consumer, 56, 240, [zero]))
+
+
+def _split_body(at: At) -> None:
+    zero = at.const(0.0, F32)
+    part = at(elementwise.SplatOp(zero, [8, 8]))
+    buffer = at(shared.AllocSharedOp([8, 8], F32))
+    links = at(split.AllocLinksOp(2))
+    at(split.SplitRankOp())
+    at(split.PartialSumOp(links, [part], [buffer]))
+    at.do(split.PartialSendOp(links, [part], [buffer]))
 
 
 def layout() -> LinearLayout:
@@ -194,6 +218,7 @@ def target_module() -> ModuleOp:
     _target_arithmetic(at, pointer, loaded, zero)
     _target_buffers(at, pointer, loaded, zero, box)
     _target_roles(at, tensor_map, program, zero)
+    _target_cluster(at, zero)
     at.do(t_struct.ReturnOp())
     return ModuleOp([func])
 
@@ -236,6 +261,19 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
     acc = at(t_arith.CastOp(loaded, F32))
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
+
+
+def _target_cluster(at: At, zero: SSAValue) -> None:
+    rows = LinearLayout.make(
+        {"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4)
+    )
+    buffer = at(t_mem.AllocOp(BufferType.of([16, 4], F32, "shared")))
+    barrier = at(t_mem.AllocOp(BufferType.of([1], I64, "shared")))
+    at(t_cluster.ClusterRankOp())
+    at.do(t_cluster.ClusterBarrierOp())
+    at.do(t_cluster.ClusterArriveOp(barrier, zero, 1))
+    at.do(t_cluster.ClusterWaitOp(barrier))
+    at(t_cluster.ClusterLoadOp(buffer, zero, FragmentType.of(F32, rows)))
 
 
 def _target_roles(at: At, tensor_map: SSAValue, program: SSAValue, zero: SSAValue) -> None:

@@ -10,7 +10,19 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.tile import debug, elementwise, memory, mma, random, reduce, roles, shape, shared, structure
+from tessera.ir.tile import (
+    debug,
+    elementwise,
+    memory,
+    mma,
+    random,
+    reduce,
+    roles,
+    shape,
+    shared,
+    split,
+    structure,
+)
 from tessera.ir.tile.types import SharedType, TensorType, TileType
 from tessera.ir.types import NarrowFloatType, dtype_of, element_type, i1, index
 from tessera.numerics import dtypes
@@ -165,7 +177,15 @@ def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "bulk stores is not negative", lambda: roles.BulkWaitOp(-1)
 
 
-CASES = [*wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops(), *wrong_roles()]
+def wrong_splits() -> Iterator[tuple[str, Callable[[], Operation]]]:
+    links, part = value(roles.BarriersType(IntAttr(1))), tile(4, 8)
+    buffer = value(SharedType.of([4, 8], F32))
+    yield "at least two programs", lambda: split.AllocLinksOp(1)
+    yield "a buffer of its size", lambda: split.PartialSendOp(links, [part, part], [buffer])
+    yield "a buffer of its size", lambda: split.PartialSumOp(links, [tile(8, 4)], [buffer])
+
+
+CASES = [*wrong_splits(), *wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops(), *wrong_roles()]
 
 
 @pytest.mark.parametrize(

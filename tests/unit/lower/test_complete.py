@@ -27,8 +27,9 @@ def test_gpus() -> None:
 
 
 def test_cpus() -> None:
-    # Warp roles, and parts of tiles, are written by the schedule of GPUs only.
-    of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(".roles")} | {SubtileOp}
+    # Warp roles, split sums and parts of tiles are written by the schedule of GPUs only.
+    families = (".roles", ".split")
+    of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(families)} | {SubtileOp}
     # A dimension's size is a parameter of the entry point.
     known = {*RULES, *STRUCTURE, *of_gpus, structure.DimOp}
     assert [op.name for op in tile_dialect().operations if op not in known] == []

@@ -13,6 +13,7 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
@@ -107,10 +108,10 @@ def specialized(
     return module
 
 
-def scheduled(function: Any, sizes: dict[str, int], **knobs: int | None) -> ModuleOp:
-    """Return a kernel after all scheduling passes for Hopper."""
-    module, target = aligned(function, sizes), target_named("sm_90a")
-    for step in (WarpSpecializePass, BulkStoresPass, StageCopiesPass, ChooseWarpsPass):
+def scheduled(function: Any, sizes: dict[str, int], *, on: str = "sm_90a", **knobs: int | None) -> ModuleOp:
+    """Return a kernel after all scheduling passes for a GPU, Hopper unless another is named."""
+    module, target = aligned(function, sizes), target_named(on)
+    for step in (SplitKPass, WarpSpecializePass, BulkStoresPass, StageCopiesPass, ChooseWarpsPass):
         step(target, Knobs(**knobs)).apply(module)
     module.verify()
     return module

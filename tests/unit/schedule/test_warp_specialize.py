@@ -229,7 +229,7 @@ def test_a_kernel_without_products_is_not_noted() -> None:
 @pytest.mark.parametrize("stages", [None, 2, 3, 4, 8])
 def test_the_depth_asked_for(stages: int | None) -> None:
     module = specialized(gemm, SIZES, stages=stages)
-    depth = stages or 4
+    depth = stages or 8
     assert {op.result.type.shape[0] for op in ops(module, AllocSharedOp)} == {depth}
     assert {op.result.type.count.data for op in ops(module, AllocBarriersOp)} == {depth}
     noted = [op.attributes.get("tessera_schedule.stages") for op in ops(module, scf.ForOp)]

@@ -115,7 +115,9 @@ def _parameter(record: Parameter, number: int) -> str:
 
 def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> None:
     threads = threads_of(func)
-    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"')
+    ranks = func.cluster.data
+    cluster = f' "nvvm.cluster_dim"="{ranks},1,1"' if ranks > 1 else ""
+    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"{cluster}')
     params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)

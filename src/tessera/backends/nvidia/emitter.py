@@ -104,6 +104,10 @@ class NvidiaEmitter(SimtEmitter):
         """Return the number of blocks."""
         return self.entry("programs", f"zext i32 {self._register('nctaid.x')} to i64")
 
+    def cluster_rank(self) -> str:
+        """Return the block's number in its cluster."""
+        return self.entry("rank", f"zext i32 {self._register('cluster.ctarank')} to i64")
+
     # Memory
 
     def shared_pointer(self, offset: str) -> str:

@@ -32,6 +32,7 @@ from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
 GROUP_WARPS = 4
 _GROUP_ROWS = 64
 _SWIZZLE_128 = 1 << 62
+_PLACE_MASK = (1 << 18) - 1
 _ATOM_BYTES = 8 * PANEL_BYTES
 """Eight rows of a panel: the unit after which the swizzle repeats."""
 
@@ -251,8 +252,9 @@ class _Operand:
         self.panels = columns * self.bytes // PANEL_BYTES
         leading = 16 if self.k_contiguous else self.panel_bytes
         constant = _SWIZZLE_128 | (_ATOM_BYTES >> 4) << 32 | (leading >> 4) << 16
-        address = emitter.shared_address(emitter.unit(value))
-        field = emitter.ops.binary("lshr", I32, address, "4")
+        # In a cluster the address also names the program; the descriptor holds the place in its memory alone.
+        place = emitter.ops.binary("and", I32, emitter.shared_address(emitter.unit(value)), str(_PLACE_MASK))
+        field = emitter.ops.binary("lshr", I32, place, "4")
         wide = emitter.ops.convert("zext", I32, field, I64)
         self.base = emitter.ops.binary(
             "or", I64, wide, str(constant - (1 << 64) if constant >> 63 else constant)

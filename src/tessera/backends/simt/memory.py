@@ -350,7 +350,8 @@ def _constant_offsets(op: Any, rank: int) -> list[int] | None:
     return [int(value) for value in known if value is not None]
 
 
-def _shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Access], int]:
+def shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Access], int]:
+    """Return the accesses of a thread to shared memory, and how many elements each moves."""
     registers = addresses.map.sublayout([REGISTER])
     vector = min(addresses.map.contiguous_per_thread(0), MAX_BYTES // dtype.bytes)
     return register_accesses(registers, 0, vector), vector
@@ -370,7 +371,7 @@ def emit_buffer_load(emitter: SimtEmitter, op: BufferLoadOp) -> None:
     layout = embedded(type_.linear, buffer.shape, axes)
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
     units: dict[int, str] = {}
-    runs, vector = _shared_runs(addresses, type_.dtype)
+    runs, vector = shared_runs(addresses, type_.dtype)
     for access in runs:
         words = emitter.word_types(type_.dtype, vector)
         loaded = load_shared(emitter, addresses.offset(access.at[0]), words)
@@ -452,7 +453,7 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
     assert offsets is not None
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
     units = emitter.units(op.value)
-    for access in _shared_runs(addresses, type_.dtype)[0]:
+    for access in shared_runs(addresses, type_.dtype)[0]:
         words = emitter.pack([units[r] for r in access.registers], type_.dtype)
         store_shared(emitter, addresses.offset(access.at[0]), words)
 

@@ -51,7 +51,8 @@ def _from_attr(attr: DictionaryAttr) -> Parameter:
 class FuncOp(IRDLOperation):
     """One launch: the program that runs at every point of a grid.
 
-    `grid` is the JSON text of `target.artifact.Launch.grid`: how the host computes the number of programs.
+    `grid` is the JSON text of `target.artifact.Launch.grid`: how the host computes the number of programs. `cluster`
+    neighbouring programs run at the same time and reach into each other's shared memory.
     """
 
     name = "tessera_target.func"
@@ -60,6 +61,7 @@ class FuncOp(IRDLOperation):
     grid = prop_def(StringAttr)
     num_warps = prop_def(IntAttr)
     profile = prop_def(StringAttr)
+    cluster = prop_def(IntAttr)
     body = region_def("single_block")
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
 
@@ -71,6 +73,7 @@ class FuncOp(IRDLOperation):
         grid: str,
         num_warps: int = 1,
         profile: str = "fast",
+        cluster: int = 1,
     ):
         super().__init__(
             properties={
@@ -79,6 +82,7 @@ class FuncOp(IRDLOperation):
                 "grid": StringAttr(grid),
                 "num_warps": IntAttr(num_warps),
                 "profile": StringAttr(profile),
+                "cluster": IntAttr(cluster),
             },
             regions=[Region(Block(arg_types=types))],
         )

@@ -72,7 +72,9 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     else:
         if plan.grid is not None:
             context.location = plan.grid.location
-            _decompose(context, plan.grid, context.value(ProgramIdOp()))
+            ranks = schedule_value(plan.grid, "split_k", 1)
+            program = context.scalars.binary("floordiv", context.value(ProgramIdOp()), ranks)
+            _decompose(context, plan.grid, program)
         context.lower_block(plan.body)
     context.emit(ReturnOp())
     return func

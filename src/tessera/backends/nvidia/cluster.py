@@ -1,0 +1,91 @@
+"""Clusters: programs that run together and read each other's shared memory.
+
+Source: PTX ISA 9.2, "barrier.cluster", "mapa", "mbarrier.arrive", "mbarrier.try_wait", "ld.shared::cluster".
+"""
+
+from __future__ import annotations
+
+from tessera.backends.llvm.ops import I32, I64
+from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.backends.simt.memory import SharedAddresses, shared_runs
+from tessera.ir.layouts import REGISTER
+from tessera.ir.target.cluster import (
+    ClusterArriveOp,
+    ClusterBarrierOp,
+    ClusterLoadOp,
+    ClusterRankOp,
+    ClusterWaitOp,
+)
+from tessera.ir.target.types import BufferType, FragmentType
+
+
+@NVIDIA.register(ClusterRankOp)
+def emit_rank(emitter: NvidiaEmitter, op: ClusterRankOp) -> None:
+    """Read the program's number in its cluster."""
+    emitter.bind(op.result, [emitter.cluster_rank()])
+
+
+@NVIDIA.register(ClusterBarrierOp)
+def emit_barrier(emitter: NvidiaEmitter, _op: ClusterBarrierOp) -> None:
+    """Wait for the threads of the cluster, and see what they wrote."""
+    text = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+    emitter.asm(text, "~{memory}", [], [])
+
+
+def _remote(emitter: NvidiaEmitter, offset: str, rank: str) -> str:
+    """Return the cluster address of a byte of another program's shared memory."""
+    number = emitter.ops.convert("trunc", I64, rank, I32) if not rank.isdigit() else rank
+    local = emitter.shared_address(offset)
+    (address,) = emitter.asm(
+        "mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [I32], [("i32", local), ("i32", number)], pure=True
+    )
+    return address
+
+
+@NVIDIA.register(ClusterArriveOp)
+def emit_arrive(emitter: NvidiaEmitter, op: ClusterArriveOp) -> None:
+    """Arrive for the warp, after all its lanes have come here."""
+    address = _remote(emitter, emitter.unit(op.barriers), emitter.unit(op.rank))
+    leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
+    emitter.asm("bar.warp.sync -1;", "~{memory}", [], [])
+    emitter.asm(
+        f"@$1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0], {op.count.data};",
+        "r,b,~{memory}",
+        [],
+        [("i32", address), ("i1", leader)],
+    )
+
+
+@NVIDIA.register(ClusterWaitOp)
+def emit_wait(emitter: NvidiaEmitter, op: ClusterWaitOp) -> None:
+    """Try until the first phase has ended."""
+    text = (
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [$0], 0; "
+        "@done bra ready; bra again; ready: }"
+    )
+    emitter.asm(text, "r,~{memory}", [], [("i32", emitter.shared_address(emitter.unit(op.barriers)))])
+
+
+@NVIDIA.register(ClusterLoadOp)
+def emit_load(emitter: NvidiaEmitter, op: ClusterLoadOp) -> None:
+    """Read a fragment from another program's shared memory."""
+    buffer, type_ = op.buffer.type, op.result.type
+    assert isinstance(buffer, BufferType)
+    assert isinstance(type_, FragmentType)
+    start = _remote(emitter, "0", emitter.unit(op.rank))
+    addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), type_.linear, [0, 0])
+    runs, vector = shared_runs(addresses, type_.dtype)
+    words = emitter.word_types(type_.dtype, vector)
+    kind = "r" if words[0].element == "i32" else "l"
+    bits = words[0].element[1:]
+    outputs = ", ".join(f"${i}" for i in range(len(words)))
+    suffix, braces = ("", outputs) if len(words) == 1 else (f".v{len(words)}", f"{{{outputs}}}")
+    text = f"ld.shared::cluster{suffix}.b{bits} {braces}, [${len(words)}];"
+    constraints = ",".join([*[f"={kind}"] * len(words), "r", "~{memory}"])
+    units: list[str] = [""] * type_.linear.in_size(REGISTER)
+    for access in runs:
+        address = emitter.ops.binary("add", I32, start, addresses.offset(access.at[0]))
+        loaded = emitter.asm(text, constraints, words, [("i32", address)])
+        for register, unit in zip(access.registers, emitter.unpack(loaded, type_.dtype, vector), strict=True):
+            units[register] = unit
+    emitter.bind(op.result, units)

@@ -1,0 +1,98 @@
+"""Programs that run as a cluster and reach into each other's shared memory (distributed shared memory) of TIR-T.
+
+Source: PTX ISA 9.2, "Cluster-level hierarchy", "barrier.cluster", "mapa", "ld.shared::cluster".
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Int
+from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.types import index
+
+
+@irdl_op_definition
+class ClusterRankOp(IRDLOperation):
+    """The number of the running program in its cluster, from 0."""
+
+    name = "tessera_target.cluster_rank"
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[index])
+
+
+@irdl_op_definition
+class ClusterBarrierOp(IRDLOperation):
+    """Waits for all threads of all programs of the cluster."""
+
+    name = "tessera_target.cluster_barrier"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class ClusterArriveOp(IRDLOperation):
+    """One thread of each warp of the role arrives `count` times at the first barrier of program `rank`."""
+
+    name = "tessera_target.cluster_arrive"
+    barriers = operand_def(BufferType)
+    rank = operand_def(index)
+    count = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `rank` $rank `count` custom<Int>($count) attr-dict `:` type($barriers)"
+    custom_directives = (Int,)
+
+    def __init__(self, barriers: SSAValue, rank: SSAValue, count: int):
+        super().__init__(operands=[barriers, rank], properties={"count": IntAttr(count)})
+
+    def verify_(self) -> None:
+        """Check that it arrives at all."""
+        if self.count.data < 1:
+            raise VerifyException("an arrival counts at least once")
+
+
+@irdl_op_definition
+class ClusterWaitOp(IRDLOperation):
+    """Every thread waits for the first phase of this program's first barrier, and sees what arrivals ordered before."""
+
+    name = "tessera_target.cluster_wait"
+    barriers = operand_def(BufferType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers attr-dict `:` type($barriers)"
+
+    def __init__(self, barriers: SSAValue):
+        super().__init__(operands=[barriers])
+
+
+@irdl_op_definition
+class ClusterLoadOp(IRDLOperation):
+    """Reads a fragment from the buffer that program `rank` has at the place of `buffer`."""
+
+    name = "tessera_target.cluster_load"
+    buffer = operand_def(BufferType)
+    rank = operand_def(index)
+    result = result_def(FragmentType)
+    traits = traits_def(*effect(Effect.STATE, reads_only=True))
+    assembly_format = "$buffer `rank` $rank attr-dict `:` type($buffer) `->` type($result)"
+
+    def __init__(self, buffer: SSAValue, rank: SSAValue, result: Attribute):
+        super().__init__(operands=[buffer, rank], result_types=[result])
+
+    def verify_(self) -> None:
+        """Check that the fragment is as large as the buffer."""
+        buffer, result = self.buffer.type, self.result.type
+        assert isinstance(buffer, BufferType)
+        assert isinstance(result, FragmentType)
+        if buffer.shape != result.shape or buffer.element != result.element or buffer.space.data != "shared":
+            raise VerifyException("a fragment of the size of the shared buffer is read")

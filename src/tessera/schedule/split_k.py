@@ -1,0 +1,160 @@
+"""Splits the loop of a product over the programs of a cluster, for tiles too few to fill the GPU (split-K).
+
+Before::
+
+    grid { %sum = scf.for %k = %lo to %hi ... iter_args(%acc = 0) { yield mma ..., %acc }; epilogue; store }
+
+After, with S programs for each tile::
+
+    grid {
+      %buffer = alloc_shared; %links = alloc_links ranks S; %rank = split_rank
+      %sum = scf.for %k = <the rank-th part of the steps> ...
+      if %rank == 0 { %all = partial_sum %links, %sum by %buffer; epilogue; store }
+      else { partial_send %links, %sum by %buffer }
+    }
+
+The partial sums travel through the cluster's shared memory and are added in the order of the ranks, so that no atomics
+and no second launch are needed and the result has the same bits in every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tessera.ir.passes import Pass
+from tessera.ir.tile.elementwise import ConstantOp, SplatOp
+from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.shared import AllocSharedOp
+from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp, SplitRankOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import int_value
+from tessera.schedule.copies import Inserter
+from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.tensor_maps import Unfit
+from tessera.target.records import TargetRecord
+
+MOST_RANKS = 8
+"""Programs of a cluster that every GPU with clusters can run at once (CUDA: portable cluster size)."""
+
+
+@dataclass(frozen=True)
+class SplitKPass(Pass):
+    """Splits the launches whose caller asks for it.
+
+    Args:
+        target: the GPU.
+        knobs: `split_k` is the number of programs for each tile; a grid may wish for it by an attribute of that name.
+    """
+
+    name: ClassVar[str] = "split-k"
+    target: TargetRecord = field(default_factory=default_gpu)
+    knobs: Knobs = field(default_factory=Knobs)
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrite every kernel of the module in place."""
+        for kernel in module.ops:
+            if isinstance(kernel, KernelOp):
+                for grid in [op for op in kernel.body.block.ops if isinstance(op, GridOp)]:
+                    wish = int_value(grid.attributes.pop("tessera_schedule.split_k", None))
+                    ranks = self.knobs.split_k or wish or 1
+                    if ranks == 1:
+                        continue
+                    try:
+                        if not self.target.has("clusters"):
+                            raise Unfit(f"{self.target.name} has no clusters")
+                        _split(grid, _candidate(grid), ranks)
+                    except Unfit as reason:
+                        text = f"split_k={ranks} is ignored: {reason}"
+                        grid.attributes["tessera_notes.split_k"] = ArrayAttr([StringAttr(text)])
+
+    def options(self) -> str:
+        """Return the pass with its target and the number of programs."""
+        return f"{self.name}{{target={self.target.name}, split_k={self.knobs.split_k}}}"
+
+
+def _candidate(grid: GridOp) -> scf.ForOp:
+    loops = [op for op in grid.body.block.ops if isinstance(op, scf.ForOp)]
+    if len(loops) != 1:
+        raise Unfit("the grid has not exactly one outermost loop")
+    loop = loops[0]
+    end = loop.body.block.last_op
+    assert end is not None
+    for initial, argument, following in zip(
+        loop.iter_args, loop.body.block.args[1:], end.operands, strict=True
+    ):
+        if not isinstance(following.owner, MmaOp) or following.owner.acc is not argument:
+            raise Unfit("the loop carries something that is no sum of products")
+        if len(list(argument.uses)) > 1:
+            raise Unfit("a partial sum is used in the loop")
+        if not _is_zero(initial):
+            raise Unfit("a sum starts at something else than zero")
+    for op in grid.walk():
+        if isinstance(op, StoreOp | ScatterOp | AtomicOp) and not _comes_after(op, loop):
+            raise Unfit("something is written before the sum is complete")
+    return loop
+
+
+def _is_zero(value: SSAValue) -> bool:
+    owner = value.owner
+    if not isinstance(owner, SplatOp) or not isinstance(owner.value.owner, ConstantOp):
+        return False
+    return owner.value.owner.python_value == 0
+
+
+def _comes_after(op: Operation, loop: scf.ForOp) -> bool:
+    outermost = op
+    while outermost.parent_block() is not loop.parent_block():
+        parent = outermost.parent_op()
+        assert parent is not None
+        outermost = parent
+    return loop.is_before_in_block(outermost)
+
+
+def _split(grid: GridOp, loop: scf.ForOp, ranks: int) -> None:
+    sums = [result for result in loop.results if isinstance(result.type, TileType)]
+    insert = Inserter(InsertPoint.before(loop), loop)
+    buffers = [insert.value(AllocSharedOp(shape_of(s.type), element_of(s.type))) for s in sums]
+    links = insert.value(AllocLinksOp(ranks))
+    rank = insert.value(SplitRankOp())
+    one = insert.constant(1)
+    length = insert.binary("sub", loop.ub, loop.lb)
+    steps = _ceildiv(insert, length, loop.step, one)
+    part = insert.binary("mul", _ceildiv(insert, steps, insert.constant(ranks), one), loop.step)
+    start = insert.binary("add", loop.lb, insert.binary("mul", rank, part))
+    stop = insert.binary("minimum", loop.ub, insert.binary("add", start, part))
+    loop.operands[0], loop.operands[1] = start, stop
+    then, other = Block(), Block()
+    following = loop.next_op
+    while following is not None:
+        current, following = following, following.next_op
+        current.detach()
+        then.add_op(current)
+    total = PartialSumOp(links, sums, buffers)
+    total.location = loop.location
+    for old, new in zip(sums, total.sums, strict=True):
+        old.replace_uses_with_if(new, lambda use: use.operation is not total)
+    assert then.first_op is not None
+    then.insert_op_before(total, then.first_op)
+    send = PartialSendOp(links, sums, buffers)
+    send.location = loop.location
+    other.add_op(send)
+    for block in (then, other):
+        block.add_op(scf.YieldOp())
+    after = Inserter(InsertPoint.after(loop), loop)
+    first = after.binary("eq", rank, after.constant(0))
+    branch = scf.IfOp(first, [], Region(then), Region(other))
+    branch.attributes["tessera_schedule.leader"] = IntAttr(1)
+    after.add(branch)
+    grid.attributes["tessera_schedule.split_k"] = IntAttr(ranks)
+
+
+def _ceildiv(insert: Inserter, value: SSAValue, by: SSAValue, one: SSAValue) -> SSAValue:
+    return insert.binary("floordiv", insert.binary("add", value, insert.binary("sub", by, one)), by)

@@ -1,0 +1,124 @@
+"""Sums split over a cluster: which loops are, what they give, and that a lost partial sum is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.errors import DeviceError, LanguageError
+from tessera.interp import interpret
+from tessera.ir.tile.split import PartialSendOp, PartialSumOp
+from tessera.ir.tile.structure import GridOp
+from tessera.schedule.knobs import Knobs
+from tests.unit.schedule.hopper import gemm, gemm_wide, has_roles, random, scheduled
+
+
+def gated(
+    x: ts.Tensor["M", "K", ts.bf16],
+    g: ts.Tensor["K", "N", ts.bf16],
+    u: ts.Tensor["K", "N", ts.bf16],
+    y: ts.Tensor["M", "N", ts.f32],
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        gate = ts.tile.zeros((64, 64), ts.f32)
+        up = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            gate = ts.tile.mma(x[m : m + 64, k : k + 64], g[k : k + 64, n : n + 64], gate)
+            up = ts.tile.mma(x[m : m + 64, k : k + 64], u[k : k + 64, n : n + 64], up)
+        y[m : m + 64, n : n + 64] = gate * up
+
+
+def started_at_one(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.full((64, 64), 1.0, ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def scaled_in_the_loop(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc) * 0.5
+        c[m : m + 64, n : n + 64] = acc
+
+
+def stored_in_the_loop(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+            c[m : m + 64, n : n + 64] = 0.0
+        c[m : m + 64, n : n + 64] = acc
+
+
+def note(module: ModuleOp) -> str:
+    (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
+    found: Any = grid.attributes.get("tessera_notes.split_k")
+    return "" if found is None else found.data[0].data
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("size", [(64, 64, 64), (77, 72, 200), (1, 8, 8), (16, 136, 1032)])
+@pytest.mark.parametrize("function", [gemm, gemm_wide])
+def test_a_split_product_equals_float64(function: Any, size: tuple[int, int, int], ranks: int) -> None:
+    m, n, k = size
+    module = scheduled(function, {"M": m, "N": n, "K": k}, split_k=ranks)
+    assert has_roles(module)
+    assert note(module) == ""
+    assert any(isinstance(op, PartialSumOp) for op in module.walk())
+    a, b, c = random(m, k), random(k, n), np.full((m, n), np.nan, np.float32)
+    interpret(module, [a, b, c])
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-5 * (k + 1))
+
+
+def test_two_sums_are_split_together() -> None:
+    module = scheduled(gated, {"M": 70, "N": 72, "K": 328}, split_k=4)
+    x, g, u, y = random(70, 328), random(328, 72), random(328, 72) + 1, np.full((70, 72), np.nan, np.float32)
+    interpret(module, [x, g, u, y])
+    x64 = x.astype(np.float64)
+    np.testing.assert_allclose(
+        y, (x64 @ g.astype(np.float64)) * (x64 @ u.astype(np.float64)), rtol=1e-3, atol=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "why"),
+    [
+        (started_at_one, "sm_90a", "starts at something else than zero"),
+        (scaled_in_the_loop, "sm_90a", "carries something that is no sum of products"),
+        (stored_in_the_loop, "sm_90a", "written before the sum is complete"),
+        (gemm, "sm_80", "sm_80 has no clusters"),
+    ],
+)
+def test_what_cannot_be_split_is_not_and_says_why(function: Any, target: str, why: str) -> None:
+    module = scheduled(function, {"M": 64, "N": 64, "K": 128}, on=target, split_k=2)
+    assert why in note(module)
+    assert not any(isinstance(op, PartialSumOp) for op in module.walk())
+
+
+def test_a_partial_sum_that_is_not_sent_is_missed() -> None:
+    module = scheduled(gemm, {"M": 64, "N": 64, "K": 128}, split_k=2)
+    for op in [op for op in module.walk() if isinstance(op, PartialSendOp)]:
+        op.detach()
+    with pytest.raises(DeviceError, match="no partial sum comes from program 1 of the cluster") as caught:
+        interpret(module, [random(64, 128), random(128, 64), np.zeros((64, 64), np.float32)])
+    assert caught.value.code == "deadlock"
+
+
+@pytest.mark.parametrize("value", [3, 16, 0, -1])
+def test_a_bad_split_is_refused(value: int) -> None:
+    with pytest.raises(LanguageError) as caught:
+        Knobs.from_config({"split_k": value})
+    assert caught.value.code == "bad-knob"
