@@ -1,171 +1,211 @@
-"""Measures matrix products on a GPU beside cuBLAS and PyTorch, in one process, in turns, each result checked first.
+"""Measures matrix products on a GPU beside cuBLAS, Triton and torch.compile: one process, in turns, results checked.
 
-    python benchmarks/gemm.py [--csv results.csv] [--turns 3]
+    python benchmarks/gemm.py [--only bf16 fp8] [--shapes 4096 8192x8192x1024] [--layouts NN TT] [--turns 3]
+                              [--peers cublas triton compile] [--csv results.csv] [--quick]
 
-Kernels are plain tile code: bf16 products over shapes and transposes, fp8, a linear layer with bias and GELU, the first
-half of a gated MLP (two products that share an operand), and a product whose left operand is dequantised from int8. A
-ratio above 1 means that Tessera is faster; the last line is the geometric mean of the large bf16 products. A result
-that is not right to the last bits of bf16 ends the run with status 1.
+Sections: bf16 over ten shapes and four transposes; fp8 at the large shapes; f16, tf32 and int8 at 4096³; a linear layer
+with bias and GELU; the first half of a gated MLP (two products that share an operand); a product whose left operand
+is dequantised from int8 on its way. Peers are cuBLAS and cuBLASLt through PyTorch, a persistent TMA kernel in Triton
+(`gemm_triton.py`), and, where asked for, torch.compile on a few works (`max-autotune-no-cudagraphs`, tens of seconds
+each).
+
+Every contestant first computes into a poisoned output, and its result is compared with float64; a wrong result is not
+timed, and the run ends with status 1. Then they take turns, A, B, A, B, and are timed both ways that `gemm_timing.py`
+explains. The ratio that counts, above 1 when Tessera is faster, is of launches replayed from a CUDA graph over operands
+that are not in L2: device time with no host in it, for cuBLAS as for us. `flushed` is the ratio of single calls after a
+flush of L2; it takes the place of the other where a contestant cannot be captured, and a note says so. The last table
+has geometric means and minima beside the bars. The exit status does not depend on the ratios.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import math
+import importlib.util
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import gemm_kernels as kernels
-from foundation import Call, Result, compared, gpu_seconds, in_turns, table_of, torch_or_none
+import gemm_report as report
+from gemm_timing import Timer, sets_for
+from gemm_works import (
+    ELEMENTS,
+    LAYOUTS,
+    SECTIONS,
+    Call,
+    Operands,
+    Shape,
+    Work,
+    WrongResult,
+    check,
+    compiled,
+    library,
+    operands,
+    ours,
+    reference,
+    works,
+)
 from rich.console import Console
 
-LARGE = (
-    (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 4096), (8192, 8192, 1024),
-    (4096, 14336, 4096),
-)  # fmt: skip
-SMALL = ((16, 4096, 4096), (128, 8192, 8192), (1000, 777, 333), (4096, 4096, 64))
-TRANSPOSED = ((4096, 4096, 4096), (8192, 8192, 8192))
-ERROR = 4e-3
-"""Relative error of a bf16 result: its rounding is 1.7e-3 in the mean."""
+import tessera as ts
+
+PEERS = ("cublas", "triton", "compile")
+TURN_S = 0.1
+QUICK_TURN_S = 0.05
+TUNING_S = 0.02
+"""Seconds for each of Triton's configurations."""
 
 
-class WrongResult(Exception):
-    """A kernel's result differs from the reference."""
-
-
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--csv", type=Path, help="file for the results")
-    parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
-    args = parser.parse_args()
-    torch = torch_or_none()
-    if torch is None or not torch.cuda.is_available():
-        print("no GPU, or no PyTorch to compare with", file=sys.stderr)
+    args = parsed(arguments)
+    chosen = works(args.only, args.shapes, args.layouts)
+    if not chosen:
+        print("no work has that section, shape and layout", file=sys.stderr)
+        return 1
+    if importlib.util.find_spec("torch") is None:
+        print("PyTorch is not installed, and there is no peer without it", file=sys.stderr)
+        return 1
+    import torch
+
+    if not torch.cuda.is_available():
+        print("no GPU", file=sys.stderr)
         return 1
     torch.manual_seed(0)
-    results: list[Result] = []
-    try:
-        for part in (_large, _small, _fp8, _linear, _gated, _dequantised):
-            results += part(torch, args.turns)
-    except WrongResult as error:
-        print(error, file=sys.stderr)
-        return 1
+    torch.set_float32_matmul_precision("high")  # tf32: cuBLAS is to do what the section's name says
     console = Console()
-    console.width = max(console.width, 120)
-    console.print(table_of(results))
-    ratios = [r.ratio for r in results if r.what.startswith("bf16") and r.ratio is not None]
-    console.print(f"bf16, large: geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f}")
+    console.width = max(console.width, 140)  # a pipe has none
+    bench = Bench(torch, Timer(torch, QUICK_TURN_S if args.quick else TURN_S), args.peers, args.turns)
+    failures: list[str] = []
+    for work in chosen:
+        try:
+            bench.measure(work)
+        except (WrongResult, ts.errors.TesseraError) as error:
+            # The other works are worth measuring all the same.
+            failures.append(f"{work.name}: {error}")
+            print(failures[-1], file=sys.stderr, flush=True)
+        for line in bench.progress(work):
+            print(line, file=sys.stderr, flush=True)
+    console.print(report.table_of(bench.rows))
+    console.print(*bench.notes, sep="\n", markup=False, highlight=False)
+    console.print(report.summary_table(bench.rows))
+    console.print(*failures, sep="\n", markup=False, highlight=False)
     if args.csv:
-        with args.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(Result.__dataclass_fields__))
-            writer.writeheader()
-            writer.writerows(asdict(result) for result in results)
-    return 0
+        report.write_csv(bench.rows, args.csv)
+    return 1 if failures else 0
 
 
-def _measured(
-    what: str, ours: Call, output: Any, reference: Any, peers: dict[str, Call], flops: float, turns: int
-) -> Iterator[Result]:
-    """Check a kernel on a poisoned output, then yield its figures beside its peers'."""
-    output.fill_(float("nan"))
-    ours()
-    error = ((output.double() - reference.double()).norm() / reference.double().norm()).item()
-    if not error < ERROR:
-        raise WrongResult(f"{what}: relative error {error:.2e}")
-    seconds = in_turns({"tessera": ours, **peers}, turns, gpu_seconds)
-    yield from compared(what, "gpu", seconds, 1e-12 * flops, "TFLOP/s", "")
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options, `--quick` worked into them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, metavar="SECTION")
+    parser.add_argument("--shapes", nargs="+", type=shape_of, help="MxNxK, or N for a cube")
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, help="of sections that have several")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=("cublas", "triton"))
+    parser.add_argument("--turns", type=int, help="turns of each contestant")
+    parser.add_argument("--csv", type=Path, help="file for the results")
+    parser.add_argument("--quick", action="store_true", help="NN only, two turns, each half as long")
+    args = parser.parse_args(arguments)
+    args.layouts = args.layouts or (("NN",) if args.quick else LAYOUTS)
+    args.turns = args.turns or (2 if args.quick else 3)
+    return args
 
 
-def _operands(torch: Any, m: int, n: int, k: int, layout: str = "NN") -> tuple[Any, Any, Any]:
-    def normal(rows: int, columns: int, transposed: bool) -> Any:
-        shape = (columns, rows) if transposed else (rows, columns)
-        made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
-        return made.T if transposed else made
-
-    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    return normal(m, k, layout[0] == "T"), normal(k, n, layout[1] == "T"), out
-
-
-def _bf16(torch: Any, shape: tuple[int, int, int], layout: str, name: str, turns: int) -> Iterator[Result]:
-    m, n, k = shape
-    a, b, c = _operands(torch, m, n, k, layout)
-    peers: dict[str, Call] = {"cuBLAS": lambda: torch.mm(a, b)}
-    what = f"{name} {layout} {m}x{n}x{k}"
-    yield from _measured(
-        what, lambda: kernels.product(a, b, c), c, a.float() @ b.float(), peers, 2 * m * n * k, turns
-    )
+def shape_of(text: str) -> Shape:
+    """Return M, N and K from `8192x8192x1024` or `4096`."""
+    sizes = tuple(int(part) for part in text.split("x"))
+    if len(sizes) not in (1, 3) or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is neither MxNxK nor N")
+    m, n, k = sizes if len(sizes) == 3 else sizes * 3
+    return m, n, k
 
 
-def _large(torch: Any, turns: int) -> Iterator[Result]:
-    for shape in LARGE:
-        for layout in ("NN", "NT", "TN", "TT") if shape in TRANSPOSED else ("NN",):
-            yield from _bf16(torch, shape, layout, "bf16", turns)
+class Bench:
+    """Collects rows, and notes on who could not take part and why."""
 
+    def __init__(self, torch: Any, timer: Timer, peers: Sequence[str], turns: int):
+        """Make an empty collection.
 
-def _small(torch: Any, turns: int) -> Iterator[Result]:
-    for shape in SMALL:
-        yield from _bf16(torch, shape, "NN", "small bf16", turns)
+        Args:
+            torch: PyTorch.
+            timer: times calls.
+            peers: kinds of peers that take part.
+            turns: turns of each contestant.
+        """
+        self.torch = torch
+        self.timer = timer
+        self.peers = peers
+        self.turns = turns
+        self.rows: list[report.Row] = []
+        self.notes: list[str] = []
+        self._triton = self._triton_peer() if "triton" in peers else None
 
+    def measure(self, work: Work) -> None:
+        """Check and time one work.
 
-def _fp8(torch: Any, turns: int) -> Iterator[Result]:
-    one = torch.ones((), device="cuda")
-    for size in (4096, 8192):
-        a, b = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
-        c = torch.empty(size, size, device="cuda", dtype=torch.bfloat16)
+        Raises:
+            WrongResult: a contestant's result is not the reference.
+        """
+        first = operands(self.torch, work, "cuda")
+        count = sets_for(first.bytes, self.timer.cache_bytes)
+        sets = [first, *(operands(self.torch, work, "cuda") for _ in range(count - 1))]
+        expected = reference(self.torch, work, first)
+        contestants = self._contestants(work, sets)
+        if self._triton is not None and (work.section in ELEMENTS or work.section == "linear"):
+            self._add_triton(work, sets, expected, contestants)
+        for name, calls in contestants.items():
+            # A peer may round between its kernels; ours rounds once.
+            tolerance = work.tolerance * (1 if name == "tessera" else 2)
+            check(self.torch, name, calls[0], first, expected, tolerance)
+        del expected
+        seconds, notes = self.timer.measured(contestants, self.turns)
+        self.notes += [f"{work.name}: {note}" for note in notes]
+        own = seconds.pop("tessera")
+        self.rows += [report.Row(work, peer, own, theirs) for peer, theirs in seconds.items()]
 
-        def ours(a: Any = a, b: Any = b, c: Any = c) -> None:
-            kernels.product_fp8(a, b, c)
+    def progress(self, work: Work) -> list[str]:
+        """Return what is known of a work, a line for each peer: a run that is cut short has said something."""
+        return [
+            f"{row.work.name}: {row.ratio:.3f} of {row.peer} ({row.flushed_ratio:.3f} flushed)"
+            for row in self.rows
+            if row.work == work
+        ]
 
-        def theirs(a: Any = a, b: Any = b) -> None:
-            torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16)
+    def _contestants(self, work: Work, sets: Sequence[Operands]) -> dict[str, list[Call]]:
+        ways: dict[str, Callable[[Operands], Call]] = {"tessera": ours(work)}
+        if "cublas" in self.peers:
+            ways |= library(self.torch, work)
+        if "compile" in self.peers:
+            ways |= compiled(self.torch, work)
+        return {name: [way(of) for of in sets] for name, way in ways.items()}
 
-        reference = a.float() @ b.float().T
-        yield from _measured(f"fp8 {size}³", ours, c, reference, {"cuBLAS": theirs}, 2 * size**3, turns)
+    def _add_triton(
+        self, work: Work, sets: Sequence[Operands], expected: Any, contestants: dict[str, list[Call]]
+    ) -> None:
+        from gemm_triton import Unsupported
 
+        def right(config: Any, call: Call) -> bool:
+            try:
+                check(self.torch, f"Triton {config}", call, sets[0], expected, work.tolerance)
+            except WrongResult as error:
+                self.notes.append(f"{work.name}: left out: {error}")
+                return False
+            return True
 
-def _linear(torch: Any, turns: int) -> Iterator[Result]:
-    m, n, k = 8192, 16384, 4096
-    a, b, c = _operands(torch, m, n, k)
-    b.div_(math.sqrt(k))
-    bias = torch.randn(n, device="cuda", dtype=torch.bfloat16)
-    reference = torch.nn.functional.gelu(a.float() @ b.float() + bias.float(), approximate="tanh")
-    peers: dict[str, Call] = {"cuBLASLt": lambda: torch._addmm_activation(bias, a, b, use_gelu=True)}
-    what = f"linear + bias + GELU {m}x{n}x{k}"
-    yield from _measured(
-        what, lambda: kernels.linear_gelu(a, b, bias, c), c, reference, peers, 2 * m * n * k, turns
-    )
+        try:
+            self._triton.tune(sets[0].a, sets[0].b, sets[0].out, (*sets[0].more, None)[0], right)
+        except Unsupported as reason:
+            self.notes.append(f"{work.name}: no Triton: {reason}")
+            return
+        contestants["Triton"] = [self._triton.bound(of.a, of.b, of.out, *of.more) for of in sets]
 
+    def _triton_peer(self) -> Any:
+        if importlib.util.find_spec("triton") is None:
+            self.notes.append("Triton is not installed: measured without it")
+            return None
+        from gemm_triton import Peer
 
-def _gated(torch: Any, turns: int) -> Iterator[Result]:
-    m, n, k = 4096, 11008, 4096
-    x, gate, y = _operands(torch, m, n, k)
-    up = torch.randn(k, n, device="cuda", dtype=torch.bfloat16).div_(math.sqrt(k))
-    gate.div_(math.sqrt(k))
-    silu: Callable[[Any], Any] = torch.nn.functional.silu
-    reference = silu(x.float() @ gate.float()) * (x.float() @ up.float())
-    peers: dict[str, Call] = {"2 cuBLAS + elementwise": lambda: silu(x @ gate) * (x @ up)}
-    what = f"SiLU(x·G) * (x·U) {m}x{n}x{k}"
-    yield from _measured(
-        what, lambda: kernels.gated(x, gate, up, y), y, reference, peers, 4 * m * n * k, turns
-    )
-
-
-def _dequantised(torch: Any, turns: int) -> Iterator[Result]:
-    size = 4096
-    a = torch.randint(-127, 128, (size, size), device="cuda", dtype=torch.int8)
-    scale = torch.rand(size, device="cuda")
-    _, b, c = _operands(torch, size, size, size)
-    reference = (a.float() @ b.float()) * scale[:, None]
-    peers: dict[str, Call] = {"cuBLAS in bf16": lambda: torch.mm(b, b)}
-    what = f"int8 dequantised in the prologue {size}³"
-    yield from _measured(
-        what, lambda: kernels.dequantised(a, scale, b, c), c, reference, peers, 2 * size**3, turns
-    )
+        return Peer(lambda call: self.timer.flushed(call, TUNING_S))
 
 
 if __name__ == "__main__":

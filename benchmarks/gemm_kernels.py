@@ -1,40 +1,33 @@
 """The kernels that `gemm.py` measures: plain tile code, for contiguous and transposed operands alike."""
 
-from __future__ import annotations
+import functools
+from typing import Any
 
 import tessera as ts
 
-WIDE = dict(BM=[128], BN=[256], BK=[64], stages=[3, 2], num_warps=[8])
+WIDE = dict(BM=[128], BN=[256], stages=[3, 2], num_warps=[8])
 SQUARE = dict(BM=[128], BN=[128], BK=[64], stages=[4, 2], num_warps=[8])
 
 
-@ts.kernel.autotune(space=WIDE, key=("M", "N", "K"))
-def product(
-    A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.bf16]
-):
-    """C = A·B."""
-    ctx = ts.tile.context()
-    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
-        acc = ts.tile.zeros((ctx.BM, ctx.BN), ts.f32)
-        for k in ts.tile.range(0, K, ctx.BK):
-            acc = ts.tile.mma(A[m : m + ctx.BM, k : k + ctx.BK], B[k : k + ctx.BK, n : n + ctx.BN], acc)
-        C[m : m + ctx.BM, n : n + ctx.BN] = acc
+@functools.cache
+def product_for(dtype: ts.DType, out: ts.DType) -> Any:
+    """Return C = A·B for an element type of A and B and one of C; `BK` is 128 bytes."""
+    sums = ts.i32 if out == ts.i32 else ts.f32
+    space = WIDE | dict(BK=[128 // dtype.bytes])
+
+    @ts.kernel.autotune(space=space, key=("M", "N", "K"))
+    def product(A: ts.Tensor["M", "K", dtype], B: ts.Tensor["K", "N", dtype], C: ts.Tensor["M", "N", out]):
+        ctx = ts.tile.context()
+        for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
+            acc = ts.tile.zeros((ctx.BM, ctx.BN), sums)
+            for k in ts.tile.range(0, K, ctx.BK):
+                acc = ts.tile.mma(A[m : m + ctx.BM, k : k + ctx.BK], B[k : k + ctx.BK, n : n + ctx.BN], acc)
+            C[m : m + ctx.BM, n : n + ctx.BN] = acc
+
+    return product
 
 
-@ts.kernel.autotune(space=WIDE | dict(BK=[128]), key=("M", "N", "K"))
-def product_fp8(
-    A: ts.Tensor["M", "K", ts.fp8_e4m3], B: ts.Tensor["N", "K", ts.fp8_e4m3], C: ts.Tensor["M", "N", ts.bf16]
-):
-    """C = A·Bᵀ."""
-    ctx = ts.tile.context()
-    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
-        acc = ts.tile.zeros((ctx.BM, ctx.BN), ts.f32)
-        for k in ts.tile.range(0, K, ctx.BK):
-            acc = ts.tile.mma(A[m : m + ctx.BM, k : k + ctx.BK], B[n : n + ctx.BN, k : k + ctx.BK].T, acc)
-        C[m : m + ctx.BM, n : n + ctx.BN] = acc
-
-
-@ts.kernel.autotune(space=WIDE, key=("M", "N", "K"))
+@ts.kernel.autotune(space=WIDE | dict(BK=[64]), key=("M", "N", "K"))
 def linear_gelu(
     A: ts.Tensor["M", "K", ts.bf16],
     B: ts.Tensor["K", "N", ts.bf16],
