@@ -166,6 +166,7 @@ def _launch(func: FuncOp, code: CompiledCode) -> Launch:
         facts.get("shared_bytes", 0),
         facts.get("scratch_bytes", 0),
         facts.get("persistent", False),
+        facts.get("overlaps", False),
     )
 
 

@@ -139,6 +139,11 @@ class Parameters:
         key = (f"tensor_map {record.order} {record.box}", arg, 0)
         return self._get(record, PointerType.of(type_.element, "param"), key)
 
+    @property
+    def tensor_maps(self) -> list[SSAValue]:
+        """The addresses of all tensor maps asked for so far."""
+        return [value for (kind, _, _), value in self._made.items() if kind.startswith("tensor_map")]
+
     def scalar(self, arg: int) -> SSAValue:
         """Return a scalar argument."""
         type_ = self.kernel.body.block.args[arg].type

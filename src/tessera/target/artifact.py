@@ -105,6 +105,7 @@ class Launch:
         shared_bytes: dynamic shared memory of a program (GPU).
         scratch_bytes: scratch memory one worker needs (CPU), 0 when on its stack.
         persistent: whether a program takes further tiles: at most one a multiprocessor is started.
+        overlaps: whether programs wait, before they touch memory, for the launch before: then they may start earlier.
     """
 
     entry: str
@@ -114,6 +115,7 @@ class Launch:
     shared_bytes: int = 0
     scratch_bytes: int = 0
     persistent: bool = False
+    overlaps: bool = False
 
 
 def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:

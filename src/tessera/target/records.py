@@ -79,7 +79,7 @@ _SINCE: tuple[tuple[int, tuple[str, ...]], ...] = (
     (75, ("ldmatrix", "mma_f16_m16n8k8", "mma_int8", "tanh_approx")),
     (80, ("cp_async", "mma_m16n8k16", "mma_bf16", "mma_tf32", "mma_f64", "bf16_arith", "max_nan", "redux")),
     (89, ("mma_fp8_e4m3", "mma_fp8_e5m2", "cvt_fp8")),
-    (90, ("tma", "mbarrier_tx", "clusters", "stmatrix", "atomic_bf16x2")),
+    (90, ("tma", "mbarrier_tx", "clusters", "stmatrix", "atomic_bf16x2", "grid_dependency")),
 )
 
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}

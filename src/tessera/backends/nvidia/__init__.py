@@ -19,7 +19,7 @@ from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
 from tessera.ir.target.roles import RolesOp
-from tessera.ir.target.structure import FuncOp, ProgramCountOp
+from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
@@ -71,6 +71,7 @@ def _reflection(
         func.sym_name.data: {
             "threads": threads_of(func),
             "persistent": any(isinstance(op, ProgramCountOp) for op in func.walk()),
+            "overlaps": any(isinstance(op, GridWaitOp) for op in func.walk()),
             "shared_bytes": shared[func.sym_name.data],
             **used.get(func.sym_name.data, {}),
         }

@@ -21,10 +21,12 @@ from tessera.ir.target.roles import (
     MbarrierExpectOp,
     MbarrierInitOp,
     MbarrierWaitOp,
+    PrefetchMapOp,
     ProxyFenceOp,
     RolesOp,
     WarpBarrierOp,
 )
+from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
 from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
@@ -107,6 +109,22 @@ def emit_wait(emitter: NvidiaEmitter, op: MbarrierWaitOp) -> None:
 def emit_fence(emitter: NvidiaEmitter, _op: ProxyFenceOp) -> None:
     """Order generic writes before later accesses of the asynchronous proxy."""
     emitter.asm("fence.proxy.async.shared::cta;", "~{memory}", [], [])
+
+
+@NVIDIA.register(GridWaitOp)
+def emit_grid_wait(emitter: NvidiaEmitter, _op: GridWaitOp) -> None:
+    """Wait for the launch before; the next one may start its programs once all of this one have come here."""
+    emitter.asm("griddepcontrol.wait;", "~{memory}", [], [])
+    emitter.asm("griddepcontrol.launch_dependents;", "~{memory}", [], [])
+
+
+@NVIDIA.register(PrefetchMapOp)
+def emit_prefetch(emitter: NvidiaEmitter, op: PrefetchMapOp) -> None:
+    """Let the first thread fetch the map."""
+    first = emitter.entry("thread.zero", f"icmp eq i32 {emitter.thread()}, 0")
+    emitter.asm(
+        "@$1 prefetch.tensormap [$0];", "l,b,~{memory}", [], [("ptr", emitter.unit(op.map)), ("i1", first)]
+    )
 
 
 @NVIDIA.register(BulkCopyOp)

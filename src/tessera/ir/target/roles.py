@@ -103,6 +103,19 @@ class MbarrierWaitOp(IRDLOperation):
 
 
 @irdl_op_definition
+class PrefetchMapOp(IRDLOperation):
+    """One thread fetches a tensor map ahead of the copies that use it."""
+
+    name = "tessera_target.prefetch_map"
+    map = operand_def(PointerType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$map attr-dict `:` type($map)"
+
+    def __init__(self, map: SSAValue):
+        super().__init__(operands=[map])
+
+
+@irdl_op_definition
 class BulkCopyOp(IRDLOperation):
     """One thread starts copying a box to a buffer through a tensor map; the bytes count towards barrier `at`.
 

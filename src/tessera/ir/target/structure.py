@@ -11,7 +11,7 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, r
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.effects import PURE
+from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.types import index
 from tessera.target.artifact import Parameter
 
@@ -134,3 +134,19 @@ class ProgramIdOp(IRDLOperation):
 
     def __init__(self) -> None:
         super().__init__(result_types=[index])
+
+
+@irdl_op_definition
+class GridWaitOp(IRDLOperation):
+    """Waits until the launch before has ended and its writes are seen; then lets the next launch start early.
+
+    A launch whose every program does this before it touches global memory may start while the one before still runs.
+    Source: PTX ISA 9.2, "griddepcontrol".
+    """
+
+    name = "tessera_target.grid_wait"
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()

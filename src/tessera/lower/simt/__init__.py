@@ -66,6 +66,8 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     context.asynchronous_reads = any(
         "tessera_schedule.warpgroup" in op.attributes for top in plan.body for op in top.walk()
     )
+    if not any(isinstance(op, RolesOp) for op in plan.body):  # roles wait once their barriers are set up
+        context.wait_for_launch()
     context.lower_block(plan.prologue)
     if plan.grid is not None and schedule_value(plan.grid, "persistent", 0):
         _persistent(context, plan.grid, plan.body)

@@ -13,6 +13,7 @@ from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp, SplatOp
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferLoadOp, BufferStoreOp
+from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.types import TileType
 from tessera.ir.types import element_type
@@ -80,6 +81,11 @@ class SimtContext:
             location=location_of(op),
             help="use a smaller tile and loop over it with ts.tile.range, or more warps (num_warps)",
         )
+
+    def wait_for_launch(self) -> None:
+        """Add the wait for the launch before, on targets where launches can overlap."""
+        if self.target.has("grid_dependency"):
+            self.emit(GridWaitOp())
 
     def value(self, op: Operation) -> SSAValue:
         """Add an op and return its result."""

@@ -58,6 +58,9 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
         end = target.BulkWaitOp(0)  # shared memory must stay until the last stores have read it
         end.location = op.location
         blocks[1].add_op(end)
+    for map_ in context.params.tensor_maps:
+        context.emit(target.PrefetchMapOp(map_))
+    context.wait_for_launch()
     context.emit(target.RolesOp(blocks[0], blocks[1], registers))
 
 
