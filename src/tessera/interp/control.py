@@ -33,7 +33,7 @@ def _grid(op: GridOp, machine: Machine) -> None:
     if machine.order is not None:
         machine.order.shuffle(programs)
     outer = machine.program
-    ranks = int_value(op.attributes.get("tessera_schedule.split_k")) or 1
+    ranks = int_value(op.attributes.get("tessera_schedule.cluster")) or 1
     for offsets in programs:
         partials: dict[int, tuple[Any, ...]] = {}
         for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.machine import Machine, handles
-from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp, SplitRankOp
+from tessera.ir.tile.cluster import ClusterRankOp
+from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 
 
-@handles(SplitRankOp)
-def _rank(_op: SplitRankOp, machine: Machine) -> Any:
+@handles(ClusterRankOp)
+def _rank(_op: ClusterRankOp, machine: Machine) -> Any:
     return np.int64(machine.program.rank)
 
 

@@ -35,6 +35,7 @@ from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.pair_tiles import PairTilesPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
@@ -65,6 +66,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
     if target.backend == "ptx":
         return (
             SplitKPass(target, knobs),
+            PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),
             BulkStoresPass(target, knobs),
             StageCopiesPass(target, knobs),

@@ -183,10 +183,10 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
             (grid_expression(kernel, extent), block)
             for extent, block in zip(plan.grid.extents, plan.grid.block_sizes, strict=True)
         ]
-    ranks = schedule_value(plan.grid, "split_k", 1) if plan.grid is not None else 1
-    if ranks > 1:
-        grid.append((["const", ranks], 1))
-    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, ranks)
+    programs = schedule_value(plan.grid, "cluster", 1) if plan.grid is not None else 1
+    if programs > 1:
+        grid.append((["const", programs], 1))
+    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs)
     func.location = kernel.location
     return func
 

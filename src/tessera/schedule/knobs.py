@@ -9,9 +9,12 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k")
+KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster")
 SWITCHES = ("bulk_stores",)
 """Knobs that are 0 or 1."""
+
+
+_ALLOWED = {"split_k": (1, 2, 4, 8), "cluster": (1, 2, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Knobs:
         stages: depth of the ring buffers of pipelined copies (GPU).
         group_m: rows of tiles that are walked together, for reuse in the L2 cache.
         split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
+        cluster: neighbouring programs along the rows that fetch the operands they share once: 1, 2 or 4 (Hopper).
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
     """
 
@@ -31,6 +35,7 @@ class Knobs:
     group_m: int | None = None
     bulk_stores: int | None = None
     split_k: int | None = None
+    cluster: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -51,10 +56,12 @@ class Knobs:
                 f"num_warps is a power of two up to 32, got {warps}", code="bad-knob", help="use 4 or 8"
             )
         stages = values.get("stages", values.get("num_stages"))
-        split = values.get("split_k")
-        if split not in (None, 1, 2, 4, 8):
-            raise LanguageError(f"split_k is 1, 2, 4 or 8, got {split}", code="bad-knob")
-        return cls(warps, stages, values.get("group_m"), values.get("bulk_stores"), split)
+        for name, allowed in _ALLOWED.items():
+            if values.get(name, 1) not in allowed:
+                text = ", ".join(map(str, allowed))
+                raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
+        plain = {name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster")}
+        return cls(warps, stages, **plain)
 
 
 def default_gpu() -> TargetRecord:

@@ -7,7 +7,7 @@ Before::
 After, with S programs for each tile::
 
     grid {
-      %buffer = alloc_shared; %links = alloc_links ranks S; %rank = split_rank
+      %buffer = alloc_shared; %links = alloc_links ranks S; %rank = cluster_rank
       %sum = scf.for %k = <the rank-th part of the steps> ...
       if %rank == 0 { %all = partial_sum %links, %sum by %buffer; epilogue; store }
       else { partial_send %links, %sum by %buffer }
@@ -28,11 +28,12 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.ir.passes import Pass
+from tessera.ir.tile.cluster import ClusterRankOp
 from tessera.ir.tile.elementwise import ConstantOp, SplatOp
 from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import AllocSharedOp
-from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp, SplitRankOp
+from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import int_value
@@ -123,7 +124,7 @@ def _split(grid: GridOp, loop: scf.ForOp, ranks: int) -> None:
     insert = Inserter(InsertPoint.before(loop), loop)
     buffers = [insert.value(AllocSharedOp(shape_of(s.type), element_of(s.type))) for s in sums]
     links = insert.value(AllocLinksOp(ranks))
-    rank = insert.value(SplitRankOp())
+    rank = insert.value(ClusterRankOp())
     one = insert.constant(1)
     length = insert.binary("sub", loop.ub, loop.lb)
     steps = _ceildiv(insert, length, loop.step, one)
@@ -154,6 +155,7 @@ def _split(grid: GridOp, loop: scf.ForOp, ranks: int) -> None:
     branch.attributes["tessera_schedule.leader"] = IntAttr(1)
     after.add(branch)
     grid.attributes["tessera_schedule.split_k"] = IntAttr(ranks)
+    grid.attributes["tessera_schedule.cluster"] = IntAttr(ranks)
 
 
 def _ceildiv(insert: Inserter, value: SSAValue, by: SSAValue, one: SSAValue) -> SSAValue:

@@ -63,7 +63,7 @@ from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
-from tessera.ir.types import dtype_of
+from tessera.ir.types import dtype_of, int_value
 from tessera.schedule.copies import (
     Inserter,
     Staged,
@@ -78,6 +78,7 @@ from tessera.schedule.copies import (
     written_tensors,
 )
 from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.pair_tiles import depends_on_rank
 from tessera.schedule.resources import free_shared_bytes
 from tessera.schedule.stores import final_stores, least_bytes
 from tessera.schedule.tensor_maps import Unfit, check_tensor
@@ -232,9 +233,11 @@ def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int,
     rings = [allocate(staged, stages, body) for staged in group]
     setup = Inserter(InsertPoint.after(rings[0].owner), loop)  # pyright: ignore[reportArgumentType]
     full = setup.value(AllocBarriersOp(stages, 1))
-    empty = setup.value(AllocBarriersOp(stages, 1))
+    programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
+    shared = [programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group]
+    empty = setup.value(AllocBarriersOp(stages, 1, max(shared)))
     state = [setup.constant(0), setup.constant(0)]
-    producer = _producer(loop, group, rings, full, empty, stages)
+    producer = _producer(loop, group, shared, rings, full, empty, stages)
     consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
         op.detach()
@@ -281,8 +284,19 @@ def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]
     return found
 
 
+def _is_shared(load: LoadOp) -> bool:
+    """Return whether all programs of a cluster fetch the same box."""
+    return not any(depends_on_rank(offset) for offset in load.offsets)
+
+
 def _producer(
-    loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
+    loop: scf.ForOp,
+    group: list[Staged],
+    shared: list[int],
+    rings: list[SSAValue],
+    full: SSAValue,
+    empty: SSAValue,
+    stages: int,
 ) -> Block:
     """Return the producer's block: the loop with nothing but copies."""
     block = Block(arg_types=[loop.lb.type, loop.lb.type])
@@ -294,11 +308,11 @@ def _producer(
     insert.add(BarrierWaitOp(empty, at, insert.binary("sub", insert.constant(1), phase)))
     insert.add(BarrierExpectOp(full, at, sum(staged.size_bytes for staged in group)))
     known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
-    for staged, ring in zip(group, rings, strict=True):
+    for staged, programs, ring in zip(group, shared, rings, strict=True):
         offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
         view = logical(insert, insert.value(SharedViewOp(ring, at)), staged)
         load = staged.load
-        insert.add(BulkCopyOp(view, load.tensor, full, at, offsets, load.size_list, load.dropped))
+        insert.add(BulkCopyOp(view, load.tensor, full, at, offsets, load.size_list, load.dropped, programs))
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
     copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args), Region(inner)))
     outer.add(RoleEndOp(copies.results))

@@ -16,7 +16,7 @@ tessera_tile.kernel @gemm profile "fast" (
     %start = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<64x64xf32>
     // CHECK: [[BUFFER:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<64x64xf32, "none", [0, 1]>
     // CHECK: [[LINKS:%\w+]] = tessera_tile.alloc_links ranks 2
-    // CHECK: [[RANK:%\w+]] = tessera_tile.split_rank
+    // CHECK: [[RANK:%\w+]] = tessera_tile.cluster_rank
     // CHECK: [[MOVED:%\w+]] = tessera_tile.elementwise "mul"([[RANK]]
     // CHECK: [[FROM:%\w+]] = tessera_tile.elementwise "add"({{.*}}, [[MOVED]])
     // CHECK: [[TO:%\w+]] = tessera_tile.elementwise "minimum"(%k

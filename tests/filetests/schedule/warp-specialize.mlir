@@ -16,8 +16,8 @@ tessera_tile.kernel @gemm profile "fast" (
   ^bb0(%i: index, %j: index):
     // CHECK: [[RB:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<6x128x64xbf16, "panels", [0, 1, 2]>
     // CHECK: [[RA:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<6x128x64xbf16, "panels", [0, 1, 2]>
-    // CHECK: [[FULL:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<6>
-    // CHECK: [[EMPTY:%\w+]] = tessera_tile.alloc_barriers arrivals 1 : !tessera_tile.barriers<6>
+    // CHECK: [[FULL:%\w+]] = tessera_tile.alloc_barriers arrivals 1 programs 1 : !tessera_tile.barriers<6>
+    // CHECK: [[EMPTY:%\w+]] = tessera_tile.alloc_barriers arrivals 1 programs 1 : !tessera_tile.barriers<6>
     // CHECK: tessera_tile.roles([[ZERO:%\w+]], {{%\w+}}) producer 40 {
     // CHECK-NOT: mma
     // CHECK: scf.for

@@ -16,6 +16,7 @@ from tessera.ir.target import structure as t_struct
 from tessera.ir.target import tensor_core as t_core
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.tile import (
+    cluster,
     debug,
     elementwise,
     memory,
@@ -186,7 +187,7 @@ def _split_body(at: At) -> None:
     part = at(elementwise.SplatOp(zero, [8, 8]))
     buffer = at(shared.AllocSharedOp([8, 8], F32))
     links = at(split.AllocLinksOp(2))
-    at(split.SplitRankOp())
+    at(cluster.ClusterRankOp())
     at(split.PartialSumOp(links, [part], [buffer]))
     at.do(split.PartialSendOp(links, [part], [buffer]))
 
@@ -272,7 +273,8 @@ def _target_cluster(at: At, zero: SSAValue) -> None:
     barrier = at(t_mem.AllocOp(BufferType.of([1], I64, "shared")))
     at(t_cluster.ClusterRankOp())
     at.do(t_cluster.ClusterBarrierOp())
-    at.do(t_cluster.ClusterArriveOp(barrier, zero, 1))
+    at.do(t_cluster.ClusterArriveOp(barrier, zero, zero, 1))
+    at.do(t_cluster.ClusterArriveAllOp(barrier, zero, 2))
     at.do(t_cluster.ClusterWaitOp(barrier))
     at(t_cluster.ClusterLoadOp(buffer, zero, FragmentType.of(F32, rows)))
 

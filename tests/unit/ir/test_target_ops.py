@@ -103,7 +103,7 @@ def test_the_text_of_roles_is_readable() -> None:
     assert "tessera_target.roles registers [56, 240] producer {" in text
     assert "tessera_target.mbarrier_expect %" in text
     assert "] bytes 2048 : !tessera_target.buffer<" in text
-    assert "] box [64, 8] into %" in text
+    assert "] box [64, 8] programs 1 axis 0 into %" in text
 
 
 def test_a_transposed_padded_buffer_knows_its_strides() -> None:

@@ -221,7 +221,7 @@ def test_every_op_of_the_language_has_a_rule():
         "bulk_store",
         "bulk_wait",
         "subtile",
-        "split_rank",
+        "cluster_rank",
         "alloc_links",
         "partial_send",
         "partial_sum",

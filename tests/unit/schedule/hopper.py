@@ -13,6 +13,7 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.pair_tiles import PairTilesPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
@@ -111,7 +112,14 @@ def specialized(
 def scheduled(function: Any, sizes: dict[str, int], *, on: str = "sm_90a", **knobs: int | None) -> ModuleOp:
     """Return a kernel after all scheduling passes for a GPU, Hopper unless another is named."""
     module, target = aligned(function, sizes), target_named(on)
-    for step in (SplitKPass, WarpSpecializePass, BulkStoresPass, StageCopiesPass, ChooseWarpsPass):
+    for step in (
+        SplitKPass,
+        PairTilesPass,
+        WarpSpecializePass,
+        BulkStoresPass,
+        StageCopiesPass,
+        ChooseWarpsPass,
+    ):
         step(target, Knobs(**knobs)).apply(module)
     module.verify()
     return module

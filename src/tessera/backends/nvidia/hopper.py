@@ -39,7 +39,7 @@ _ATOM_BYTES = 8 * PANEL_BYTES
 """Eight rows of a panel: the unit after which the swizzle repeats."""
 
 
-def _barrier_address(emitter: NvidiaEmitter, barriers: SSAValue, at: SSAValue) -> str:
+def barrier_address(emitter: NvidiaEmitter, barriers: SSAValue, at: SSAValue) -> str:
     """Return the shared-window address of a barrier."""
     base, index = emitter.unit(barriers), emitter.unit(at)
     if index.isdigit():
@@ -75,7 +75,7 @@ def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
 @NVIDIA.register(MbarrierExpectOp)
 def emit_expect(emitter: NvidiaEmitter, op: MbarrierExpectOp) -> None:
     """Arrive and announce bytes."""
-    address = _barrier_address(emitter, op.barriers, op.at)
+    address = barrier_address(emitter, op.barriers, op.at)
     text = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes.data};"
     emitter.asm(text, "r,~{memory}", [], [("i32", address)])
 
@@ -83,7 +83,7 @@ def emit_expect(emitter: NvidiaEmitter, op: MbarrierExpectOp) -> None:
 @NVIDIA.register(MbarrierArriveOp)
 def emit_arrive(emitter: NvidiaEmitter, op: MbarrierArriveOp) -> None:
     """Arrive once for the warp."""
-    address = _barrier_address(emitter, op.barriers, op.at)
+    address = barrier_address(emitter, op.barriers, op.at)
     leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
     emitter.asm(
         "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
@@ -96,7 +96,7 @@ def emit_arrive(emitter: NvidiaEmitter, op: MbarrierArriveOp) -> None:
 @NVIDIA.register(MbarrierWaitOp)
 def emit_wait(emitter: NvidiaEmitter, op: MbarrierWaitOp) -> None:
     """Try until the phase has ended."""
-    address = _barrier_address(emitter, op.barriers, op.at)
+    address = barrier_address(emitter, op.barriers, op.at)
     parity = emitter.ops.convert("trunc", I64, emitter.unit(op.parity), I32)
     text = (
         "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
@@ -129,23 +129,40 @@ def emit_prefetch(emitter: NvidiaEmitter, op: PrefetchMapOp) -> None:
 
 @NVIDIA.register(BulkCopyOp)
 def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
-    """Start one copy per panel of the buffer."""
+    """Start one copy per panel of the buffer, or of this program's part of the panels or of their rows."""
     buffer = op.buffer.type
     assert isinstance(buffer, BufferType)
-    box = op.box_sizes
+    box, programs = op.box_sizes, op.programs.data
     stored = buffer.stored_shape
-    panel_bytes = buffer.size_bytes // (stored[-1] // box[0])
+    panels = stored[-1] // box[0]
+    panel_bytes = buffer.size_bytes // panels
     rank = len(box)
-    barrier = _barrier_address(emitter, op.barriers, op.at)
+    barrier = barrier_address(emitter, op.barriers, op.at)
     coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
     base = emitter.unit(op.buffer)
     names = ", ".join(f"${3 + i}" for i in range(rank))
+    several = ".multicast::cluster" if programs > 1 else ""
+    mask = f", ${3 + rank}" if programs > 1 else ""
     text = (
-        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        f"[$0], [$1, {{{names}}}], [$2];"
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{several} "
+        f"[$0], [$1, {{{names}}}], [$2]{mask};"
     )
-    constraints = ",".join(["r", "l", "r", *["r"] * rank, "~{memory}"])
-    for panel in range(stored[-1] // box[0]):
+    constraints = ",".join(["r", "l", "r", *["r"] * rank, *["h"] * (programs > 1), "~{memory}"])
+    if programs > 1:
+        number = emitter.ops.convert("trunc", I64, emitter.cluster_rank(), I32)
+        if op.part_axis.data == 0:
+            panels //= programs
+            steps = [(0, panels * box[0]), (None, panels * panel_bytes)]
+        else:
+            rows = box[op.part_axis.data]
+            steps = [(op.part_axis.data, rows), (None, rows * PANEL_BYTES)]
+        for axis, step in steps:
+            moved = emitter.ops.binary("mul", I32, number, str(step))
+            if axis is None:
+                base = emitter.ops.binary("add", I32, base, moved)
+            else:
+                coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], moved)
+    for panel in range(panels):
         offset = base if panel == 0 else emitter.ops.binary("add", I32, base, str(panel * panel_bytes))
         first = coordinates[0]
         if panel:
@@ -156,6 +173,7 @@ def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
             ("i32", barrier),
             ("i32", first),
             *(("i32", c) for c in coordinates[1:]),
+            *[("i16", str((1 << programs) - 1))] * (programs > 1),
         ]
         emitter.asm(text, constraints, [], args)
 

@@ -43,23 +43,47 @@ class ClusterBarrierOp(IRDLOperation):
 
 @irdl_op_definition
 class ClusterArriveOp(IRDLOperation):
-    """One thread of each warp of the role arrives `count` times at the first barrier of program `rank`."""
+    """One thread of each warp of the role arrives `count` times at barrier `at` of program `rank`."""
 
     name = "tessera_target.cluster_arrive"
     barriers = operand_def(BufferType)
+    at = operand_def(index)
     rank = operand_def(index)
     count = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "$barriers `rank` $rank `count` custom<Int>($count) attr-dict `:` type($barriers)"
+    assembly_format = (
+        "$barriers `[` $at `]` `rank` $rank `count` custom<Int>($count) attr-dict `:` type($barriers)"
+    )
     custom_directives = (Int,)
 
-    def __init__(self, barriers: SSAValue, rank: SSAValue, count: int):
-        super().__init__(operands=[barriers, rank], properties={"count": IntAttr(count)})
+    def __init__(self, barriers: SSAValue, at: SSAValue, rank: SSAValue, count: int):
+        super().__init__(operands=[barriers, at, rank], properties={"count": IntAttr(count)})
 
     def verify_(self) -> None:
         """Check that it arrives at all."""
         if self.count.data < 1:
             raise VerifyException("an arrival counts at least once")
+
+
+@irdl_op_definition
+class ClusterArriveAllOp(IRDLOperation):
+    """Each warp of the role arrives once at barrier `at` of every program of a cluster of `programs`."""
+
+    name = "tessera_target.cluster_arrive_all"
+    barriers = operand_def(BufferType)
+    at = operand_def(index)
+    programs = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$barriers `[` $at `]` `programs` custom<Int>($programs) attr-dict `:` type($barriers)"
+    custom_directives = (Int,)
+
+    def __init__(self, barriers: SSAValue, at: SSAValue, programs: int):
+        super().__init__(operands=[barriers, at], properties={"programs": IntAttr(programs)})
+
+    def verify_(self) -> None:
+        """Check that a warp has a lane for every program."""
+        if not 2 <= self.programs.data <= 32:
+            raise VerifyException("a cluster has 2 to 32 programs")
 
 
 @irdl_op_definition

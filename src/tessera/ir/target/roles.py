@@ -120,7 +120,9 @@ class BulkCopyOp(IRDLOperation):
     """One thread starts copying a box to a buffer through a tensor map; the bytes count towards barrier `at`.
 
     `coordinates` are offsets in the tensor, the contiguous dimension first, as the map has them; `box` is the box
-    of one copy in the same order. A buffer wider than the box is filled panel by panel.
+    of one copy in the same order. A buffer wider than the box is filled panel by panel. The thread of each of a
+    cluster's `programs` copies a part, of the panels (`part_axis` = 0) or of the rows along another axis of the box,
+    to the buffers and barriers of all of them.
     """
 
     name = "tessera_target.bulk_copy"
@@ -130,12 +132,15 @@ class BulkCopyOp(IRDLOperation):
     at = operand_def(index)
     coordinates = var_operand_def(index)
     box = prop_def(ArrayAttr[IntAttr])
+    programs = prop_def(IntAttr)
+    part_axis = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.MEMORY))
     assembly_format = (
-        "$map `[` $coordinates `]` `box` custom<Ints>($box) `into` $buffer `,` $barriers `[` $at `]` attr-dict "
+        "$map `[` $coordinates `]` `box` custom<Ints>($box) `programs` custom<Int>($programs) "
+        "`axis` custom<Int>($part_axis) `into` $buffer `,` $barriers `[` $at `]` attr-dict "
         "`:` type($map) `,` type($buffer) `,` type($barriers)"
     )
-    custom_directives = (Ints,)
+    custom_directives = (Int, Ints)
 
     def __init__(
         self,
@@ -145,10 +150,16 @@ class BulkCopyOp(IRDLOperation):
         at: SSAValue,
         coordinates: Sequence[SSAValue],
         box: Sequence[int],
+        programs: int = 1,
+        part_axis: int = 0,
     ):
         super().__init__(
             operands=[buffer, map, barriers, at, list(coordinates)],
-            properties={"box": ArrayAttr([IntAttr(size) for size in box])},
+            properties={
+                "box": ArrayAttr([IntAttr(size) for size in box]),
+                "programs": IntAttr(programs),
+                "part_axis": IntAttr(part_axis),
+            },
         )
 
     @property
@@ -160,6 +171,8 @@ class BulkCopyOp(IRDLOperation):
         """Check that there is a coordinate per dimension of the box."""
         if len(self.coordinates) != len(self.box_sizes):
             raise VerifyException("a bulk copy has one coordinate per dimension of its box")
+        if not 1 <= self.programs.data <= 16 or not 0 <= self.part_axis.data < len(self.box_sizes):
+            raise VerifyException("1 to 16 programs share a copy, along an axis of its box")
 
 
 @irdl_op_definition

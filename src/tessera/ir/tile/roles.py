@@ -56,23 +56,30 @@ class BarriersType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_op_definition
 class AllocBarriersOp(IRDLOperation):
-    """Allocates barriers in phase 0. A phase ends when `arrivals` roles have arrived and its expected bytes are in."""
+    """Allocates barriers in phase 0. A phase ends when `arrivals` roles have arrived and its expected bytes are in.
+
+    Of barriers that the `programs` of a cluster share, a phase ends when those roles of all programs have arrived.
+    """
 
     name = "tessera_tile.alloc_barriers"
     arrivals = prop_def(IntAttr)
+    programs = prop_def(IntAttr)
     result = result_def(BarriersType)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "`arrivals` custom<Int>($arrivals) attr-dict `:` type($result)"
+    assembly_format = (
+        "`arrivals` custom<Int>($arrivals) `programs` custom<Int>($programs) attr-dict `:` type($result)"
+    )
     custom_directives = (Int,)
 
-    def __init__(self, count: int, arrivals: int):
+    def __init__(self, count: int, arrivals: int, programs: int = 1):
         super().__init__(
-            properties={"arrivals": IntAttr(arrivals)}, result_types=[BarriersType(IntAttr(count))]
+            properties={"arrivals": IntAttr(arrivals), "programs": IntAttr(programs)},
+            result_types=[BarriersType(IntAttr(count))],
         )
 
     def verify_(self) -> None:
         """Check that a phase has arrivals."""
-        if self.arrivals.data < 1:
+        if self.arrivals.data < 1 or self.programs.data < 1:
             raise VerifyException("a phase of a barrier has at least one arrival")
 
 
@@ -131,6 +138,7 @@ class BulkCopyOp(IRDLOperation, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; its bytes count towards barrier `at`.
 
     Elements outside the tensor become zero and count too. The buffer may be read once the barrier's phase has ended.
+    Each of the `programs` of a cluster that copy the same box fetches a part of it for all of them.
     """
 
     name = "tessera_tile.bulk_copy"
@@ -141,12 +149,14 @@ class BulkCopyOp(IRDLOperation, Slice):
     offsets = var_operand_def(index)
     sizes = prop_def(ArrayAttr[IntAttr])
     drop = prop_def(ArrayAttr[IntAttr])
+    programs = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.MEMORY))
     assembly_format = (
         "$tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? `into` $buffer `,` "
-        "$barriers `[` $at `]` attr-dict `:` type($tensor) `,` type($buffer) `,` type($barriers)"
+        "$barriers `[` $at `]` `programs` custom<Int>($programs) attr-dict "
+        "`:` type($tensor) `,` type($buffer) `,` type($barriers)"
     )
-    custom_directives = (Ints,)
+    custom_directives = (Int, Ints)
 
     def __init__(
         self,
@@ -157,15 +167,18 @@ class BulkCopyOp(IRDLOperation, Slice):
         offsets: Sequence[SSAValue],
         sizes: Sequence[int],
         drop: Sequence[int] = (),
+        programs: int = 1,
     ):
         super().__init__(
             operands=[buffer, tensor, barriers, at, list(offsets)],
-            properties={"sizes": ints(sizes), "drop": ints(drop)},
+            properties={"sizes": ints(sizes), "drop": ints(drop), "programs": IntAttr(programs)},
         )
 
     def verify_(self) -> None:
-        """Check the box and that the buffer holds it."""
+        """Check the box, that the buffer holds it, and that somebody copies it."""
         self.verify_slice(self.buffer.type)
+        if self.programs.data < 1:
+            raise VerifyException("at least one program copies")
 
 
 @irdl_op_definition

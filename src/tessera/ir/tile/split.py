@@ -19,24 +19,10 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.tile.roles import BarriersType
 from tessera.ir.tile.types import SharedType, TileType, element_of, shape_of
-from tessera.ir.types import index
-
-
-@irdl_op_definition
-class SplitRankOp(IRDLOperation):
-    """Which of the programs that share a tile runs, from 0."""
-
-    name = "tessera_tile.split_rank"
-    result = result_def(index)
-    traits = traits_def(*PURE)
-    assembly_format = "attr-dict `:` type($result)"
-
-    def __init__(self) -> None:
-        super().__init__(result_types=[index])
 
 
 @irdl_op_definition

@@ -74,8 +74,8 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     else:
         if plan.grid is not None:
             context.location = plan.grid.location
-            ranks = schedule_value(plan.grid, "split_k", 1)
-            program = context.scalars.binary("floordiv", context.value(ProgramIdOp()), ranks)
+            cluster = schedule_value(plan.grid, "cluster", 1)
+            program = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
             _decompose(context, plan.grid, program)
         context.lower_block(plan.body)
     context.emit(ReturnOp())
@@ -91,8 +91,9 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
         if not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands):
             moving.update(op.results)
             inner.append(op)
-    first = context.value(ProgramIdOp())
-    stride = context.value(ProgramCountOp())
+    cluster = schedule_value(grid, "cluster", 1)
+    first = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
+    stride = context.scalars.binary("floordiv", context.value(ProgramCountOp()), cluster)
     count = context.scalars.constant(1)
     for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
         count = context.scalars.mul(count, context.scalars.ceildiv(context.scalar(extent), block))

@@ -8,6 +8,7 @@ from functools import partial
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.layouts import WARP
+from tessera.ir.target import cluster
 from tessera.ir.target import memory as memory
 from tessera.ir.target import roles as target
 from tessera.ir.target.types import PANEL_BYTES, BufferType
@@ -62,6 +63,10 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
         context.emit(target.PrefetchMapOp(map_))
     context.wait_for_launch()
     context.emit(target.RolesOp(blocks[0], blocks[1], registers))
+    if any(isinstance(inner, BulkCopyOp) and inner.programs.data > 1 for inner in op.producer.walk()):
+        context.emit(
+            cluster.ClusterBarrierOp()
+        )  # no program ends while another one still writes to its memory
 
 
 def _run_role(context: SimtContext, source: Block, state: Sequence[SSAValue]) -> list[SSAValue]:
@@ -80,13 +85,15 @@ def _alloc(context: SimtContext, op: AllocBarriersOp) -> None:
     type_ = BufferType.of([op.result.type.count.data], element_type(dtypes.i64), "shared")
     buffer = context.value(memory.AllocOp(type_))
     context.emit(target.MbarrierInitOp(buffer, _arriving_threads(context, op)))
+    if op.programs.data > 1:
+        context.emit(cluster.ClusterBarrierOp())
     context.define(op.result, buffer)
 
 
 def _arriving_threads(context: SimtContext, op: AllocBarriersOp) -> int:
     """Return how many threads arrive in a phase: the expecting thread, or one of each consumer warp."""
     expected = any(isinstance(use.operation, BarrierExpectOp) for use in op.result.uses)
-    return op.arrivals.data * (1 if expected else context.num_warps)
+    return op.arrivals.data * op.programs.data * (1 if expected else context.num_warps)
 
 
 @lowers(BarrierExpectOp)
@@ -96,7 +103,16 @@ def _expect(context: SimtContext, op: BarrierExpectOp) -> None:
 
 @lowers(BarrierArriveOp)
 def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
-    context.emit(target.MbarrierArriveOp(context.scalar(op.barriers), context.scalar(op.at)))
+    barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
+    if programs > 1:
+        context.emit(cluster.ClusterArriveAllOp(barriers, at, programs))
+    else:
+        context.emit(target.MbarrierArriveOp(barriers, at))
+
+
+def _sharing(op: BarrierArriveOp) -> int:
+    owner = op.barriers.owner
+    return owner.programs.data if isinstance(owner, AllocBarriersOp) else 1
 
 
 @lowers(BarrierWaitOp)
@@ -117,11 +133,15 @@ def _copy(context: SimtContext, op: BulkCopyOp) -> None:
     info = context.params.infos[arg]
     assert isinstance(op.buffer.type, SharedType)
     order = map_order(info, len(op.size_list))
-    box = _box(op, order)
+    box, programs = _box(op, order), op.programs.data
+    part_axis = 0
+    if programs > 1 and op.size_list[order[0]] // box[0] % programs:
+        part_axis = max(range(1, len(box)), key=lambda axis: box[axis])
+        box[part_axis] //= programs
     map_ = context.params.tensor_map(arg, order, box)
     coordinates = [context.scalar(op.offsets[axis]) for axis in order]
     buffer, barriers, at = (context.scalar(value) for value in (op.buffer, op.barriers, op.at))
-    context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box))
+    context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box, programs, part_axis))
 
 
 def _box(op: BulkCopyOp | BulkStoreOp, order: Sequence[int]) -> list[int]:

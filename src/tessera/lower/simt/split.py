@@ -10,7 +10,7 @@ from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.memory import AllocOp, BufferStoreOp
 from tessera.ir.target.roles import MbarrierInitOp
 from tessera.ir.target.types import BufferType, FragmentType
-from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp, SplitRankOp
+from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 from tessera.ir.types import element_type
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import Placements, infers
@@ -18,11 +18,6 @@ from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 
 ACCESS_BYTES = 16
-
-
-@lowers(SplitRankOp)
-def _rank(context: SimtContext, op: SplitRankOp) -> None:
-    context.define(op.result, context.value(target.ClusterRankOp()))
 
 
 @lowers(AllocLinksOp)
@@ -69,7 +64,8 @@ def _send(context: SimtContext, op: PartialSendOp) -> None:
     for partial, buffer in zip(op.partials, op.buffers, strict=True):
         context.emit(BufferStoreOp(_exchanged(context, partial)[0], context.scalar(buffer)))
     barrier = context.scalar(op.links)
-    context.emit(target.ClusterArriveOp(barrier, context.scalars.constant(0), 1))
+    first = context.scalars.constant(0)
+    context.emit(target.ClusterArriveOp(barrier, first, first, 1))
     context.emit(target.ClusterWaitOp(barrier))
 
 
@@ -86,7 +82,7 @@ def _sum(context: SimtContext, op: PartialSumOp) -> None:
     barrier = context.scalar(op.links)
     context.emit(target.ClusterWaitOp(barrier))
     ranks = _ranks_of(op)
-    others = [context.scalars.constant(rank) for rank in range(1, ranks)]
+    first, *others = (context.scalars.constant(rank) for rank in range(ranks))
     for partial, buffer, total in zip(op.partials, op.buffers, op.sums, strict=True):
         result, type_ = _exchanged(context, partial)
         for rank in others:
@@ -94,7 +90,7 @@ def _sum(context: SimtContext, op: PartialSumOp) -> None:
             result = context.value(ElementwiseOp("add", [result, part]))
         context.define(total, context.relabel(result, context.layout_of(partial)))
     for rank in others:
-        context.emit(target.ClusterArriveOp(barrier, rank, ranks - 1))
+        context.emit(target.ClusterArriveOp(barrier, first, rank, ranks - 1))
 
 
 def _ranks_of(op: PartialSumOp) -> int:
