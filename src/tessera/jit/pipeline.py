@@ -117,6 +117,7 @@ def compile_kernel(
     runner = PassRunner(dump=Path(folder) if folder else None)
     runner.run(built.module, "canonicalize", CANONICALIZE)
     knobs = Knobs.from_config(config)
+    forced = knobs.stages is not None
     while True:
         module = built.module.clone()
         try:
@@ -124,7 +125,7 @@ def compile_kernel(
         except ResourceError:
             # Layout conversions need shared memory that the schedule cannot foresee: try shallower rings.
             depth = _schedule_of(module).get("stages", 1)
-            if knobs.stages is not None or not isinstance(depth, int) or depth < 2:
+            if forced or not isinstance(depth, int) or depth < 2:
                 raise
             knobs = replace(knobs, stages=depth - 1)
 

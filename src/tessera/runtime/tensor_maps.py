@@ -21,7 +21,9 @@ _TYPES = {
 
 
 def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequence[int]) -> bytes:
-    """Return the descriptor of an array for copies of `param.box`, swizzled in 128-byte panels, zeros outside.
+    """Return the descriptor of an array for copies of `param.box`, swizzled like `panels` buffers, zeros outside.
+
+    Rows of 128 bytes, 64 or 32 have the swizzle of that width, shorter ones none.
 
     Args:
         param: which array, the order of its dimensions and the box.
@@ -42,6 +44,11 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
         step if step % 16 == 0 and step > 0 else 16 * -(-max(step, 1) // 16) if size == 1 else step
         for step, size in zip(steps, dims[1:], strict=True)
     ]
+    swizzles = cu.CUtensorMapSwizzle
+    row_bytes = param.box[0] * dtype.bytes
+    named = (
+        f"CU_TENSOR_MAP_SWIZZLE_{row_bytes}B" if row_bytes in (32, 64, 128) else "CU_TENSOR_MAP_SWIZZLE_NONE"
+    )
     status, made = cu.cuTensorMapEncodeTiled(
         kind,
         len(dims),
@@ -51,7 +58,7 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
         [cu.cuuint32_t(size) for size in param.box],
         [cu.cuuint32_t(1)] * len(dims),
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        getattr(swizzles, named),
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

@@ -323,7 +323,7 @@ def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
     acc = emitter.units(op.acc)
     per_tile = instruction.n // 2
-    emitter.asm("wgmma.fence.sync.aligned;", "~{memory}", [], [])
+    a_words = _fence(emitter, a_words)
     tiles = len(acc) // per_tile
     group_base = _group_base(emitter, a) if a is not None else ""
     results: list[str] = []
@@ -342,6 +342,14 @@ def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
         results += current
     emitter.asm("wgmma.commit_group.sync.aligned;", "~{memory}", [], [])
     emitter.bind(op.result, _wait(emitter, results))
+
+
+def _fence(emitter: NvidiaEmitter, words: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Order what was written to registers before the products that read them; tying an operand keeps it ahead."""
+    count = len(words)
+    constraints = ",".join([*["=r"] * count, *(str(i) for i in range(count)), "~{memory}"])
+    fenced = emitter.asm("wgmma.fence.sync.aligned;", constraints, [I32] * count, words)
+    return [("i32", word) for word in fenced]
 
 
 def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:
