@@ -30,7 +30,8 @@ def sizes(m: int, n: int, k: int) -> dict[str, int]:
 
 def check(case: Case, m: int, n: int, k: int, change: Change | None = None, **options: Any) -> None:
     """Run a case in the interpreter and compare it with float64."""
-    module = scheduled(case.kernel, sizes(m, n, k), stages=options.pop("stages", None))
+    knobs = {name: options.pop(name) for name in ("stages", "cluster", "split_k") if name in options}
+    module = scheduled(case.kernel, sizes(m, n, k), **knobs)
     assert has_roles(module)
     if change is not None:
         change(module)
@@ -67,6 +68,12 @@ def test_products_equal_float64(case: Case, size: tuple[int, int, int]) -> None:
 def test_short_steps(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prologues, "BK", 32)
     check(case, 144, 80, 208)
+
+
+@pytest.mark.parametrize("knobs", [{"cluster": 2}, {"split_k": 2}], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_in_clusters(case: Case, knobs: dict[str, int]) -> None:
+    check(case, 400, 80, 208, **knobs)
 
 
 def test_a_staged_operand_of_no_whole_panel(monkeypatch: pytest.MonkeyPatch) -> None:
