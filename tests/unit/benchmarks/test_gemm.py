@@ -151,7 +151,7 @@ def test_csv_has_every_row(tmp_path: Path) -> None:
     first, second = csv.DictReader(io.StringIO(written))
     assert (first["section"], first["m"], first["peer"]) == ("bf16", "2048", "cuBLAS")
     assert float(first["ratio"]) == pytest.approx(
-        float(first["peer_replayed"]) / float(first["tessera_replayed"])
+        float(first["peer_flushed"]) / float(first["tessera_flushed"])
     )
     assert second["tessera_replayed"] == ""
 
