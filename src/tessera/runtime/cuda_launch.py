@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from tessera.errors import CallError, DeviceError, ResourceError
 from tessera.runtime import cuda, tensor_maps
+from tessera.runtime.entry.host import function_address
+from tessera.runtime.entry.tables import NotDirect, Work
 from tessera.runtime.packing import Packing, Shapes
 from tessera.target.artifact import Artifact
 
 _GRID_LIMIT = 2**31 - 1
 _STATIC_SHARED = 48 * 1024
 """Dynamic shared memory beyond this has to be asked for."""
+
+
+@cache
+def driver_address(name: str) -> int:
+    """Return the address of a function of the driver that is loaded already.
+
+    Raises:
+        NotDirect: the driver has no such function.
+    """
+    try:
+        return function_address(ctypes.CDLL("libcuda.so.1"), name)
+    except (OSError, AttributeError) as error:
+        raise NotDirect(f"the driver has no {name}") from error
 
 
 class CudaLauncher:
@@ -55,6 +72,43 @@ class CudaLauncher:
     def prepare(self, shapes: Shapes) -> CudaPlan:
         """Return the launch for one set of shapes."""
         return CudaPlan(self, shapes)
+
+    def work(self, stream_of: int = 0) -> Work:
+        """Return the launches for the compiled entry.
+
+        Args:
+            stream_of: address of the DLPack function that gives the current stream; 0 for the default stream.
+
+        Raises:
+            NotDirect: the launch has to be waited for, or the driver lacks a function.
+        """
+        if self.waits:
+            raise NotDirect("launches with assertions are waited for")
+        launches = self.artifact.launches
+        maps = {
+            param: tensor_maps.plan(param)
+            for launch in launches
+            for param in launch.params
+            if param.kind == "tensor_map"
+        }
+        words = {
+            "gpu": 1,
+            "context": self.device.handle,
+            "stream_of": stream_of,
+            "device": self.device.device.index,
+        }
+        words |= {
+            "current_context": driver_address("cuCtxGetCurrent"),
+            "launch_kernel": driver_address("cuLaunchKernel"),
+            "encode": driver_address("cuTensorMapEncodeTiled") if maps else 0,
+        }
+        most = [self.device.multiprocessors if launch.persistent else _GRID_LIMIT for launch in launches]
+
+        def failed(status: int) -> object:
+            return cuda.check((cuda.driver().CUresult(status),))
+
+        functions = [int(function) for function in self.functions]
+        return Work(launches, functions, words, most, failed, maps=maps, keep=(self,))
 
 
 class CudaPlan:
