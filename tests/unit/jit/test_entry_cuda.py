@@ -20,7 +20,7 @@ from tessera.jit.kernel import Kernel
 from tessera.runtime import cuda, cuda_launch, dlpack, tensor_maps
 from tessera.runtime.cuda_array import DeviceArray
 from tessera.runtime.device import Device
-from tessera.runtime.entry import host
+from tessera.runtime.entry import host, layout
 from tessera.runtime.views import ArrayView, row_major
 from tessera.target.records import target_named
 
@@ -31,6 +31,7 @@ CONTEXT = 0x1234500
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
+LAUNCH_EX = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 ENCODE = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, *[ctypes.c_void_p] * 4,
@@ -48,12 +49,14 @@ class FakeDriver:
         self.context = CONTEXT
         self.status = 0
         self.c_launch = LAUNCH(self._c_launch)
+        self.c_launch_ex = LAUNCH_EX(self._c_launch_ex)
         self.c_current = CURRENT(self._c_current)
         self.c_encode = ENCODE(self._c_encode)
 
     def address(self, name: str) -> int:
         functions = {
             "cuLaunchKernel": self.c_launch,
+            "cuLaunchKernelEx": self.c_launch_ex,
             "cuCtxGetCurrent": self.c_current,
             "cuTensorMapEncodeTiled": self.c_encode,
         }
@@ -82,6 +85,23 @@ class FakeDriver:
 
     def _c_launch(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
         self._note("entry", function, (gx, gy, gz, bx, by, bz, shared), stream or 0, params)
+        return self.status
+
+    def cuLaunchKernelEx(self, config, function, params, extra):
+        (attribute,) = config.attrs
+        numbers = (
+            config.gridDimX, config.gridDimY, config.gridDimZ, config.blockDimX, config.blockDimY,
+            config.blockDimZ, config.sharedMemBytes, "overlaps",
+            int(attribute.id), attribute.value.programmaticStreamSerializationAllowed,
+        )  # fmt: skip
+        self._note("python", function, numbers, int(config.hStream), params)
+        return (driver.CUresult(self.status),)
+
+    def _c_launch_ex(self, config, function, params, extra):
+        *numbers, stream, attributes, count = struct.unpack("<7I4xQQI", ctypes.string_at(config, 52))
+        kind, value = struct.unpack("<I4xI60x", ctypes.string_at(attributes, 72))
+        assert count == 1
+        self._note("entry", function, (*numbers, "overlaps", kind, value), stream, params)
         return self.status
 
     def _c_current(self, out):
@@ -403,3 +423,23 @@ def test_the_description_of_a_device_array(gpu):
     assert list((ctypes.c_int64 * 2).from_address(sizes)) == [3, 5]
     assert list((ctypes.c_int64 * 2).from_address(strides)) == [8, 1]
     assert DeviceArray((0,), ts.f32, Device("cuda", 0), stream=5).description is None
+
+
+def test_launches_that_overlap_say_so_to_the_driver(gpu):
+    x = array([64], ts.f32)
+    (launch,) = both(gpu, scalars, x, 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
+    assert scalars.explain().target == "sm_90a"
+    attribute = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert launch[2][-3:] == ("overlaps", int(attribute), 1)
+    assert layout.PROGRAMMATIC_SERIALIZATION == int(attribute)
+
+    @ts.kernel
+    def older(y: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        if i < n:
+            y[i] = y[i] + 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "target_of", lambda _index: target_named("sm_80"))
+        (launch,) = both(gpu, older, x)
+    assert "overlaps" not in launch[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.backends.entry.writer import Function
 from tessera.runtime.entry import layout
-from tessera.runtime.entry.layout import API, COST, LAUNCH, MAP, RECORD
+from tessera.runtime.entry.layout import API, ATTRIBUTE, CONFIG, COST, LAUNCH, MAP, RECORD
 
 MISS, DONE, FAILED = 0, 1, 2
 """What running gives: nothing happened, it ran, or a Python exception is set."""
@@ -250,7 +250,6 @@ def _gpu_launch() -> Function:
     f = Function("launch_gpu", "i32", [*_RUN, ("ptr", "stream")])
     launches = f.load("%record", RECORD["launches"], "ptr")
     counts = f.at("%block", f.load("%record", RECORD["counts"]))
-    start = f.load("%record", RECORD["launch_kernel"], "ptr")
     with f.count_up(f.load("%record", RECORD["launch_count"])) as number:
         launch = f.at(launches, f.op("mul", number, layout.LAUNCH_BYTES))
         programs = f.load(counts, f.op("shl", number, 3))
@@ -260,17 +259,48 @@ def _gpu_launch() -> Function:
                 f.value(f"trunc i64 {value} to i32")
                 for value in (grid, f.load(launch, LAUNCH["threads"]), f.load(launch, LAUNCH["shared"]))
             ]
+            function = f.load(launch, LAUNCH["function"], "ptr")
             params = f.at("%block", f.load(launch, LAUNCH["pointers"]))
-            one: list[tuple[str, str | int]] = [("i32", 1), ("i32", 1)]
-            status = f.call(
-                "i32", start, ("ptr", f.load(launch, LAUNCH["function"], "ptr")), ("i32", narrow[0]), *one,
-                ("i32", narrow[1]), *one, ("i32", narrow[2]), ("ptr", "%stream"), ("ptr", params),
-                ("ptr", "null"),
-            )  # fmt: skip
+            last = f.variable("i32", "0")
+            overlaps = f.op("icmp ne", f.load(launch, LAUNCH["overlaps"]), 0)
+            with f.when(overlaps):
+                f.store(_launch_with(f, function, narrow, params), last, kind="i32")
+            with f.when(f.op("xor", overlaps, "true", "i1")):
+                f.store(_launch_plainly(f, function, narrow, params), last, kind="i32")
+            status = f.load(last, kind="i32")
             with f.when(f.op("icmp ne", status, 0, "i32")):
                 f.give(status)
     f.give(0)
     return f
+
+
+def _launch_plainly(f: Function, function: str, narrow: list[str], params: str) -> str:
+    """Call `cuLaunchKernel` with the grid, the threads and the shared memory of `narrow`."""
+    start = f.load("%record", RECORD["launch_kernel"], "ptr")
+    one: list[tuple[str, str | int]] = [("i32", 1), ("i32", 1)]
+    return f.call(
+        "i32", start, ("ptr", function), ("i32", narrow[0]), *one, ("i32", narrow[1]), *one,
+        ("i32", narrow[2]), ("ptr", "%stream"), ("ptr", params), ("ptr", "null"),
+    )  # fmt: skip
+
+
+def _launch_with(f: Function, function: str, narrow: list[str], params: str) -> str:
+    """Call `cuLaunchKernelEx`: programs may start before the launch before has ended, as they wait themselves."""
+    config = f.array("i64", layout.CONFIG_WORDS)
+    attribute = f.array("i64", layout.ATTRIBUTE_WORDS)
+    for place in range(layout.ATTRIBUTE_WORDS):
+        f.store(0, attribute, layout.WORD * place)
+    f.store(layout.PROGRAMMATIC_SERIALIZATION, attribute, ATTRIBUTE["id"], "i32")
+    f.store(1, attribute, ATTRIBUTE["value"], "i32")
+    for name, size in (("grid", narrow[0]), ("block", narrow[1])):
+        for axis, extent in enumerate((size, 1, 1)):
+            f.store(extent, config, CONFIG[name] + 4 * axis, "i32")
+    f.store(narrow[2], config, CONFIG["shared"], "i32")
+    f.store("%stream", config, CONFIG["stream"], "ptr")
+    f.store(attribute, config, CONFIG["attributes"], "ptr")
+    f.store(1, config, CONFIG["count"], "i32")
+    start = f.load("%record", RECORD["launch_with"], "ptr")
+    return f.call("i32", start, ("ptr", config), ("ptr", function), ("ptr", params), ("ptr", "null"))
 
 
 def _describe() -> Function:

@@ -43,7 +43,8 @@ RECORD: Final = _words(
     "profile", "generation",
     "block_bytes", "cost_bytes", "error", "counts", "launch_count", "launches", "costs", "threads",
     "scratch", "scratch_busy", "pool", "failed", "return_count", "returns",
-    "gpu", "context", "current_context", "launch_kernel", "stream_of", "device", "encode", "map_count", "maps",
+    "gpu", "context", "current_context", "launch_kernel", "launch_with", "stream_of", "device",
+    "encode", "map_count", "maps",
 )  # fmt: skip
 """`names` points at `arguments - positional` keyword names; `equals` at pairs of block offsets that must hold the
 same; `fills` at block offsets and what is put there; `returns` at positions of arguments."""
@@ -63,13 +64,29 @@ AXIS_BYTES: Final = WORD * len(AXIS)
 ANY_STRIDE: Final = -1
 
 LAUNCH: Final = _words(
-    "function", "param_count", "params", "pointers", "grid", "grid_end", "threads", "shared", "most"
+    "function",
+    "param_count",
+    "params",
+    "pointers",
+    "grid",
+    "grid_end",
+    "threads",
+    "shared",
+    "most",
+    "overlaps",
 )
 """`params` points at block offsets (`SCRATCH` for the worker's own memory), `pointers` is the block offset of what
 the launch gets; `grid` to `grid_end` is the program that computes how many programs it has."""
 LAUNCH_BYTES: Final = WORD * len(LAUNCH)
 SCRATCH: Final = -1
 LAUNCH_LIMIT: Final = 2**31 - 1
+
+# `CUlaunchConfig` and the one `CUlaunchAttribute` of launches that may begin while the one before still runs.
+CONFIG: Final = {"grid": 0, "block": 12, "shared": 24, "stream": 32, "attributes": 40, "count": 48}
+CONFIG_WORDS: Final = 7
+ATTRIBUTE: Final = {"id": 0, "value": 8}
+ATTRIBUTE_WORDS: Final = 9
+PROGRAMMATIC_SERIALIZATION: Final = 6
 
 STEP: Final = _words("code", "operand")
 STEP_BYTES: Final = WORD * len(STEP)

@@ -396,6 +396,7 @@ class Record:
             "threads": launch.threads,
             "shared": launch.shared_bytes,
             "most": work.most[place],
+            "overlaps": launch.overlaps,
         }
         return _row(LAUNCH, values)
 
