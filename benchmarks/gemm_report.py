@@ -83,7 +83,7 @@ class Row:
         return theirs / ours
 
     @property
-    def replayedratio_text(self) -> float | None:
+    def replayed_ratio(self) -> float | None:
         """The same of launches in a graph; None where one of the two could not be captured."""
         if self.ours.replayed is None or self.theirs.replayed is None:
             return None
