@@ -170,6 +170,7 @@ def _launch(func: FuncOp, code: CompiledCode) -> Launch:
         facts.get("scratch_bytes", 0),
         facts.get("persistent", False),
         facts.get("overlaps", False),
+        facts.get("cluster", 1),
     )
 
 

@@ -103,7 +103,8 @@ class CudaLauncher:
             "launch_with": driver_address("cuLaunchKernelEx") if any(one.overlaps for one in launches) else 0,
             "encode": driver_address("cuTensorMapEncodeTiled") if maps else 0,
         }
-        most = [self.device.multiprocessors if launch.persistent else _GRID_LIMIT for launch in launches]
+        count = self.device.multiprocessors
+        most = [launch.most_programs(count) if launch.persistent else _GRID_LIMIT for launch in launches]
 
         def failed(status: int) -> object:
             return cuda.check((cuda.driver().CUresult(status),))
@@ -157,7 +158,7 @@ class CudaPlan:
         self._launches = [
             (
                 (_overlapping_start if launch.overlaps else _plain_start)(cu, function, launch),
-                launcher.device.multiprocessors if launch.persistent else _GRID_LIMIT,
+                launch.most_programs(launcher.device.multiprocessors) if launch.persistent else _GRID_LIMIT,
             )
             for function, launch in zip(launcher.functions, launcher.artifact.launches, strict=True)
         ]
