@@ -1,0 +1,6 @@
+"""Matrix products: `gemm` and what is built on it."""
+
+from tessera.ops.linalg.gemm import gemm, gemm_batched
+from tessera.ops.linalg.plan import Plan, plan
+
+__all__ = ["Plan", "gemm", "gemm_batched", "plan"]

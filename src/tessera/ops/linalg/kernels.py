@@ -1,0 +1,139 @@
+"""The tile kernels of the family. One source for every backend; dtypes, layouts and block sizes are compiled in.
+
+`K` contiguous or not, transposed or not: a slice of the tensor as stored, turned if need be. The accumulator goes
+through the epilogue in registers and is stored once.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any, cast
+
+import tessera as ts
+
+M, N, K, B = ts.dims("M N K B")
+SCALE_BLOCK = 128
+"""Terms, and rows or columns, that share one scale of an operand."""
+
+
+@ts.function
+def left(a: Any, batch: Any, m: Any, k: Any) -> Any:
+    """Load the (BM, BK) tile of the left operand."""
+    ctx = ts.tile.context()
+    if ctx.a_batched:
+        if ctx.trans_a:
+            return a[batch, k : k + ctx.BK, m : m + ctx.BM].T
+        return a[batch, m : m + ctx.BM, k : k + ctx.BK]
+    if ctx.trans_a:
+        return a[k : k + ctx.BK, m : m + ctx.BM].T
+    return a[m : m + ctx.BM, k : k + ctx.BK]
+
+
+@ts.function
+def right(b: Any, batch: Any, k: Any, n: Any) -> Any:
+    """Load the (BK, BN) tile of the right operand."""
+    ctx = ts.tile.context()
+    if ctx.b_batched:
+        if ctx.trans_b:
+            return b[batch, n : n + ctx.BN, k : k + ctx.BK].T
+        return b[batch, k : k + ctx.BK, n : n + ctx.BN]
+    if ctx.trans_b:
+        return b[n : n + ctx.BN, k : k + ctx.BK].T
+    return b[k : k + ctx.BK, n : n + ctx.BN]
+
+
+@ts.function
+def step(acc: Any, a: Any, b: Any) -> Any:
+    """Add one block of products; with promotion they are summed apart first and then join the accumulator."""
+    ctx = ts.tile.context()
+    if ctx.promote:
+        return acc + ts.tile.mma(a, b, compute=ctx.compute)
+    return ts.tile.mma(a, b, acc, compute=ctx.compute)
+
+
+@ts.function
+def terms(m: Any, n: Any, k: Any) -> Any:
+    """Return how many terms a tile sums: none for one outside the triangle that is wanted."""
+    ctx = ts.tile.context()
+    if ctx.triangular == "lower":
+        return k if n < m + ctx.BM else 0
+    if ctx.triangular == "upper":
+        return k if m < n + ctx.BN else 0
+    return k
+
+
+@ts.function
+def inside(m: Any, n: Any) -> Any:
+    """Return which elements of a tile belong to the triangle that is wanted."""
+    ctx = ts.tile.context()
+    rows = (m + ts.tile.arange(ctx.BM, dtype=ts.i64))[:, None]
+    cols = (n + ts.tile.arange(ctx.BN, dtype=ts.i64))[None, :]
+    return rows >= cols if ctx.triangular == "lower" else rows <= cols
+
+
+def gemm(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out = epilogue(a·b)`."""
+    ctx = ts.tile.context()
+    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, terms(m, n, K), ctx.BK):
+            acc = step(acc, left(a, 0, m, k), right(b, 0, k, n))
+        if ctx.triangular:
+            if inside(m, n):
+                out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+        else:
+            out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out
+
+
+def gemm_batched(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out[i] = epilogue(a[i]·b[i])`; an operand without a batch is the same for all."""
+    ctx = ts.tile.context()
+    for i, m, n in ts.tile.grid((B, 1), (M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, terms(m, n, K), ctx.BK):
+            acc = step(acc, left(a, i, m, k), right(b, i, k, n))
+        if ctx.triangular:
+            if inside(m, n):
+                out[i, m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n, i)
+        else:
+            out[i, m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n, i)
+    return out
+
+
+@ts.function
+def scaled_step(acc: Any, product: Any, scale_a: Any, scale_b: Any, m: Any, n: Any, k: Any) -> Any:
+    """Add products of one block of K, times the scales of that block."""
+    ctx = ts.tile.context()
+    at = k // SCALE_BLOCK
+    if ctx.scale_a == "row":
+        product = product * scale_a[m : m + ctx.BM, at][:, None]
+    elif ctx.scale_a == "block":
+        product = product * scale_a[m // SCALE_BLOCK, at]
+    if ctx.scale_b == "col":
+        product = product * scale_b[at, n : n + ctx.BN][None, :]
+    elif ctx.scale_b == "block":
+        product = product * scale_b[at, n // SCALE_BLOCK]
+    return acc + product
+
+
+def gemm_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out = epilogue(Σ over blocks of K: scales · a·b)`."""
+    ctx = ts.tile.context()
+    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, K, ctx.BK):
+            product = ts.tile.mma(left(a, 0, m, k), right(b, 0, k, n))
+            acc = scaled_step(acc, product, scale_a, scale_b, m, n, k)
+        out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out
+
+
+def annotated(template: Any, annotations: dict[str, Any]) -> FunctionType:
+    """Return a kernel's function with annotations: dtypes and layouts are those of a call, not of the source."""
+    source = cast(FunctionType, template)
+    name = source.__name__
+    made = FunctionType(source.__code__, source.__globals__, name, source.__defaults__, source.__closure__)
+    made.__module__, made.__qualname__, made.__doc__ = source.__module__, name, source.__doc__
+    made.__annotations__ = annotations
+    return made
