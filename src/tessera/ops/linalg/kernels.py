@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import tessera as ts
 
-M, N, K, B = ts.dims("M N K B")
+M, N, K, B, G, OFFSETS = ts.dims("M N K B G OFFSETS")
 SCALE_BLOCK = 128
 """Terms, and rows or columns, that share one scale of an operand."""
 
@@ -126,6 +126,32 @@ def gemm_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, epilogue: 
             product = ts.tile.mma(left(a, 0, m, k), right(b, 0, k, n))
             acc = scaled_step(acc, product, scale_a, scale_b, m, n, k)
         out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out
+
+
+def gemm_grouped(a: Any, b: Any, offsets: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out[rows of g] = epilogue(a[rows of g]·b[g])` for every group `g`.
+
+    Each group takes as many tiles of rows as it needs; together they are at most one for each group more than the
+    rows fill. A program finds its group by counting the tiles before it.
+    """
+    ctx = ts.tile.context()
+    for t, n in ts.tile.grid((M + G * ctx.BM, ctx.BM), (N, ctx.BN)):
+        number = ts.tile.arange(ctx.groups)
+        sizes = offsets[1 : ctx.groups + 1] - offsets[0 : ctx.groups]
+        tiles = ts.tile.where(number < G, (sizes + (ctx.BM - 1)) // ctx.BM, 0)
+        last = ts.tile.cumsum(tiles)
+        tile = (t // ctx.BM).to(ts.i32)
+        group = ts.tile.sum((last <= tile).to(ts.i32))
+        before: Any = ts.tile.max(ts.tile.where(last <= tile, last, 0))
+        # Past the last tile, `group` is at least G: nothing is summed and the end is read as 0, so nothing is stored.
+        m = t - before.to(ts.i64) * ctx.BM + offsets[group].to(ts.i64)
+        end = offsets[group + 1].to(ts.i64)
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, K if group < G else 0, ctx.BK):
+            acc = step(acc, left(a, 0, m, k), right(b, group, k, n))
+        if (m + ts.tile.arange(ctx.BM, dtype=ts.i64) < end)[:, None]:
+            out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
     return out
 
 

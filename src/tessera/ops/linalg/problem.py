@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from tessera.errors import CallError, caller_location
 from tessera.numerics import dtypes
@@ -85,9 +85,14 @@ class Problem:
 
     def with_majors(self) -> Problem:
         """Return the problem for contiguous operands."""
-        return replace(
-            self, a_major="other" if self.trans_a else "k", b_major="k" if self.trans_b else "other"
+        rows = (
+            (self.m if self.trans_a else self.k) * self.a.bytes,
+            (self.k if self.trans_b else self.n) * self.b.bytes,
         )
+        return replace(
+            self, a_major="other" if self.trans_a else "k", b_major="k" if self.trans_b else "other",
+            aligned=all(size % 16 == 0 for size in rows),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,10 @@ class Options:
     def forced(self) -> Forced:
         """What of it is the schedule's."""
         return Forced(self.block, self.stages, self.num_warps, self.split_k)
+
+    def values(self) -> tuple[Any, ...]:
+        """Return the fields in order."""
+        return tuple(getattr(self, field.name) for field in fields(self))
 
     def check(self) -> None:
         """Refuse values that have no meaning.
