@@ -112,14 +112,29 @@ class Structure:
         values: the arrays and scalars of its fields, in order.
     """
 
-    __slots__ = ("layout", "values")
+    __slots__ = ("layout", "needs_sizes", "values")
 
     HELP: ClassVar[str] = "pass a structure"
     """What to pass where one is missing."""
 
+    needs_sizes: bool
+    """Whether a launch needs memory of its own: `bound` is asked for it before, `finish` is called after."""
+
     def __init__(self, layout: Layout, values: tuple[Any, ...]) -> None:
         self.layout = layout
         self.values = values
+        self.needs_sizes = False
+
+    def bound(self, sizes: Mapping[str, int]) -> Structure:
+        """Return the structure for one launch.
+
+        Args:
+            sizes: the sizes of the dimensions it is over, by their formal names.
+        """
+        return self
+
+    def finish(self, stream: Any = None) -> None:
+        """Do what is left after a launch on a stream."""
 
     def __class_getitem__(cls, items: Any) -> Any:
         """Return the annotation of a parameter: the kernel's dimensions that the structure is over."""

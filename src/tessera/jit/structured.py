@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tessera.errors import CallError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
+from tessera.jit.binding import check_tensors, expected_tensors
 from tessera.jit.explain import Explanation
 from tessera.jit.variants import Space
+from tessera.runtime.views import view_of
 from tessera.target.artifact import Artifact
 
 P = ParamSpec("P")
@@ -47,6 +50,7 @@ class StructuredKernel(Generic[P, R]):
         self._key = key
         code = function.__code__
         order = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self._order = order
         self._places = tuple((order.index(name), name) for name in structured)
         self._kinds = {name: annotation.kind for name, annotation in structured.items()}
         self._kernels: dict[tuple[Layout, ...], Any] = {}
@@ -61,19 +65,39 @@ class StructuredKernel(Generic[P, R]):
         """
         flat: list[Any] = list(args)
         named: dict[str, Any] = dict(kwargs)
-        given: list[Any] = []
+        given: list[Structure] = []
         for place, name in reversed(self._places):
+            structure = flat[place] if place < len(args) else named.pop(name, None)
+            self._check(structure, name)
+            given.append(structure)
+        kernel = self._last = self._kernel_of(tuple(structure.layout for structure in given))
+        if any(structure.needs_sizes for structure in given):
+            given = self._bound(kernel, given, flat, named)
+        for (place, name), structure in zip(reversed(self._places), given, strict=True):
             if place < len(args):
-                structure = flat[place]
-                self._check(structure, name)
                 flat[place : place + 1] = structure.values
             else:
-                structure = named.pop(name, None)
-                self._check(structure, name)
                 named.update(_named(name, structure))
-            given.append(structure.layout)
-        kernel = self._last = self._kernel_of(tuple(given))
-        return kernel(*flat, **named)
+        returned = kernel(*flat, **named)
+        for structure in given:
+            structure.finish(named.get("stream"))
+        return returned
+
+    def _bound(
+        self, kernel: Any, given: list[Structure], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Structure]:
+        """Return the structures for one launch, whose sizes the plain tensor arguments give."""
+        found = {**dict(zip(self._order, args, strict=False)), **kwargs}
+        plain = [tensor for tensor in expected_tensors(kernel.signature) if tensor.name in found]
+        sizes = check_tensors(plain, [view_of(found[tensor.name])[1] for tensor in plain])
+        bound: list[Structure] = []
+        for structure, (param, layout) in zip(given, reversed(kernel.signature.structures), strict=True):
+            dims = param.dims_of(layout)
+            known = {
+                formal: prod((dim.scale, *(sizes[f] for f in dim.factors))) for formal, dim in dims.items()
+            }
+            bound.append(structure.bound(known))
+        return bound
 
     def _check(self, structure: Any, name: str) -> None:
         kind = self._kinds[name]

@@ -90,7 +90,7 @@ def host(array: Any) -> Any:
     """Return numbers as a float64 NumPy array, for references."""
     if is_torch(array) and array.dtype in (torch_dtypes().get("bf16"), *_small(array)):
         return array.detach().to("cpu", torch_dtypes()["f32"]).numpy().astype(np.float64)
-    source = array if isinstance(array, int | float | list) else to_numpy(array)
+    source: Any = cast(Any, array) if isinstance(array, int | float | list) else to_numpy(array)
     return np.asarray(source).astype(np.float64)
 
 

@@ -114,3 +114,53 @@ def test_counts():
     assert chain.flops(100) == 300
     assert chain.bytes() == COL.nbytes + FULL.nbytes
     assert repr(chain) == "chain([bias, relu, residual])"
+
+
+@pytest.mark.parametrize("combine", ["sum", "max", "min", "absmax"])
+@pytest.mark.parametrize("axis", ["row", "col"])
+def test_rows_and_columns_are_combined_beside_the_result(axis, combine):
+    a, b = random(150, 70), random(70, 300)
+    out = np.full(150 if axis == "row" else 300, np.nan, np.float32)
+    got = op.linalg.gemm(a, b, epilogue=E.chain([E.scale(-2.0), E.reduction(out, axis, combine), E.relu()]))
+    exact = -2 * (a.astype(np.float64) @ b)
+    function = {"sum": np.sum, "max": np.max, "min": np.min, "absmax": lambda x, along: np.abs(x).max(along)}[
+        combine
+    ]
+    assert error(out, function(exact, 1 if axis == "row" else 0)) < 3e-6
+    assert error(got, np.maximum(exact, 0)) < 3e-6
+
+
+def test_combined_rows_and_columns_in_a_batch_and_in_a_users_kernel():
+    a, b = random(3, 5, 7), random(3, 7, 40)
+    rows, cols = np.empty((3, 5), np.float32), np.empty((3, 40), np.float32)
+    got = op.linalg.gemm_batched(a, b, epilogue=E.chain([E.row_sum(rows), E.col_sum(cols)]))
+    exact = a.astype(np.float64) @ b
+    assert max(error(got, exact), error(rows, exact.sum(2)), error(cols, exact.sum(1))) < 3e-6
+    rows, cols = np.empty(M, np.float32), np.empty(N, np.float32)
+    for call in (
+        lambda chain: change(X, chain, np.empty_like(X)),
+        lambda chain: change(x=X, y=np.empty_like(X), chain=chain),
+    ):
+        rows[:], cols[:] = np.nan, np.nan
+        call(E.chain([E.row_max(rows), E.col_max(cols)]))
+        np.testing.assert_array_equal(rows, X.max(1))
+        np.testing.assert_array_equal(cols, X.max(0))
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: change(X, E.chain([E.row_sum(np.empty(N, np.float32))]), np.empty_like(X)), "wrong-shape"),
+        (lambda: E.row_sum(np.empty(M)), "wrong-dtype"),
+        (lambda: E.col_sum(np.empty((1, 1, N), np.float32)), "wrong-rank"),
+        (lambda: E.reduction(np.empty(M, np.float32), "row", "mean"), "bad-argument"),
+        (
+            lambda: op.linalg.gemm(X, X.T, triangular_only="lower", epilogue=E.chain([E.row_sum(ROW)])),
+            "bad-argument",
+        ),
+    ],
+)
+def test_a_reduction_that_cannot_be_is_a_typed_error(call, code):
+    with pytest.raises(ts.CallError) as caught:
+        call()
+    assert caught.value.code == code

@@ -137,8 +137,13 @@ class Gemm:
             return out
         if call.extra is None:
             return kernel(a, b, out) if stream is None else kernel(a, b, out, stream=stream)
+        if epilogue is not None and epilogue.needs_sizes:
+            epilogue = epilogue.bound(call.problem.sizes)
         extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, epilogue)
-        return kernel(a, b, *extra) if stream is None else kernel(a, b, *extra, stream=stream)
+        result = kernel(a, b, *extra) if stream is None else kernel(a, b, *extra, stream=stream)
+        if epilogue is not None and epilogue.needs_sizes:
+            epilogue.finish(stream)
+        return result
 
     def explain(self) -> dict[str, Any]:
         """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).

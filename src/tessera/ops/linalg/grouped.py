@@ -18,8 +18,9 @@ from tessera.ops import epilogue as epi
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.plan import Plan, plan
-from tessera.ops.linalg.prepare import EMPTY, Call, major, sized
+from tessera.ops.linalg.prepare import EMPTY, Call, major, refuse_reductions, sized
 from tessera.ops.linalg.problem import Forced, Options, Problem
+from tessera.ops.templates import annotated
 from tessera.runtime.views import READERS
 
 _MAX_CALLS = 4096
@@ -163,7 +164,7 @@ def grouped_kernel(problem: Problem, groups: int, schedule: Plan, chain: epi.Epi
             "offsets": ts.Tensor[kernels.OFFSETS, ts.i32], "out": ts.Tensor[m, n, problem.out],
             "epilogue": epi.Epilogue[m, n],
         }  # fmt: skip
-        function = kernels.annotated(kernels.gemm_grouped, annotations)
+        function = annotated(kernels.gemm_grouped, annotations)
         _kernels[key] = Kernel[..., Any](function, tuple(space.items()), (), {"epilogue": chain.layout})
     return _kernels[key]
 
@@ -173,6 +174,7 @@ _kernels: dict[Any, Kernel[..., Any]] = {}
 
 def _prepare(a: Any, b: Any, offsets: Any, out: Any, chain: epi.Epilogue, options: Options) -> Call:
     options.check()
+    refuse_reductions(chain, "groups of rows")
     left, right, starts = arrays.view(a, "a"), arrays.view(b, "b"), arrays.view(offsets, "offsets")
     if (len(left.shape), len(right.shape), len(starts.shape)) != (2, 3, 1):
         raise CallError(
@@ -202,7 +204,11 @@ def _prepare(a: Any, b: Any, offsets: Any, out: Any, chain: epi.Epilogue, option
 def _plan(problem: Problem, groups: int, target: Any, forced: Forced) -> Plan:
     """Return the plan for groups of the mean size: a tile holds rows of one group only."""
     mean = max(ceil(problem.m / max(groups, 1)), 1)
-    return plan(replace(problem, m=mean, batch=max(groups, 1)), target, forced)
+    typical = replace(problem, m=mean, batch=max(groups, 1))
+    if plan(typical, target, forced).path == "wgmma":
+        # A program reads where its group starts: its copies cannot be left to a producer, which knows no loads.
+        typical = replace(typical, mma_kind="mma_sync")
+    return plan(typical, target, forced)
 
 
 def _traits(array: Any, name: str) -> Any:

@@ -6,8 +6,7 @@ through the epilogue in registers and is stored once.
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import tessera as ts
 
@@ -153,13 +152,3 @@ def gemm_grouped(a: Any, b: Any, offsets: Any, out: Any, epilogue: Any) -> Any:
         if (m + ts.tile.arange(ctx.BM, dtype=ts.i64) < end)[:, None]:
             out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
     return out
-
-
-def annotated(template: Any, annotations: dict[str, Any]) -> FunctionType:
-    """Return a kernel's function with annotations: dtypes and layouts are those of a call, not of the source."""
-    source = cast(FunctionType, template)
-    name = source.__name__
-    made = FunctionType(source.__code__, source.__globals__, name, source.__defaults__, source.__closure__)
-    made.__module__, made.__qualname__, made.__doc__ = source.__module__, name, source.__doc__
-    made.__annotations__ = annotations
-    return made

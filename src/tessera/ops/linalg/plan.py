@@ -169,7 +169,9 @@ def _power_of_two(value: int, low: int, high: int) -> int:
 def _cpu(problem: Problem) -> Plan:
     """Blocks for vector units: operands of one step stay in the second-level cache, small results in one tile."""
     wide = problem.acc.bytes == 8
-    block_m = min(128, max(problem.m, 1)) if problem.m < 32 else _power_of_two(problem.m, 32, 128)
+    block_m = _power_of_two(problem.m, 16, 128)
+    if problem.m < 32 and not problem.reduces:
+        block_m = max(problem.m, 1)
     block_n = _power_of_two(problem.n, 16, 128 if wide else 256)
     block_k = _power_of_two(problem.k, 16, 128)
     if problem.promote:
@@ -275,6 +277,8 @@ def _block_k(problem: Problem, path: str) -> int:
     if problem.promote:
         return problem.promote
     widest = max(problem.a.bytes, problem.b.bytes)
+    if path == "mma" and not problem.aligned:  # loads of single elements hold addresses in registers
+        return max(64 // widest, 16)
     if path == "fma":
         return 128 // widest // 4 * 2 if widest > 1 else 64
     return max(128 // widest, 16)

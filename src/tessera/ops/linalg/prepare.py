@@ -13,9 +13,11 @@ from tessera.jit.kernel import Kernel, destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
+from tessera.ops.epilogue.chain import Axis
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, default_out
+from tessera.ops.templates import annotated
 from tessera.runtime.views import ArrayView
 
 EMPTY = epi.chain([])
@@ -85,6 +87,8 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
     _check_rank(right, "b", batched)
     kinds = _scale_kinds(given, left, right, options)
     chain = _chain(given, left.dtype, kinds)
+    if options.triangular_only is not None:
+        refuse_reductions(chain, "a triangle")
     result = None if given.out is None else arrays.view(given.out, "out").dtype
     problem = _problem(left, right, options, chain, result, batched)
     if "row" in kinds or "block" in kinds or "col" in kinds:
@@ -100,6 +104,19 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
     return Call(
         kernel_for(problem, schedule, chain), make, _collector(given, kinds, chain), problem, schedule
     )
+
+
+def refuse_reductions(chain: epi.Epilogue, what: str) -> None:
+    """Refuse steps that combine rows or columns where tiles are stored in part.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    if chain.needs_sizes:
+        raise CallError(
+            f"{chain} combines rows or columns, which does not go with {what}", code="bad-argument",
+            help="reduce the result in a kernel of its own",
+        )  # fmt: skip
 
 
 def _zeroed(make: arrays.Maker) -> arrays.Maker:
@@ -149,7 +166,7 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
     key = (tuple(space.items()), problem.a, problem.b, problem.out, problem.batch is not None, chain.layout)
     found = _kernels.get(key)
     if found is None:
-        function = kernels.annotated(_template(problem), _annotations(problem))
+        function = annotated(_template(problem), _annotations(problem))
         layouts = {"epilogue": chain.layout}
         found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), layouts)
     return found
@@ -278,7 +295,7 @@ def sized(
     return Problem(
         m, n, k, a, b, out, accumulator(a, options.acc_dtype), compute, trans_a=options.trans_a,
         trans_b=options.trans_b, promote=options.promote, triangular=options.triangular_only or "",
-        mma_kind=options.mma_kind, weight=chain.weight,
+        mma_kind=options.mma_kind, weight=chain.weight, reduces=chain.reduces_columns,
     ).with_majors()  # fmt: skip
 
 
@@ -335,7 +352,7 @@ def _with_block_scales(problem: Problem, kinds: tuple[str, str]) -> Problem:
 def _chain(given: Operands, dtype: DType, kinds: tuple[str, str]) -> epi.Epilogue:
     wide = ts.f64 if dtype == ts.f64 else ts.f32
     steps: list[epi.Step] = []
-    sides: tuple[tuple[Any, str, epi.Axis], ...] = (
+    sides: tuple[tuple[Any, str, Axis], ...] = (
         (given.scale_a, kinds[0], "row"),
         (given.scale_b, kinds[1], "col"),
     )

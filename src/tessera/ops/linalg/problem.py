@@ -40,6 +40,7 @@ class Problem:
         scale_b: the same of the right operand: `col` (128 x 1), `block` or none.
         mma_kind: the instructions asked for, None for the plan's choice.
         weight: registers that the epilogue needs beside the accumulator (`Epilogue.weight`).
+        reduces: whether the epilogue combines columns, which takes tiles of at least 16 rows.
     """
 
     m: int
@@ -64,6 +65,7 @@ class Problem:
     scale_b: str = ""
     mma_kind: str | None = None
     weight: int = 0
+    reduces: bool = False
 
     @property
     def flops(self) -> int:
@@ -77,6 +79,11 @@ class Problem:
         left = self.m * self.k * self.a.bytes * (count if self.a_batched else 1)
         right = self.k * self.n * self.b.bytes * (count if self.b_batched else 1)
         return left + right + count * self.m * self.n * self.out.bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the result, by the formal dimensions of an epilogue."""
+        return {"rows": self.m, "cols": self.n} | ({} if self.batch is None else {"batch": self.batch})
 
     @property
     def scaled(self) -> bool:

@@ -1,150 +1,18 @@
-"""What happens to a tile of results before it is stored: bias, activation, residual, scale, dropout, casts.
-
-A chain is a kernel argument. Any kernel may take one and apply it to a tile of results while that is in registers::
-
-    @ts.kernel
-    def changed(
-        x: ts.Tensor["M", "N", ts.f32], epilogue: op.epilogue.Epilogue["M", "N"], y: ts.Tensor["M", "N", ts.f32]
-    ):
-        for m, n in ts.tile.grid((M, 64), (N, 64)):
-            y[m:m+64, n:n+64] = epilogue(x[m:m+64, n:n+64], m, n)
-
-    changed(x, op.epilogue.chain([op.epilogue.bias(b), op.epilogue.gelu()]), y)
-
-The steps, their constants and the dtypes of their tensors are compiled in; the tensors and numbers are arguments.
-"""
+"""Steps that change each result on its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
 import tessera as ts
-from tessera.errors import CallError, caller_location
-from tessera.frontend.structure import ConstantField, Field, Layout, ScalarField, Structure, TensorField
+from tessera.frontend.structure import ConstantField, Field, Layout, ScalarField, TensorField
 from tessera.numerics.dtypes import DType
-from tessera.ops import arrays, reference
-
-FORMALS = ("batch", "rows", "cols")
-
-Axis = Literal["tensor", "row", "col"]
-Reference = Callable[[Any], Any]
-
-
-class Step(Structure):
-    """One step of a chain; made by the functions of this module.
-
-    Args:
-        layout: what of it is compiled in.
-        values: its tensors and numbers.
-        reference: what it does to a float64 array, in NumPy.
-        flops: operations per element.
-        out_dtype: dtype of what it gives, None for that of its operand.
-        weight: registers it needs beside its operand: 0 for few, 1 for about as many again, 2 for several times that.
-    """
-
-    __slots__ = ("flops", "out_dtype", "reference", "weight")
-
-    def __init__(
-        self,
-        layout: Layout,
-        values: tuple[Any, ...],
-        reference: Reference,
-        flops: int = 1,
-        out_dtype: DType | None = None,
-        weight: int = 0,
-    ) -> None:
-        super().__init__(layout, values)
-        self.reference = reference
-        self.flops = flops
-        self.out_dtype = out_dtype
-        self.weight = weight
-
-    def __repr__(self) -> str:
-        return f"<epilogue step {self.layout.label}>"
-
-
-class Epilogue(Structure):
-    """A chain of steps, applied in order.
-
-    As an annotation it takes the kernel's dimensions that the tile's rows and columns belong to, with one for the
-    batch before them where there is one: `Epilogue["M", "N"]`, `Epilogue["B", "M", "N"]`. In the kernel's body
-    `epilogue(x, m, n)` applies it to the tile whose first element is `(m, n)`; `epilogue(x, m, n, b)` in a batch.
-
-    Args:
-        steps: the steps.
-    """
-
-    __slots__ = ("out_dtype", "steps")
-
-    HELP: ClassVar[str] = "pass op.epilogue.chain([...])"
-
-    def __init__(self, steps: tuple[Step, ...]) -> None:
-        layout = Layout.of("chain", _chain, FORMALS, (("steps", tuple(step.layout for step in steps)),))
-        super().__init__(layout, tuple(value for step in steps for value in step.values))
-        self.steps = steps
-        self.out_dtype = next((step.out_dtype for step in reversed(steps) if step.out_dtype), None)
-
-    @property
-    def weight(self) -> int:
-        """The largest weight of its steps: what registers it needs beside the accumulator."""
-        return max((step.weight for step in self.steps), default=0)
-
-    def reference(self, x: Any) -> Any:
-        """Return the chain's result for the whole array of results, in NumPy and float64.
-
-        Args:
-            x: results, float64 `(M, N)` or `(B, M, N)`.
-        """
-        for step in self.steps:
-            x = step.reference(x)
-        return x
-
-    def flops(self, elements: int) -> int:
-        """Return its operations for a number of results."""
-        return elements * sum(step.flops for step in self.steps)
-
-    def bytes(self) -> int:
-        """Return the bytes of its tensors."""
-        return sum(arrays.nbytes(value, "a step's tensor") for value in self.values if not _is_number(value))
-
-    def __repr__(self) -> str:
-        return f"chain([{', '.join(step.layout.label for step in self.steps)}])"
-
-
-def chain(steps: Sequence[Step]) -> Epilogue:
-    """Return steps as one epilogue, applied in list order to the accumulator in registers.
-
-    Args:
-        steps: what the functions of this module return.
-
-    Returns:
-        A value for a kernel's `Epilogue` parameter, or `epilogue=` of the ops in `op.linalg`.
-
-    Raises:
-        CallError: `not-a-step`.
-
-    Numerics:
-        Integers and floats narrower than f32 become f32 before the first step; f64 stays f64.
-    """
-    for step in steps:
-        if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CallError(
-                f"{step!r:.60} is no epilogue step", code="not-a-step", location=caller_location(),
-                help="bias(b), gelu(), relu(), silu(), residual(r), scale(s), dropout(p, seed), cast(dtype) …",
-            )  # fmt: skip
-    return Epilogue(tuple(steps))
-
-
-@ts.function
-def _chain(self: Any, x: Any, rows: Any, cols: Any, batch: Any = None) -> Any:
-    if len(self.steps) > 0 and (x.dtype.is_int or x.dtype.bits < 32):
-        x = x.to(ts.f32)
-    for i in ts.tile.static_range(len(self.steps)):
-        x = self.steps[i](x, rows, cols, batch)
-    return x
+from tessera.ops import arrays
+from tessera.ops.epilogue import reference
+from tessera.ops.epilogue.chain import FORMALS, Axis, Step, bad_argument, is_number, wrong_rank
 
 
 @ts.function
@@ -238,7 +106,7 @@ def residual(values: Any, factor: float | None = None) -> Step:
     """
     found = arrays.view(values, "residual")
     if len(found.shape) not in (2, 3):
-        raise _wrong_rank("residual", found.shape, "(M, N) or (B, M, N)")
+        raise wrong_rank("residual", found.shape, "(M, N) or (B, M, N)")
     fields = _tensor_fields("full", FORMALS[-len(found.shape) :], found.dtype)
     if factor is None:
         return Step(
@@ -291,7 +159,7 @@ def gelu(approximate: Literal["none", "tanh"] = "none") -> Step:
         CallError: `bad-argument`.
     """
     if approximate not in ("none", "tanh"):
-        raise _bad(f"gelu: no approximation is called {approximate!r}", "none or tanh")
+        raise bad_argument(f"gelu: no approximation is called {approximate!r}", "none or tanh")
     is_tanh = approximate == "tanh"
     layout = Layout.of("gelu", _gelu, FORMALS, (("approximate", ConstantField(is_tanh)),))
     return Step(
@@ -321,7 +189,7 @@ def dropout(p: float, seed: int) -> Step:
         CallError: `bad-argument`.
     """
     if not 0 <= p < 1:
-        raise _bad(f"dropout: the probability {p} is not in [0, 1)", "0 keeps everything")
+        raise bad_argument(f"dropout: the probability {p} is not in [0, 1)", "0 keeps everything")
     layout = Layout.of(
         "dropout", _dropout, FORMALS, (("p", ScalarField(ts.f32)), ("seed", ScalarField(ts.i64)))
     )
@@ -344,10 +212,10 @@ def cast(dtype: DType, saturate: bool = False) -> Step:
 def _vector(label: str, entry: Any, values: Any, axis: str, function: Callable[[Any, Any], Any]) -> Step:
     found = arrays.view(values, label)
     if len(found.shape) not in (1, 2):
-        raise _wrong_rank(label, found.shape, "a vector, or (B, n) in a batch")
+        raise wrong_rank(label, found.shape, "a vector, or (B, n) in a batch")
     formal = {"row": "rows", "col": "cols"}.get(axis)
     if formal is None:
-        raise _bad(f"{label}: no axis is called {axis!r}", "row or col")
+        raise bad_argument(f"{label}: no axis is called {axis!r}", "row or col")
     dims = ("batch", formal) if len(found.shape) == 2 else (formal,)
     fields = _tensor_fields(axis, dims, found.dtype)
 
@@ -359,14 +227,14 @@ def _vector(label: str, entry: Any, values: Any, axis: str, function: Callable[[
 
 
 def _scale(label: str, factor: Any, axis: Axis | None, dtype: DType) -> Step:
-    if _is_number(factor):
+    if is_number(factor):
         layout = Layout.of(label, _multiply_number, FORMALS, (("factor", ScalarField(dtype)),))
         return Step(layout, (float(factor),), lambda x: x * factor)
     found = arrays.view(factor, label)
     single = found.shape in ((), (1,))
     if axis == "tensor" or (axis is None and single):
         if not single:
-            raise _wrong_rank(label, found.shape, "one element")
+            raise wrong_rank(label, found.shape, "one element")
         fields = _tensor_fields("tensor", (1,), found.dtype)
         layout = Layout.of(label, _multiply, FORMALS, fields)
         return Step(layout, (factor.reshape(1),), lambda x: x * arrays.host(factor).reshape(()))
@@ -381,20 +249,5 @@ def _tensor_fields(axis: str, dims: tuple[str | int, ...], dtype: DType) -> tupl
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, np.ndarray)
-
-
 def _number_dtype(dtype: DType) -> DType:
     return ts.f64 if dtype == ts.f64 else ts.f32
-
-
-def _bad(message: str, help: str) -> CallError:
-    return CallError(message, code="bad-argument", location=caller_location(), help=help)
-
-
-def _wrong_rank(label: str, shape: tuple[int, ...], wanted: str) -> CallError:
-    return CallError(
-        f"{label}: the tensor has the shape {shape}", code="wrong-rank", location=caller_location(),
-        help=f"it takes {wanted}",
-    )  # fmt: skip
