@@ -277,7 +277,8 @@ def _block_k(problem: Problem, path: str) -> int:
     if problem.promote:
         return problem.promote
     widest = max(problem.a.bytes, problem.b.bytes)
-    if path == "mma" and not problem.aligned:  # loads of single elements hold addresses in registers
+    # Loads of single elements hold addresses in registers, and fp8 fragments unpack to wider ones.
+    if path == "mma" and (not problem.aligned or problem.a in FP8):
         return max(64 // widest, 16)
     if path == "fma":
         return 128 // widest // 4 * 2 if widest > 1 else 64
