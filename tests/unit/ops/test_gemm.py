@@ -236,3 +236,18 @@ def test_the_interpreter_agrees(monkeypatch):
     chain = E.chain([E.bias(bias), E.silu()])
     got = gemm(a, b, epilogue=chain, out=np.empty((19, 21), np.float32), block=(16, 16, 32))
     assert error(got, chain.reference(a.astype(np.float64) @ b)) < BOUND["f32"]
+
+
+def test_deterministic_results_are_the_same_bits_on_every_run():
+    a, b, rows, cols = (
+        random(200, 300),
+        random(300, 150),
+        np.empty(200, np.float32),
+        np.empty(150, np.float32),
+    )
+    chain = E.chain([E.row_sum(rows), E.col_sum(cols), E.gelu()])
+    seen = set()
+    with ts.numerics.profile("deterministic"):
+        for _ in range(100):
+            seen.add((gemm(a, b, epilogue=chain).tobytes(), rows.tobytes(), cols.tobytes()))
+    assert len(seen) == 1

@@ -175,6 +175,7 @@ def test_what_is_forced_is_followed():
     assert (got.block_m, got.block_n, got.block_k, got.stages, got.num_warps) == (64, 128, 64, (2,), 4)
     assert "forced" in got.notes[-1]
     assert plan(problem, HOPPER, Forced(split_k=4)).split_k == 4
+    assert "without effect" in plan(problem, target_named("sm_80"), Forced(split_k=4)).notes[-1]
     assert got.explain()["block_n"] == 128
     assert "64x128x64, stages 2, 4 warps" in str(got)
 

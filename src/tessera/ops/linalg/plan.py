@@ -96,7 +96,7 @@ class Plan:
             found["stages"] = self.stages
         if self.num_warps is not None:
             found["num_warps"] = (self.num_warps,)
-        if self.split_k > 1 and CAN_SPLIT:
+        if self.split_k > 1 and CAN_SPLIT and self.path == "wgmma":
             found["split_k"] = (self.split_k,)
         return found
 
@@ -159,7 +159,13 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
             f"block is {forced.block}, and scales belong to blocks of 128", code="bad-argument",
             location=caller_location(), help="use at most 128 rows and columns, and 128 terms",
         )  # fmt: skip
-    return replace(chosen, **changes, notes=(*chosen.notes, f"forced: {', '.join(changes)}"))
+    notes = (*chosen.notes, f"forced: {', '.join(changes)}")
+    if (forced.split_k or 1) > 1 and not (CAN_SPLIT and target.has("clusters")):
+        notes = (
+            *notes,
+            f"split_k={forced.split_k}: without effect, {target.name} has no schedule that splits K",
+        )
+    return replace(chosen, **changes, notes=notes)
 
 
 def _power_of_two(value: int, low: int, high: int) -> int:
