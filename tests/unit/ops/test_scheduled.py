@@ -93,3 +93,15 @@ def test_groups_of_rows():
     kernel = grouped_kernel(problem, 3, plan(problem, HOPPER, SMALL), EMPTY)
     run(kernel, dict(M=M, N=N, K=K, G=3, OFFSETS=4), a, b, offsets, out, roles=False)
     assert error(out, op.linalg.gemm_grouped.reference(a, b, offsets)) < 3e-6
+
+
+def test_programs_that_share_a_tile():
+    a, b, bias = random(40, 600, dtype=ts.bf16), random(600, N, dtype=ts.bf16), random(N)
+    rows, out = np.full((N // 16, 1, 40), np.nan, np.float32), np.zeros((40, N), np.float32)
+    chain = E.chain([E.bias(bias), E.relu(), E.row_sum(np.zeros(40, np.float32))])
+    problem = sized(40, N, 600, ts.bf16, ts.bf16, Options(out_dtype=ts.f32))
+    schedule = plan(problem, HOPPER, Forced(block=(64, 64, 64), stages=2, split_k=4))
+    run(kernel_for(problem, schedule, chain), dict(M=40, N=N, K=600), a, b, out, bias, rows)
+    expected = np.maximum(exact(a, b) + bias, 0)
+    assert error(out, expected) < 3e-6
+    assert error(rows.sum((0, 1)), expected.sum(1)) < 3e-6

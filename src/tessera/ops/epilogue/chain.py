@@ -9,7 +9,7 @@ import numpy as np
 
 import tessera as ts
 from tessera.errors import CallError, caller_location
-from tessera.frontend.structure import Layout, Structure
+from tessera.frontend.structure import ConstantField, Layout, Structure
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 
@@ -104,7 +104,10 @@ class Epilogue(Structure):
     @property
     def weight(self) -> int:
         """The largest weight of its steps: what registers it needs beside the accumulator."""
-        return max((step.weight for step in self.steps), default=0)
+        heaviest = max((step.weight for step in self.steps), default=0)
+        # A thread holds as many numbers of each vector over columns as half its accumulators.
+        vectors = sum(("axis", ConstantField("col")) in step.layout.fields for step in self.steps)
+        return max(heaviest, 1 if vectors > 1 else 0)
 
     def reference(self, x: Any) -> Any:
         """Return the chain's result for the whole array of results, in NumPy and float64.

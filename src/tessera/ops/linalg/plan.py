@@ -69,7 +69,7 @@ class Plan:
         block_m: rows of a tile.
         block_n: columns of a tile.
         block_k: terms of one step.
-        stages: depths of the rings of copies to try, deepest first; empty on CPUs.
+        stages: depth of the rings of copies, None for what the schedule finds room for.
         num_warps: warps that compute, None on CPUs.
         split_k: programs that share one tile's K.
         path: which instructions it is meant for: `wgmma`, `mma`, `fma` or `vector`.
@@ -80,7 +80,7 @@ class Plan:
     block_m: int
     block_n: int
     block_k: int
-    stages: tuple[int, ...] = ()
+    stages: int | None = None
     num_warps: int | None = None
     split_k: int = 1
     path: str = "vector"
@@ -92,8 +92,8 @@ class Plan:
         found: dict[str, tuple[Any, ...]] = {
             "BM": (self.block_m,), "BN": (self.block_n,), "BK": (self.block_k,)
         }  # fmt: skip
-        if self.stages:
-            found["stages"] = self.stages
+        if self.stages is not None:
+            found["stages"] = (self.stages,)
         if self.num_warps is not None:
             found["num_warps"] = (self.num_warps,)
         if self.split_k > 1 and CAN_SPLIT and self.path == "wgmma":
@@ -105,7 +105,7 @@ class Plan:
         return asdict(self)
 
     def __str__(self) -> str:
-        stages = f", stages {'/'.join(map(str, self.stages))}" if self.stages else ""
+        stages = f", {self.stages} stages" if self.stages else ""
         warps = f", {self.num_warps} warps" if self.num_warps else ""
         split = f", split_k {self.split_k}" if self.split_k > 1 else ""
         blocks = f"{self.block_m}x{self.block_n}x{self.block_k}"
@@ -139,11 +139,8 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
     if forced.block is not None:
         changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
         changes["num_warps"] = None if target.backend == "cpu" else _warps(*forced.block[:2])
-        if target.backend != "cpu":
-            fitting = _stages(problem, target, *forced.block)
-            changes["stages"] = tuple(range(max(fitting, 1), 0, -1))
     if forced.stages is not None and target.backend != "cpu":
-        changes["stages"] = (forced.stages,)
+        changes["stages"] = forced.stages
     if forced.num_warps is not None and target.backend != "cpu":
         changes["num_warps"] = forced.num_warps
     if forced.split_k is not None:
@@ -246,18 +243,23 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
     path = _path(problem, target)
     block_k = _block_k(problem, path)
     for block_m, block_n in _tiles(problem, path):
-        depth = _stages(problem, target, block_m, block_n, block_k)
-        if depth < 1:
-            continue
-        stages = tuple(range(depth, 0, -1))
         warps = _warps(block_m, block_n)
+        tiles = _tile_count(problem, block_m, block_n)
         for split in SPLITS:
-            allowed = split == 1 or (CAN_SPLIT and path == "wgmma" and problem.k // split >= 4 * block_k)
-            if allowed and forced.split_k in (None, split):
+            # Programs that share a tile pay off only where tiles leave multiprocessors idle.
+            useful = (
+                path == "wgmma"
+                and tiles * split <= machine_of(target).units
+                and problem.k // split >= 2 * block_k
+            )
+            allowed = split == 1 or (CAN_SPLIT and useful) or forced.split_k == split
+            if (
+                allowed
+                and forced.split_k in (None, split)
+                and _fits(problem, target, block_m, block_n, block_k, split)
+            ):
                 seconds, note = _predict(problem, target, path, block_m, block_n, split)
-                yield Plan(block_m, block_n, block_k, stages, warps, split, path, seconds, (note,))
-    if forced.split_k not in (None, 1):
-        yield Plan(64, 64, block_k, (2, 1), 4, forced.split_k or 1, path, float("inf"), ("split_k forced",))
+                yield Plan(block_m, block_n, block_k, None, warps, split, path, seconds, (note,))
 
 
 _MOST_ELEMENTS = (128 * 256, 128 * 128, 128 * 64)
@@ -295,17 +297,19 @@ def _warps(block_m: int, block_n: int) -> int:
     return 8 if block_m >= 128 and block_m * block_n >= 128 * 64 else 4
 
 
-def _stages(problem: Problem, target: TargetRecord, block_m: int, block_n: int, block_k: int) -> int:
-    """Return how deep rings of copies may be, at most 4."""
+def _fits(
+    problem: Problem, target: TargetRecord, block_m: int, block_n: int, block_k: int, split: int
+) -> bool:
+    """Return whether shared memory holds two stages of copies beside what the end of a tile needs."""
     ring = block_k * (block_m * problem.a.bytes + block_n * problem.b.bytes)
-    # 16-bit results are put into rows through shared memory; wider ones are stored from registers.
-    epilogue = block_m * block_n * problem.out.bytes if problem.out.bytes <= 2 and target.has("wgmma") else 0
-    free = (
-        target.shared_bytes
-        - RESERVED_BYTES
-        - epilogue * (2 if problem.weight and problem.out.bytes <= 2 else 1)
-    )
-    return min(4, free // ring)
+    # 16-bit results are put into rows through shared memory, partial sums meet there.
+    rows = block_m * block_n * problem.out.bytes if problem.out.bytes <= 2 and target.has("wgmma") else 0
+    partial = block_m * block_n * 4 if split > 1 else 0
+    return 2 * ring + rows + partial <= target.shared_bytes - RESERVED_BYTES
+
+
+def _tile_count(problem: Problem, block_m: int, block_n: int) -> int:
+    return ceil(problem.m / block_m) * ceil(problem.n / block_n) * (problem.batch or 1)
 
 
 def _predict(
@@ -313,8 +317,7 @@ def _predict(
 ) -> tuple[float, str]:
     """Return the predicted seconds of a schedule, and what bounds it."""
     machine = machine_of(target)
-    count = problem.batch or 1
-    tiles = ceil(problem.m / block_m) * ceil(problem.n / block_n) * count * split
+    tiles = _tile_count(problem, block_m, block_n) * split
     waves = max(ceil(tiles / machine.units), 1)
     depth = ceil(problem.k / split)
     rate = _rate(problem, target, path) * _TILE_RATE.get((block_m, block_n), 0.1)

@@ -352,9 +352,10 @@ def _with_block_scales(problem: Problem, kinds: tuple[str, str]) -> Problem:
 def _chain(given: Operands, dtype: DType, kinds: tuple[str, str]) -> epi.Epilogue:
     wide = ts.f64 if dtype == ts.f64 else ts.f32
     steps: list[epi.Step] = []
+    # Columns first: in that order ptxas keeps both vectors and the accumulator in registers.
     sides: tuple[tuple[Any, str, Axis], ...] = (
-        (given.scale_a, kinds[0], "row"),
         (given.scale_b, kinds[1], "col"),
+        (given.scale_a, kinds[0], "row"),
     )
     for scale, kind, axis in sides:
         if kind == "vector":
@@ -400,7 +401,7 @@ def _collector(given: Operands, kinds: tuple[str, str], chain: epi.Epilogue) -> 
                 unit if flat[1] or scale_b is None else scale_b,
             ]
         values.append(out)
-        for scale, change in zip((scale_a, scale_b), flat, strict=True):
+        for scale, change in ((scale_b, flat[1]), (scale_a, flat[0])):
             if change is not None:
                 values.append(change(scale))
         if has_alpha:
