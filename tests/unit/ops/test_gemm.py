@@ -152,8 +152,9 @@ def test_batches():
     assert error(batched(a, b), exact) < BOUND["f32"]
     assert error(batched(a, b[1]), a.astype(np.float64) @ b[1]) < BOUND["f32"]
     assert error(batched(a[1], b), a[1].astype(np.float64) @ b) < BOUND["f32"]
-    repeated = np.broadcast_to(a[1], a.shape)
+    repeated, same = np.broadcast_to(a[1], a.shape), np.broadcast_to(b[1], b.shape)
     assert error(batched(repeated, b), a[1].astype(np.float64) @ b) < BOUND["f32"]
+    assert error(batched(repeated, same), np.stack([a[1].astype(np.float64) @ b[1]] * 3)) < BOUND["f32"]
     for steps in (
         [E.bias(random(41))],
         [E.bias(random(3, 41))],
@@ -164,7 +165,7 @@ def test_batches():
         assert error(batched(a, b, epilogue=chain), chain.reference(exact)) < BOUND["f32"]
 
 
-A, B = random(5, 7), random(7, 3)
+A, B, SQUARE = random(5, 7), random(7, 3), random(7, 7)
 
 BAD = {
     "inner dims": (lambda: gemm(A, B[1:]), "wrong-shape", "7 != 6"),
@@ -172,6 +173,8 @@ BAD = {
     "dtype": (lambda: gemm(A.astype(np.int16), B.astype(np.int16)), "unsupported-dtypes", "i16"),
     "rank": (lambda: gemm(A[0], B), "wrong-rank", "'a'"),
     "out": (lambda: gemm(A, B, out=np.empty((5, 4), np.float32)), "wrong-shape", "'out'"),
+    "out is b": (lambda: gemm(A.T @ A, SQUARE, out=SQUARE), "bad-argument", "out is an operand"),
+    "empty out": (lambda: gemm(A[:0], B, out=np.empty((1, 3), np.float32)), "wrong-shape", "'out'"),
     "bias": (
         lambda: gemm(A, B, epilogue=E.chain([E.bias(random(4))])),
         "wrong-shape",

@@ -113,7 +113,7 @@ class Gemm:
     ) -> Any:  # fmt: skip
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         key = (
-            _traits(a, "a"), _traits(b, "b"), out is None, alpha == 1, beta == 0, options,
+            _traits(a, "a"), _traits(b, "b"), out is None, out is a or out is b, alpha == 1, beta == 0, options,
             None if epilogue is None else epilogue.layout,
             None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
             None if scale_a is None else _scale_traits(scale_a, "scale_a"),
@@ -135,6 +135,8 @@ class Gemm:
         kernel = call.kernel
         if kernel is None:
             return out
+        if self._batched:
+            a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
         if call.extra is None:
             return kernel(a, b, out) if stream is None else kernel(a, b, out, stream=stream)
         if epilogue is not None and epilogue.needs_sizes:

@@ -66,6 +66,7 @@ class Call:
             None when there is only the result.
         problem: the product.
         plan: its schedule.
+        repeats: whether the left and the right operand are one matrix that a stride of 0 repeats.
     """
 
     kernel: Kernel[..., Any] | None
@@ -73,6 +74,7 @@ class Call:
     extra: Collect | None
     problem: Problem
     plan: Plan
+    repeats: tuple[bool, bool] = (False, False)
 
 
 def prepare(given: Operands, options: Options, batched: bool) -> Call:
@@ -89,8 +91,12 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
     chain = _chain(given, left.dtype, kinds)
     if options.triangular_only is not None:
         refuse_reductions(chain, "a triangle")
-    result = None if given.out is None else arrays.view(given.out, "out").dtype
-    problem = _problem(left, right, options, chain, result, batched)
+    if given.out is given.a or given.out is given.b:
+        raise CallError(
+            "out is an operand of the product", code="bad-argument", help="give the result memory of its own"
+        )
+    result = None if given.out is None else arrays.view(given.out, "out")
+    problem = _problem(left, right, options, chain, None if result is None else result.dtype, batched)
     if "row" in kinds or "block" in kinds or "col" in kinds:
         problem = _with_block_scales(problem, kinds)
     schedule = plan(problem, destination_of(left.device).record(), options.forced)
@@ -100,10 +106,23 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
     if options.triangular_only is not None:
         make = _zeroed(make)
     if 0 in shape:
+        _check_empty(result, shape)
         return Call(None, make, None, problem, schedule)
-    return Call(
-        kernel_for(problem, schedule, chain), make, _collector(given, kinds, chain), problem, schedule
-    )
+    kernel = kernel_for(problem, schedule, chain)
+    repeats = (_repeats(left), _repeats(right))
+    return Call(kernel, make, _collector(given, kinds, chain), problem, schedule, repeats)
+
+
+def _repeats(view: ArrayView) -> bool:
+    """Return whether a batch is one matrix, which the copy engine cannot repeat and need not fetch again."""
+    return len(view.shape) == 3 and view.strides[0] == 0
+
+
+def _check_empty(result: ArrayView | None, shape: tuple[int, ...]) -> None:
+    if result is not None and result.shape != shape:
+        raise CallError(
+            f"argument 'out' has the shape {result.shape}, the result is {shape}", code="wrong-shape"
+        )
 
 
 def refuse_reductions(chain: epi.Epilogue, what: str) -> None:
@@ -248,8 +267,8 @@ def _problem(
     return replace(
         made,
         batch=_batch(left, right) if batched else None,
-        a_batched=len(left.shape) == 3,
-        b_batched=len(right.shape) == 3,
+        a_batched=len(left.shape) == 3 and not _repeats(left),
+        b_batched=len(right.shape) == 3 and not _repeats(right),
         a_major=major(left, 0 if options.trans_a else 1),
         b_major=major(right, 1 if options.trans_b else 0),
         aligned=_is_aligned(left) and _is_aligned(right),
