@@ -113,3 +113,11 @@ def test_lists_of_products():
         assert error(got, x.astype(np.float64) @ y) < BOUND["f32"]
     got = L.gemm_grouped(random(6, 4), random(1, 4, 3), np.array([0, 6], np.int32))
     assert error(got, L.gemm_grouped.reference(random(6, 4), random(1, 4, 3), [0, 6])) < BOUND["f32"]
+
+
+def test_counts_of_bytes():
+    assert L.matmul.bytes((2, 5, 7), (7, 3), ts.bf16) == 2 * (70 + 21 + 30)
+    assert L.linear.bytes(4, 5, 6, ts.f32) == 4 * (20 + 30 + 6 + 24)
+    assert L.gemm_grouped.bytes(10, 2, 3, 4, ts.fp8_e4m3) == 40 + 24 + 12 + 60
+    assert L.gemm_grouped.flops(10, 3, 4) == 240
+    assert L.linear.flops(4, 5, 6) == 11 * 24

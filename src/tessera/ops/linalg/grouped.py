@@ -19,7 +19,7 @@ from tessera.ops.linalg import kernels
 from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.prepare import EMPTY, Call, major, refuse_reductions, sized
-from tessera.ops.linalg.problem import Forced, Options, Problem
+from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.templates import annotated
 from tessera.runtime.views import READERS
 
@@ -126,6 +126,14 @@ class Grouped:
     def flops(rows: int, columns: int, k: int) -> int:
         """Return the operations of all groups, which have `rows` rows together."""
         return 2 * rows * columns * k
+
+    @staticmethod
+    def bytes(
+        rows: int, groups: int, columns: int, k: int, dtype: DType, out_dtype: DType | None = None
+    ) -> int:
+        """Return the bytes of operands, offsets and result, each once."""
+        out = out_dtype or default_out(dtype)
+        return (rows * k + groups * k * columns) * dtype.bytes + 4 * (groups + 1) + rows * columns * out.bytes
 
 
 def _each(

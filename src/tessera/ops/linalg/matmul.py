@@ -60,6 +60,13 @@ class Matmul:
         columns = 1 if len(b) == 1 else b[-1]
         return 2 * prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))) * rows * columns * a[-1]
 
+    @staticmethod
+    def bytes(a: Sequence[int], b: Sequence[int], dtype: DType, out_dtype: DType | None = None) -> int:
+        """Return the bytes of operands of these shapes and of their product, each once."""
+        out = (1 if len(a) == 1 else a[-2]) * (1 if len(b) == 1 else b[-1])
+        out *= prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
+        return (prod(a) + prod(b)) * dtype.bytes + out * (out_dtype or default_out(dtype)).bytes
+
 
 def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
     """Compute a product that is not of two matrices."""
@@ -231,6 +238,12 @@ class Linear:
     def flops(rows: int, inputs: int, outputs: int, epilogue: epi.Epilogue | None = None) -> int:
         """Return the operations of a layer with a bias."""
         return (2 * inputs + 1) * rows * outputs + (0 if epilogue is None else epilogue.flops(rows * outputs))
+
+    @staticmethod
+    def bytes(rows: int, inputs: int, outputs: int, dtype: DType, out_dtype: DType | None = None) -> int:
+        """Return the bytes of operands, bias and result, each once."""
+        out = out_dtype or default_out(dtype)
+        return (rows * inputs + inputs * outputs + outputs) * dtype.bytes + rows * outputs * out.bytes
 
 
 matmul = Matmul()

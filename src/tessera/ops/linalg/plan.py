@@ -247,11 +247,10 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
         tiles = _tile_count(problem, block_m, block_n)
         for split in SPLITS:
             # Programs that share a tile pay off only where tiles leave multiprocessors idle.
+            idle = tiles * split <= machine_of(target).units and problem.k // split >= 2 * block_k
             useful = (
-                path == "wgmma"
-                and tiles * split <= machine_of(target).units
-                and problem.k // split >= 2 * block_k
-            )
+                path == "wgmma" and idle and _holds((block_m, block_n), 1)
+            )  # sums of others come by registers
             allowed = split == 1 or (CAN_SPLIT and useful) or forced.split_k == split
             if (
                 allowed
@@ -277,8 +276,12 @@ def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
     else:
         tiles = [(64, 64), (32, 32), (16, 64)]
     # Promotion keeps a second set of accumulators.
-    most = _MOST_ELEMENTS[max(problem.weight, 1 if problem.promote else 0)]
-    return [(m, n) for m, n in tiles if m * n * 8 <= most * _warps(m, n)]
+    weight = max(problem.weight, 1 if problem.promote else 0)
+    return [tile for tile in tiles if _holds(tile, weight)]
+
+
+def _holds(tile: tuple[int, int], weight: int) -> bool:
+    return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * _warps(*tile)
 
 
 def _block_k(problem: Problem, path: str) -> int:
@@ -332,7 +335,8 @@ def _predict(
     steady = waves * max(compute, cache)
     bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
-    return max(steady, memory) + fixed, note
+    # Near the larger of the two, yet less work is better where both plans wait for memory.
+    return (steady**3 + memory**3) ** (1 / 3) + fixed, note
 
 
 def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:
