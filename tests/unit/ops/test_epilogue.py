@@ -164,3 +164,28 @@ def test_a_reduction_that_cannot_be_is_a_typed_error(call, code):
     with pytest.raises(ts.CallError) as caught:
         call()
     assert caught.value.code == code
+
+
+@ts.function
+def clamp(self, x, rows, cols, batch):
+    shifted = x + self.shift[rows : rows + x.shape[0]][:, None] if self.shifts else x
+    return ts.tile.minimum(ts.tile.maximum(shifted, self.low), self.high)
+
+
+def test_steps_of_ones_own():
+    own = E.step(
+        clamp, low=-0.5, high=2.0, shift=(ROW, "rows"), shifts=True,
+        reference=lambda x: np.clip(x + ROW[:, None], -0.5, 2.0),
+    )  # fmt: skip
+    chain = E.chain([E.scale(2.0), own])
+    got = change(X, chain, np.empty_like(X))
+    assert error(got, chain.reference(X.astype(np.float64))) < 2e-6
+    for make, code in (
+        (lambda: E.step(lambda x: x), "bad-argument"),
+        (lambda: E.step(clamp, shift=(ROW, "depth")), "bad-argument"),
+        (lambda: E.step(clamp, shift=(ROW, "rows cols")), "wrong-rank"),
+        (lambda: E.step(clamp, low=0.0).reference(X), "bad-argument"),
+    ):
+        with pytest.raises(ts.CallError) as caught:
+            make()
+        assert caught.value.code == code

@@ -16,7 +16,7 @@ The steps, their constants and the dtypes of their tensors are compiled in; the 
 
 from tessera.ops.epilogue.chain import Epilogue, Step, chain
 from tessera.ops.epilogue.reductions import col_max, col_sum, reduction, row_max, row_sum
-from tessera.ops.epilogue.steps import bias, cast, dequant, dropout, gelu, relu, residual, scale, silu
+from tessera.ops.epilogue.steps import bias, cast, dequant, dropout, gelu, relu, residual, scale, silu, step
 
 __all__ = [
     "Epilogue",
@@ -36,4 +36,5 @@ __all__ = [
     "row_sum",
     "scale",
     "silu",
+    "step",
 ]

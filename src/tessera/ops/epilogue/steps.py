@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
+from typing import cast as typed
 
 import numpy as np
 
 import tessera as ts
+from tessera.frontend.function import DeviceFunction
 from tessera.frontend.structure import ConstantField, Field, Layout, ScalarField, TensorField
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops.epilogue import reference
-from tessera.ops.epilogue.chain import FORMALS, Axis, Step, bad_argument, is_number, wrong_rank
+from tessera.ops.epilogue.chain import FORMALS, Axis, Reference, Step, bad_argument, is_number, wrong_rank
 
 
 @ts.function
@@ -207,6 +209,68 @@ def cast(dtype: DType, saturate: bool = False) -> Step:
     policy = dtype @ ts.saturate if saturate else dtype
     layout = Layout.of("cast", _cast, FORMALS, (("policy", ConstantField(policy)),))
     return Step(layout, (), lambda x: reference.rounded(x, dtype, saturate), 1, dtype)
+
+
+def step(
+    function: Any, *, reference: Reference | None = None, flops: int = 1, weight: int = 0, **fields: Any
+) -> Step:
+    """Make a step of a function of one's own.
+
+        @ts.function
+        def clamp(self, x, rows, cols, batch):
+            return ts.tile.minimum(ts.tile.maximum(x, self.low), self.high)
+
+        op.epilogue.step(clamp, low=-1.0, high=1.0)
+
+    Args:
+        function: a `@ts.function` of `(self, x, rows, cols, batch)`: the step's fields, the tile, the place of its
+            first element in the result and the number of the matrix in a batch (None without one). It returns the
+            tile that the next step gets. `self.rows` and `self.cols` are the sizes of the result.
+        reference: what it does to a float64 array, in NumPy.
+        flops: operations per element.
+        weight: 1 when it needs about as many registers as the tile itself, 2 for several times that; a plan then
+            takes smaller tiles.
+        **fields: its fields. A float or int is an argument of the kernel; `(array, dims)` is a tensor over dimensions
+            named `batch`, `rows` or `cols`, such as `(scales, "rows")` or `(rest, "rows cols")`; anything else is
+            compiled in.
+
+    Raises:
+        CallError: `bad-argument` or `wrong-rank`.
+    """
+    if not isinstance(function, DeviceFunction):
+        raise bad_argument(f"step: {function!r:.60} is no @ts.function", "decorate it with @ts.function")
+    entry = typed("DeviceFunction[Any, Any]", function)
+    parts: list[tuple[str, Field]] = []
+    values: list[Any] = []
+    for name, value in fields.items():
+        part, argument = _field(name, value)
+        parts.append((name, part))
+        values += argument
+    layout = Layout.of(entry.function.__name__, entry, FORMALS, tuple(parts))
+    return Step(layout, tuple(values), reference or _no_reference, flops, weight=weight)
+
+
+def _field(name: str, value: Any) -> tuple[Field, list[Any]]:
+    """Return a field of a step, and what is passed for it at a call."""
+    pair: tuple[Any, ...] = typed("tuple[Any, ...]", value) if isinstance(value, tuple) else ()
+    if len(pair) == 2 and hasattr(pair[0], "shape"):
+        array, text = pair
+        dims = tuple(str(text).split())
+        found = arrays.view(array, name)
+        if not set(dims) <= set(FORMALS):
+            raise bad_argument(
+                f"step: {name} is over {text!r}", f"name dimensions among {', '.join(FORMALS)}"
+            )
+        if len(dims) != len(found.shape):
+            raise wrong_rank(f"step: {name}", found.shape, f"as many dimensions as {text!r} names")
+        return TensorField(dims, found.dtype), [array]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ConstantField(value), []
+    return ScalarField(ts.i64 if isinstance(value, int) else ts.f32), [value]
+
+
+def _no_reference(_x: Any) -> Any:
+    raise bad_argument("this step has no reference", "give one: op.epilogue.step(function, reference=...)")
 
 
 def _vector(label: str, entry: Any, values: Any, axis: str, function: Callable[[Any, Any], Any]) -> Step:
