@@ -9,7 +9,8 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster")
+KNOBS: tuple[str, ...] = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster")
+MMA_KINDS = ("wgmma", "mma_sync", "fma")
 SWITCHES = ("bulk_stores",)
 """Knobs that are 0 or 1."""
 
@@ -28,6 +29,7 @@ class Knobs:
         split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
         cluster: neighbouring programs along the rows that fetch the operands they share once: 1, 2 or 4 (Hopper).
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
+        mma_kind: instructions of products: anything but `wgmma` keeps a program in one role.
     """
 
     num_warps: int | None = None
@@ -36,6 +38,7 @@ class Knobs:
     bulk_stores: int | None = None
     split_k: int | None = None
     cluster: int | None = None
+    mma_kind: str | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -61,7 +64,12 @@ class Knobs:
                 text = ", ".join(map(str, allowed))
                 raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
         plain = {name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster")}
-        return cls(warps, stages, **plain)
+        kind = config.get("mma_kind")
+        if kind not in (None, *MMA_KINDS):
+            raise LanguageError(
+                f"mma_kind is {kind!r}", code="bad-knob", help=f"one of {', '.join(MMA_KINDS)}"
+            )
+        return cls(warps, stages, **plain, mma_kind=kind)
 
 
 def default_gpu() -> TargetRecord:
