@@ -6,11 +6,12 @@ Before, at the end of the consumers' role::
 
 After, for each part of the tile that is 128 bytes wide, with a ring of D buffers::
 
-    bulk_wait (D - 1); %part = subtile %tile [0, 64 * i]; shared_store %part, %ring_i
+    bulk_wait (D - 1); %part = <columns 64 * i to 64 * i + 63 of %tile>; shared_store %part, %ring_i
     bulk_store %ring_i -> C[%m, %n + 64 * i]
 
-`bulk_wait` leaves as many stores in flight as were started after the last one from the same buffer, counted around
-the loop over tiles. A store that the copy engine cannot do stays as it is; why is noted on its grid.
+What leads to the tile alone is done part by part as well (`schedule.parts`). `bulk_wait` leaves as many stores in
+flight as were started after the last one from the same buffer, counted around the loop over tiles. A store that the
+copy engine cannot do stays as it is; why is noted on its grid.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.roles import BulkStoreOp, BulkWaitOp, RolesOp
-from tessera.ir.tile.shape import SubtileOp, TransposeOp
+from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import AllocSharedOp, SharedStoreOp, SharedTransposeOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.schedule.copies import Inserter
 from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.parts import Parts
 from tessera.schedule.resources import free_shared_bytes
 from tessera.schedule.tensor_maps import Unfit, check_tensor
 from tessera.target.records import TargetRecord
@@ -214,12 +216,11 @@ def _replace(grid: GridOp, found: Sequence[_Bulk], number: int) -> None:
         matrix = insert.value(CastOp(matrix, tile.element))
     width, moving = bulk.part_shape[1], op.kept[0 if bulk.flipped else 1]
     total = sum(other.parts for other in found)
+    parts = Parts.of(matrix, width)
     for part in range(bulk.parts):
         since = bulk.buffers if part >= bulk.buffers else total - bulk.parts + bulk.buffers
         insert.add(BulkWaitOp(since - 1))
-        value = (
-            insert.value(SubtileOp(matrix, [0, part * width], bulk.part_shape)) if bulk.parts > 1 else matrix
-        )
+        value = parts.at(insert, part * width) if bulk.parts > 1 else matrix
         buffer = ring[part % bulk.buffers]
         turned = (
             insert.value(SharedTransposeOp(buffer, [1, 0])) if bulk.transposed or bulk.flipped else buffer

@@ -105,7 +105,7 @@ from tessera.target.records import TargetRecord
 
 MOST_STAGES = 8
 GROUP_ROWS = 64
-REGISTERS = {4: (56, 240), 8: (40, 232)}
+REGISTERS = {4: (56, 240), 8: (24, 240)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
 
 

@@ -101,7 +101,7 @@ class _Reduction(Step):
             ("axis", ConstantField(axis)),
             ("op", ConstantField(op)),
         )
-        super().__init__(Layout.of(f"{axis}_{op}", _reduce, FORMALS, fields), values, lambda x: x, weight=1)
+        super().__init__(Layout.of(f"{axis}_{op}", _reduce, FORMALS, fields), values, lambda x: x)
         self.out = out
         self.axis: Line = axis
         self.op: Combine = op

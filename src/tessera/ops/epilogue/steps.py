@@ -196,7 +196,7 @@ def dropout(p: float, seed: int) -> Step:
         "dropout", _dropout, FORMALS, (("p", ScalarField(ts.f32)), ("seed", ScalarField(ts.i64)))
     )
     key = (seed + 2**63) % 2**64 - 2**63
-    return Step(layout, (float(p), key), lambda x: reference.dropout(x, p, key), 12, weight=2)
+    return Step(layout, (float(p), key), lambda x: reference.dropout(x, p, key), 12, weight=1)
 
 
 def cast(dtype: DType, saturate: bool = False) -> Step:

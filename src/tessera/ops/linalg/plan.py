@@ -48,17 +48,25 @@ MACHINES = {
     80: Machine(108, 2.3e12, 1.6e12, 45e9),
     86: Machine(84, 0.8e12, 0.7e12, 40e9),
     89: Machine(128, 1.2e12, 0.9e12, 45e9),
-    90: Machine(132, 5.45e12, 4.2e12, 60e9),
+    90: Machine(132, 5.45e12, 3.7e12, 85e9),
     100: Machine(148, 12.0e12, 7.0e12, 80e9),
     120: Machine(170, 1.4e12, 1.7e12, 60e9),
 }
 """By compute capability; another one is taken for the next lower known."""
 
 _TILE_RATE = {
-    (128, 256): 1.0, (256, 128): 0.95, (128, 128): 0.62, (64, 256): 0.62, (128, 64): 0.40, (64, 128): 0.40,
-    (64, 64): 0.25, (128, 32): 0.22, (64, 32): 0.14,
+    (128, 256): 1.0, (256, 128): 0.97, (128, 128): 0.95, (64, 256): 0.91, (128, 64): 0.78, (64, 128): 0.78,
+    (64, 64): 0.55, (128, 32): 0.40, (64, 32): 0.25,
 }  # fmt: skip
 """Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
+
+
+_CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
+"""Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
+
+_MEETING = 0.5e-6
+_EXCHANGE = 25e9
+"""Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +249,14 @@ def _best_path(problem: Problem, target: TargetRecord) -> str:
 
 def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> Iterator[Plan]:
     path = _path(problem, target)
-    block_k = _block_k(problem, path)
     for block_m, block_n in _tiles(problem, path):
         warps = _warps(block_m, block_n)
+        block_k = _block_k(problem, path, block_m + block_n)
         tiles = _tile_count(problem, block_m, block_n)
         for split in SPLITS:
             # Programs that share a tile pay off only where tiles leave multiprocessors idle.
-            idle = tiles * split <= machine_of(target).units and problem.k // split >= 2 * block_k
+            room = machine_of(target).units * _CLUSTERED[split]
+            idle = tiles * split <= room and problem.k // split >= 2 * block_k
             useful = (
                 path == "wgmma" and idle and _holds((block_m, block_n), 1)
             )  # sums of others come by registers
@@ -258,11 +267,17 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
                 and _fits(problem, target, block_m, block_n, block_k, split)
             ):
                 seconds, note = _predict(problem, target, path, block_m, block_n, split)
-                yield Plan(block_m, block_n, block_k, None, warps, split, path, seconds, (note,))
+                # Loads of single elements do not run on beside the products, so that more than two stages cost only.
+                stages = None if problem.aligned or path != "mma" else 2
+                yield Plan(block_m, block_n, block_k, stages, warps, split, path, seconds, (note,))
 
 
 _MOST_ELEMENTS = (128 * 256, 128 * 128, 128 * 64)
 """Elements of a tile of eight warps, by the epilogue's weight, up to which ptxas does not spill."""
+
+
+_SMALL = 1024
+"""Tiles of 64 x 64 up to which operands that are loaded element by element take no larger ones."""
 
 
 def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
@@ -273,6 +288,8 @@ def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
             tiles += [(128, 32), (64, 32)]
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
+        if not problem.aligned and _tile_count(problem, 64, 64) <= _SMALL:
+            tiles = [(64, 64)]
     else:
         tiles = [(64, 64), (32, 32), (16, 64)]
     # Promotion keeps a second set of accumulators.
@@ -284,16 +301,23 @@ def _holds(tile: tuple[int, int], weight: int) -> bool:
     return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * _warps(*tile)
 
 
-def _block_k(problem: Problem, path: str) -> int:
+def _block_k(problem: Problem, path: str, around: int) -> int:
+    """Return the terms of a step of a tile with `around` rows and columns."""
     if problem.promote:
         return problem.promote
     widest = max(problem.a.bytes, problem.b.bytes)
     # Loads of single elements hold addresses in registers, and fp8 fragments unpack to wider ones.
     if path == "mma" and (not problem.aligned or problem.a in FP8):
-        return max(64 // widest, 16)
+        return max((128 if around <= 128 and problem.a not in FP8 else 64) // widest, 16)
+    if path == "wgmma" and around <= _FEW and min(problem.a.bytes, problem.b.bytes) > 1:
+        return max(256 // widest, 16)
     if path == "fma":
         return 128 // widest // 4 * 2 if widest > 1 else 64
     return max(128 // widest, 16)
+
+
+_FEW = 192
+"""Rows and columns of a tile up to which a step takes twice the terms: there are fewer waits, and room enough."""
 
 
 def _warps(block_m: int, block_n: int) -> int:
@@ -327,16 +351,16 @@ def _predict(
     if path != "wgmma":
         rate = _rate(problem, target, path) * min(1.0, (block_m * block_n / 16384) ** 0.35)
     compute = 2.0 * block_m * block_n * depth / rate
-    cache = depth * (block_m * problem.a.bytes + block_n * problem.b.bytes) / machine.cache
-    # An exchange of partial sums through the cluster costs about one more epilogue for each doubling.
-    fixed = machine.launch * (1.0 + 0.35 * (split.bit_length() - 1))
-    busy = min(tiles, machine.units) / machine.units
-    memory = problem.bytes / (machine.memory * max(min(1.0, 1.5 * busy), 0.05))
+    # Rows and columns past the end are not fetched.
+    rows, columns = min(block_m, problem.m), min(block_n, problem.n)
+    cache = depth * (rows * problem.a.bytes + columns * problem.b.bytes) / machine.cache
+    fixed = machine.launch + (split - 1) * (_MEETING + block_m * block_n * problem.acc.bytes / _EXCHANGE)
+    memory = problem.bytes / machine.memory
     steady = waves * max(compute, cache)
     bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
     # Near the larger of the two, yet less work is better where both plans wait for memory.
-    return (steady**3 + memory**3) ** (1 / 3) + fixed, note
+    return (steady**8 + memory**8) ** (1 / 8) + fixed, note
 
 
 def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:
@@ -352,7 +376,7 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
     else:
         path = _path(problem, target)
         tiles = _tiles(problem, path)
-        block_k = _block_k(problem, path)
+        block_k = best.block_k
         options = {
             "BM": tuple(sorted({m for m, _ in tiles})), "BN": tuple(sorted({n for _, n in tiles})),
             "BK": (block_k, 2 * block_k), "stages": (4, 3, 2), "num_warps": (8, 4),

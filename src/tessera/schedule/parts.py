@@ -1,0 +1,127 @@
+"""Computes a tile part by part: what leads to a part is done again on parts of its inputs (epilogue sub-tiling).
+
+A tile of 128 x 256 is 128 registers a thread; an epilogue that works on all of it at once holds several such tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.shape import BroadcastOp, SubtileOp
+from tessera.ir.tile.types import TileType, element_of
+from tessera.schedule.copies import Inserter
+
+
+@dataclass
+class Parts:
+    """The columns of a matrix, a part at a time.
+
+    Args:
+        matrix: the matrix.
+        width: columns of a part.
+        around: ops between the matrix and its inputs that are done for each part; found by `of`.
+    """
+
+    matrix: SSAValue
+    width: int
+    around: frozenset[Operation] = field(default=frozenset())
+
+    @classmethod
+    def of(cls, matrix: SSAValue, width: int) -> Parts:
+        """Find what leads to a matrix and to nothing else."""
+        block = matrix.owner.parent if isinstance(matrix.owner, Operation) else None
+        found = _leading_to(matrix, block) if block is not None else set[Operation]()
+        while True:
+            # What something else needs is computed as a whole, and so is all before it.
+            outside = {
+                op
+                for op in found
+                for result in op.results
+                for use in result.uses
+                if use.operation not in found and result is not matrix
+            }
+            if not outside:
+                return cls(matrix, width, frozenset(found))
+            found -= outside
+
+    def at(self, insert: Inserter, column: int) -> SSAValue:
+        """Add the ops that give the part that starts at a column."""
+        return _Part(self, insert, column).value(self.matrix)
+
+
+def _leading_to(value: SSAValue, block: Block) -> set[Operation]:
+    found: set[Operation] = set()
+    todo = [value]
+    while todo:
+        owner = todo.pop().owner
+        if (
+            isinstance(owner, Operation)
+            and owner.parent is block
+            and owner not in found
+            and _divisible(owner)
+        ):
+            found.add(owner)
+            todo += [operand for operand in owner.operands if isinstance(operand.type, TileType)]
+    return found
+
+
+def _divisible(op: Operation) -> bool:
+    """Return whether a part of an op's results depends on parts of its operands alone."""
+    if not all(isinstance(result.type, TileType) and result.type.rank == 2 for result in op.results):
+        return False
+    if isinstance(op, LoadOp):
+        return op.mask is None and op.fill is None
+    return isinstance(op, ElementwiseOp | CastOp | BroadcastOp | SplatOp | PhiloxOp)
+
+
+@dataclass
+class _Part:
+    """One part in the making: what has been made of which value."""
+
+    parts: Parts
+    insert: Inserter
+    column: int
+    made: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+
+    def value(self, whole: SSAValue) -> SSAValue:
+        """Return the part of a value; a column, or a scalar, is its own."""
+        if whole in self.made:
+            return self.made[whole]
+        type_, owner = whole.type, whole.owner
+        if not isinstance(type_, TileType) or type_.shape[-1] == 1:
+            return whole
+        if isinstance(owner, Operation) and owner in self.parts.around:
+            results = self._again(owner)
+            self.made.update(zip(owner.results, results, strict=True))
+        else:
+            part = SubtileOp(whole, [0, self.column], (type_.shape[0], self.parts.width))
+            self.made[whole] = self.insert.value(part)
+        return self.made[whole]
+
+    def _again(self, op: Operation) -> list[SSAValue]:
+        type_ = op.results[0].type
+        assert isinstance(type_, TileType)
+        shape = (type_.shape[0], self.parts.width)
+        if isinstance(op, LoadOp):
+            moved = op.kept[1]
+            offsets, sizes = list(op.offsets), list(op.size_list)
+            if self.column:
+                offsets[moved] = self.insert.binary("add", offsets[moved], self.insert.constant(self.column))
+            sizes[moved] = self.parts.width
+            return [self.insert.value(LoadOp(op.tensor, offsets, sizes, op.dropped))]
+        if isinstance(op, SplatOp):
+            return [self.insert.value(SplatOp(op.value, shape))]
+        operands = [self.value(operand) for operand in op.operands]
+        if isinstance(op, BroadcastOp):
+            return [self.insert.value(BroadcastOp(operands[0], shape))]
+        if isinstance(op, CastOp):
+            return [self.insert.value(CastOp(operands[0], element_of(type_), op.saturate is not None))]
+        if isinstance(op, PhiloxOp):
+            return list(self.insert.add(PhiloxOp(operands[0], operands[1])).results)
+        assert isinstance(op, ElementwiseOp)
+        return [self.insert.value(ElementwiseOp(op.fn.data, operands))]
