@@ -225,6 +225,8 @@ def test_every_op_of_the_language_has_a_rule():
         "alloc_links",
         "partial_send",
         "partial_sum",
+        "mma_start",
+        "mma_wait",
     }
     assert without == {f"tessera_tile.{name}" for name in frame | added}
 

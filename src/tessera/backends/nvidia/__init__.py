@@ -99,9 +99,14 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
 
 
 def threads_of(func: FuncOp) -> int:
-    """Return the threads of a program: the warps that hold fragments, and a producer warpgroup where there is one."""
-    roles = any(isinstance(op, RolesOp) for op in func.walk())
-    return (func.num_warps.data + (GROUP_WARPS if roles else 0)) * 32
+    """Return the threads of a program: the warps that hold fragments, and a producer's where there is one."""
+    roles = _roles_of(func)
+    warps = 0 if roles is None else GROUP_WARPS if roles.shared_registers is None else 1
+    return (func.num_warps.data + warps) * 32
+
+
+def _roles_of(func: FuncOp) -> RolesOp | None:
+    return next((op for op in func.walk() if isinstance(op, RolesOp)), None)
 
 
 def _parameter(record: Parameter, number: int) -> str:
@@ -116,9 +121,12 @@ def _parameter(record: Parameter, number: int) -> str:
 
 def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> None:
     threads = threads_of(func)
+    roles = _roles_of(func)
+    registers = None if roles is None else roles.shared_registers
+    bound = '"nvvm.minctasm"="1"' if registers is None else f'"nvvm.maxnreg"="{registers}"'
     ranks = func.cluster.data
     cluster = f' "nvvm.cluster_dim"="{ranks},1,1"' if ranks > 1 else ""
-    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"{cluster}')
+    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" {bound}{cluster}')
     params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)

@@ -271,7 +271,8 @@ class ProxyFenceOp(IRDLOperation):
 class RolesOp(IRDLOperation):
     """The last warpgroup runs `producer` (in one thread), the warps before it run `consumer`.
 
-    `registers` are what a thread of each role gets (`setmaxnreg`), producer first.
+    `registers` are what a thread of each role gets, producer first: the producer hands some to the consumers
+    (`setmaxnreg`). Where both get the same, nobody does, and the producer is a single warp.
     """
 
     name = "tessera_target.roles"
@@ -289,3 +290,9 @@ class RolesOp(IRDLOperation):
             properties={"registers": ArrayAttr([IntAttr(r) for r in registers])},
             regions=[Region(producer), Region(consumer)],
         )
+
+    @property
+    def shared_registers(self) -> int | None:
+        """The registers of every thread, None where the producer hands some to the consumers."""
+        few, many = (r.data for r in self.registers)
+        return many if few == many else None

@@ -243,8 +243,9 @@ class BulkWaitOp(IRDLOperation):
 class RolesOp(IRDLOperation):
     """Splits a program's warps: one warpgroup runs `producer`, the others run `consumer`, at the same time.
 
-    `registers` are the registers a thread of each role gets. Each role starts from `state` (its block's arguments) and
-    ends with the state it leaves: where in the rings it is, so that it can go on with another tile.
+    `registers` are the registers a thread of each role gets; where they are equal, the producer is one warp. Each
+    role starts from `state` (its block's arguments) and ends with the state it leaves: where in the rings it is, so
+    that it can go on with another tile.
     """
 
     name = "tessera_tile.roles"
