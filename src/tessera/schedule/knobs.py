@@ -9,8 +9,8 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster")
-SWITCHES = ("bulk_stores",)
+KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster", "pipeline")
+SWITCHES = ("bulk_stores", "pipeline")
 """Knobs that are 0 or 1."""
 
 
@@ -28,6 +28,8 @@ class Knobs:
         split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
         cluster: neighbouring programs along the rows that fetch the operands they share once: 1, 2 or 4 (Hopper).
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
+        pipeline: 1 overlaps dependent products with the arithmetic between them even where the cost model sees no
+            gain, 0 keeps them in order (GPU).
     """
 
     num_warps: int | None = None
@@ -36,6 +38,7 @@ class Knobs:
     bulk_stores: int | None = None
     split_k: int | None = None
     cluster: int | None = None
+    pipeline: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -60,7 +63,7 @@ class Knobs:
             if values.get(name, 1) not in allowed:
                 text = ", ".join(map(str, allowed))
                 raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
-        plain = {name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster")}
+        plain = {name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline")}
         return cls(warps, stages, **plain)
 
 

@@ -7,7 +7,8 @@ Before::
       store
     }
 
-After, with rings of S buffers and two barriers per stage::
+After, with rings of S buffers and two barriers per stage (operands of products that wait for each other, as K and V
+of attention, have rings with barriers of their own)::
 
     grid {
       rings; %full = alloc_barriers; %empty = alloc_barriers
@@ -67,7 +68,6 @@ from tessera.ir.types import dtype_of, int_value
 from tessera.schedule.copies import (
     Inserter,
     Staged,
-    allocate,
     logical,
     movable,
     qualifies,
@@ -79,7 +79,8 @@ from tessera.schedule.copies import (
 )
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.pair_tiles import depends_on_rank
-from tessera.schedule.resources import free_shared_bytes
+from tessera.schedule.resources import RESERVED_BYTES, free_shared_bytes
+from tessera.schedule.rings import Ring, allocate_rings, product_depths, ring_groups
 from tessera.schedule.stores import final_stores, least_bytes
 from tessera.schedule.tensor_maps import Unfit, check_tensor
 from tessera.target.fragments import wgmma_instruction
@@ -87,6 +88,8 @@ from tessera.target.records import TargetRecord
 
 MOST_STAGES = 8
 GROUP_ROWS = 64
+REGISTER_FILE = 65536
+MOST_REGISTERS = 255
 REGISTERS = {4: (56, 240), 8: (40, 232)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
 
@@ -119,7 +122,7 @@ class WarpSpecializePass(Pass):
         try:
             loop, group = _candidate(kernel, grid, self.target)
             warps = _warps(grid, self.knobs)
-            stages = _stages(self.target, self.knobs, kernel, grid, group)
+            stages = _stages(self.target, self.knobs, kernel, grid, loop, group)
         except Unfit as reason:
             grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(f"one role: {reason}")])
             return
@@ -205,15 +208,21 @@ def _warps(grid: GridOp, knobs: Knobs) -> int:
 
 
 def _stages(
-    target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, group: Sequence[Staged]
+    target: TargetRecord,
+    knobs: Knobs,
+    kernel: KernelOp,
+    grid: GridOp,
+    loop: scf.ForOp,
+    group: Sequence[Staged],
 ) -> int:
     ring = sum(staged.size_bytes for staged in group)
+    rings = len(ring_groups(loop, group))
     other = sum(
         Staged(op, False).size_bytes
         for op in grid.walk()
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in group]
     )
-    free = free_shared_bytes(target, grid) - other
+    free = free_shared_bytes(target, grid) - other - (rings - 1) * RESERVED_BYTES
     fitting = free // ring
     stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
     roomy = (free - least_bytes(kernel, grid, stores)) // ring
@@ -230,25 +239,37 @@ def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int,
     for op in grid.walk():
         if isinstance(op, MmaOp):
             op.attributes["tessera_schedule.warpgroup"] = IntAttr(1)
-    rings = [allocate(staged, stages, body) for staged in group]
-    setup = Inserter(InsertPoint.after(rings[0].owner), loop)  # pyright: ignore[reportArgumentType]
-    full = setup.value(AllocBarriersOp(stages, 1))
+    registers = _registers(loop, warps)
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
-    shared = [programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group]
-    empty = setup.value(AllocBarriersOp(stages, 1, max(shared)))
+    shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
+    rings = allocate_rings(loop, group, shared, stages, body)
+    setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
     state = [setup.constant(0), setup.constant(0)]
-    producer = _producer(loop, group, shared, rings, full, empty, stages)
+    producer = _producer(loop, rings, stages)
     consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
         op.detach()
         consumer.add_op(op)
-    roles = RolesOp(producer, consumer, *REGISTERS[warps], state)
+    roles = RolesOp(producer, consumer, *registers, state)
     roles.location = loop.location
     body.add_op(roles)
-    _consume(loop, group, rings, full, empty, stages)
+    _consume(loop, rings, stages)
     if "tessera_schedule.split_k" not in grid.attributes:  # with few tiles, none is left for a second turn
         grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
+
+
+def _registers(loop: scf.ForOp, warps: int) -> tuple[int, int]:
+    """Return the registers of a thread of each role.
+
+    Products that wait for each other need, beside their accumulators, registers for what lies between them: there the
+    producer is one warp, so that all threads have many. Assemblers that compile for linking ignore `setmaxnreg` and
+    give the threads of four producer warps as many registers as the consumers' from the start.
+    """
+    if not max(product_depths(loop.body.block).values(), default=0):
+        return REGISTERS[warps]
+    most = min(MOST_REGISTERS, REGISTER_FILE // (32 * (warps + 1)))
+    return most // 8 * 8, most // 8 * 8
 
 
 def _not_shared(body: Block) -> list[Operation]:
@@ -289,30 +310,24 @@ def _is_shared(load: LoadOp) -> bool:
     return not any(depends_on_rank(offset) for offset in load.offsets)
 
 
-def _producer(
-    loop: scf.ForOp,
-    group: list[Staged],
-    shared: list[int],
-    rings: list[SSAValue],
-    full: SSAValue,
-    empty: SSAValue,
-    stages: int,
-) -> Block:
+def _producer(loop: scf.ForOp, rings: Sequence[Ring], stages: int) -> Block:
     """Return the producer's block: the loop with nothing but copies."""
     block = Block(arg_types=[loop.lb.type, loop.lb.type])
     outer = Inserter(InsertPoint.at_end(block), loop)
     inner = Block(arg_types=[loop.lb.type, *(a.type for a in block.args)])
     counter, at, phase = inner.args
     insert = Inserter(InsertPoint.at_end(inner), loop)
-    # A stage is free when its consumers have ended the phase before the one that the copies will end.
-    insert.add(BarrierWaitOp(empty, at, insert.binary("sub", insert.constant(1), phase)))
-    insert.add(BarrierExpectOp(full, at, sum(staged.size_bytes for staged in group)))
     known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
-    for staged, programs, ring in zip(group, shared, rings, strict=True):
-        offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
-        view = logical(insert, insert.value(SharedViewOp(ring, at)), staged)
-        load = staged.load
-        insert.add(BulkCopyOp(view, load.tensor, full, at, offsets, load.size_list, load.dropped, programs))
+    for ring in rings:
+        # A stage is free when its consumers have ended the phase before the one that the copies will end.
+        insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
+        insert.add(BarrierExpectOp(ring.full, at, sum(staged.size_bytes for staged in ring.operands)))
+        for staged, buffer, programs in zip(ring.operands, ring.buffers, ring.programs, strict=True):
+            offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
+            view = logical(insert, insert.value(SharedViewOp(buffer, at)), staged)
+            load = staged.load
+            box = (load.size_list, load.dropped)
+            insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs))
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
     copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args), Region(inner)))
     outer.add(RoleEndOp(copies.results))
@@ -331,24 +346,23 @@ def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> li
     ]
 
 
-def _consume(
-    loop: scf.ForOp, group: list[Staged], rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
-) -> None:
+def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int) -> None:
     """Let the loop read the rings: wait for a stage, use it, hand it back."""
     role = loop.parent_block()
     assert role is not None
     loop = with_arguments(loop, role.args)
     block = loop.body.block
     slot, parity = block.args[-2:]
-    start = Inserter(InsertPoint.at_start(block), loop)
-    start.add(BarrierWaitOp(full, slot, parity))
-    for staged, ring in zip(group, rings, strict=True):
-        insert = Inserter(InsertPoint.before(staged.load), staged.load)
-        replace_load(staged, logical(insert, insert.value(SharedViewOp(ring, slot)), staged))
+    for ring in rings:
+        first, last = ring.first_and_last_use(block)
+        Inserter(InsertPoint.before(first), loop).add(BarrierWaitOp(ring.full, slot, parity))
+        Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
+        for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
+            insert = Inserter(InsertPoint.before(staged.load), staged.load)
+            replace_load(staged, logical(insert, insert.value(SharedViewOp(buffer, slot)), staged))
     end = block.last_op
     assert end is not None
-    last = Inserter(InsertPoint.before(end), end)
-    last.add(BarrierArriveOp(empty, slot))
-    end.operands = [*end.operands, *_next(last, slot, parity, stages)]
+    following = _next(Inserter(InsertPoint.before(end), end), slot, parity, stages)
+    end.operands = [*end.operands, *following]
     loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
     Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp(loop.results[-2:]))
