@@ -46,6 +46,9 @@ class SimtEmitter(Emitter):
         fn: the function being written.
         profile: numerics profile.
         num_warps: warps of a program.
+
+    `words` are the packed registers of fragments of narrow elements; `positions` splits a register's coordinate in
+    the thread's part and a constant.
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = (SIMT, CONTROL, ARITHMETIC)
@@ -54,6 +57,7 @@ class SimtEmitter(Emitter):
         super().__init__(module, fn, profile)
         self.num_warps = num_warps
         self.words: dict[SSAValue, list[str]] = {}
+        self.positions: dict[str, tuple[str, int]] = {}
         self._entry: dict[object, str] = {}
 
     # What a GPU backend provides
