@@ -272,6 +272,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     acc = at(t_arith.CastOp(loaded, F32))
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
     started = at(t_group.TensorCoreStartOp(loaded, stage, acc, "wgmma"))
+    at.do(t_group.OrderOp())
     at(t_group.TensorCoreWaitOp(started, 0))
 
 

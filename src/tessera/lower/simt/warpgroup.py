@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tessera.errors import CompilerFault
-from tessera.ir.target.warpgroup import TensorCoreStartOp, TensorCoreWaitOp
+from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.mma import plan_mma, warpgroup_operands
@@ -28,5 +30,7 @@ def _start(context: SimtContext, op: MmaStartOp) -> None:
 
 @lowers(MmaWaitOp)
 def _wait(context: SimtContext, op: MmaWaitOp) -> None:
+    if isinstance(op.prev_op, ElementwiseOp | CastOp | ReduceOp):
+        context.emit(OrderOp())
     product = context.scalar(op.product)
     context.define(op.result, context.value(TensorCoreWaitOp(product, op.pending.data)))
