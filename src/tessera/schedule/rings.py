@@ -17,8 +17,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.roles import AllocBarriersOp
+from tessera.ir.tile.roles import AllocBarriersOp, BarriersType
 from tessera.ir.tile.shape import TransposeOp
+from tessera.ir.tile.shared import SharedViewOp
 from tessera.schedule.copies import Inserter, Staged, allocate
 
 RING = "tessera_schedule.ring"
@@ -42,6 +43,11 @@ class Ring:
     programs: list[int]
     full: SSAValue
     empty: SSAValue
+
+    def stage(self, insert: Inserter, buffer: SSAValue, at: SSAValue) -> SSAValue:
+        """Return one stage of a buffer, which is itself where the ring has only one."""
+        assert isinstance(self.full.type, BarriersType)
+        return buffer if self.full.type.count.data == 1 else insert.value(SharedViewOp(buffer, at))
 
     def first_and_last_use(self, block: Block) -> tuple[Operation, Operation]:
         """Return the first and the last op of a loop's block that reads an operand."""
@@ -78,6 +84,14 @@ def allocate_rings(
                 value.owner.attributes[RING] = IntAttr(number)
         rings.append(ring)
     return rings
+
+
+def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block) -> Ring:
+    """Allocate buffers of one stage, for operands that a tile needs once."""
+    buffers = [allocate(staged, 1, body) for staged in operands]
+    setup = Inserter(InsertPoint.after(buffers[0].owner), loop)  # pyright: ignore[reportArgumentType]
+    full, empty = (setup.value(AllocBarriersOp(1, 1)) for _ in range(2))
+    return Ring(operands, buffers, [1] * len(operands), full, empty)
 
 
 def ring_groups(loop: scf.ForOp, group: Sequence[Staged]) -> list[list[Staged]]:

@@ -26,6 +26,8 @@ of attention, have rings with barriers of their own)::
       }
     }
 
+Operands that are loaded before the loop are copied by the producer too, once for each tile, into buffers of one stage.
+
 The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
 program's tiles, so that the copies of the next tile overlap the end of this one.
 
@@ -60,7 +62,7 @@ from tessera.ir.tile.roles import (
     RoleEndOp,
     RolesOp,
 )
-from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
+from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
@@ -80,7 +82,7 @@ from tessera.schedule.copies import (
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.pair_tiles import depends_on_rank
 from tessera.schedule.resources import RESERVED_BYTES, free_shared_bytes
-from tessera.schedule.rings import Ring, allocate_rings, product_depths, ring_groups
+from tessera.schedule.rings import Ring, allocate_rings, allocate_single, product_depths, ring_groups
 from tessera.schedule.stores import final_stores, least_bytes
 from tessera.schedule.tensor_maps import Unfit, check_tensor
 from tessera.target.fragments import wgmma_instruction
@@ -121,12 +123,14 @@ class WarpSpecializePass(Pass):
             return
         try:
             loop, group = _candidate(kernel, grid, self.target)
+            once = _loaded_once(kernel, grid, loop)
             warps = _warps(grid, self.knobs)
-            stages = _stages(self.target, self.knobs, kernel, grid, loop, group)
+            rings = len(ring_groups(loop, group)) + bool(once)
+            stages = _stages(self.target, self.knobs, kernel, grid, group, rings)
         except Unfit as reason:
             grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(f"one role: {reason}")])
             return
-        _specialize(grid, loop, group, stages, warps)
+        _specialize(grid, loop, group, once, stages, warps)
 
     def options(self) -> str:
         """Return the pass with its target and the depth asked for."""
@@ -152,6 +156,24 @@ def _candidate(kernel: KernelOp, grid: GridOp, target: TargetRecord) -> tuple[sc
         _check_copy(kernel, op)
     _check_shared(grid, loop, loads)
     return loop, [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
+
+
+def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged]:
+    """Return the operands that are loaded before the loop and that the producer can fetch, once for each tile."""
+    stored = written_tensors(grid)
+    found: list[Staged] = []
+    for op in grid.body.block.ops:
+        if op is loop:
+            break
+        if not isinstance(op, LoadOp) or not qualifies(op) or op.tensor in stored:
+            continue
+        try:
+            _check_copy(kernel, op)
+            _check_shared(grid, loop, [op])
+        except Unfit:
+            continue  # left to `stage-copies`
+        found.append(Staged(op, stored_transposed(kernel, op), "panels"))
+    return found
 
 
 def _check_product(op: MmaOp) -> None:
@@ -212,11 +234,10 @@ def _stages(
     knobs: Knobs,
     kernel: KernelOp,
     grid: GridOp,
-    loop: scf.ForOp,
     group: Sequence[Staged],
+    rings: int,
 ) -> int:
     ring = sum(staged.size_bytes for staged in group)
-    rings = len(ring_groups(loop, group))
     other = sum(
         Staged(op, False).size_bytes
         for op in grid.walk()
@@ -234,7 +255,9 @@ def _stages(
     return stages
 
 
-def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int, warps: int) -> None:
+def _specialize(
+    grid: GridOp, loop: scf.ForOp, group: list[Staged], once: list[Staged], stages: int, warps: int
+) -> None:
     body = grid.body.block
     for op in grid.walk():
         if isinstance(op, MmaOp):
@@ -243,9 +266,10 @@ def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int,
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
     shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
     rings = allocate_rings(loop, group, shared, stages, body)
+    single = allocate_single(loop, once, body) if once else None
     setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
-    state = [setup.constant(0), setup.constant(0)]
-    producer = _producer(loop, rings, stages)
+    state = [setup.constant(0) for _ in range(3 if once else 2)]
+    producer = _producer(loop, rings, stages, single)
     consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
         op.detach()
@@ -253,7 +277,7 @@ def _specialize(grid: GridOp, loop: scf.ForOp, group: list[Staged], stages: int,
     roles = RolesOp(producer, consumer, *registers, state)
     roles.location = loop.location
     body.add_op(roles)
-    _consume(loop, rings, stages)
+    _consume(loop, rings, stages, single)
     if "tessera_schedule.split_k" not in grid.attributes:  # with few tiles, none is left for a second turn
         grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
@@ -310,28 +334,38 @@ def _is_shared(load: LoadOp) -> bool:
     return not any(depends_on_rank(offset) for offset in load.offsets)
 
 
-def _producer(loop: scf.ForOp, rings: Sequence[Ring], stages: int) -> Block:
-    """Return the producer's block: the loop with nothing but copies."""
-    block = Block(arg_types=[loop.lb.type, loop.lb.type])
+def _producer(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None) -> Block:
+    """Return the producer's block: the loop with nothing but copies, behind those that a tile needs once."""
+    block = Block(arg_types=[loop.lb.type] * (2 if single is None else 3))
     outer = Inserter(InsertPoint.at_end(block), loop)
-    inner = Block(arg_types=[loop.lb.type, *(a.type for a in block.args)])
+    turns: list[SSAValue] = []
+    if single is not None:
+        _fill(outer, single, loop, outer.constant(0), block.args[2], {})
+        turns.append(outer.binary("sub", outer.constant(1), block.args[2]))
+    inner = Block(arg_types=[loop.lb.type] * 3)
     counter, at, phase = inner.args
     insert = Inserter(InsertPoint.at_end(inner), loop)
     known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
     for ring in rings:
-        # A stage is free when its consumers have ended the phase before the one that the copies will end.
-        insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
-        insert.add(BarrierExpectOp(ring.full, at, sum(staged.size_bytes for staged in ring.operands)))
-        for staged, buffer, programs in zip(ring.operands, ring.buffers, ring.programs, strict=True):
-            offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
-            view = logical(insert, insert.value(SharedViewOp(buffer, at)), staged)
-            load = staged.load
-            box = (load.size_list, load.dropped)
-            insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs))
+        _fill(insert, ring, loop, at, phase, known)
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
-    copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args), Region(inner)))
-    outer.add(RoleEndOp(copies.results))
+    copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args[:2]), Region(inner)))
+    outer.add(RoleEndOp([*copies.results, *turns]))
     return block
+
+
+def _fill(
+    insert: Inserter, ring: Ring, loop: scf.ForOp, at: SSAValue, phase: SSAValue, known: dict[SSAValue, SSAValue]
+) -> None:  # fmt: skip
+    """Start the copies of one stage when it is free: its consumers have ended the phase before this one."""
+    insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
+    insert.add(BarrierExpectOp(ring.full, at, sum(staged.size_bytes for staged in ring.operands)))
+    for staged, buffer, programs in zip(ring.operands, ring.buffers, ring.programs, strict=True):
+        load = staged.load
+        offsets = [remade(insert, offset, loop, known) for offset in load.offsets]
+        view = logical(insert, ring.stage(insert, buffer, at), staged)
+        box = (load.size_list, load.dropped)
+        insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs))
 
 
 def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:
@@ -346,23 +380,33 @@ def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> li
     ]
 
 
-def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int) -> None:
+def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None) -> None:
     """Let the loop read the rings: wait for a stage, use it, hand it back."""
     role = loop.parent_block()
     assert role is not None
-    loop = with_arguments(loop, role.args)
+    turns: list[SSAValue] = []
+    if single is not None:
+        start = Inserter(InsertPoint.at_start(role), loop)
+        turns.append(start.binary("sub", start.constant(1), role.args[2]))
+        _drain(role, single, start.constant(0), role.args[2])
+    loop = with_arguments(loop, role.args[:2])
     block = loop.body.block
     slot, parity = block.args[-2:]
     for ring in rings:
-        first, last = ring.first_and_last_use(block)
-        Inserter(InsertPoint.before(first), loop).add(BarrierWaitOp(ring.full, slot, parity))
-        Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
-        for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
-            insert = Inserter(InsertPoint.before(staged.load), staged.load)
-            replace_load(staged, logical(insert, insert.value(SharedViewOp(buffer, slot)), staged))
+        _drain(block, ring, slot, parity)
     end = block.last_op
     assert end is not None
     following = _next(Inserter(InsertPoint.before(end), end), slot, parity, stages)
     end.operands = [*end.operands, *following]
     loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
-    Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp(loop.results[-2:]))
+    Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp([*loop.results[-2:], *turns]))
+
+
+def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue) -> None:
+    """Let a block read a stage of a ring in place of what it loaded."""
+    first, last = ring.first_and_last_use(block)
+    Inserter(InsertPoint.before(first), first).add(BarrierWaitOp(ring.full, slot, parity))
+    Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
+    for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
+        insert = Inserter(InsertPoint.before(staged.load), staged.load)
+        replace_load(staged, logical(insert, ring.stage(insert, buffer, slot), staged))

@@ -15,11 +15,12 @@ from tessera.backends.nvidia import compile_nvidia
 from tessera.errors import DeviceError
 from tessera.interp import interpret
 from tessera.ir.target.structure import FuncOp
-from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, BulkCopyOp, RolesOp
+from tessera.ir.tile.roles import BarrierArriveOp, BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
+from tessera.ir.types import index
 from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.dependences import Graph, ring_of
@@ -100,7 +101,9 @@ def test_the_producer_fetches_in_the_order_of_use() -> None:
     module = scheduled(attention_of(64, 128, 128, False), SIZES)
     (split,) = ops(module, RolesOp)
     copies = [ring_of(op.barriers) for op in ops(split.producer, BulkCopyOp)]
-    assert copies == [0, 0, 1, 1], "the first keys; keys and the values of the block before; the last values"
+    assert copies == [None, 0, 0, 1, 1], (
+        "queries, keys; keys and the values of the block before; the last values"
+    )
 
 
 def test_a_chain_of_three_products_computes_the_gate_while_the_last_one_runs() -> None:
@@ -241,6 +244,33 @@ def more_pending(number: int) -> Any:
         wait.properties["pending"] = IntAttr(wait.pending.data + 1)
 
     return change
+
+
+def test_queries_handed_back_before_the_last_product_are_found() -> None:
+    module = changed(lambda _block: None)
+    (split,) = ops(module, RolesOp)
+    role = split.consumer.block
+    (wait,) = [op for op in role.ops if isinstance(op, BarrierWaitOp)]
+    (arrive,) = [op for op in role.ops if isinstance(op, BarrierArriveOp)]
+    arrive.detach()
+    role.insert_op_after(arrive, wait)
+    body = split.parent_op()
+    assert isinstance(body, GridOp)
+    twice = split.producer.block  # as for the next tile of a persistent program
+    first = [op for op in twice.ops if isinstance(op, BarrierWaitOp | BarrierExpectOp | BulkCopyOp)]
+    flipped = ConstantOp(0, index)
+    end = twice.last_op
+    assert end is not None
+    twice.insert_op_before(flipped, end)
+    for op in first:
+        again = op.clone()
+        if isinstance(again, BarrierWaitOp):
+            again.operands[2] = flipped.result
+        twice.insert_op_before(again, end)
+    module.verify()
+    q, k, v = (random(1, 640, 64) for _ in range(3))
+    with pytest.raises(DeviceError, match="race"):
+        interpret(module, [q, k, v, np.zeros((1, 640, 64), np.float32)])
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1, 2])
