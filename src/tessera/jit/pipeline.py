@@ -37,6 +37,7 @@ from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.pair_tiles import PairTilesPass
 from tessera.schedule.pipeline_products import PipelineProductsPass
+from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
@@ -72,6 +73,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
             StageCopiesPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),
+            SkipMasksPass(target, knobs),
             PipelineProductsPass(target, knobs),
             *CLEAN_UP,
         )

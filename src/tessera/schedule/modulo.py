@@ -68,7 +68,7 @@ class Schedule:
         """Return the registers of tiles that the loop reads and does not make."""
         block = self.graph.loop.body.block
         values = {v for op in self.graph.start for v in operands_within(op) if isinstance(v.type, TileType)}
-        outside = [v for v in values if isinstance(v.owner, Operation) and v.owner.parent is not block]
+        outside = [v for v in values if isinstance(v.owner, Operation) and not block.is_ancestor(v.owner)]
         return sum(registers_of(v.type, self.graph.warps) for v in outside if not _is_uniform(v))
 
     def _uses(self) -> dict[SSAValue, list[tuple[Node, int]]]:

@@ -15,6 +15,7 @@ from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.pair_tiles import PairTilesPass
 from tessera.schedule.pipeline_products import PipelineProductsPass
+from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
@@ -168,6 +169,7 @@ PASSES = (
     StageCopiesPass,
     BulkStoresPass,
     ChooseWarpsPass,
+    SkipMasksPass,
     PipelineProductsPass,
 )
 
