@@ -63,7 +63,9 @@ class Knobs:
             if values.get(name, 1) not in allowed:
                 text = ", ".join(map(str, allowed))
                 raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
-        plain = {name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline")}
+        plain = {
+            name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline")
+        }
         return cls(warps, stages, **plain)
 
 
