@@ -263,6 +263,7 @@ def _specialize(
         if isinstance(op, MmaOp):
             op.attributes["tessera_schedule.warpgroup"] = IntAttr(1)
     registers = _registers(loop, warps)
+    uneven = any(_depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
     shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
     rings = allocate_rings(loop, group, shared, stages, body)
@@ -280,7 +281,17 @@ def _specialize(
     _consume(loop, rings, stages, single)
     if "tessera_schedule.split_k" not in grid.attributes:  # with few tiles, none is left for a second turn
         grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
+        if uneven:
+            grid.attributes["tessera_schedule.uneven"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
+
+
+def _depends_on(value: SSAValue, block: Block) -> bool:
+    """Return whether a value follows from a block's arguments: from where in the grid a program is."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return owner is block
+    return any(_depends_on(operand, block) for operand in owner.operands)
 
 
 def _registers(loop: scf.ForOp, warps: int) -> tuple[int, int]:
