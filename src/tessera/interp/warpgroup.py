@@ -13,7 +13,7 @@ from tessera.interp.mma import multiply
 from tessera.interp.shared import end_reading, read_until_waited
 from tessera.interp.values import Product, Shared, dtype_at
 from tessera.ir.locations import location_of
-from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
+from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 
 
 @handles(MmaStartOp)
@@ -40,6 +40,11 @@ def _wait(op: MmaWaitOp, machine: Machine) -> Any:
         help = "let the wait leave fewer products pending"
         raise machine.fault(op, "race", message, help=help)
     return product.result
+
+
+@handles(TurnOp)
+def _turn(op: TurnOp, machine: Machine) -> None:
+    """All consumer warpgroups are one role here, which has every turn."""
 
 
 def _end(product: Product, machine: Machine) -> None:

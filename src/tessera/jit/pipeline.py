@@ -113,7 +113,7 @@ def compile_kernel(
         built: what the frontend made.
         target: the target.
         dump: stages to keep: `tirh` (canonical and scheduled), `tirt`, `ll`, `asm`, `ptx`, `cubin`.
-        config: the tuning point; `num_warps`, `num_stages`, `group_m` and `pipeline` are knobs of the schedule.
+        config: the tuning point; `num_warps`, `num_stages`, `group_m` and the like are knobs of the schedule.
 
     `TESSERA_DUMP_DIR` names a folder for the IR after each pass that changed it.
     """

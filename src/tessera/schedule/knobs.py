@@ -9,8 +9,18 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster", "pipeline")
-SWITCHES = ("bulk_stores", "pipeline")
+KNOBS = (
+    "num_warps",
+    "num_stages",
+    "stages",
+    "group_m",
+    "bulk_stores",
+    "split_k",
+    "cluster",
+    "pipeline",
+    "ping_pong",
+)
+SWITCHES = ("bulk_stores", "pipeline", "ping_pong")
 """Knobs that are 0 or 1."""
 
 
@@ -30,6 +40,7 @@ class Knobs:
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
         pipeline: 1 overlaps dependent products with the arithmetic between them even where the cost model sees no
             gain, 0 keeps them in order (GPU).
+        ping_pong: 1 lets two consumer warpgroups start their overlapped products in turn (Hopper).
     """
 
     num_warps: int | None = None
@@ -39,6 +50,7 @@ class Knobs:
     split_k: int | None = None
     cluster: int | None = None
     pipeline: int | None = None
+    ping_pong: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -64,7 +76,8 @@ class Knobs:
                 text = ", ".join(map(str, allowed))
                 raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
         plain = {
-            name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline")
+            name: values.get(name)
+            for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline", "ping_pong")
         }
         return cls(warps, stages, **plain)
 

@@ -31,13 +31,16 @@ from typing import ClassVar
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr
 from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint
 
 from tessera.ir.passes import Pass
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
 from tessera.ir.tile.structure import GridOp
-from tessera.ir.tile.warpgroup import MmaStartOp
+from tessera.ir.tile.warpgroup import MmaStartOp, TurnOp
 from tessera.ir.types import int_value
+from tessera.schedule.copies import Inserter
+from tessera.schedule.costs import GROUP_WARPS
 from tessera.schedule.dependences import Graph, is_remade, ring_of
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.modulo import Schedule, in_order, overlapped
@@ -58,7 +61,7 @@ class PipelineProductsPass(Pass):
 
     Args:
         target: the GPU.
-        knobs: `pipeline` forces or forbids it.
+        knobs: `pipeline` forces or forbids it, `ping_pong` lets warpgroups take turns.
     """
 
     name: ClassVar[str] = "pipeline-products"
@@ -87,6 +90,8 @@ def _try(roles: RolesOp, loop: scf.ForOp, warps: int, knobs: Knobs) -> None:
         _shift_producer(roles, schedule)
         loop = shift(loop, schedule.stage, lambda now, before: _emit(schedule, now, before))
         loop.attributes["tessera_schedule.cycles"] = IntAttr(round(schedule.cycles))
+        if knobs.ping_pong and warps == 2 * GROUP_WARPS:
+            _take_turns(roles, loop)
     loop.attributes["tessera_schedule.pipeline"] = IntAttr(int(schedule is not None))
     loop.attributes["tessera_notes.pipeline"] = ArrayAttr([StringAttr(reason)])
 
@@ -127,6 +132,15 @@ def _emit(schedule: Schedule, now: Instance, before: Instance) -> None:
             started[op] = instance.start(op)
         else:
             instance.wait(op, started[op], schedule.pending(node))
+
+
+def _take_turns(roles: RolesOp, loop: scf.ForOp) -> None:
+    """Let two warpgroups start their products in turn, so that one computes while the other multiplies."""
+    starts = [op for op in loop.body.block.ops if isinstance(op, MmaStartOp)]
+    Inserter(InsertPoint.before(roles), roles).add(TurnOp("init"))
+    Inserter(InsertPoint.before(starts[0]), starts[0]).add(TurnOp("take"))
+    Inserter(InsertPoint.after(starts[-1]), starts[-1]).add(TurnOp("pass"))
+    loop.attributes["tessera_schedule.ping_pong"] = IntAttr(1)
 
 
 def _shift_producer(roles: RolesOp, schedule: Schedule) -> None:

@@ -187,6 +187,7 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
     for block in (producer, consumer):
         block.insert_arg(one.type, 0)
         At(block).do(roles.RoleEndOp([block.args[0]]))
+    at.do(warpgroup.TurnOp("init"))
     at.do(roles.RolesOp(producer, consumer, 56, 240, [zero]))
 
 
@@ -273,6 +274,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
     started = at(t_group.TensorCoreStartOp(loaded, stage, acc, "wgmma"))
     at.do(t_group.OrderOp())
+    at.do(t_group.TurnOp("take"))
     at(t_group.TensorCoreWaitOp(started, 0))
 
 

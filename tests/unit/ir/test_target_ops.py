@@ -83,6 +83,7 @@ def function_without_records() -> Operation:
         ("accumulators' type, pending", lambda: product(FragmentType.of(BF16, layout()))),
         ("its own block starts", lambda: product_wait(same_block=False)),
         ("not negative", lambda: product_wait(pending=-1)),
+        ("the step of a turn", lambda: warpgroup.TurnOp("skip")),
     ],
 )
 def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:

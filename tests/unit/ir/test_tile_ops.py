@@ -222,6 +222,7 @@ def before_its_start() -> Operation:
 def wrong_products() -> Iterator[tuple[str, Callable[[], Operation]]]:
     shared_tile = value(SharedType.of([64, 64], BF16, "panels"))
     unused = lambda: warpgroup.MmaStartOp(shared_tile, shared_tile, tile(64, 64), "bf16")  # noqa: E731
+    yield "the step of a turn", lambda: warpgroup.TurnOp("skip")
     yield "waited for exactly once", unused
     yield "waited for exactly once", lambda: moved_away(0)
     yield "its own block starts", lambda: moved_away(1)

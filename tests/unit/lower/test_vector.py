@@ -227,6 +227,7 @@ def test_every_op_of_the_language_has_a_rule():
         "partial_sum",
         "mma_start",
         "mma_wait",
+        "turn",
     }
     assert without == {f"tessera_tile.{name}" for name in frame | added}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
 from tessera.ir.tile.structure import GridOp
-from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
+from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.ir.types import index
 from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
@@ -130,6 +131,20 @@ def test_the_knob_forbids_it_and_the_loop_says_so() -> None:
     assert fact(loop, "pipeline") == 0
     assert "asked for" in str(loop.attributes["tessera_notes.pipeline"])
     assert not ops(loop, MmaStartOp)
+
+
+def test_two_warpgroups_take_turns_where_it_is_asked_for() -> None:
+    module = scheduled(attention_of(64, 128, 128, False), SIZES, ping_pong=1)
+    loop = steady(module)
+    steps = [op for op in loop.body.block.ops if isinstance(op, MmaStartOp | MmaWaitOp | TurnOp)]
+    assert [op.step.data if isinstance(op, TurnOp) else type(op) for op in steps] == [
+        "take", MmaStartOp, MmaStartOp, "pass", MmaWaitOp, MmaWaitOp,
+    ]  # fmt: skip
+    (split,) = ops(module, RolesOp)
+    assert isinstance(split.prev_op, TurnOp)
+    assert fact(loop, "ping_pong") == 1
+    assert not ops(scheduled(attention_of(64, 128, 128, False), SIZES), TurnOp)
+    assert not ops(scheduled(attention, SIZES, ping_pong=1), TurnOp), "one warpgroup has no other"
 
 
 def test_too_many_registers_keep_the_order() -> None:
@@ -322,3 +337,18 @@ def test_attention_assembles_without_spills(size: int, columns: int, causal: boo
     wait, after = behind.split("wgmma.wait_group.sync.aligned 0;", 1)
     assert "ex2" not in wait
     assert after.split("wgmma")[0].count("cvt.rn.bf16x2") == columns // 4
+
+
+def test_turns_are_named_barriers_of_both_warpgroups() -> None:
+    module = aligned(attention_of(128, 128, 128, False), SIZES)
+    for step in schedule_passes(HOPPER, Knobs(ping_pong=1)):
+        step.apply(module)
+    code = compile_nvidia(lower_to_simt(module, HOPPER), HOPPER)
+    (facts,) = code.reflection["kernels"].values()
+    assert facts["spill_store_bytes"] == 0
+    assert "serialized_products" not in facts
+    text = code.dumps["ptx"]
+    assert isinstance(text, str)
+    assert text.count("bar.arrive 2, 256;") == 1
+    take, give = (re.findall(rf"bar\.{kind} (%r\d+), 256;", text) for kind in ("sync", "arrive"))
+    assert len(take) == len(give) == 1

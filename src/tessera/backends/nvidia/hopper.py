@@ -31,12 +31,15 @@ from tessera.ir.target.roles import (
 from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
-from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp
+from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp, TurnOp
 from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
 
 GROUP_WARPS = 4
 _GROUP_ROWS = 64
 _NO_GRID = 40001
+_FIRST_TURN = 2
+"""Named barriers 0 and 1 are those of the block and of the consumers."""
+
 _SWIZZLE_128 = 1 << 62
 _PLACE_MASK = (1 << 18) - 1
 _ATOM_BYTES = 8 * PANEL_BYTES
@@ -327,6 +330,23 @@ def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
 def emit_start(emitter: NvidiaEmitter, op: TensorCoreStartOp) -> None:
     """Emit the instructions of a product as a group."""
     emitter.bind(op.result, _start(emitter, op))
+
+
+@NVIDIA.register(TurnOp)
+def emit_turn(emitter: NvidiaEmitter, op: TurnOp) -> None:
+    """Wait or arrive at one of two named barriers: whoever waits for its turn, and the other one's arrival."""
+    threads = 2 * GROUP_WARPS * 32
+    group = emitter.entry("group", f"lshr i32 {emitter.warp_uniform()}, 2")
+    if op.step.data == "init":
+        second = emitter.entry("group.second", f"icmp eq i32 {group}, 1")
+        emitter.asm(f"@$0 bar.arrive {_FIRST_TURN}, {threads};", "b,~{memory}", [], [("i1", second)])
+        return
+    mine = emitter.entry("turn.mine", f"add i32 {group}, {_FIRST_TURN}")
+    other = emitter.entry("turn.other", f"sub i32 {2 * _FIRST_TURN + 1}, {mine}")
+    if op.step.data == "take":
+        emitter.asm(f"bar.sync $0, {threads};", "r,~{memory}", [], [("i32", mine)])
+    else:
+        emitter.asm(f"bar.arrive $0, {threads};", "r,~{memory}", [], [("i32", other)])
 
 
 @NVIDIA.register(OrderOp)

@@ -119,3 +119,25 @@ class TensorCoreWaitOp(IRDLOperation):
             raise VerifyException("tensor_core_wait gives the accumulators' type")
         if self.pending.data < 0:
             raise VerifyException("the number of pending products is not negative")
+
+
+@irdl_op_definition
+class TurnOp(IRDLOperation):
+    """One step of two consumer warpgroups that start products in turn.
+
+    `init`, before the roles, lets the first warpgroup take the first turn; `take` waits for one's turn; `pass` gives
+    the turn to the other warpgroup. Both take as many turns.
+    """
+
+    name = "tessera_target.turn"
+    step = prop_def(StringAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$step attr-dict"
+
+    def __init__(self, step: str):
+        super().__init__(properties={"step": StringAttr(step)})
+
+    def verify_(self) -> None:
+        """Check the step's name."""
+        if self.step.data not in ("init", "take", "pass"):
+            raise VerifyException(f'the step of a turn is "init", "take" or "pass", got "{self.step.data}"')

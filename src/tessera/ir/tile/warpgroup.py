@@ -108,6 +108,28 @@ class MmaWaitOp(IRDLOperation):
             )
 
 
+@irdl_op_definition
+class TurnOp(IRDLOperation):
+    """One step of two consumer warpgroups that start products in turn.
+
+    `init`, before the roles, lets the first warpgroup take the first turn; `take` waits for one's turn; `pass` gives
+    the turn to the other warpgroup. Both take as many turns.
+    """
+
+    name = "tessera_tile.turn"
+    step = prop_def(StringAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$step attr-dict"
+
+    def __init__(self, step: str):
+        super().__init__(properties={"step": StringAttr(step)})
+
+    def verify_(self) -> None:
+        """Check the step's name."""
+        if self.step.data not in ("init", "take", "pass"):
+            raise VerifyException(f'the step of a turn is "init", "take" or "pass", got "{self.step.data}"')
+
+
 def _started_between(start: Operation, wait: Operation) -> int:
     """Return how many products start after `start` and before `wait`; -1 when `wait` does not follow."""
     count, op = 0, start.next_op

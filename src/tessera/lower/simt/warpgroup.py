@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tessera.errors import CompilerFault
+from tessera.ir.target import warpgroup as target
 from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.reduce import ReduceOp
-from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
+from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.mma import plan_mma, warpgroup_operands
 from tessera.lower.simt.placement import MATRIX, Placements, infers
@@ -34,3 +35,8 @@ def _wait(context: SimtContext, op: MmaWaitOp) -> None:
         context.emit(OrderOp())
     product = context.scalar(op.product)
     context.define(op.result, context.value(TensorCoreWaitOp(product, op.pending.data)))
+
+
+@lowers(TurnOp)
+def _turn(context: SimtContext, op: TurnOp) -> None:
+    context.emit(target.TurnOp(op.step.data))
