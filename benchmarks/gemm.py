@@ -11,9 +11,9 @@ each).
 
 Every contestant first computes into a poisoned output, and its result is compared with float64; a wrong result is not
 timed, and the run ends with status 1. Then they take turns, A, B, A, B, and are timed both ways that `gemm_timing.py`
-explains. The ratio that counts, above 1 when Tessera is faster, is of launches replayed from a CUDA graph over operands
-that are not in L2: device time with no host in it, for cuBLAS as for us. `flushed` is the ratio of single calls after a
-flush of L2; it takes the place of the other where a contestant cannot be captured, and a note says so. The last table
+explains. The ratio that counts, above 1 when Tessera is faster, is of single calls after a flush of L2, the way of
+`triton.testing.do_bench`. `replayed` is the ratio of launches in a CUDA graph over operands that are not in L2, back to
+back, where large products run into the power limit; a note says where a contestant cannot be captured. The last table
 has geometric means and minima beside the bars. The exit status does not depend on the ratios.
 """
 
@@ -166,7 +166,7 @@ class Bench:
     def progress(self, work: Work) -> list[str]:
         """Return what is known of a work, a line for each peer: a run that is cut short has said something."""
         return [
-            f"{row.work.name}: {row.ratio:.3f} of {row.peer} ({row.flushed_ratio:.3f} flushed)"
+            f"{row.work.name}: {row.ratio:.3f} of {row.peer} ({report.ratio_text(row.replayed_ratio)} replayed)"
             for row in self.rows
             if row.work == work
         ]

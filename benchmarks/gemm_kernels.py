@@ -5,8 +5,8 @@ from typing import Any
 
 import tessera as ts
 
-WIDE = dict(BM=[128], BN=[256], stages=[3, 2], num_warps=[8])
-SQUARE = dict(BM=[128], BN=[128], BK=[64], stages=[4, 2], num_warps=[8])
+WIDE = dict(BM=[128], BN=[256], num_warps=[8])
+SQUARE = dict(BM=[128], BN=[128], BK=[64], num_warps=[8])
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def gated(
         Y[m : m + ctx.BM, n : n + ctx.BN] = gate * ts.tile.sigmoid(gate) * up
 
 
-@ts.kernel.autotune(space=SQUARE, key=("M", "N", "K"))
+@ts.kernel.autotune(space=WIDE | dict(BK=[32], stages=[4]), key=("M", "N", "K"))
 def dequantised(
     A: ts.Tensor["M", "K", ts.i8],
     scale: ts.Tensor["M", ts.f32],

@@ -73,10 +73,8 @@ class Row:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Tessera's time and the peer's that are judged: replayed, or flushed where one cannot be captured."""
-        if self.ours.replayed is None or self.theirs.replayed is None:
-            return self.ours.flushed, self.theirs.flushed
-        return self.ours.replayed, self.theirs.replayed
+        """Tessera's time and the peer's that are judged: of single calls after a flush."""
+        return self.ours.flushed, self.theirs.flushed
 
     @property
     def ratio(self) -> float:
@@ -85,9 +83,11 @@ class Row:
         return theirs / ours
 
     @property
-    def flushed_ratio(self) -> float:
-        """The same of the calls after a flush."""
-        return self.theirs.flushed / self.ours.flushed
+    def replayed_ratio(self) -> float | None:
+        """The same of launches in a graph; None where one of the two could not be captured."""
+        if self.ours.replayed is None or self.theirs.replayed is None:
+            return None
+        return self.theirs.replayed / self.ours.replayed
 
     @property
     def tflops(self) -> tuple[float, float]:
@@ -106,7 +106,7 @@ class Summary:
         rows: how many were measured.
         of: how many the section has.
         mean: geometric mean of the ratios.
-        flushed_mean: the same of the calls after a flush.
+        replayed_mean: the same of launches in a graph, over the rows that have it; None where none has.
         least: the lowest ratio.
         worst: the work that has it.
         bar: what is to be reached, if anything.
@@ -117,7 +117,7 @@ class Summary:
     rows: int
     of: int
     mean: float
-    flushed_mean: float
+    replayed_mean: float | None
     least: float
     worst: str
     bar: Bar | None
@@ -145,10 +145,11 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
     found: list[Summary] = []
     for (section, peer), group in groups.items():
         worst = min(group, key=lambda row: row.ratio)
+        replayed = [row.replayed_ratio for row in group if row.replayed_ratio is not None]
         found.append(
             Summary(
                 section, peer, len(group), len(works([section])), geometric_mean(row.ratio for row in group),
-                geometric_mean(row.flushed_ratio for row in group), worst.ratio, worst.work.name,
+                geometric_mean(replayed) if replayed else None, worst.ratio, worst.work.name,
                 bars.get((section, peer)),
             )
         )  # fmt: skip
@@ -164,14 +165,13 @@ def rates(rows: Sequence[Row]) -> list[tuple[Rate, float]]:
 def table_of(rows: Iterable[Row]) -> Table:
     """Return the rows as a table."""
     table = Table("work", "peer")
-    for name in ("Tessera µs", "TFLOP/s", "peer TFLOP/s", "ratio", "flushed"):
+    for name in ("Tessera µs", "TFLOP/s", "peer TFLOP/s", "ratio", "replayed"):
         table.add_column(name, justify="right")
     for row in rows:
         ours, theirs = row.tflops
-        captured = row.ours.replayed is not None and row.theirs.replayed is not None
         table.add_row(
             row.work.name, row.peer, f"{1e6 * row.seconds[0]:.1f}", f"{ours:.4g}", f"{theirs:.4g}",
-            f"{row.ratio:.3f}" if captured else "", f"{row.flushed_ratio:.3f}",
+            f"{row.ratio:.3f}", ratio_text(row.replayed_ratio),
         )  # fmt: skip
     return table
 
@@ -179,14 +179,14 @@ def table_of(rows: Iterable[Row]) -> Table:
 def summary_table(rows: Sequence[Row]) -> Table:
     """Return means, minima and verdicts as a table."""
     table = Table(
-        "section", "peer", "rows", "geometric mean", "goal", "flushed", "least", "goal", "at", "verdict"
+        "section", "peer", "rows", "geometric mean", "goal", "replayed", "least", "goal", "at", "verdict"
     )
     for line in summaries(rows):
         bar = line.bar
         least = "" if bar is None or bar.least is None else f"≥ {bar.least:g}"
         table.add_row(
             line.section, line.peer, f"{line.rows} of {line.of}", f"{line.mean:.3f}",
-            "" if bar is None else f"≥ {bar.mean:g}", f"{line.flushed_mean:.3f}", f"{line.least:.3f}", least,
+            "" if bar is None else f"≥ {bar.mean:g}", ratio_text(line.replayed_mean), f"{line.least:.3f}", least,
             line.worst, _verdict(line.passed, line.rows == line.of),
         )  # fmt: skip
     for rate, value in rates(rows):
@@ -194,6 +194,11 @@ def summary_table(rows: Sequence[Row]) -> Table:
         verdict = _verdict(value > rate.tflops)
         table.add_row(rate.section, what, "1 of 1", f"{value:.4g}", f"> {rate.tflops:g}", *[""] * 4, verdict)
     return table
+
+
+def ratio_text(value: float | None) -> str:
+    """Return a ratio as tables show it; empty where there is none."""
+    return "" if value is None else f"{value:.3f}"
 
 
 def _verdict(passed: bool | None, complete: bool = True) -> str:
@@ -213,7 +218,7 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
         "tessera_tflops",
         "peer_tflops",
         "ratio",
-        "flushed_ratio",
+        "replayed_ratio",
     )
     times = ("tessera_replayed", "tessera_flushed", "peer_replayed", "peer_flushed")
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -222,5 +227,5 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
         for row in rows:
             writer.writerow((
                 row.work.section, row.work.layout, *row.work.shape, row.peer, *row.tflops, row.ratio,
-                row.flushed_ratio, row.ours.replayed, row.ours.flushed, row.theirs.replayed, row.theirs.flushed,
+                row.replayed_ratio, row.ours.replayed, row.ours.flushed, row.theirs.replayed, row.theirs.flushed,
             ))  # fmt: skip

@@ -10,6 +10,9 @@ from tessera.numerics.dtypes import DType, accumulator_of
 from tessera.numerics.tolerances import Tolerance, of_matmul, of_rounding
 from tests.conformance.data import integers, normal
 from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype
+from tests.unit.schedule.prologues import CASES as PROLOGUES
+from tests.unit.schedule.prologues import Case as Prologue
+from tests.unit.schedule.prologues import reference
 
 DTYPES = ("f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8", "f64")
 SHAPES = (
@@ -408,4 +411,23 @@ def _batched(a: Any, b: Any, bias: Any, c: Any) -> Close:
     ]
 )
 def test_batches_with_an_epilogue(case, backend):
+    check(case, backend)
+
+
+def _prologue(case: Prologue, m: int, n: int, k: int) -> Case:
+    def expected(*arrays: Any) -> Close:
+        inputs = list(arrays[:-1])
+        return Close(reference(case, inputs), case.expected(*(np.abs(x.astype(np.float64)) for x in inputs)))
+
+    return Case(
+        f"{case}-{m}x{n}x{k}",
+        case.kernel,
+        lambda rng: [*case.arrays(rng, m, n, k), Output((m, n), ts.f32)],
+        expected,
+        of_matmul(ts.bf16, ts.f32, k),
+    )
+
+
+@conformance([_prologue(case, m, n, k) for case in PROLOGUES for m, n, k in [(144, 80, 208)]])
+def test_operands_computed_from_what_a_loop_loads(case, backend):
     check(case, backend)

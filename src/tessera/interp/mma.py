@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.interp.casts import convert, tf32
 from tessera.interp.machine import Machine, handles
-from tessera.interp.shared import read_buffer
+from tessera.interp.shared import check_fences, read_buffer
 from tessera.interp.values import Array, Shared, dtype_at
 from tessera.ir.tile.mma import MmaOp
 from tessera.numerics import dtypes
@@ -36,6 +36,10 @@ def multiply(a: Array, b: Array, acc: Array, operand: DType, accumulator: DType,
 @handles(MmaOp)
 def _mma(op: MmaOp, machine: Machine) -> Any:
     values = [machine.get(operand) for operand in (op.a, op.b)]
+    if "tessera_schedule.warpgroup" in op.attributes:
+        for value in values:
+            if isinstance(value, Shared):
+                check_fences(value, op, machine)
     a, b = (read_buffer(v, op, machine) if isinstance(v, Shared) else v for v in values)
     acc_dtype = dtype_at(op.acc.type)
     if not acc_dtype.is_float and dtype_at(op.a.type).is_float:

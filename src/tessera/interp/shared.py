@@ -22,6 +22,7 @@ from tessera.ir.tile.shared import (
     BarrierOp,
     CommitGroupOp,
     CpAsyncOp,
+    ProxyFenceOp,
     SharedLoadOp,
     SharedStoreOp,
     SharedTransposeOp,
@@ -205,6 +206,33 @@ def _wait(op: WaitGroupOp, machine: Machine) -> None:
         copy.target.data[...] = copy.data
         copy.target.state[...] = State.UNORDERED
     del groups[:done]
+
+
+@handles(ProxyFenceOp)
+def _fence(op: ProxyFenceOp, machine: Machine) -> None:
+    """Note the role's stores since its last barrier: a fence before that barrier is what orders them."""
+    program = machine.program
+    for number in program.own_accesses():
+        access = program.accesses[number]
+        if isinstance(access.op, SharedStoreOp) and access.generation == program.role.generation:
+            program.fenced.add(number)
+
+
+def check_fences(buffer: Shared, op: Operation, machine: Machine) -> None:
+    """Check that an instruction of the asynchronous proxy may read what threads stored.
+
+    Raises:
+        DeviceError: `race`, naming the store.
+    """
+    program = machine.program
+    writers: list[int] = np.unique(buffer.writer).tolist() if machine.checks else []
+    for number in writers:
+        stored = number >= 0 and isinstance(program.accesses[number].op, SharedStoreOp)
+        if stored and number not in program.fenced:
+            message = "reads, by a warpgroup's product, what threads stored with no proxy fence after it"
+            at = tuple(np.argwhere(buffer.writer == number)[0])
+            help = "call proxy_fence() between the store and the barrier before the product"
+            raise machine.fault(op, "race", message + _other(number, machine), at, help)
 
 
 @handles(BarrierOp)

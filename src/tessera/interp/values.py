@@ -189,6 +189,7 @@ class Program:
         partials: partial sums that those programs have sent to the first, by rank.
         accesses: accesses to shared memory, by number.
         numbers: the number of each access.
+        fenced: numbers of the accesses that a proxy fence has followed.
     """
 
     offsets: tuple[int, ...] = ()
@@ -202,6 +203,7 @@ class Program:
     partials: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
     accesses: list[Access] = field(default_factory=list[Access])
     numbers: dict[Access, int] = field(default_factory=dict[Access, int])
+    fenced: set[int] = field(default_factory=set[int])
 
     def new_role(self) -> int:
         """Return a number for another role."""

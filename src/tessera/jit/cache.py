@@ -168,6 +168,16 @@ class DiskCache:
             self.trim()
         self._stores += 1
 
+    def find_blob(self, key: str) -> bytes | None:
+        """Return data kept under a key, such as code that all kernels share."""
+        with suppress(OSError):
+            return (self.root / "shared" / key).read_bytes()
+        return None
+
+    def store_blob(self, key: str, data: bytes) -> None:
+        """Keep data under a key; a cache that cannot be written is a warning."""
+        self._write(self.root / "shared" / key, data)
+
     def _write(self, path: Path, data: bytes) -> None:
         """Write a file so that other processes see all of it or none."""
         try:

@@ -7,16 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import CallError, ResourceError
+from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit.binding import alignment, assumed_facts, canonical_strides, check_constexpr, check_tensors
+from tessera.jit.binding import (
+    alignment,
+    assumed_facts,
+    canonical_strides,
+    check_constexpr,
+    check_tensors,
+    tensor_facts,
+)
+from tessera.jit.entry import DirectCalls, Given, Origin
 from tessera.jit.launch import Launcher, new_launcher, stream_source
 from tessera.jit.settings import settings
-from tessera.jit.variants import Space, compile_point, points
+from tessera.jit.variants import Space, Variant, compile_point, points
+from tessera.numerics.dtypes import as_policy, dtype_named
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import ExpectedTensor, check_writable, common_device
 from tessera.runtime.backend import backend_for, default_device, host_record
 from tessera.runtime.device import Device
+from tessera.runtime.entry.host import Callable as EntryCallable
+from tessera.runtime.entry.host import call_directly
 from tessera.runtime.views import ArrayView, view_of
 from tessera.target.artifact import ArgSpec, Artifact
 from tessera.target.records import TargetRecord, target_named
@@ -148,8 +160,13 @@ def _constexpr_value(
     return value
 
 
-class LoadedKernel:
+_ORIGINS_KEPT = 64
+
+
+class LoadedKernel(EntryCallable):
     """A kernel from a file; call it with its tensor and scalar arguments.
+
+    As with other kernels, CPython calls the compiled entry for calls that repeat.
 
     Args:
         artifact: the compiled kernel.
@@ -157,6 +174,9 @@ class LoadedKernel:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
+        self._variant = Variant(_fixed_sizes(artifact), artifact, "file")
+        self._direct = DirectCalls(self, Signature(None, _params(artifact)), ())
+        self._origins: dict[Specialization, Origin] = {}
         self._expected = [ExpectedTensor.of_spec(spec) for spec in artifact.args if spec.kind == "tensor"]
         self._launchers: dict[Device, Launcher] = {}
 
@@ -182,20 +202,37 @@ class LoadedKernel:
         check_tensors(self._expected, views)
         device = common_device([spec.name for spec, _ in tensors], views) or default_device()
         self._check_backend(device)
-        shapes = iter(
-            [
-                (view.shape, _guarded(spec, pointer, view))
-                for (spec, _), (pointer, view, _) in zip(tensors, read, strict=True)
-            ]
-        )
-        plan = self._launcher(device).prepare(
-            [next(shapes) if spec.kind == "tensor" else None for spec in specs]
-        )
+        shapes = [
+            (view.shape, _guarded(spec, pointer, view))
+            for (spec, _), (pointer, view, _) in zip(tensors, read, strict=True)
+        ]
+        described = iter(shapes)
+        launcher = self._launcher(device)
+        plan = launcher.prepare([next(described) if spec.kind == "tensor" else None for spec in specs])
         scalars = [value for spec, value in zip(specs, values, strict=True) if spec.kind == "scalar"]
         where = stream_source(values, device)(values) if stream is None else _stream_address(stream)
         plan.launch([pointer for pointer, _, _ in read], scalars, [keep for _, _, keep in read], where)
+        if stream is None:
+            facts = [
+                tensor_facts(spec.name, pointer, view, strides)
+                for (spec, _), (pointer, view, _), (_, strides) in zip(tensors, read, shapes, strict=True)
+            ]
+            origin = self._origin(facts, launcher)
+            self._direct.served_slowly(plan, origin, Given(values, len(args), tuple(kwargs)))
         returned = [values[place] for place in self.artifact.returns]
         return returned[0] if len(returned) == 1 else (tuple(returned) or None)
+
+    def _origin(self, tensors: Sequence[ArgFacts], launcher: Launcher) -> Origin:
+        """Return what the entry has to know of a call."""
+        remaining = iter(tensors)
+        facts = tuple(
+            next(remaining) if spec.kind == "tensor" else ArgFacts("scalar", dtype_named(spec.dtype))
+            for spec in self.artifact.args
+        )
+        found = Specialization(facts, profile=current_profile())
+        if len(self._origins) >= _ORIGINS_KEPT:
+            self._origins.clear()
+        return self._origins.setdefault(found, Origin(found, self._variant, launcher))
 
     def _launcher(self, device: Device) -> Launcher:
         if device not in self._launchers:
@@ -222,6 +259,28 @@ class LoadedKernel:
 
     def __repr__(self) -> str:
         return f"<tessera artefact {self.artifact.name} for {self.artifact.target}>"
+
+
+call_directly(LoadedKernel)
+
+
+def _params(artifact: Artifact) -> tuple[TensorParam | ScalarParam, ...]:
+    return tuple(
+        TensorParam(spec.name, tuple(map(Dim.parse, spec.dims)), as_policy(dtype_named(spec.dtype)))
+        if spec.kind == "tensor"
+        else ScalarParam(spec.name, dtype_named(spec.dtype))
+        for spec in artifact.args
+    )
+
+
+def _fixed_sizes(artifact: Artifact) -> dict[str, int]:
+    """Return the sizes that the code holds as constants, by dimension."""
+    return {
+        text: size
+        for spec in artifact.args
+        for text, size in zip(spec.dims, spec.sizes, strict=True)
+        if size >= 0
+    }
 
 
 def _stream_address(stream: Any) -> int:

@@ -26,6 +26,7 @@ from tessera.jit.binding import (
     tensor_facts,
     text_sizes,
 )
+from tessera.jit.entry import DirectCalls, Given, Origin
 from tessera.jit.explain import Explanation
 from tessera.jit.launch import InterpreterPlan, Stream, launcher_for, stream_source
 from tessera.jit.settings import settings
@@ -34,6 +35,8 @@ from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import check_writable, common_device
 from tessera.runtime.backend import backend_for, default_device, selected_backend
 from tessera.runtime.device import Device
+from tessera.runtime.entry.host import Callable as EntryCallable
+from tessera.runtime.entry.host import call_directly
 from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of
 from tessera.target.artifact import Artifact
 
@@ -53,16 +56,21 @@ class CallPlan:
         stream: gives the stream from the call's arguments.
         returns: positions of the arguments to hand back.
         explanation: what it runs.
+        origin: what it was made from, None when the interpreter runs it.
     """
 
     launch: Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
     stream: Stream
     returns: tuple[int, ...]
     explanation: Explanation
+    origin: Origin | None = None
 
 
-class Kernel(Generic[P, R]):
+class Kernel(EntryCallable, Generic[P, R]):
     """A compiled function over tiles. Call it like the function: `y = saxpy(x, y, 2.0)`.
+
+    From the third call of a kind on, CPython calls the compiled entry (`jit/entry.py`) and `__call__` serves what that
+    leaves.
 
     Args:
         function: the Python function.
@@ -95,6 +103,7 @@ class Kernel(Generic[P, R]):
         self._plans: dict[tuple[Any, ...], CallPlan] = {}
         self._compiling = threading.RLock()
         self._last: CallPlan | None = None
+        self._direct = DirectCalls(self, self.signature, key)
         self._takes_stream = all(p.name != "stream" for p in params)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -114,9 +123,9 @@ class Kernel(Generic[P, R]):
         """
         try:
             values: Sequence[Any] = args
-            stream = None
+            stream, names = None, ()
             if kwargs or len(args) != len(self._kinds):
-                stream = self._pop_stream(kwargs)
+                stream, names = self._pop_stream(kwargs), tuple(kwargs)
                 values = bind_arguments(self.signature, args, kwargs, self._tuned)
             pointers, scalars, owners, key = self._read(values)
             try:
@@ -127,6 +136,9 @@ class Kernel(Generic[P, R]):
             if plan is None:
                 plan = self._plan(values, pointers, key)
             plan.launch(pointers, scalars, owners, plan.stream(values) if stream is None else stream)
+            self._direct.served_slowly(
+                plan, plan.origin, Given(values, len(args), names) if stream is None else None
+            )
         except TesseraError as error:
             raise error.at(caller_location()) from error.__cause__
         self._last = plan
@@ -225,16 +237,17 @@ class Kernel(Generic[P, R]):
             if view is not None and arg.written:
                 check_writable(arg.name, view)
             shapes.append(None if view is None else (view.shape, steps))
-        prepared = launcher_for(variant, device).prepare(shapes)
+        launcher = launcher_for(variant, device)
         explanation = Explanation.of(
             variant.artifact, str(device), spec.profile, config=variant.config, fixed=variant.fixed,
             origin=variant.origin, rejected=variant.rejected,
         )  # fmt: skip
         return CallPlan(
-            prepared.launch,
+            launcher.prepare(shapes).launch,
             stream_source(args, device),
             self._positions(variant.artifact.returns),
             explanation,
+            Origin(spec, variant, launcher),
         )
 
     def _interpreted(
@@ -287,13 +300,14 @@ class Kernel(Generic[P, R]):
         Raises:
             CallError: `never-run` before the first call.
         """
-        if self._last is None:
+        last = self._direct.last() or self._last
+        if last is None:
             raise CallError(
                 f"{self.signature.name} has not run yet",
                 code="never-run",
                 help="call it first; explain() reports that call",
             )
-        return self._last.explanation
+        return last.explanation
 
     def compile(
         self,
@@ -307,8 +321,15 @@ class Kernel(Generic[P, R]):
 
         return compile_kernel(self, target=target, dump=dump, dims=dims, **constexprs)
 
+    def __reduce__(self) -> str:
+        """A kernel is copied and pickled by its name, as a function is."""
+        return cast(str, self.signature.function.__qualname__)
+
     def __repr__(self) -> str:
         return f"<ts.kernel {self.signature.name}>"
+
+
+call_directly(Kernel)
 
 
 def _named(error: CallError, name: str) -> CallError:

@@ -121,6 +121,7 @@ def compile_kernel(
     runner = PassRunner(dump=Path(folder) if folder else None)
     runner.run(built.module, "canonicalize", CANONICALIZE)
     knobs = Knobs.from_config(config)
+    forced = knobs.stages is not None
     while True:
         module = built.module.clone()
         try:
@@ -128,7 +129,7 @@ def compile_kernel(
         except ResourceError:
             # Layout conversions need shared memory that the schedule cannot foresee: try shallower rings.
             depth = _schedule_of(module).get("stages", 1)
-            if knobs.stages is not None or not isinstance(depth, int) or depth < 2:
+            if forced or not isinstance(depth, int) or depth < 2:
                 raise
             knobs = replace(knobs, stages=depth - 1)
 
@@ -173,6 +174,7 @@ def _launch(func: FuncOp, code: CompiledCode) -> Launch:
         facts.get("scratch_bytes", 0),
         facts.get("persistent", False),
         facts.get("overlaps", False),
+        facts.get("cluster", 1),
     )
 
 

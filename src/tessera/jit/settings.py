@@ -10,8 +10,8 @@ from tessera.errors import CallError
 _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
-def _flag(name: str) -> bool:
-    text = os.environ.get(name, "").lower()
+def _flag(name: str, default: str = "") -> bool:
+    text = os.environ.get(name, default).lower()
     if text not in (*_ON, *_OFF):
         raise CallError(f"{name} is {text!r}", code="bad-environment", help="set it to 1 or 0")
     return text in _ON
@@ -24,10 +24,12 @@ class Settings:
     Args:
         interpret: run kernels on the interpreter (`TESSERA_INTERPRET=1`).
         debug: compile device asserts in (`TESSERA_DEBUG=1`).
+        entry: serve repeated calls by the compiled entry (`TESSERA_ENTRY=0` turns it off).
     """
 
     interpret: bool = False
     debug: bool = False
+    entry: bool = True
 
 
 _settings: list[Settings] = []
@@ -40,5 +42,7 @@ def settings() -> Settings:
         CallError: `bad-environment`.
     """
     if not _settings:
-        _settings.append(Settings(_flag("TESSERA_INTERPRET"), _flag("TESSERA_DEBUG")))
+        _settings.append(
+            Settings(_flag("TESSERA_INTERPRET"), _flag("TESSERA_DEBUG"), _flag("TESSERA_ENTRY", "1"))
+        )
     return _settings[0]

@@ -11,12 +11,13 @@ from tessera.errors import LanguageError
 
 Profile = Literal["fast", "deterministic", "strict"]
 
-_current: ContextVar[Profile] = ContextVar("tessera_numerics_profile", default="fast")
+current: ContextVar[Profile] = ContextVar("tessera_numerics_profile", default="fast")
+"""The profile in force; read it with `current_profile`."""
 
 
 def current_profile() -> Profile:
     """Return the profile that compilations in this context use."""
-    return _current.get()
+    return current.get()
 
 
 def profile(name: Profile) -> AbstractContextManager[None]:
@@ -40,8 +41,8 @@ def profile(name: Profile) -> AbstractContextManager[None]:
 
 @contextmanager
 def _using(name: Profile) -> Generator[None]:
-    token = _current.set(name)
+    token = current.set(name)
     try:
         yield
     finally:
-        _current.reset(token)
+        current.reset(token)

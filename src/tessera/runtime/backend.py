@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.errors import CallError, DeviceError, TargetError
 from tessera.runtime.device import CPU, Device
+from tessera.runtime.entry.host import new_generation
 from tessera.target.records import TargetRecord
 
 BACKENDS = ("cpu", "ptx", "rocm", "level_zero")
@@ -38,8 +39,18 @@ class _Choice:
     """The process-wide choice; `name` is None until somebody chooses."""
 
     def __init__(self) -> None:
-        self.name: str | None = None
+        self.name = None
         self.read_environment = False
+
+    @property
+    def name(self) -> str | None:
+        """The backend chosen; to change it makes every record of the compiled entry void."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        self._name = name
+        new_generation()
 
 
 _choice = _Choice()

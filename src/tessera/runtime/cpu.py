@@ -9,12 +9,11 @@ from time import perf_counter_ns
 from typing import Any, Protocol, cast
 
 from tessera.errors import DeviceError
+from tessera.runtime.entry.layout import INLINE_NS, SCRATCH
+from tessera.runtime.entry.tables import ERROR_WORD, Work
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.runtime.pool import shared_pool, thread_count
 from tessera.target.artifact import Artifact
-
-_INLINE_NS = 40_000
-"""A launch that takes less than this alone is not worth waking workers for."""
 
 _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
@@ -68,6 +67,31 @@ class CpuLauncher:
     def prepare(self, shapes: Shapes) -> CpuPlan:
         """Return the launch for one set of shapes."""
         return CpuPlan(self, shapes)
+
+    def work(self) -> Work:
+        """Return the launches for the compiled entry, which runs small jobs itself and gives large ones back."""
+        launches, entries = self.artifact.launches, self.entries
+        addresses = [ctypes.cast(entry, ctypes.c_void_p).value or 0 for entry in entries]
+        memory = (ctypes.c_char * (max([0, *(launch.scratch_bytes for launch in launches)]) + 64))()
+        scratch = -(-ctypes.addressof(memory) // 64) * 64
+
+        def failed(word: int) -> object:
+            raise assertion_error(self.artifact, word)
+
+        def pool(number: int, address: int, first: int, last: int) -> None:
+            kind = ctypes.c_void_p * (len(launches[number].params) + 2)
+            params: Any = kind.from_address(address)
+            body = _worker_body(entries[number], params, launches[number].scratch_bytes, first)
+            shared_pool().run(body, last - first)
+
+        words = {"threads": thread_count(), "scratch": scratch if self._needs_scratch() else 0}
+        return Work(
+            launches, addresses, words, [0] * len(launches), failed, (SCRATCH, ERROR_WORD), pool=pool,
+            keep=(memory, self),
+        )  # fmt: skip
+
+    def _needs_scratch(self) -> bool:
+        return any(launch.scratch_bytes for launch in self.artifact.launches)
 
 
 class CpuPlan:
@@ -133,7 +157,7 @@ class CpuPlan:
             self._cost_ns[number] = min(self._cost_ns[number], cost)
         if first == programs:
             return
-        if self._cost_ns[number] < _INLINE_NS:
+        if self._cost_ns[number] < INLINE_NS:
             entry(address, first, programs)
             return
         shared_pool().run(_worker_body(entry, block.params[number], scratch_bytes, first), programs - first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import weakref
 from typing import Any
 
@@ -12,6 +14,8 @@ from tessera.numerics.dtypes import DType
 from tessera.runtime import cuda, dlpack
 from tessera.runtime.device import Device
 from tessera.runtime.views import READERS, ArrayView, Reader, Traits, row_major
+
+_DL_TENSOR = struct.Struct("<QiiiBBHQQQ")
 
 
 class _Memory:
@@ -55,10 +59,13 @@ class DeviceArray:
         stream: stream that allocates and frees the memory; 0 is the default stream.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "description")
+
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device, stream: int = 0) -> None:
         self.view = ArrayView(shape, row_major(shape), dtype.storage, device, readonly=False)
         self._memory = _Memory(cuda.cuda_device(device.index), self.nbytes, stream)
         self.pointer = self._memory.pointer
+        self._describe()
 
     @classmethod
     def borrow(cls, pointer: int, view: ArrayView, owner: object) -> DeviceArray:
@@ -67,7 +74,21 @@ class DeviceArray:
         array.view = view
         array._memory = _Memory(cuda.cuda_device(view.device.index), 0, 0, pointer, owner)
         array.pointer = pointer
+        array._describe()
         return array
+
+    def _describe(self) -> None:
+        """Set `description`, the `DLTensor` that the compiled entry reads; none off the default stream."""
+        shape, strides = self.view.shape, self.view.strides
+        rank = len(shape)
+        self._extents = (ctypes.c_int64 * (2 * rank))(*shape, *strides)
+        start = ctypes.addressof(self._extents)
+        kind = dlpack.type_code(self.view.dtype)
+        self.description: bytes | None = None
+        if kind is not None and self._memory.stream == 0 and not self.view.readonly:
+            self.description = _DL_TENSOR.pack(
+                self.pointer, *dlpack.device_pair(self.device), rank, *kind, 1, start, start + 8 * rank, 0
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -201,6 +222,14 @@ def _fill(device: cuda.CudaDevice, pointer: int, bits: bytes, count: int, stream
             return
         memset = {1: cu.cuMemsetD8Async, 2: cu.cuMemsetD16Async, 4: cu.cuMemsetD32Async}[len(bits)]
         cuda.check(memset(pointer, word, count, queue))
+
+
+def description_offset(array: DeviceArray) -> int:
+    """Return where device arrays point at their description; needs CPython, and one array that has one."""
+    for offset in range(object.__basicsize__, DeviceArray.__basicsize__, 8):
+        if ctypes.c_int64.from_address(id(array) + offset).value == id(array.description):
+            return offset
+    raise AssertionError("an object holds its slots")
 
 
 def _span(view: ArrayView) -> int:

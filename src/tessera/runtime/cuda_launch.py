@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from tessera.errors import CallError, DeviceError, ResourceError
 from tessera.runtime import cuda, tensor_maps
+from tessera.runtime.entry.host import function_address
+from tessera.runtime.entry.tables import NotDirect, Work
 from tessera.runtime.packing import Packing, Shapes
-from tessera.target.artifact import Artifact
+from tessera.target.artifact import Artifact, Launch
 
 _GRID_LIMIT = 2**31 - 1
 _STATIC_SHARED = 48 * 1024
 """Dynamic shared memory beyond this has to be asked for."""
+
+
+@cache
+def driver_address(name: str) -> int:
+    """Return the address of a function of the driver that is loaded already.
+
+    Raises:
+        NotDirect: the driver has no such function.
+    """
+    try:
+        return function_address(ctypes.CDLL("libcuda.so.1"), name)
+    except (OSError, AttributeError) as error:
+        raise NotDirect(f"the driver has no {name}") from error
 
 
 class CudaLauncher:
@@ -56,6 +73,75 @@ class CudaLauncher:
         """Return the launch for one set of shapes."""
         return CudaPlan(self, shapes)
 
+    def work(self, stream_of: int = 0) -> Work:
+        """Return the launches for the compiled entry.
+
+        Args:
+            stream_of: address of the DLPack function that gives the current stream; 0 for the default stream.
+
+        Raises:
+            NotDirect: the launch has to be waited for, or the driver lacks a function.
+        """
+        if self.waits:
+            raise NotDirect("launches with assertions are waited for")
+        launches = self.artifact.launches
+        maps = {
+            param: tensor_maps.plan(param)
+            for launch in launches
+            for param in launch.params
+            if param.kind == "tensor_map"
+        }
+        words = {
+            "gpu": 1,
+            "context": self.device.handle,
+            "stream_of": stream_of,
+            "device": self.device.device.index,
+        }
+        words |= {
+            "current_context": driver_address("cuCtxGetCurrent"),
+            "launch_kernel": driver_address("cuLaunchKernel"),
+            "launch_with": driver_address("cuLaunchKernelEx") if any(one.overlaps for one in launches) else 0,
+            "encode": driver_address("cuTensorMapEncodeTiled") if maps else 0,
+        }
+        count = self.device.multiprocessors
+        most = [launch.most_programs(count) if launch.persistent else _GRID_LIMIT for launch in launches]
+
+        def failed(status: int) -> object:
+            return cuda.check((cuda.driver().CUresult(status),))
+
+        functions = [int(function) for function in self.functions]
+        return Work(launches, functions, words, most, failed, maps=maps, keep=(self,))
+
+
+Start = Callable[[int, Any, int], tuple[Any]]
+"""Queues programs on a stream with parameters at an address; gives the driver's status."""
+
+
+def _plain_start(cu: Any, function: Any, launch: Launch) -> Start:
+    launch_kernel, threads, shared_bytes = cu.cuLaunchKernel, launch.threads, launch.shared_bytes
+
+    def start(programs: int, queue: Any, address: int) -> tuple[Any]:
+        return launch_kernel(function, programs, 1, 1, threads, 1, 1, shared_bytes, queue, address, 0)
+
+    return start
+
+
+def _overlapping_start(cu: Any, function: Any, launch: Launch) -> Start:
+    """Return the start of programs that wait for the launch before themselves, and so may begin before its end."""
+    attribute = cu.CUlaunchAttribute()
+    attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+
+    def start(programs: int, queue: Any, address: int) -> tuple[Any]:
+        config = cu.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = programs, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
+        config.sharedMemBytes, config.hStream = launch.shared_bytes, queue
+        config.attrs, config.numAttrs = [attribute], 1
+        return cu.cuLaunchKernelEx(config, function, address, 0)
+
+    return start
+
 
 class CudaPlan:
     """A launch with everything done that depends on shapes only.
@@ -68,21 +154,15 @@ class CudaPlan:
     def __init__(self, launcher: CudaLauncher, shapes: Shapes) -> None:
         self._launcher = launcher
         self._packing = Packing(launcher.artifact, shapes, encode=tensor_maps.encode)
+        cu = cuda.driver()
         self._launches = [
             (
-                function,
-                launch.threads,
-                launch.shared_bytes,
-                launcher.device.multiprocessors if launch.persistent else _GRID_LIMIT,
+                (_overlapping_start if launch.overlaps else _plain_start)(cu, function, launch),
+                launch.most_programs(launcher.device.multiprocessors) if launch.persistent else _GRID_LIMIT,
             )
             for function, launch in zip(launcher.functions, launcher.artifact.launches, strict=True)
         ]
-        cu = cuda.driver()
-        self._launch_kernel, self._current, self._success = (
-            cu.cuLaunchKernel,
-            cu.cuCtxGetCurrent,
-            cu.CUresult(0),
-        )
+        self._current, self._success = cu.cuCtxGetCurrent, cu.CUresult(0)
 
     def launch(
         self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
@@ -115,9 +195,7 @@ class CudaPlan:
             self._wait(stream)
 
     def _queue(self, params: list[int], counts: list[int], queue: Any) -> None:
-        for (function, threads, shared_bytes, most), address, programs in zip(
-            self._launches, params, counts, strict=True
-        ):
+        for (start, most), address, programs in zip(self._launches, params, counts, strict=True):
             if programs == 0:
                 continue
             if programs > _GRID_LIMIT:
@@ -125,9 +203,7 @@ class CudaPlan:
                     f"{programs} programs are more than a GPU's grid holds ({_GRID_LIMIT})",
                     code="grid-too-large", help="use larger tiles",
                 )  # fmt: skip
-            (status,) = self._launch_kernel(
-                function, min(programs, most), 1, 1, threads, 1, 1, shared_bytes, queue, address, 0
-            )
+            (status,) = start(min(programs, most), queue, address)
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))
 

@@ -155,6 +155,11 @@ def _release_unused(name: bytes) -> Any:
 _DESTROY = {name: _release_unused(name) for name in (b"dltensor", b"dltensor_versioned")}
 
 
+def type_code(dtype: DType) -> tuple[int, int] | None:
+    """Return DLPack's code and bits of a dtype, None when it has none."""
+    return _CODE_OF.get(dtype.storage.name)
+
+
 def make_capsule(
     owner: object,
     pointer: int,

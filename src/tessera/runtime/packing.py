@@ -47,6 +47,12 @@ def _as_bits(dtype: str, value: Any) -> int:
     return int(stored.view(np.uint8 if stored.itemsize == 1 else np.uint16))
 
 
+def scalar_bits(dtype: str, value: Any) -> bytes:
+    """Return the 8 bytes of a scalar's slot."""
+    known = dtype_named(dtype).storage.name in _FORMATS
+    return struct.pack("=" + _format(dtype), value if known else _as_bits(dtype, value))
+
+
 class MapSlot:
     """Where a block holds one tensor map, and of which address it is."""
 

@@ -11,17 +11,42 @@ from collections.abc import Sequence
 from tessera.errors import DeviceError
 from tessera.numerics.dtypes import dtype_named
 from tessera.runtime import cuda
+from tessera.runtime.entry.tables import MapPlan
 from tessera.target.artifact import Parameter
 
 MAP_BYTES = 128
+_BYTE = 0
 _TYPES = {
-    "f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "f64": "FLOAT64", "i32": "INT32", "i64": "INT64",
-    "u16": "UINT16", "u32": "UINT32", "u64": "UINT64",
+    "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9,
 }  # fmt: skip
+"""`CUtensorMapDataType`; other types are moved as bytes."""
+_NO_INTERLEAVE, _PROMOTE_256, _FILL_ZEROS = 0, 3, 0
+_SWIZZLES = {32: 1, 64: 2, 128: 3}
+"""`CUtensorMapSwizzle` by the bytes of a box's row; rows of other sizes are not swizzled."""
+
+
+def _constants(param: Parameter) -> dict[str, int]:
+    """Return the driver's numbers for what no call changes, under their names in `layout.MAP`."""
+    dtype = dtype_named(param.dtype)
+    return {
+        "kind": _TYPES.get(dtype.name, _BYTE),
+        "interleave": _NO_INTERLEAVE,
+        "swizzle": _SWIZZLES.get(param.box[0] * dtype.bytes, 0),
+        "promotion": _PROMOTE_256,
+        "fill": _FILL_ZEROS,
+    }
+
+
+def plan(param: Parameter) -> MapPlan:
+    """Return what the compiled entry needs to describe arrays as `encode` does."""
+    sizes = {"bytes": dtype_named(param.dtype).bytes, "empty": MAP_BYTES}
+    return MapPlan({**_constants(param), **sizes}, param.box, param.order)
 
 
 def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequence[int]) -> bytes:
-    """Return the descriptor of an array for copies of `param.box`, swizzled in 128-byte panels, zeros outside.
+    """Return the descriptor of an array for copies of `param.box`, swizzled like `panels` buffers, zeros outside.
+
+    Rows of 128 bytes, 64 or 32 have the swizzle of that width, shorter ones none.
 
     Args:
         param: which array, the order of its dimensions and the box.
@@ -34,7 +59,6 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
     """
     cu = cuda.driver()
     dtype = dtype_named(param.dtype)
-    kind = getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES.get(dtype.name, 'UINT8')}")
     dims = [max(sizes[axis], 1) for axis in param.order]
     steps = [strides[axis] * dtype.bytes for axis in param.order[1:]]
     # The stride of a dimension of one element is never used, but must be a multiple of 16 all the same.
@@ -42,18 +66,19 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
         step if step % 16 == 0 and step > 0 else 16 * -(-max(step, 1) // 16) if size == 1 else step
         for step, size in zip(steps, dims[1:], strict=True)
     ]
+    fixed = _constants(param)
     status, made = cu.cuTensorMapEncodeTiled(
-        kind,
+        cu.CUtensorMapDataType(fixed["kind"]),
         len(dims),
         pointer or MAP_BYTES,
         [cu.cuuint64_t(size) for size in dims],
         [cu.cuuint64_t(step) for step in steps],
         [cu.cuuint32_t(size) for size in param.box],
         [cu.cuuint32_t(1)] * len(dims),
-        cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        cu.CUtensorMapInterleave(fixed["interleave"]),
+        cu.CUtensorMapSwizzle(fixed["swizzle"]),
+        cu.CUtensorMapL2promotion(fixed["promotion"]),
+        cu.CUtensorMapFloatOOBfill(fixed["fill"]),
     )
     if int(status) != 0:
         raise DeviceError(

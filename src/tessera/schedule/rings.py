@@ -20,7 +20,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp, BarriersType
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import SharedViewOp
-from tessera.schedule.copies import Inserter, Staged, allocate
+from tessera.schedule.copies import Inserter, Staged, allocate, qualifies
 
 RING = "tessera_schedule.ring"
 """The attribute that says which buffers and barriers belong together, where products wait for each other."""
@@ -50,8 +50,9 @@ class Ring:
         return buffer if self.full.type.count.data == 1 else insert.value(SharedViewOp(buffer, at))
 
     def first_and_last_use(self, block: Block) -> tuple[Operation, Operation]:
-        """Return the first and the last op of a loop's block that reads an operand."""
+        """Return the first and the last op of a loop's block that reads an operand, or what was read of it."""
         users = {top_of(user, block) for staged in self.operands for user in readers(staged)}
+        users |= {staged.load for staged in self.operands if not qualifies(staged.load)}  # read by threads
         ordered = [op for op in block.ops if op in users]
         return ordered[0], ordered[-1]
 

@@ -18,6 +18,8 @@ BOX_LIMIT = 256
 """Most elements of a box in one dimension."""
 MOST_DIMENSIONS = 5
 ALIGN_BYTES = 16
+NARROW_ROWS = (16, 32, 64)
+"""Bytes of rows shorter than a panel, which the copy engine swizzles in their own way."""
 
 
 class Unfit(Exception):
@@ -25,8 +27,9 @@ class Unfit(Exception):
 
 
 def check_tensor(
-    kernel: KernelOp, tensor: SSAValue, kept: Sequence[int], sizes: Sequence[int], dtype: DType
-) -> int:
+    kernel: KernelOp, tensor: SSAValue, kept: Sequence[int], sizes: Sequence[int], dtype: DType,
+    *, narrow: bool = False,
+) -> int:  # fmt: skip
     """Return the contiguous dimension of a tensor whose boxes the copy engine can move.
 
     Args:
@@ -35,6 +38,7 @@ def check_tensor(
         kept: the tensor dimensions that the tile has.
         sizes: the box, a size per tensor dimension.
         dtype: its elements.
+        narrow: whether rows of 16, 32 and 64 bytes will do, which matrix instructions do not read.
 
     Raises:
         Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
@@ -50,7 +54,10 @@ def check_tensor(
         divisor = info.stride_div[axis] if stride == DYNAMIC else stride
         if axis != contiguous and divisor * dtype.bytes % ALIGN_BYTES:
             raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
-    if sizes[contiguous] * dtype.bytes % PANEL_BYTES:
+    row_bytes = sizes[contiguous] * dtype.bytes
+    if narrow and row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS:
+        raise Unfit(f"the tile of {info.name} has rows of {row_bytes} bytes")
+    if not narrow and row_bytes % PANEL_BYTES:
         raise Unfit(f"the tile of {info.name} is no multiple of 128 bytes along its contiguous dimension")
     if any(size > BOX_LIMIT for axis, size in enumerate(sizes) if axis != contiguous) or (
         len(info.strides) > MOST_DIMENSIONS

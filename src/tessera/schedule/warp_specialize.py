@@ -31,8 +31,12 @@ Operands that are loaded before the loop are copied by the producer too, once fo
 The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
 program's tiles, so that the copies of the next tile overlap the end of this one.
 
+Other tiles that the loop loads go through the same rings: consumers read them from there, for operands that they
+compute or anything else (`schedule.prologue`).
+
 Applies to a launch with one outermost loop whose matrix operands the copy engine can fetch and whose products all have
-a warpgroup instruction; anything else is left to `stage-copies`. Why a kernel does not qualify is noted on its grid.
+a warpgroup instruction; anything else is left to `stage-copies`. Why a kernel does not qualify, and why a tile does not
+go through a ring, is noted on its grid.
 """
 
 from __future__ import annotations
@@ -49,9 +53,8 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
-from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import (
     AllocBarriersOp,
@@ -65,13 +68,13 @@ from tessera.ir.tile.roles import (
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import TileType, element_of, shape_of
-from tessera.ir.types import dtype_of, int_value
+from tessera.ir.tile.types import SharedType, TileType
+from tessera.ir.types import int_value
+from tessera.schedule.boxes import ahead_of, check_operand
 from tessera.schedule.copies import (
     Inserter,
     Staged,
     logical,
-    movable,
     qualifies,
     remade,
     replace_load,
@@ -81,10 +84,25 @@ from tessera.schedule.copies import (
 )
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.pair_tiles import depends_on_rank
+from tessera.schedule.prologue import (
+    Product,
+    carry_turned,
+    check_staged,
+    computed_from,
+    is_direct,
+    is_small,
+    load_ahead,
+    raw_boxes,
+    read_raw,
+    stage_right,
+    staged_bytes,
+    stored_along_k,
+    turn,
+)
 from tessera.schedule.resources import RESERVED_BYTES, free_shared_bytes
 from tessera.schedule.rings import Ring, allocate_rings, allocate_single, product_depths, ring_groups
 from tessera.schedule.stores import final_stores, least_bytes
-from tessera.schedule.tensor_maps import Unfit, check_tensor
+from tessera.schedule.tensor_maps import Unfit
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
@@ -94,6 +112,41 @@ REGISTER_FILE = 65536
 MOST_REGISTERS = 255
 REGISTERS = {4: (56, 240), 8: (40, 232)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
+
+
+@dataclass
+class _Plan:
+    """How a launch is split.
+
+    Args:
+        loop: the loop whose loads become copies.
+        operands: loads that products read as they are.
+        raw: loads that threads read, to compute operands or anything else.
+        plain: the other loads of the loop, and why the consumers do them.
+        ahead: those of them that are small, which are done one iteration ahead.
+        products: every product of the launch.
+        once: operands that are loaded before the loop and that the producer can fetch, once for each tile.
+    """
+
+    loop: scf.ForOp
+    operands: list[Staged]
+    raw: list[Staged]
+    plain: dict[LoadOp, str]
+    ahead: list[LoadOp]
+    products: list[Product]
+    once: list[Staged]
+
+    @property
+    def group(self) -> list[Staged]:
+        """What a stage of the rings holds."""
+        return [*self.operands, *self.raw]
+
+    def notes(self) -> list[str]:
+        """Say which loads the consumers do, and why."""
+        return [
+            f"loaded by consumers{', one iteration ahead' if op in self.ahead else ''}: {reason}"
+            for op, reason in self.plain.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -122,40 +175,50 @@ class WarpSpecializePass(Pass):
         if not any(isinstance(op, MmaOp) for op in grid.walk()):
             return
         try:
-            loop, group = _candidate(kernel, grid, self.target)
-            once = _loaded_once(kernel, grid, loop)
-            warps = _warps(grid, self.knobs)
-            rings = len(ring_groups(loop, group)) + bool(once)
-            stages = _stages(self.target, self.knobs, kernel, grid, group, rings)
+            plan = _candidate(kernel, grid)
+            warps = _warps(plan.products, self.knobs)
+            stages = _stages(self.target, self.knobs, kernel, grid, plan)
         except Unfit as reason:
             grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(f"one role: {reason}")])
             return
-        _specialize(grid, loop, group, once, stages, warps)
+        if plan.plain:
+            grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(note) for note in plan.notes()])
+        _specialize(kernel, grid, plan, stages, warps)
 
     def options(self) -> str:
         """Return the pass with its target and the depth asked for."""
         return f"{self.name}{{target={self.target.name}, stages={self.knobs.stages}}}"
 
 
-def _candidate(kernel: KernelOp, grid: GridOp, target: TargetRecord) -> tuple[scf.ForOp, list[Staged]]:
+def _candidate(kernel: KernelOp, grid: GridOp) -> _Plan:
     loops = [op for op in grid.body.block.ops if isinstance(op, scf.ForOp)]
     if len(loops) != 1:
         raise Unfit("the grid has not exactly one outermost loop")
-    loop = loops[0]
-    loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op)]
-    loads = [op for op in loads if all(movable(offset, loop) for offset in op.offsets)]
-    if not loads:
+    loop, stored = loops[0], written_tensors(grid)
+    loads = [
+        op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op) and ahead_of(op, loop)
+    ]
+    raw, plain = raw_boxes(kernel, loop, stored)
+    for staged in list(raw):
+        try:
+            _check_shared(grid, loop, [staged.load])
+        except Unfit as reason:
+            raw.remove(staged)
+            plain[staged.load] = str(reason)
+    products = [_product(op, raw) for op in grid.walk() if isinstance(op, MmaOp)]
+    fetched = {staged.load for staged in raw}
+    if not loads and not any(computed_from(v) & fetched for p in products for v in (p.op.a, p.op.b)):
         raise Unfit("no operand of a product is loaded by the loop")
-    for op in grid.walk():
-        if isinstance(op, MmaOp):
-            _check_product(op)
-    stored = written_tensors(grid)
+    for product in products:
+        _check_product(product)
     for op in loads:
         if op.tensor in stored:
             raise Unfit("an operand of a product is stored to by the same launch")
-        _check_copy(kernel, op)
-    _check_shared(grid, loop, loads)
-    return loop, [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
+        check_operand(kernel, op)
+    _check_shared(grid, loop, [*loads, *fetched])
+    operands = [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
+    ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and op.tensor not in stored]
+    return _Plan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
 
 
 def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged]:
@@ -168,7 +231,7 @@ def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged
         if not isinstance(op, LoadOp) or not qualifies(op) or op.tensor in stored:
             continue
         try:
-            _check_copy(kernel, op)
+            check_operand(kernel, op)
             _check_shared(grid, loop, [op])
         except Unfit:
             continue  # left to `stage-copies`
@@ -176,100 +239,104 @@ def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged
     return found
 
 
-def _check_product(op: MmaOp) -> None:
-    a, b, acc = (dtype_of(element_of(v.type)).name for v in (op.a, op.b, op.acc))
-    assert isinstance(op.acc.type, TileType)
-    m, n = op.acc.type.shape
-    k = shape_of(op.a.type)[1]
+def _product(op: MmaOp, raw: list[Staged]) -> Product:
+    """Return how a product is computed: turned if only its right operand is computed, from what is fetched."""
+    turned = Product(op, True)
+    if is_direct(op.a) and not is_direct(op.b) and computed_from(op.b) & {staged.load for staged in raw}:
+        try:
+            _check_product(turned)
+        except Unfit:
+            return Product(op)
+        return turned
+    return Product(op)
+
+
+def _check_product(product: Product) -> None:
+    a, b, acc = product.dtypes
+    m, n, k = product.shape
+    if any(isinstance(value.type, SharedType) for value in (product.op.a, product.op.b)):
+        raise Unfit("an operand of a product is a shared buffer of the kernel's own")
     instruction = wgmma_instruction(a, b, acc, n)
-    if instruction is None or op.compute.data == "tf32":
+    if instruction is None or product.op.compute.data == "tf32":
         raise Unfit(f"no warpgroup instruction for {a} x {b} -> {acc} with {n} columns")
-    if (
-        m % GROUP_ROWS
-        or n & (n - 1)
-        or m & (m - 1)
-        or k % (PANEL_BYTES // dtype_of(element_of(op.a.type)).bytes)
-    ):
+    if m % GROUP_ROWS or n & (n - 1) or m & (m - 1) or k % instruction.k or k & (k - 1):
         raise Unfit(
-            f"a product of {m}x{n}x{k}: rows in 64s, columns in powers of two, K in 128 bytes are needed"
+            f"a product of {m}x{n}x{k}: rows in 64s, columns and K in powers of two, K in {instruction.k}s are needed"
         )
+    if not is_direct(product.right):
+        check_staged(product)
 
 
-def _check_copy(kernel: KernelOp, op: LoadOp) -> None:
-    """Raise unless the copy engine can fetch the box, and the matrix unit read it."""
-    assert isinstance(op.result.type, TileType)
-    dtype = op.result.type.dtype
-    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, dtype)
-    if dtype.bytes == 1 and contiguous != _k_dimension(op):
-        info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
-        raise Unfit(f"8-bit operands are read along K; {info.name} is contiguous along the other dimension")
-
-
-def _k_dimension(op: LoadOp) -> int:
-    """Return the tensor dimension of a load that its first product sums over."""
-    use = next(iter(op.result.uses))
-    axis, user = 0, use
-    transposed = not isinstance(use.operation, MmaOp)
-    if transposed:
-        user = next(iter(use.operation.results[0].uses))
-    axis = 1 if user.index == 0 else 0
-    return op.kept[1 - axis if transposed else axis]
-
-
-def _warps(grid: GridOp, knobs: Knobs) -> int:
+def _warps(products: Sequence[Product], knobs: Knobs) -> int:
     """Return the consumer warps: each warpgroup takes 64 rows of every product."""
-    shapes = [shape_of(op.acc.type) for op in grid.walk() if isinstance(op, MmaOp)]
-    rows = {shape[0] for shape in shapes}
+    rows = {product.shape[0] for product in products}
     warps = knobs.num_warps or (8 if min(rows) >= 2 * GROUP_ROWS else 4)
     if warps not in REGISTERS or any(size % (warps * 16) for size in rows):
         raise Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
-    held = sum(prod(shape) for shape in shapes)
+    held = sum(prod(product.shape[:2]) for product in products)
     if held / (32 * warps) > REGISTERS[warps][1] * 0.75:
         raise Unfit(f"the accumulators of {warps} warps leave no registers")
     return warps
 
 
-def _stages(
-    target: TargetRecord,
-    knobs: Knobs,
-    kernel: KernelOp,
-    grid: GridOp,
-    group: Sequence[Staged],
-    rings: int,
-) -> int:
-    ring = sum(staged.size_bytes for staged in group)
-    other = sum(
-        Staged(op, False).size_bytes
-        for op in grid.walk()
-        if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in group]
-    )
-    free = free_shared_bytes(target, grid) - other - (rings - 1) * RESERVED_BYTES
-    fitting = free // ring
-    stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
-    roomy = (free - least_bytes(kernel, grid, stores)) // ring
-    stages = knobs.stages or min(MOST_STAGES, roomy if roomy > 1 else fitting)
+def _stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, plan: _Plan) -> int:
+    """Return the depth of the rings; raw tiles for which there is no room stay with the consumers."""
     if knobs.stages == 1:
         raise Unfit("one stage was asked for, and roles need two")
-    if stages < 2 or stages > fitting:
-        raise Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
-    return stages
+    other = sum(staged_bytes(product) for product in plan.products) + sum(
+        Staged(op, False).size_bytes
+        for op in grid.walk()
+        if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
+    )
+    rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
+    free = free_shared_bytes(target, grid) - other - (rings - 1) * RESERVED_BYTES
+    stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
+    roomy = free - max(least_bytes(kernel, grid, stores), _turned_bytes(stores, plan.products))
+    while True:
+        ring = sum(staged.size_bytes for staged in plan.group)
+        fitting, wanted = free // ring, roomy // ring
+        stages = knobs.stages or min(MOST_STAGES, wanted if wanted > 1 else fitting)
+        if 2 <= stages <= fitting:
+            return stages
+        dropped = next((s for s in plan.raw if not _feeds_products(s, plan.products)), None)
+        if dropped is None:
+            raise Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
+        plan.raw.remove(dropped)
+        tile = "x".join(map(str, dropped.shape))
+        plan.plain[dropped.load] = (
+            f"a stage of {dropped.size_bytes} bytes for {tile} does not fit in shared memory"
+        )
 
 
-def _specialize(
-    grid: GridOp, loop: scf.ForOp, group: list[Staged], once: list[Staged], stages: int, warps: int
-) -> None:
-    body = grid.body.block
-    for op in grid.walk():
-        if isinstance(op, MmaOp):
-            op.attributes["tessera_schedule.warpgroup"] = IntAttr(1)
+def _turned_bytes(stores: Sequence[StoreOp], products: Sequence[Product]) -> int:
+    """Return the bytes of the largest tile that is stored, if sums lie across it: it leaves as a whole."""
+    if not any(product.turned for product in products):
+        return 0
+    tiles = [op.value.type for op in stores if isinstance(op.value.type, TileType)]
+    return max((prod(tile.shape) * tile.dtype.bytes for tile in tiles), default=0)
+
+
+def _feeds_products(staged: Staged, products: Sequence[Product]) -> bool:
+    return any(staged.load in computed_from(v) for product in products for v in (product.op.a, product.op.b))
+
+
+def _specialize(kernel: KernelOp, grid: GridOp, plan: _Plan, stages: int, warps: int) -> None:
+    body, group = grid.body.block, plan.group
+    for product in plan.products:
+        op = turn(product.op) if product.turned else product.op
+        op.attributes["tessera_schedule.warpgroup"] = IntAttr(1)
+        if not is_direct(op.b):
+            stage_right(op, body, stored_along_k(kernel, op))
+    plan.loop = carry_turned(plan.loop)
+    loop = load_ahead(plan.loop, plan.ahead)
     registers = _registers(loop, warps)
     uneven = any(_depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
     shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
     rings = allocate_rings(loop, group, shared, stages, body)
-    single = allocate_single(loop, once, body) if once else None
+    single = allocate_single(loop, plan.once, body) if plan.once else None
     setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
-    state = [setup.constant(0) for _ in range(3 if once else 2)]
+    state = [setup.constant(0) for _ in range(3 if plan.once else 2)]
     producer = _producer(loop, rings, stages, single)
     consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
@@ -420,4 +487,5 @@ def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue) -> None:
     Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
     for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
         insert = Inserter(InsertPoint.before(staged.load), staged.load)
-        replace_load(staged, logical(insert, ring.stage(insert, buffer, slot), staged))
+        read = replace_load if qualifies(staged.load) else read_raw
+        read(staged, logical(insert, ring.stage(insert, buffer, slot), staged))

@@ -105,6 +105,7 @@ class Launch:
         shared_bytes: dynamic shared memory of a program (GPU).
         scratch_bytes: scratch memory one worker needs (CPU), 0 when on its stack.
         persistent: whether a program takes further tiles: at most one a multiprocessor is started.
+        cluster: programs that run at the same time, in each other's reach; the number of programs is a multiple.
         overlaps: whether programs wait, before they touch memory, for the launch before: then they may start earlier.
     """
 
@@ -116,6 +117,11 @@ class Launch:
     scratch_bytes: int = 0
     persistent: bool = False
     overlaps: bool = False
+    cluster: int = 1
+
+    def most_programs(self, multiprocessors: int) -> int:
+        """Return how many programs of a persistent launch a GPU is given at most: one a multiprocessor."""
+        return max(multiprocessors // self.cluster, 1) * self.cluster
 
 
 def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:

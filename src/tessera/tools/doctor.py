@@ -23,7 +23,9 @@ from tessera.errors import DeviceError, TargetError, TesseraError
 from tessera.jit.cache import default_path, disk_cache, size_limit
 from tessera.jit.compile import compile as compile_kernel
 from tessera.jit.kernel import Kernel
+from tessera.jit.settings import settings
 from tessera.runtime import arrays, backend
+from tessera.runtime.entry import exchange, host
 from tessera.tools import sample
 
 _MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
@@ -119,6 +121,24 @@ def _cpu() -> Finding:
     return Finding("CPU", "ok", _run_saxpy("cpu"))
 
 
+def _entry() -> Finding:
+    reason = host.why_not()
+    if reason:
+        return Finding(
+            "compiled entry", "absent", f"{reason}: a call takes 3 µs, not 0.1 µs", "use CPython with a GIL"
+        )
+    if not settings().entry:
+        return Finding("compiled entry", "absent", "it is turned off", "unset TESSERA_ENTRY")
+    x = np.zeros(0, np.float32)
+    for _ in range(4):
+        saxpy(x, x, 1.0)
+    kinds = "NumPy arrays"
+    if "torch" in sys.modules:
+        known = exchange.torch_exchange() is not None
+        kinds += " and PyTorch tensors" if known else "; this PyTorch's tensors are read in Python"
+    return Finding("compiled entry", "ok", f"it serves repeated calls with {kinds}")
+
+
 def _ptx() -> Finding:
     artifact = compile_kernel(saxpy, target="sm_90a")
     return Finding(
@@ -168,6 +188,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
     ("environment", _environment),
     ("kernel cache", _cache),
     ("CPU", _cpu),
+    ("compiled entry", _entry),
     ("GPU code", _ptx),
     ("GPU", _cuda),
     ("frameworks", _frameworks),

@@ -92,12 +92,12 @@ def test_geometric_mean() -> None:
     assert report.geometric_mean(ratios) == pytest.approx(statistics.geometric_mean(ratios))
 
 
-def test_ratio_is_of_replays_where_both_were_captured() -> None:
+def test_ratio_is_of_flushed_calls_and_replays_stand_beside_it() -> None:
     captured, not_captured = row(1.5), row(1.5, captured=False)
-    assert captured.seconds == (1e-3, 1.5e-3)
-    assert not_captured.seconds == (2e-3, 3e-3)
-    assert captured.ratio == pytest.approx(1.5)
-    assert captured.tflops[0] == pytest.approx(2e-12 * 2048**3 / 1e-3)
+    assert captured.seconds == not_captured.seconds == (2e-3, 3e-3)
+    assert captured.ratio == captured.replayed_ratio == pytest.approx(1.5)
+    assert not_captured.replayed_ratio is None
+    assert captured.tflops[0] == pytest.approx(2e-12 * 2048**3 / 2e-3)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_peers_without_a_bar_have_no_verdict() -> None:
 
 def test_the_rate_of_fp8() -> None:
     work = works.Work("fp8", "NT", (8192, 8192, 8192))
-    seconds = Seconds(work.flops / 1.3e15, 1.0)
+    seconds = Seconds(1.0, work.flops / 1.3e15)
     ((rate, value),) = report.rates([report.Row(work, "cuBLAS", seconds, seconds), row(1.0)])
     assert (rate.tflops, value) == (1200.0, pytest.approx(1300))
 
@@ -151,7 +151,7 @@ def test_csv_has_every_row(tmp_path: Path) -> None:
     first, second = csv.DictReader(io.StringIO(written))
     assert (first["section"], first["m"], first["peer"]) == ("bf16", "2048", "cuBLAS")
     assert float(first["ratio"]) == pytest.approx(
-        float(first["peer_replayed"]) / float(first["tessera_replayed"])
+        float(first["peer_flushed"]) / float(first["tessera_flushed"])
     )
     assert second["tessera_replayed"] == ""
 

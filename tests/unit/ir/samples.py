@@ -146,6 +146,7 @@ def _shared_body(
     held = at(shared.SharedLoadOp(stage))
     at.do(shared.BarrierOp())
     at.do(shared.SharedStoreOp(held, stage))
+    at.do(shared.ProxyFenceOp())
     at.do(shared.BarrierOp())
     square = at(shape.TransposeOp(loaded, [1, 0]))
     small = at(elementwise.SplatOp(at.const(0.0, F32), [32, 32]))

@@ -131,7 +131,7 @@ def test_two_launches_run_in_order():
 
 
 def test_scratch_is_aligned_and_each_thread_has_its_own(monkeypatch):
-    monkeypatch.setattr(cpu, "_INLINE_NS", 0)
+    monkeypatch.setattr(cpu, "INLINE_NS", 0)
     monkeypatch.setenv("TESSERA_NUM_THREADS", "3")
     seen = {}
     gate = threading.Barrier(2, timeout=5)
@@ -186,7 +186,7 @@ def test_blocks_are_reused_but_never_shared():
 def test_cheap_launches_stay_on_the_calling_thread(monkeypatch):
     monkeypatch.setenv("TESSERA_NUM_THREADS", "4")
     monkeypatch.setattr(cpu, "shared_pool", lambda: pytest.fail("the pool was used"))
-    monkeypatch.setattr(cpu, "_INLINE_NS", 10**12)
+    monkeypatch.setattr(cpu, "INLINE_NS", 10**12)
     counted = []
     plan = plan_of(lambda p, a, b: counted.append(b - a), grid=((["const", 500], 1),))
     for _ in range(5):

@@ -71,6 +71,7 @@ def _reflection(
         func.sym_name.data: {
             "threads": threads_of(func),
             "persistent": any(isinstance(op, ProgramCountOp) for op in func.walk()),
+            "cluster": func.cluster.data,
             "overlaps": any(isinstance(op, GridWaitOp) for op in func.walk()),
             "shared_bytes": shared[func.sym_name.data],
             **used.get(func.sym_name.data, {}),

@@ -365,10 +365,7 @@ def emit_order(emitter: NvidiaEmitter, _op: OrderOp) -> None:
 @NVIDIA.register(TensorCoreWaitOp)
 def emit_product_wait(emitter: NvidiaEmitter, op: TensorCoreWaitOp) -> None:
     """Wait for a product; the registers that it reads as A are inputs, so that they stay as they are up to here."""
-    start = op.start
-    held: list[tuple[str, str]] = []
-    if isinstance(start.a.type, FragmentType):
-        held = operand_words(emitter, start.a, warpgroup_record(start.instruction.data).a, False)
+    held = [("i32", word) for word in emitter.words[op.product]]
     emitter.bind(op.result, _wait(emitter, emitter.units(op.product), op.pending.data, held))
 
 
@@ -383,7 +380,9 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
     a = None if isinstance(op.a.type, FragmentType) else _Operand(emitter, op.a, 1)
     a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
     per_tile = instruction.n // 2
-    emitter.asm("wgmma.fence.sync.aligned;", "~{memory}", [], [])
+    a_words = _fence(emitter, a_words)
+    if isinstance(op, TensorCoreStartOp):
+        emitter.words[op.result] = [word for _, word in a_words]
     zero = _is_zero(op.acc)
     acc = emitter.units(op.acc)
     tiles = len(acc) // per_tile
@@ -411,6 +410,14 @@ def _is_zero(acc: SSAValue) -> bool:
     """Return whether accumulators start from zero, which the first instruction does by itself."""
     owner = acc.owner
     return isinstance(owner, SplatOp) and constant_value(owner.value) == 0
+
+
+def _fence(emitter: NvidiaEmitter, words: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Order what was written to registers before the products that read them; tying an operand keeps it ahead."""
+    count = len(words)
+    constraints = ",".join([*["=r"] * count, *(str(i) for i in range(count)), "~{memory}"])
+    fenced = emitter.asm("wgmma.fence.sync.aligned;", constraints, [I32] * count, words)
+    return [("i32", word) for word in fenced]
 
 
 def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:

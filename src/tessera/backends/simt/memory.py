@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.simt.emitter import SIMT, Access, SimtEmitter, copies, register_accesses
@@ -371,12 +373,30 @@ def emit_buffer_load(emitter: SimtEmitter, op: BufferLoadOp) -> None:
     layout = embedded(type_.linear, buffer.shape, axes)
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
     units: dict[int, str] = {}
+    packed: dict[int, str] = {}
     runs, vector = shared_runs(addresses, type_.dtype)
+    words = emitter.word_types(type_.dtype, vector)
     for access in runs:
-        words = emitter.word_types(type_.dtype, vector)
         loaded = load_shared(emitter, addresses.offset(access.at[0]), words)
         units.update(zip(access.registers, emitter.unpack(loaded, type_.dtype, vector), strict=True))
-    emitter.bind(op.result, [units[first] for first in copies(addresses.map.sublayout([REGISTER]))])
+        packed.update(zip(access.registers[:: vector // len(words)], loaded, strict=True))
+    registers = copies(addresses.map.sublayout([REGISTER]))
+    emitter.bind(op.result, [units[first] for first in registers])
+    _keep_words(emitter, op.result, registers, packed, words[0])
+
+
+def _keep_words(
+    emitter: SimtEmitter, value: SSAValue, registers: Sequence[int], packed: dict[int, str], word: LLVMType
+) -> None:
+    """Remember 32-bit words whose elements are neighbouring registers."""
+    assert isinstance(value.type, FragmentType)
+    per_word = 4 // value.type.dtype.bytes
+    in_order = all(
+        list(registers[at : at + per_word]) == list(range(at, at + per_word)) and at in packed
+        for at in range(0, len(registers), max(per_word, 1))
+    )
+    if word == I32 and 2 <= per_word and in_order:
+        emitter.words[value] = [packed[at] for at in range(0, len(registers), per_word)]
 
 
 @SIMT.register(BufferGatherOp)

@@ -212,6 +212,21 @@ class WaitGroupOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ProxyFenceOp(IRDLOperation):
+    """Lets later products of warpgroups read what the program has stored, once a barrier has followed.
+
+    Their instructions read shared memory by another path than threads (PTX: the asynchronous proxy).
+    """
+
+    name = "tessera_tile.proxy_fence"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
 class BarrierOp(IRDLOperation):
     """Waits for every lane of the group and orders their accesses to shared memory; convergent."""
 

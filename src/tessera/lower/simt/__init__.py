@@ -22,6 +22,7 @@ from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches, schedule_value
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
+from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
@@ -62,7 +63,7 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     params = Parameters(kernel, func)
     placements = Placements(target, num_warps, _narrowest(plan))
     place_block(placements, plan.body)
-    _prefer_consumers(placements, plan.body)
+    prefer_consumers(placements, plan.body)
     context = SimtContext(target, params, placements)
     for arg, value in enumerate(kernel.body.block.args):
         if not isinstance(value.type, TensorType) and value.uses.get_length():
@@ -149,36 +150,6 @@ def _narrowest(plan: LaunchPlan) -> dict[tuple[int, ...], int]:
                     element_bytes = dtype_of(element_of(tile.type)).bytes
                     found[shape] = min(found.get(shape, 16), element_bytes)
     return found
-
-
-def _prefer_consumers(placements: Placements, body: list[Operation]) -> None:
-    """Load a tile in the layout its only consumers have, where a thread still reads 4 bytes at a time."""
-    for top in body:
-        for op in top.walk():
-            if not isinstance(op, LoadOp) or not isinstance(op.result.type, TileType):
-                continue
-            wanted = {placements.found[r].layout for r in _tile_results(op.result) if r in placements.found}
-            if len(wanted) != 1:
-                continue
-            layout = wanted.pop()
-            own = placements.found[op.result]
-            last = len(layout.out_sizes) - 1
-            element_bytes = dtype_of(element_of(op.result.type)).bytes
-            same_shape = layout.out_sizes == own.layout.out_sizes
-            if same_shape and layout.contiguous_per_thread(last) * element_bytes >= 4:
-                placements.place(op.result, layout, own.strength)
-
-
-def _tile_results(value: SSAValue) -> list[SSAValue]:
-    """Return the results of the elementwise ops that use a tile; nothing if it has another kind of use."""
-    from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
-
-    results: list[SSAValue] = []
-    for use in value.uses:
-        if not isinstance(use.operation, ElementwiseOp | CastOp):
-            return []
-        results.append(use.operation.result)
-    return results
 
 
 @lowers(DimOp)

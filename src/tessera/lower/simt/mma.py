@@ -14,7 +14,6 @@ from xdsl.ir import SSAValue
 from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp, RelayoutOp
-from tessera.ir.target.roles import ProxyFenceOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.mma import MmaOp
@@ -134,6 +133,14 @@ def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
     return blocked((m, n), box, lanes, (warps_m, placements.num_warps // warps_m), (1, 0))
 
 
+def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLayout | None:
+    """Return how a warpgroup product wants its left operand in registers, None where it does not."""
+    plan = plan_mma(placements, op)
+    if plan.warpgroup is None or isinstance(op.a.type, SharedType):
+        return None
+    return from_fragment(plan.warpgroup.a, padded_shape(shape_of(op.a.type)), plan.warps)
+
+
 @infers(MmaOp)
 def _place_mma(placements: Placements, op: MmaOp) -> None:
     placements.place(op.result, plan_mma(placements, op).accumulator, MATRIX)
@@ -148,7 +155,7 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
             "fallbacks" if plan.operand or op.compute.data == "tf32" else "emulations", plan.fallback
         )
     if plan.warpgroup is not None:
-        _warpgroup_product(context, op, plan, plan.warpgroup, acc)
+        _warpgroup_product(context, op, plan.warpgroup, acc)
         return
     if plan.instruction is None:
         a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
@@ -163,38 +170,17 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
     context.define(op.result, acc)
 
 
-def _warpgroup_product(
-    context: SimtContext, op: MmaOp, plan: MmaPlan, instruction: WgmmaInstruction, acc: SSAValue
-) -> None:
+def _warpgroup_product(context: SimtContext, op: MmaOp, instruction: WgmmaInstruction, acc: SSAValue) -> None:
     """Issue a whole product at once and wait for it."""
-    a, b = warpgroup_operands(context, op, plan, instruction)
+    a, b = warpgroup_operands(context, op)
     context.define(op.result, context.value(TensorCoreOp(a, b, acc, instruction.name)))
 
 
-def warpgroup_operands(
-    context: SimtContext, op: MmaOp | MmaStartOp, plan: MmaPlan, instruction: WgmmaInstruction
-) -> tuple[SSAValue, SSAValue]:
+def warpgroup_operands(context: SimtContext, op: MmaOp | MmaStartOp) -> tuple[SSAValue, SSAValue]:
     """Return a product's operands: B in shared memory, A in registers where it is there already."""
-    if isinstance(op.a.type, SharedType):
-        a = context.scalar(op.a)
-    else:
-        layout = from_fragment(instruction.a, padded_shape(shape_of(op.a.type)), plan.warps)
-        a = context.tile(op.a, layout)
-    b = context.scalar(op.b) if isinstance(op.b.type, SharedType) else _as_panels(context, op.b)
-    return a, b
-
-
-def _as_panels(context: SimtContext, value: SSAValue) -> SSAValue:
-    """Return a tile in shared memory as warpgroup instructions read it."""
-    fragment = context.tile(value, context.layout_of(value))
-    type_ = fragment.type
-    assert isinstance(type_, FragmentType)
-    buffer = context.value(target.AllocOp(BufferType.of(type_.shape, type_.element, "shared", "panels")))
-    context.emit(target.BarrierOp())
-    context.emit(target.BufferStoreOp(fragment, buffer))
-    context.emit(ProxyFenceOp())
-    context.emit(target.BarrierOp())
-    return buffer
+    layout = register_operand(context.placements, op)
+    a = context.scalar(op.a) if layout is None else context.tile(op.a, layout)
+    return a, context.scalar(op.b)
 
 
 def _logical_k_is_padded(value: SSAValue, axis: int) -> bool:

@@ -56,8 +56,10 @@ class Placements:
     narrowest: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     found: dict[SSAValue, Placement] = field(default_factory=dict[SSAValue, Placement])
 
-    def default(self, shape: tuple[int, ...], fastest: int | None = None) -> LinearLayout:
-        """Return the coalesced layout of a shape, neighbours of a thread along axis `fastest` (the last)."""
+    def default(
+        self, shape: tuple[int, ...], fastest: int | None = None, element_bytes: int | None = None
+    ) -> LinearLayout:
+        """Return the coalesced layout of a shape: 16 bytes of neighbours a thread along axis `fastest` (the last)."""
         shape = padded_shape(shape)
         rank = len(shape)
         if rank == 0:
@@ -67,7 +69,8 @@ class Placements:
         fast = rank - 1 if fastest is None else fastest
         order = [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]
         threads = self.target.warp_size * self.num_warps
-        vector = min(16 // self.narrowest.get(shape, 4), shape[fast], max(1, prod(shape) // threads))
+        unit = element_bytes or self.narrowest.get(shape, 4)
+        vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads))
         per_thread = [vector if axis == fast else 1 for axis in range(rank)]
         left = [size // box for size, box in zip(shape, per_thread, strict=True)]
         lanes = self._spread(self.target.warp_size, left, order)

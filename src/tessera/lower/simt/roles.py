@@ -24,7 +24,7 @@ from tessera.ir.tile.roles import (
     RoleEndOp,
     RolesOp,
 )
-from tessera.ir.tile.shared import SharedStoreOp
+from tessera.ir.tile.shared import SharedLoadOp, SharedStoreOp
 from tessera.ir.tile.structure import ArgInfo
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of, element_type
@@ -103,6 +103,9 @@ def _expect(context: SimtContext, op: BarrierExpectOp) -> None:
 
 @lowers(BarrierArriveOp)
 def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
+    assert op.parent is not None
+    if any(isinstance(other, SharedLoadOp) for other in op.parent.ops):
+        context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must lie behind
     barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
     if programs > 1:
         context.emit(cluster.ClusterArriveAllOp(barriers, at, programs))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
+from tessera.ir.layouts import LinearLayout, ldmatrix
 from tessera.ir.target import memory as target
-from tessera.ir.target.roles import ProxyFenceOp
+from tessera.ir.target import roles
 from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
     BarrierOp,
     CommitGroupOp,
     CpAsyncOp,
+    ProxyFenceOp,
     SharedLoadOp,
     SharedStoreOp,
     SharedTransposeOp,
@@ -19,11 +24,13 @@ from tessera.ir.tile.shared import (
     WaitGroupOp,
 )
 from tessera.ir.tile.types import SharedType
+from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.ir.types import dtype_of
 from tessera.lower.boxes import BoxOperands
 from tessera.lower.simt.context import SimtContext, tile_shape
 from tessera.lower.simt.memory import box_of
-from tessera.lower.simt.placement import DEFAULT, Placements, infers, padded_shape
+from tessera.lower.simt.mma import register_operand
+from tessera.lower.simt.placement import DEFAULT, MATRIX, Placement, Placements, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 
 
@@ -55,13 +62,52 @@ def _transpose(context: SimtContext, op: SharedTransposeOp) -> None:
 @infers(SharedLoadOp)
 def _place_load(placements: Placements, op: SharedLoadOp) -> None:
     if placements.of(op.result) is None:
-        placements.place(op.result, placements.default(tile_shape(op.result)), DEFAULT)
+        default = Placement(placements.default(tile_shape(op.result)), DEFAULT)
+        placements.found[op.result] = _wanted(placements, op.result) or default
+
+
+def _wanted(placements: Placements, value: SSAValue) -> Placement | None:
+    """Return where the first product, or store to shared memory, that a tile reaches element by element wants it."""
+    for use in value.uses:
+        user, found = use.operation, None
+        if isinstance(user, MmaOp | MmaStartOp):
+            layout = register_operand(placements, user) if use.index == 0 else None
+            found = Placement(layout, MATRIX) if layout is not None else None
+        elif isinstance(user, SharedStoreOp):
+            found = Placement(_rows_of(placements, user), DEFAULT)
+        elif isinstance(user, TransposeOp):
+            after = _wanted(placements, user.result)
+            inverse = [user.permutation.index(axis) for axis in range(len(user.permutation))]
+            found = Placement(after.layout.transpose(inverse), after.strength) if after else None
+        elif isinstance(user, ElementwiseOp | CastOp):
+            found = _wanted(placements, user.result)
+        if found is not None:
+            return found
+    return None
+
+
+def _rows_of(placements: Placements, op: SharedStoreOp) -> LinearLayout:
+    """Return the layout whose threads store 16 bytes in a row of a buffer."""
+    assert isinstance(op.buffer.type, SharedType)
+    fastest = op.buffer.type.permutation.index(len(op.buffer.type.permutation) - 1)
+    element_bytes = dtype_of(op.buffer.type.element).bytes
+    return placements.default(op.buffer.type.shape, fastest, element_bytes)
 
 
 @lowers(SharedLoadOp)
 def _load(context: SimtContext, op: SharedLoadOp) -> None:
-    result = FragmentType.of(op.result.type.element, context.layout_of(op.result))  # pyright: ignore
-    context.define(op.result, context.value(target.BufferLoadOp(context.scalar(op.buffer), result)))
+    buffer = context.scalar(op.buffer)
+    type_ = buffer.type
+    assert isinstance(type_, BufferType)
+    layout = context.layout_of(op.result)
+    result = FragmentType.of(type_.element, layout)
+    found = (
+        ldmatrix(layout, type_.shared_layout(), type_.dtype.bytes) if context.target.has("ldmatrix") else None
+    )
+    if found is not None:
+        context.define(op.result, context.value(target.LdmatrixOp(buffer, result, found.trans)))
+    else:
+        context.define(op.result, context.value(target.BufferLoadOp(buffer, result)))
 
 
 @lowers(SharedStoreOp)
@@ -99,7 +145,12 @@ def _commit(context: SimtContext, _op: CommitGroupOp) -> None:
 def _wait(context: SimtContext, op: WaitGroupOp) -> None:
     context.emit(target.WaitOp(op.pending.data))
     if context.asynchronous_reads:
-        context.emit(ProxyFenceOp())
+        context.emit(roles.ProxyFenceOp())
+
+
+@lowers(ProxyFenceOp)
+def _fence(context: SimtContext, _op: ProxyFenceOp) -> None:
+    context.emit(roles.ProxyFenceOp())
 
 
 @lowers(BarrierOp)

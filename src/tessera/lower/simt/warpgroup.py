@@ -24,7 +24,7 @@ def _start(context: SimtContext, op: MmaStartOp) -> None:
     plan = plan_mma(context.placements, op)
     if plan.warpgroup is None:
         raise CompilerFault("a product is started that no warpgroup instruction computes")
-    a, b = warpgroup_operands(context, op, plan, plan.warpgroup)
+    a, b = warpgroup_operands(context, op)
     acc = context.tile(op.acc, plan.accumulator)
     context.define(op.result, context.value(TensorCoreStartOp(a, b, acc, plan.warpgroup.name)))
 

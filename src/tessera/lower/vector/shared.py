@@ -11,6 +11,7 @@ from tessera.ir.tile.shared import (
     BarrierOp,
     CommitGroupOp,
     CpAsyncOp,
+    ProxyFenceOp,
     SharedLoadOp,
     SharedStoreOp,
     SharedTransposeOp,
@@ -74,8 +75,10 @@ def lower_cp_async(context: VectorContext, op: CpAsyncOp) -> None:
     _fill(context, op.buffer, Load(target.shape, target.element, context.box(op)))
 
 
-@lowers(CommitGroupOp, WaitGroupOp, BarrierOp)
-def lower_synchronisation(context: VectorContext, op: CommitGroupOp | WaitGroupOp | BarrierOp) -> None:
+@lowers(CommitGroupOp, WaitGroupOp, BarrierOp, ProxyFenceOp)
+def lower_synchronisation(
+    context: VectorContext, op: CommitGroupOp | WaitGroupOp | BarrierOp | ProxyFenceOp
+) -> None:
     """Nothing to wait for: one thread runs the program in order."""
 
 

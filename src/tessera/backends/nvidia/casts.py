@@ -1,0 +1,148 @@
+"""Conversions of 8-bit elements, two at a time: byte permutes and one packed instruction instead of one `cvt` each.
+
+An integer placed in the low bits of a float's significand is that float plus a constant, which a subtraction takes
+away exactly. f16 holds an 8-bit integer beside 1024, f32 beside 2^23; bf16 only seven bits beside 128, so that the
+eighth, -128 in an i8 and 128 in a u8, is added on its own. fp8 pairs have a conversion to f16, which holds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tessera.backends.llvm.ops import F32, I8, I16, I32
+from tessera.backends.llvm.types import LLVMType
+from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.backends.simt.fragments import emit_cast as emit_unit_casts
+from tessera.ir.target.arithmetic import CastOp
+from tessera.ir.target.types import FragmentType, element_of
+from tessera.ir.types import dtype_of
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+
+_BYTES = (dtypes.i8, dtypes.u8)
+_FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)
+_HALVES = (dtypes.f16, dtypes.bf16)
+_PTX_FP8 = {"fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}
+
+Pair = Callable[[str, int], str]
+"""Converts bytes `2 i` and `2 i + 1` of an i32, given the word and `i`, to a word of two 16-bit floats."""
+
+
+@NVIDIA.register(CastOp)
+def emit_cast(emitter: NvidiaEmitter, op: CastOp) -> None:
+    """Convert 8-bit elements of a fragment in pairs, others one by one."""
+    source, result = dtype_of(element_of(op.source.type)), dtype_of(element_of(op.result.type))
+    if not isinstance(op.source.type, FragmentType) or len(emitter.units(op.source)) % 2:
+        emit_unit_casts(emitter, op)
+        return
+    if source in _BYTES and result == dtypes.f32:
+        words = _words(emitter, op, source)
+        emitter.bind(
+            op.result, [unit for word, count in words for unit in _to_f32(emitter, word, count, source)]
+        )
+        return
+    convert = _pair_conversion(emitter, source, result)
+    if convert is None:
+        emit_unit_casts(emitter, op)
+        return
+    pairs = [convert(word, i) for word, count in _words(emitter, op, source) for i in range(count // 2)]
+    if result == dtypes.f32:
+        emitter.bind(op.result, [unit for word in pairs for unit in _widened(emitter, word)])
+        return
+    element = LLVMType("half" if result == dtypes.f16 else "bfloat")
+    emitter.bind(op.result, [unit for word in pairs for unit in emitter.split(word, element, I32, 2)])
+    emitter.words[op.result] = pairs
+
+
+def _pair_conversion(emitter: NvidiaEmitter, source: DType, result: DType) -> Pair | None:
+    """Return how the target converts pairs, None where it does so one by one."""
+    if source in _BYTES and result == dtypes.bf16 and emitter.target.has("bf16_arith"):
+        signed = source == dtypes.i8
+        return lambda word, i: _bytes_to_bf16(emitter, word, i, signed)
+    if source in _BYTES and result == dtypes.f16:
+        return lambda word, i: _bytes_to_f16(emitter, word, i, source == dtypes.i8)
+    if source in _FP8 and result in (*_HALVES, dtypes.f32) and emitter.target.has("cvt_fp8"):
+        to_bf16 = result == dtypes.bf16
+        return lambda word, i: _fp8_to_half(emitter, word, i, source, to_bf16)
+    return None
+
+
+def _words(emitter: NvidiaEmitter, op: CastOp, source: DType) -> list[tuple[str, int]]:
+    """Return the operand's bytes as i32 words, with how many each holds: four where they were loaded so, else two."""
+    units, ops = emitter.units(op.source), emitter.ops
+    known = emitter.words.get(op.source)
+    if known is not None and len(units) == 4 * len(known):
+        return [(word, 4) for word in known]
+    pairs = [emitter.join(units[i : i + 2], I8, I16) for i in range(0, len(units), 2)]
+    return [(ops.convert("zext", I16, pair, I32), 2) for pair in pairs]
+
+
+def _pure(emitter: NvidiaEmitter, text: str, *args: str) -> str:
+    """Emit one PTX instruction on i32 operands."""
+    names = ", ".join(f"${i + 1}" for i in range(len(args)))
+    given = [("i32", arg) for arg in args]
+    constraints = ",".join(["=r", *["r"] * len(args)])
+    (result,) = emitter.asm(f"{text} $0, {names};", constraints, [I32], given, pure=True)
+    return result
+
+
+def _interleaved(emitter: NvidiaEmitter, word: str, i: int, high: int) -> str:
+    """Return bytes `2 i` and `2 i + 1` of a word, each under a byte `high`."""
+    (result,) = emitter.asm(
+        f"prmt.b32 $0, $1, {high}, {0x4140 + 0x0202 * i};", "=r,r", [I32], [("i32", word)], pure=True
+    )
+    return result
+
+
+def _bytes_to_bf16(emitter: NvidiaEmitter, word: str, i: int, signed: bool) -> str:
+    placed = _interleaved(emitter, word, i, 0x43)
+    low = emitter.ops.binary("and", I32, placed, str(0xFF7FFF7F - (1 << 32)))  # 128 + the low seven bits
+    top = emitter.ops.binary("and", I32, placed, str(0x43804380))  # 128, or 256 with the eighth bit
+    if signed:
+        return _pure(emitter, "fma.rn.bf16x2", top, str(0xBF80BF80 - (1 << 32)), low)
+    one, minus_256 = str(0x3F803F80), str(0xC380C380 - (1 << 32))
+    top = _pure(emitter, "fma.rn.bf16x2", top, one, minus_256)
+    return _pure(emitter, "fma.rn.bf16x2", top, one, low)
+
+
+def _bytes_to_f16(emitter: NvidiaEmitter, word: str, i: int, signed: bool) -> str:
+    if signed:
+        word = emitter.ops.binary("xor", I32, word, str(0x80808080 - (1 << 32)))
+    placed = _interleaved(emitter, word, i, 0x64)
+    minus = 0xE480E480 if signed else 0xE400E400  # -1152, -1024
+    return _pure(emitter, "fma.rn.f16x2", placed, str(0x3C003C00), str(minus - (1 << 32)))
+
+
+def _to_f32(emitter: NvidiaEmitter, word: str, count: int, source: DType) -> list[str]:
+    ops, signed = emitter.ops, source == dtypes.i8
+    if signed:
+        word = ops.binary("xor", I32, word, str(0x80808080 - (1 << 32)))
+    base = ops.real(F32, 8388608.0 + (128.0 if signed else 0.0))
+    units: list[str] = []
+    for i in range(count):
+        (placed,) = emitter.asm(
+            f"prmt.b32 $0, $1, {0x4B000000}, {0x7440 + i};", "=r,r", [I32], [("i32", word)], pure=True
+        )
+        units.append(ops.binary("fsub", F32, ops.convert("bitcast", I32, placed, F32), base))
+    return units
+
+
+def _fp8_to_half(emitter: NvidiaEmitter, word: str, i: int, source: DType, to_bf16: bool) -> str:
+    ops = emitter.ops
+    part = ops.binary("lshr", I32, word, "16") if i else word
+    (half,) = emitter.asm(
+        f"cvt.rn.f16x2.{_PTX_FP8[source.name]}x2 $0, $1;", "=r,h", [I32],
+        [("i16", ops.convert("trunc", I32, part, I16))], pure=True,
+    )  # fmt: skip
+    if not to_bf16:
+        return half
+    wide, narrow = LLVMType("float", 2), LLVMType("bfloat", 2)
+    packed = LLVMType("half", 2)
+    value = ops.convert("fpext", packed, ops.convert("bitcast", I32, half, packed), wide)
+    return ops.convert("bitcast", narrow, ops.convert("fptrunc", wide, value, narrow), I32)
+
+
+def _widened(emitter: NvidiaEmitter, word: str) -> list[str]:
+    """Return the f32 values of a word of two f16."""
+    half = LLVMType("half")
+    return [emitter.ops.convert("fpext", half, unit, F32) for unit in emitter.split(word, half, I32, 2)]

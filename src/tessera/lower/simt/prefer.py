@@ -1,0 +1,111 @@
+"""Loads in the layout of their only use, so that they need no trip through shared memory.
+
+Default layouts come first (`placement`); this looks back from placed arithmetic to what was loaded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.layouts import LinearLayout
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.roles import RolesOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
+from tessera.ir.tile.types import TileType, element_of
+from tessera.ir.types import dtype_of
+from tessera.lower.simt.context import tile_shape
+from tessera.lower.simt.placement import Placements
+from tessera.lower.simt.shape import collapse, keeps_places, reshaped
+
+MOST_REGISTERS = 16
+"""Registers that a tile loaded one iteration ahead may take in a thread."""
+
+
+def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
+    """Load a tile in the layout its only consumers have, where a thread still reads 4 bytes at a time."""
+    for top in body:
+        for op in top.walk():
+            if isinstance(op, LoadOp) and isinstance(op.result.type, TileType):
+                _prefer(placements, op)
+            if isinstance(op, RolesOp):
+                for loop in op.consumer.walk():
+                    if isinstance(loop, scf.ForOp):
+                        _prefer_carried(placements, loop)
+
+
+def _prefer(placements: Placements, op: LoadOp) -> None:
+    wanted = {placements.found[r].layout for r in _tile_results(op.result) if r in placements.found}
+    if len(wanted) != 1:
+        return
+    layout = wanted.pop()
+    own = placements.found[op.result]
+    last = len(layout.out_sizes) - 1
+    element_bytes = dtype_of(element_of(op.result.type)).bytes
+    same_shape = layout.out_sizes == own.layout.out_sizes
+    if same_shape and layout.contiguous_per_thread(last) * element_bytes >= 4:
+        placements.place(op.result, layout, own.strength)
+
+
+def _tile_results(value: SSAValue) -> list[SSAValue]:
+    """Return the results of the elementwise ops that use a tile; nothing if it has another kind of use."""
+    results: list[SSAValue] = []
+    for use in value.uses:
+        if not isinstance(use.operation, ElementwiseOp | CastOp):
+            return []
+        results.append(use.operation.result)
+    return results
+
+
+def _prefer_carried(placements: Placements, loop: scf.ForOp) -> None:
+    """Place a tile that a consumers' loop loads one iteration ahead as its uses want it.
+
+    A trip through shared memory would stop all consumers at a barrier in every iteration.
+    """
+    end = loop.body.block.last_op
+    assert end is not None
+    for place, argument in enumerate(loop.body.block.args[1:]):
+        values = [loop.iter_args[place], end.operands[place]]
+        if not all(isinstance(value.owner, LoadOp) for value in values) or argument not in placements.found:
+            continue
+        wanted = _wanted(placements, argument)
+        if wanted is None or len(wanted) != 1:
+            continue
+        (layout,) = wanted
+        if layout.registers <= MOST_REGISTERS:
+            for value in (*values, argument, loop.results[place]):
+                _move(placements, value, layout)
+
+
+def _move(placements: Placements, value: SSAValue, layout: LinearLayout) -> None:
+    """Change where a tile is, and with it the tiles that are only other shapes of it."""
+    placements.place(value, layout, placements.found[value].strength)
+    for use in value.uses:
+        if isinstance(use.operation, ReshapeOp):
+            _move(placements, use.operation.result, reshaped(layout, tile_shape(use.operation.result)))
+
+
+def _wanted(placements: Placements, value: SSAValue) -> set[LinearLayout] | None:
+    """Return the layouts that the uses of a tile want it in, None if some use has none."""
+    found: set[LinearLayout] = set()
+    for use in value.uses:
+        user = use.operation
+        if not isinstance(user, ElementwiseOp | CastOp | BroadcastOp | ReshapeOp):
+            return None
+        placed = None if isinstance(user, ReshapeOp) else placements.of(user.result)
+        after = {placed.layout} if placed is not None else _wanted(placements, user.result)
+        if after is None:
+            return None
+        if isinstance(user, BroadcastOp):
+            shapes = zip(tile_shape(user.source), tile_shape(user.result), strict=True)
+            axes = [axis for axis, (a, b) in enumerate(shapes) if a != b]
+            after = {collapse(layout, axes) for layout in after}
+        elif isinstance(user, ReshapeOp):
+            if not keeps_places(tile_shape(user.source), tile_shape(user.result)):
+                return None
+            after = {reshaped(layout, tile_shape(user.source)) for layout in after}
+        found |= after
+    return found

@@ -1,0 +1,445 @@
+"""The compiled entry on a GPU, with a driver that only notes what it is given.
+
+Each launch is made twice, through the Python path and through the entry, and both must give the driver the same
+parameters bit for bit. The Python path is `Kernel.__call__`; tests on a GPU compare it with PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import random
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+import tessera as ts
+from tessera.errors import CallError, DeviceError
+from tessera.jit.kernel import Kernel
+from tessera.runtime import cuda, cuda_launch, dlpack, tensor_maps
+from tessera.runtime.cuda_array import DeviceArray
+from tessera.runtime.device import Device
+from tessera.runtime.entry import host, layout
+from tessera.runtime.views import ArrayView, row_major
+from tessera.target.records import target_named
+
+driver = pytest.importorskip("cuda.bindings.driver")
+pytestmark = pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())
+
+CONTEXT = 0x1234500
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
+LAUNCH_EX = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, *[ctypes.c_void_p] * 4,
+    *[ctypes.c_int] * 4,
+)  # fmt: skip
+
+
+class FakeDriver:
+    """Answers as the driver's bindings do, and notes launches; its C functions note them in the same way."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[object, ...]] = []
+        self.known: dict[int, object] = {}
+        self.encoded = 0
+        self.context = CONTEXT
+        self.status = 0
+        self.c_launch = LAUNCH(self._c_launch)
+        self.c_launch_ex = LAUNCH_EX(self._c_launch_ex)
+        self.c_current = CURRENT(self._c_current)
+        self.c_encode = ENCODE(self._c_encode)
+
+    def address(self, name: str) -> int:
+        functions = {
+            "cuLaunchKernel": self.c_launch,
+            "cuLaunchKernelEx": self.c_launch_ex,
+            "cuCtxGetCurrent": self.c_current,
+            "cuTensorMapEncodeTiled": self.c_encode,
+        }
+        return ctypes.cast(functions[name], ctypes.c_void_p).value or 0
+
+    def __getattr__(self, name: str):
+        if name.startswith("cu") and name[2].isupper():
+            return lambda *_: (driver.CUresult(0), 0)
+        return getattr(driver, name)
+
+    def cuCtxGetCurrent(self):
+        return driver.CUresult(0), self.context
+
+    def cuModuleLoadData(self, image):
+        return driver.CUresult(0), 77
+
+    def cuModuleGetFunction(self, module, entry):
+        return driver.CUresult(0), 4096 + len(self.known)
+
+    def cuMemAllocAsync(self, size, stream):
+        return driver.CUresult(0), 0x7F00_0000_0000 + 256 * random.randrange(2**20)
+
+    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
+        self._note("python", function, (gx, gy, gz, bx, by, bz, shared), stream, params)
+        return (driver.CUresult(self.status),)
+
+    def _c_launch(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
+        self._note("entry", function, (gx, gy, gz, bx, by, bz, shared), stream or 0, params)
+        return self.status
+
+    def cuLaunchKernelEx(self, config, function, params, extra):
+        (attribute,) = config.attrs
+        numbers = (
+            config.gridDimX, config.gridDimY, config.gridDimZ, config.blockDimX, config.blockDimY,
+            config.blockDimZ, config.sharedMemBytes, "overlaps",
+            int(attribute.id), attribute.value.programmaticStreamSerializationAllowed,
+        )  # fmt: skip
+        self._note("python", function, numbers, int(config.hStream), params)
+        return (driver.CUresult(self.status),)
+
+    def _c_launch_ex(self, config, function, params, extra):
+        *numbers, stream, attributes, count = struct.unpack("<7I4xQQI", ctypes.string_at(config, 52))
+        kind, value = struct.unpack("<I4xI60x", ctypes.string_at(attributes, 72))
+        assert count == 1
+        self._note("entry", function, (*numbers, "overlaps", kind, value), stream, params)
+        return self.status
+
+    def _c_current(self, out):
+        out[0] = self.context
+        return 0
+
+    def _note(self, who, function, numbers, stream, params):
+        launch = self.known[function]
+        pointers = (ctypes.c_void_p * len(launch.params)).from_address(params)
+        data = [
+            ctypes.string_at(pointer, width(param))
+            for pointer, param in zip(pointers, launch.params, strict=True)
+        ]
+        assert all(
+            pointer % 64 == 0
+            for pointer, param in zip(pointers, launch.params, strict=True)
+            if param.kind == "tensor_map"
+        )
+        self.launches.append((who, function, numbers, stream, data))
+
+    def cuTensorMapEncodeTiled(
+        self, kind, rank, address, dims, strides, box, ones, interleave, swizzle, promotion, fill
+    ):
+        numbers = [*map(int, (*dims, *strides, *box, *ones, interleave, swizzle, promotion, fill))]
+        self.map = ctypes.create_string_buffer(fake_map(int(kind), rank, int(address), numbers))
+        return driver.CUresult(0), SimpleNamespace(getPtr=lambda: ctypes.addressof(self.map))
+
+    def _c_encode(self, out, kind, rank, address, dims, strides, box, ones, *rest):
+        self.encoded += 1
+        arrays = [
+            *(ctypes.c_uint64 * rank).from_address(dims),
+            *(ctypes.c_uint64 * (rank - 1)).from_address(strides),
+            *(ctypes.c_uint32 * rank).from_address(box),
+            *(ctypes.c_uint32 * rank).from_address(ones),
+        ]
+        ctypes.memmove(out, fake_map(kind, rank, address, [*arrays, *rest]), 128)
+        return self.status
+
+
+def fake_map(kind: int, rank: int, address: int, numbers: list[int]) -> bytes:
+    """Return 128 bytes that depend on all that a tensor map holds."""
+    text = struct.pack(f"<iIQ{len(numbers)}q", kind, rank, address, *numbers)
+    return hashlib.sha512(text).digest() * 2
+
+
+def width(param) -> int:
+    """Return how many bytes the GPU reads of a parameter."""
+    if param.kind == "tensor_map":
+        return 128
+    return 8 if param.kind != "scalar" else ts.numerics.dtypes.dtype_named(param.dtype).storage.bytes
+
+
+@pytest.fixture(scope="module")
+def fake():
+    """The one driver that all kernels of this module are loaded by."""
+    return FakeDriver()
+
+
+@pytest.fixture
+def gpu(fake, monkeypatch):
+    """A machine whose only GPU is the fake one."""
+    device = cuda.CudaDevice(
+        Device("cuda", 0), CONTEXT, CONTEXT, "fake", (9, 0), 132, 2**37, 232448
+    )  # fmt: skip
+    monkeypatch.setattr(cuda, "driver", lambda: fake)
+    monkeypatch.setattr(cuda, "cuda_device", lambda _index: device)
+    monkeypatch.setattr(cuda, "target_of", lambda _index: target_named("sm_90a"))
+    monkeypatch.setattr(cuda, "stream_object", lambda stream: stream)
+    monkeypatch.setattr(cuda_launch, "driver_address", fake.address)
+    loaded = cuda_launch.CudaLauncher._function
+
+    def function(self, cu, entry, shared_bytes):
+        made = loaded(self, cu, entry, shared_bytes)
+        fake.known[made] = next(launch for launch in self.artifact.launches if launch.entry == entry)
+        return made
+
+    monkeypatch.setattr(cuda_launch.CudaLauncher, "_function", function)
+    return fake
+
+
+def array(shape, dtype, address=None, strides=None) -> DeviceArray:
+    """Return an array of the fake GPU at some address."""
+    if address is None:
+        address = 0x7F00_0000_0000 + 256 * random.randrange(2**20)
+    view = ArrayView(
+        tuple(shape), strides or row_major(tuple(shape)), dtype.storage, Device("cuda", 0), False
+    )
+    return DeviceArray.borrow(address, view, None)
+
+
+def both(fake: FakeDriver, kernel: Kernel, *args, **kwargs) -> list[tuple[object, ...]]:
+    """Launch through the Python path and the entry; gives what the driver got, the same from both."""
+    for _ in range(4):
+        fake.launches.clear()
+        Kernel.__call__(kernel, *args, **kwargs)
+    slow = list(fake.launches)
+    fake.launches.clear()
+    kernel(*args, **kwargs)
+    fast = list(fake.launches)
+    assert [launch[0] for launch in slow] == ["python"] * len(slow)
+    assert [launch[0] for launch in fast] == ["entry"] * len(fast)
+    assert [launch[1:] for launch in fast] == [launch[1:] for launch in slow]
+    return fast
+
+
+@ts.kernel
+def scalars(
+    x: ts.Tensor["n", ts.f32],
+    a: ts.f64,
+    b: ts.f32,
+    c: ts.f16,
+    d: ts.bf16,
+    e: ts.i8,
+    f: ts.u16,
+    g: ts.i32,
+    h: ts.i64,
+    k: ts.bool_,
+    m: ts.u64 = 7,
+):
+    """Use a scalar of every kind."""
+    i = ts.tile.linear_id()
+    if i < n:
+        if k:
+            x[i] = x[i] + a.to(ts.f32) + b + c.to(ts.f32) + d.to(ts.f32)
+        else:
+            x[i] = (e.to(ts.i64) + f.to(ts.i64) + g.to(ts.i64) + h + m.to(ts.i64)).to(ts.f32)
+
+
+@ts.kernel
+def gemm(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]):
+    """Multiply by tiles of a size that goes through tensor maps."""
+    for m, n in ts.tile.grid((M, 128), (N, 256)):
+        acc = ts.tile.zeros((128, 256), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 128, k : k + 64], b[k : k + 64, n : n + 256], acc)
+        c[m : m + 128, n : n + 256] = acc
+    return c
+
+
+@ts.kernel
+def eight(
+    a: ts.Tensor["M", "N", ts.f32],
+    b: ts.Tensor["N", ts.f16],
+    c: ts.Tensor["M", "N", ts.i8],
+    d: ts.Tensor["B*M", ts.i64],
+    e: ts.Tensor["B", ts.u8],
+    f: ts.Tensor["M", 4, ts.f64],
+    g: ts.Tensor["N", "M", ts.bf16],
+    h: ts.Tensor["M", "N", ts.f32],
+    rows: ts.i32,
+):
+    """Read eight arrays in a grid whose extent depends on sizes and on a scalar."""
+    for m, n in ts.tile.grid((ts.tile.minimum(M, rows), 8), (N, 32)):
+        x = a[m : m + 8, n : n + 32] + ts.tile.cast(b[n : n + 32], ts.f32)
+        y = ts.tile.cast(c[m : m + 8, n : n + 32], ts.f32)
+        z = ts.tile.cast(ts.tile.transpose(g[n : n + 32, m : m + 8]), ts.f32)
+        w = ts.tile.cast(d[m : m + 8], ts.f32) + ts.tile.cast(f[m : m + 8, 1], ts.f32)
+        h[m : m + 8, n : n + 32] = x + y + z + ts.tile.cast(e[0], ts.f32) + w[:, None]
+
+
+def test_scalars_of_every_kind_have_the_same_bits(gpu):
+    rng = random.Random(5)
+    for _ in range(20):
+        x = array([rng.randrange(1, 5000)], ts.f32)
+        wide = rng.uniform(-3e38, 3e38) if rng.random() < 0.5 else rng.gauss(0, 1)
+        both(
+            gpu, scalars, x, rng.gauss(0, 1) * 10 ** rng.randrange(-300, 300), wide, rng.gauss(0, 1e4) % 6e4,
+            rng.choice([wide, 2, -1.00390625, 1.01171875]), rng.randrange(-128, 128), rng.randrange(2**16),
+            rng.randrange(-(2**31), 2**31), rng.randrange(-(2**63), 2**63), rng.random() < 0.5,
+            *([rng.randrange(2**63)] if rng.random() < 0.5 else []),
+        )  # fmt: skip
+
+
+def test_eight_arrays_odd_sizes_and_strides(gpu):
+    rng = random.Random(6)
+    for _ in range(12):
+        m, n, b = rng.choice([1, 8, 17, 64, 130]), rng.choice([1, 16, 33, 96]), rng.randrange(1, 4)
+        pad = rng.choice([0, 8, 3])
+        args = [
+            array([m, n], ts.f32, strides=(n + pad, 1)), array([n], ts.f16),
+            array([m, n], ts.i8, strides=(1, m + pad)), array([b * m], ts.i64), array([b], ts.u8),
+            array([m, 4], ts.f64), array([n, m], ts.bf16), array([m, n], ts.f32, strides=(n + pad, 1)),
+        ]  # fmt: skip
+        both(gpu, eight, *args, rng.randrange(1, 200))
+
+
+def test_addresses_of_every_alignment(gpu):
+    for address in (0x7F0000000000, 0x7F0000000004, 0x7F0000000008, 0x7F000000000C):
+        x = array([96], ts.f32, address)
+        both(gpu, scalars, x, 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
+
+
+def test_tensor_maps_are_the_same_and_are_remembered(gpu):
+    sizes = [(256, 512, 128), (300, 520, 200), (128, 256, 64), (8, 8, 8)]
+    for m, n, k in sizes:
+        for _ in range(3):
+            args = array([m, k], ts.bf16), array([k, n], ts.bf16), array([m, n], ts.bf16)
+            (launch,) = both(gpu, gemm, *args)
+            made = gpu.encoded
+            gemm(*args)
+            assert gpu.encoded == made
+            assert gpu.launches[-1][1:] == launch[1:]
+    assert gpu.encoded > 0
+    assert any(len(data) == 128 for data in launch[4])
+
+
+def test_what_the_driver_refuses_is_an_error_of_the_call(gpu):
+    x = array([64], ts.f32)
+    args = x, 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True
+    both(gpu, scalars, *args)
+    gpu.status = 700
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS") as caught:
+            scalars(*args)
+        assert caught.value.code == "cuda-error"
+        assert "test_entry_cuda.py" in str(caught.value.location)
+    assert gpu.launches[-1][0] == "entry"
+    gpu.status = 0
+    both(gpu, scalars, *args)
+
+
+def test_a_map_that_the_driver_refuses_is_a_typed_error(gpu):
+    args = array([256, 64], ts.bf16), array([64, 256], ts.bf16), array([256, 256], ts.bf16)
+    both(gpu, gemm, *args)
+    fresh = array([256, 64], ts.bf16), array([64, 256], ts.bf16), array([256, 256], ts.bf16)
+    gpu.status = 1
+    before = len(gpu.launches)
+    with pytest.raises(DeviceError):  # the Python path says so: it, too, asks the driver for a launch
+        gemm(*fresh)
+    assert gpu.launches[before:][0][0] == "python"
+    gpu.status = 0
+    assert both(gpu, gemm, *fresh)
+
+
+def test_another_context_and_other_arrays_go_through_python(gpu):
+    x = array([64], ts.f32)
+    rest = 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True
+    both(gpu, scalars, x, *rest)
+    gpu.context = 0x999
+    scalars(x, *rest)
+    assert gpu.launches[-1][0] == "python"
+    gpu.context = CONTEXT
+    scalars(x, *rest)
+    assert gpu.launches[-1][0] == "entry"
+    elsewhere = DeviceArray((0,), ts.f32, Device("cuda", 0), stream=0x55)
+    for _ in range(4):
+        scalars(elsewhere, *rest)
+        assert not gpu.launches or gpu.launches[-1][0] == "entry"  # the one before: this grid is empty
+    assert scalars._direct.last() is None
+    scalars(x, *rest)
+    assert gpu.launches[-1][0] == "entry"
+    scalars(x, *rest, stream=0x77)
+    assert gpu.launches[-1][0] == "python"
+    assert gpu.launches[-1][3] == 0x77
+
+
+def test_empty_grids_start_nothing_and_too_large_ones_are_errors(gpu):
+    both(gpu, scalars, array([64], ts.f32), 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
+    gpu.launches.clear()
+    for _ in range(6):
+        scalars(array([0], ts.f32), 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
+    assert gpu.launches == []
+
+    huge = array([2**42], ts.f32, 0x7F0000000000, (1,))
+    for _ in range(4):
+        with pytest.raises(CallError) as caught:
+            scalars(huge, 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
+        assert caught.value.code == "grid-too-large"
+
+
+def test_the_streams_function_gives_the_stream(gpu, monkeypatch):
+    """PyTorch's current stream is asked at every launch; a failure of the question goes through Python."""
+    asked = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+    def current(kind, index, out):
+        asked.append((kind, index))
+        out[0] = 0x4400
+        return 0
+
+    address = ctypes.cast(current, ctypes.c_void_p).value
+    plain = cuda_launch.CudaLauncher.work
+    monkeypatch.setattr(cuda_launch.CudaLauncher, "work", lambda self: plain(self, address))
+
+    @ts.kernel
+    def double(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        if i < n:
+            x[i] = x[i] + x[i]
+
+    x = array([64], ts.f32)
+    for _ in range(4):
+        double(x)
+    assert gpu.launches[-1][0] == "entry"
+    assert gpu.launches[-1][3] == 0x4400
+    assert asked[-1] == (2, 0)
+    assert double.explain().backend == "ptx"
+
+
+def test_numbers_of_the_driver_are_the_bindings():
+    kinds = driver.CUtensorMapDataType
+    names = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "f64": "FLOAT64", "i32": "INT32"}
+    names |= {"i64": "INT64", "u16": "UINT16", "u32": "UINT32", "u64": "UINT64"}
+    for name, theirs in names.items():
+        assert tensor_maps._TYPES[name] == int(getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{theirs}"))
+    for width, number in tensor_maps._SWIZZLES.items():
+        assert number == int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{width}B"))
+    assert int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B) == tensor_maps._PROMOTE_256
+    assert int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8) == tensor_maps._BYTE
+
+
+def test_the_description_of_a_device_array(gpu):
+    x = array([3, 5], ts.bf16, 0x7F0000000040, (8, 1))
+    pointer, kind, index, rank, code, bits, lanes, sizes, strides, offset = struct.unpack(
+        "<QiiiBBHQQQ", x.description
+    )
+    assert (pointer, kind, index, rank, offset) == (0x7F0000000040, 2, 0, 2, 0)
+    assert (code, bits, lanes) == (*dlpack.type_code(ts.bf16), 1)
+    assert list((ctypes.c_int64 * 2).from_address(sizes)) == [3, 5]
+    assert list((ctypes.c_int64 * 2).from_address(strides)) == [8, 1]
+    assert DeviceArray((0,), ts.f32, Device("cuda", 0), stream=5).description is None
+
+
+def test_launches_that_overlap_say_so_to_the_driver(gpu):
+    x = array([64], ts.f32)
+    (launch,) = both(gpu, scalars, x, 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
+    assert scalars.explain().target == "sm_90a"
+    attribute = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert launch[2][-3:] == ("overlaps", int(attribute), 1)
+    assert layout.PROGRAMMATIC_SERIALIZATION == int(attribute)
+
+    @ts.kernel
+    def older(y: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        if i < n:
+            y[i] = y[i] + 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "target_of", lambda _index: target_named("sm_80"))
+        (launch,) = both(gpu, older, x)
+    assert "overlaps" not in launch[2]
