@@ -1,7 +1,7 @@
-"""Writes docs/language.md from the docstrings of the language, so that page and code cannot differ.
+"""Writes docs/language.md and docs/linalg.md from docstrings, so that pages and code cannot differ.
 
-python scripts/generate_reference.py          # writes the page
-python scripts/generate_reference.py --check  # fails when the page is not what would be written
+python scripts/generate_reference.py          # writes the pages
+python scripts/generate_reference.py --check  # fails when a page is not what would be written
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import tessera as ts
-from tessera import runtime
+from tessera import ops, runtime
 from tessera.frontend.tile.values import Shared, Tile
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "language.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 # By module name: `tile.reduce` is the function.
 FAMILIES = [
@@ -27,25 +27,32 @@ FAMILIES = [
 ]
 
 INTRO = Path(__file__).with_name("language-intro.md")
+LINALG_INTRO = Path(__file__).with_name("linalg-intro.md")
 
 SECTIONS = ("Args:", "Returns:", "Raises:", "Numerics:", "Source:")
 
 
 def main() -> int:
-    """Write or check the page."""
+    """Write or check the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    text = render()
-    if parser.parse_args().check:
-        same = PAGE.read_text(encoding="utf-8") == text
-        print("up to date" if same else f"{PAGE} is out of date: run {sys.argv[0]}")
-        return 0 if same else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    only_check = parser.parse_args().check
+    stale = [name for name, text in pages().items() if (DOCS / name).read_text(encoding="utf-8") != text]
+    for name in stale:
+        if not only_check:
+            (DOCS / name).write_text(pages()[name], encoding="utf-8")
+        else:
+            print(f"{DOCS / name} is out of date: run {sys.argv[0]}")
+    return 1 if stale and only_check else 0
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its name."""
+    return {"language.md": render(), "linalg.md": render_linalg()}
 
 
 def render() -> str:
-    """Return the page."""
+    """Return the language's page."""
     parts = [INTRO.read_text(encoding="utf-8"), "## Kernels\n", *_entries(_kernel_items())]
     for family in FAMILIES:
         parts.append(f"## {_first_line(family).rstrip('.')}\n")
@@ -59,6 +66,27 @@ def render() -> str:
     parts += _entries((f"ts.{name}", getattr(ts, name)) for name in names)
     names = ("capabilities", "devices", "select_backend", "from_dlpack", "to_numpy")
     parts += _entries((f"ts.runtime.{name}", getattr(runtime, name)) for name in names)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def render_linalg() -> str:
+    """Return the page of matrix products and epilogues."""
+    linalg, epilogue = ops.linalg, ops.epilogue
+    parts = [LINALG_INTRO.read_text(encoding="utf-8").rstrip() + "\n", "## Products\n"]
+    calls = ("gemm", "gemm_batched", "matmul", "linear", "gemm_grouped")
+    parts.append(
+        "`gemm_batched` takes what `gemm` takes, with a batch before the matrices of one operand or both.\n"
+    )
+    parts += _entries((f"op.linalg.{n}", getattr(linalg, n).__call__) for n in calls if n != "gemm_batched")
+    parts += _entries(
+        (f"op.linalg.gemm.{n}", getattr(linalg.gemm, n)) for n in ("plan", "compile", "space", "explain")
+    )
+    parts.append("## Epilogues\n")
+    parts += _entries(
+        [("op.epilogue.chain", epilogue.chain), ("op.epilogue.Epilogue[...]", epilogue.Epilogue)]
+    )
+    steps = [name for name in epilogue.__all__ if name not in ("Epilogue", "Step", "chain")]
+    parts += _entries((f"op.epilogue.{name}", getattr(epilogue, name)) for name in steps)
     return "\n".join(parts).rstrip() + "\n"
 
 

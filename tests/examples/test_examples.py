@@ -14,6 +14,7 @@ import flash_attention
 import gemm
 import gemm_explicit
 import layernorm
+import mlp
 import numpy as np
 import pytest
 import rmsnorm
@@ -50,6 +51,9 @@ CASES: dict[str, Callable[[Place], Case]] = {
     "gemm-explicit-70x130x101": lambda place: gemm_explicit.case(place, 70, 130, 101),
     "gemm-ring-17x9x33": lambda place: gemm_explicit.case(place, 17, 9, 33, gemm_explicit.gemm_ring),
     "gemm-ring-70x130x101": lambda place: gemm_explicit.case(place, 70, 130, 101, gemm_explicit.gemm_ring),
+    "mlp-5x7x9": lambda place: mlp.case(place, 5, 7, 9),
+    "mlp-100x77x203": lambda place: mlp.case(place),
+    "gated-70x77x130": lambda place: mlp.gated_case(place, 70, 77, 130),
     "flash-attention-1x7x16": lambda place: flash_attention.case(place, 1, 7, 16, is_causal=False),
     "flash-attention-2x203x48": lambda place: flash_attention.case(place, 2, 203, 48, is_causal=False),
     "flash-attention-causal-1x7x16": lambda place: flash_attention.case(place, 1, 7, 16),

@@ -20,6 +20,7 @@ from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.source import source_of
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.frontend.static_eval import lookup_in
+from tessera.frontend.structure import value_of
 from tessera.frontend.tile.structure import grid
 from tessera.frontend.values import Scalar, TensorValue
 from tessera.ir.locations import to_loc
@@ -169,6 +170,8 @@ def _bind_parameters(b: Builder, entry: Block) -> None:
             env[param.name] = b.dims.tensors[param.name] = TensorValue(arg, param, position)
         else:
             env[param.name] = Scalar(arg)
+    for param, layout in b.signature.structures:
+        env[param.name] = value_of(param, layout, env)
     constants = dict(b.constexpr_params())
     env.update(constants)
     b.constants.update(constants)

@@ -17,6 +17,7 @@ from tessera.frontend.expressions import is_runtime, static_call
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.registry import handler_of, method_of
 from tessera.frontend.source import source_of
+from tessera.frontend.structure import StructureValue
 from tessera.frontend.values import BoundMethod, Scalar, show
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
@@ -80,6 +81,8 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         return handler(b, *bind(f"ts.tile.{callee.__name__}", signature, args, kwargs).values())
     if isinstance(callee, DeviceFunction):
         return inline(b, callee.function, args, kwargs)
+    if isinstance(callee, StructureValue):
+        return inline(b, callee.layout.entry.function, [callee, *args], kwargs)
     if isinstance(callee, BoundMethod):
         handler = method_of(callee.name)
         signature = inspect.signature(handler)

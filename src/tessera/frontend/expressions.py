@@ -15,6 +15,7 @@ from tessera.frontend.convert import apply, boolean, check_defined, operand, sym
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.indexing import SliceValue, normalise, subscript
 from tessera.frontend.registry import attribute_of, attributes_of
+from tessera.frontend.structure import StructureValue
 from tessera.frontend.values import (
     ContextValue,
     Scalar,
@@ -355,6 +356,8 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
         return handler(b, owner)
     if isinstance(owner, ContextValue):
         return _context_attribute(b, name)
+    if isinstance(owner, StructureValue):
+        return _field(b, owner, name)
     if is_runtime(owner):
         names = ", ".join(attributes_of(owner))
         raise LanguageError(
@@ -366,6 +369,15 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
     if found is missing:
         raise _missing_attribute(owner, name)
     return resolved(b, plain(found))
+
+
+def _field(b: Builder, owner: StructureValue, name: str) -> Any:
+    if name not in owner.fields:
+        raise LanguageError(
+            f"{show(owner)} has no field {name!r}", code="unknown-name",
+            help=f"it has {', '.join(owner.fields)}",
+        )  # fmt: skip
+    return resolved(b, owner.fields[name])
 
 
 def _missing_attribute(owner: Any, name: str) -> LanguageError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, cast
@@ -12,6 +12,7 @@ from tessera.errors import LanguageError, Location, caller_location
 from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import evaluate_annotation, lookup_in
+from tessera.frontend.structure import Layout, StructureAnnotation, StructureParam, TensorField, parts_of
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, Policy
 
@@ -85,11 +86,13 @@ class Signature:
         function: the Python function.
         params: all parameters, in order.
         returns: what its return annotation promises, None when there is none.
+        structures: the structured parameters whose parts are among `params`, with what is passed for them.
     """
 
     function: Any
     params: tuple[Param, ...]
     returns: tuple[TensorAnnotation, ...] | None = None
+    structures: tuple[tuple[StructureParam, Layout], ...] = ()
 
     @property
     def name(self) -> str:
@@ -114,11 +117,15 @@ class Signature:
 
     def location_of(self, name: str) -> Location | None:
         """Return where parameter `name` stands in the source, None when there is no source."""
-        return _param_location(self.function, name)
+        return _param_location(self.function, name.partition(".")[0])
 
     @classmethod
-    def of(cls, function: Any) -> Signature:
+    def of(cls, function: Any, layouts: Mapping[str, Layout] | None = None) -> Signature:
         """Read the annotations of `function`.
+
+        Args:
+            function: the kernel's function.
+            layouts: what is passed for its structured parameters, by name.
 
         Raises:
             LanguageError: `bad-signature`, `bad-annotation`, `unknown-name`, `unknown-dtype` or `bad-policy`.
@@ -132,14 +139,21 @@ class Signature:
             )
         lookup = lookup_in(function)
         params: list[Param] = []
+        structures: list[tuple[StructureParam, Layout]] = []
         for found in inspect.signature(function).parameters.values():
             try:
-                params.append(_parse(found, lookup))
+                param = _parse(found, lookup)
+                if isinstance(param, StructureParam):
+                    layout = (layouts or {})[param.name]
+                    structures.append((param, layout))
+                    params += _expanded(param, layout)
+                else:
+                    params.append(param)
             except LanguageError as error:
                 if error.location is None or isinstance(found.annotation, str):
                     error.location = _param_location(function, found.name)
                 raise
-        signature = cls(function, tuple(params), _parse_returns(function, lookup))
+        signature = cls(function, tuple(params), _parse_returns(function, lookup), tuple(structures))
         clash = set(signature.dim_names) & {p.name for p in params}
         if clash:
             name = min(clash)
@@ -150,7 +164,35 @@ class Signature:
         return signature
 
 
-def _parse(found: inspect.Parameter, lookup: Any) -> Param:
+def structured_params(function: Any) -> dict[str, StructureAnnotation]:
+    """Return the structured parameters of a function, with what they take."""
+    if not isinstance(function, FunctionType):
+        return {}
+    lookup = lookup_in(function)
+    found = {name: _maybe_structure(value, lookup) for name, value in function.__annotations__.items()}
+    return {name: value for name, value in found.items() if isinstance(value, StructureAnnotation)}
+
+
+def _maybe_structure(annotation: Any, lookup: Any) -> Any:
+    """Return an annotation's value; None where its text has an error, which `Signature.of` reports."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return evaluate_annotation(annotation, lookup)
+    except LanguageError:
+        return None
+
+
+def _expanded(param: StructureParam, layout: Layout) -> Iterator[Param]:
+    """Yield the tensors and scalars of a structured parameter."""
+    for name, field, dims in parts_of(param, layout):
+        if isinstance(field, TensorField):
+            yield TensorParam(name, dims, Policy(field.dtype))
+        else:
+            yield ScalarParam(name, field.dtype)
+
+
+def _parse(found: inspect.Parameter, lookup: Any) -> Param | StructureParam:
     name = found.name
     if found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
         stars = "*" if found.kind is found.VAR_POSITIONAL else "**"
@@ -175,6 +217,8 @@ def _parse(found: inspect.Parameter, lookup: Any) -> Param:
                 help="pass it at the call",
             )
         return TensorParam(name, annotation.dims, annotation.policy)
+    if isinstance(annotation, StructureAnnotation):
+        return StructureParam(name, annotation)
     if isinstance(annotation, ConstexprAnnotation):
         return ConstexprParam(name, annotation.type, found.default)
     if annotation is bool:

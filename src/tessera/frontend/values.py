@@ -13,6 +13,7 @@ from typing import Any, cast
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.frontend.signature import TensorParam
+from tessera.frontend.structure import StructureValue
 from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType, Policy
@@ -251,6 +252,8 @@ def show(value: Any) -> str:
         return "a loop's iterable"
     if isinstance(value, ContextValue):
         return "a context"
+    if isinstance(value, StructureValue):
+        return f"the structure {value.layout.label}"
     if isinstance(value, BoundMethod):
         return f"the method {value.name}"
     name = getattr(value, "__name__", None)

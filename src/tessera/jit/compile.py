@@ -21,6 +21,7 @@ from tessera.jit.binding import (
 from tessera.jit.entry import DirectCalls, Given, Origin
 from tessera.jit.launch import Launcher, new_launcher, stream_source
 from tessera.jit.settings import settings
+from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Space, Variant, compile_point, points
 from tessera.numerics.dtypes import as_policy, dtype_named
 from tessera.numerics.profiles import current_profile
@@ -41,7 +42,7 @@ DUMPS = ("tirh", "tirt", "ll", "ptx", "cubin", "asm")
 
 
 def compile(
-    kernel: Kernel[..., Any],
+    kernel: Kernel[..., Any] | StructuredKernel[..., Any],
     target: str | None = None,
     dump: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
@@ -56,7 +57,7 @@ def compile(
         target: `"cpu"` (this machine), `"sm_90a"`, …; by default the chosen backend's device.
         dump: stages to keep in `Artifact.dumps`: `tirh`, `tirt`, `ll`, `ptx`, `cubin`, `asm`.
         dims: sizes of dimension names: fixed where the kernel needs one at compile time, hints elsewhere.
-        **constexprs: values of constexpr parameters and of tunables.
+        **constexprs: values of constexpr parameters, of tunables and of structured parameters.
 
     Returns:
         The artefact.
@@ -66,6 +67,8 @@ def compile(
         TargetError: `unknown-target`.
         TesseraError: what the compiler says.
     """
+    if isinstance(kernel, StructuredKernel):
+        return kernel.compile(target, dump, dims, **constexprs)
     for name in dump:
         if name not in DUMPS:
             raise CallError(

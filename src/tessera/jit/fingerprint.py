@@ -15,6 +15,7 @@ from tessera.errors import LanguageError
 from tessera.frontend.annotations import Dim, TensorAnnotation
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import lookup_in
+from tessera.frontend.structure import ConstantField, Layout, StructureAnnotation
 from tessera.numerics.dtypes import DType, Policy, Rule
 
 _PLAIN = (
@@ -31,6 +32,7 @@ _PLAIN = (
     Rule,
     Dim,
     TensorAnnotation,
+    StructureAnnotation,
 )
 
 _CONTAINERS = (list, tuple, set, frozenset, dict)
@@ -65,6 +67,30 @@ def value_fingerprint(name: str, value: object) -> str | None:
         return "\0".join(_value_parts(name, value, set()))
     except _Unknown:
         return None
+
+
+def layout_fingerprint(name: str, layout: Layout) -> str | None:
+    """Return a text that stands for what is passed for a structured parameter, None when there is none."""
+    try:
+        return "\0".join(_layout_parts(name, layout))
+    except _Unknown:
+        return None
+
+
+def _layout_parts(name: str, layout: Layout) -> Iterator[str]:
+    yield f"{name}:{layout.label}{layout.formals}"
+    yield from _value_parts("entry", layout.entry, set())
+    for field, kind in layout.fields:
+        if isinstance(kind, Layout):
+            yield from _layout_parts(field, kind)
+        elif isinstance(kind, tuple):
+            yield f"{field}[{len(kind)}]"
+            for part in kind:
+                yield from _layout_parts(field, part)
+        elif isinstance(kind, ConstantField):
+            yield from _value_parts(field, kind.value, set())
+        else:
+            yield f"{field}={kind!r}"
 
 
 def _parts(function: FunctionType, seen: set[FunctionType], dims: Collection[str] = ()) -> Iterator[str]:

@@ -15,8 +15,16 @@ from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.errors import CallError, LanguageError, TesseraError, caller_location
-from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
+from tessera.frontend.signature import (
+    MISSING,
+    ConstexprParam,
+    ScalarParam,
+    Signature,
+    TensorParam,
+    structured_params,
+)
 from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.frontend.structure import Layout
 from tessera.jit.binding import (
     bind_arguments,
     canonical_strides,
@@ -30,6 +38,7 @@ from tessera.jit.entry import DirectCalls, Given, Origin
 from tessera.jit.explain import Explanation
 from tessera.jit.launch import InterpreterPlan, Stream, launcher_for, stream_source
 from tessera.jit.settings import settings
+from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Destination, Space, Variants, host_destination, named_destination
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import check_writable, common_device
@@ -76,13 +85,20 @@ class Kernel(EntryCallable, Generic[P, R]):
         function: the Python function.
         space: tunables and their values, in the order they are tried.
         key: names whose values select a tuning result.
+        layouts: what is passed for structured parameters, whose parts become the kernel's parameters.
     """
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, function: FunctionType, space: Space = (), key: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        function: FunctionType,
+        space: Space = (),
+        key: tuple[str, ...] = (),
+        layouts: Mapping[str, Layout] | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
-        self.signature = Signature.of(function)
+        self.signature = Signature.of(function, layouts)
         self.space = space
         self.key = key
         self.variants = Variants(self.signature, space)
@@ -356,6 +372,9 @@ class KernelDecorator:
         Raises:
             LanguageError: the signature is no kernel's.
         """
+        structured = structured_params(function)
+        if structured:
+            return cast(Any, StructuredKernel[P, R](cast(FunctionType, function), structured))
         return Kernel[P, R](cast(FunctionType, function))
 
     def autotune(
@@ -374,7 +393,11 @@ class KernelDecorator:
         checked = tuple((name, _values(name, values)) for name, values in space.items())
 
         def decorate(function: Callable[P, R]) -> Kernel[P, R]:
-            made = Kernel[P, R](cast(FunctionType, function), checked, tuple(key))
+            plain = cast(FunctionType, function)
+            structured = structured_params(function)
+            if structured:
+                return cast(Any, StructuredKernel[P, R](plain, structured, checked, tuple(key)))
+            made = Kernel[P, R](plain, checked, tuple(key))
             names = {*made.signature.dim_names, *(param.name for param in made.signature.params)}
             for name in key:
                 if name not in names:

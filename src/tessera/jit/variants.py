@@ -19,7 +19,7 @@ from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.jit.binding import dim_texts
 from tessera.jit.cache import disk_cache
-from tessera.jit.fingerprint import source_fingerprint, value_fingerprint
+from tessera.jit.fingerprint import layout_fingerprint, source_fingerprint, value_fingerprint
 from tessera.jit.version import host_identity
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
@@ -160,6 +160,7 @@ class Variants:
             self._fingerprint.append(source_fingerprint(function, self._signature.dim_names))
         source = self._fingerprint[0]
         constants = [value_fingerprint(name, value) for name, value in spec.constexprs]
+        constants += [layout_fingerprint(param.name, given) for param, given in self._signature.structures]
         tunables = [value_fingerprint(name, value) for name, value in self._space]
         if source is None or None in constants or None in tunables:
             return None

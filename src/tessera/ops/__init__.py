@@ -1,1 +1,24 @@
-"""Library ops, written in the public language only, one file per op."""
+"""Library ops, written in the public language only. `from tessera import ops as op`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera.ops import epilogue, linalg
+
+_MODULES = ("epilogue", "linalg")
+
+__all__ = ["epilogue", "linalg"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a family of ops when it is first asked for."""
+    if name in _MODULES:
+        return import_module(f"tessera.ops.{name}")
+    raise AttributeError(f"module 'tessera.ops' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS = (
+KNOBS: tuple[str, ...] = (
     "num_warps",
     "num_stages",
     "stages",
@@ -20,6 +20,7 @@ KNOBS = (
     "pipeline",
     "ping_pong",
 )
+MMA_KINDS = ("wgmma", "mma_sync", "fma")
 SWITCHES = ("bulk_stores", "pipeline", "ping_pong")
 """Knobs that are 0 or 1."""
 
@@ -41,6 +42,7 @@ class Knobs:
         pipeline: 1 overlaps dependent products with the arithmetic between them even where the cost model sees no
             gain, 0 keeps them in order (GPU).
         ping_pong: 1 lets two consumer warpgroups start their overlapped products in turn (Hopper).
+        mma_kind: instructions of products: anything but `wgmma` keeps a program in one role.
     """
 
     num_warps: int | None = None
@@ -51,6 +53,7 @@ class Knobs:
     cluster: int | None = None
     pipeline: int | None = None
     ping_pong: int | None = None
+    mma_kind: str | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
@@ -79,7 +82,12 @@ class Knobs:
             name: values.get(name)
             for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline", "ping_pong")
         }
-        return cls(warps, stages, **plain)
+        kind = config.get("mma_kind")
+        if kind not in (None, *MMA_KINDS):
+            raise LanguageError(
+                f"mma_kind is {kind!r}", code="bad-knob", help=f"one of {', '.join(MMA_KINDS)}"
+            )
+        return cls(warps, stages, **plain, mma_kind=kind)
 
 
 def default_gpu() -> TargetRecord:

@@ -50,6 +50,8 @@ def check_tensor(
     contiguous = info.strides.index(1)
     if contiguous not in kept:
         raise Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
+    if 0 in info.strides:
+        raise Unfit(f"{info.name} repeats elements by a stride of 0")
     for axis, stride in enumerate(info.strides):
         divisor = info.stride_div[axis] if stride == DYNAMIC else stride
         if axis != contiguous and divisor * dtype.bytes % ALIGN_BYTES:

@@ -175,6 +175,8 @@ class WarpSpecializePass(Pass):
         if not any(isinstance(op, MmaOp) for op in grid.walk()):
             return
         try:
+            if self.knobs.mma_kind not in (None, "wgmma"):
+                raise Unfit(f"mma_kind={self.knobs.mma_kind} was asked for")
             plan = _candidate(kernel, grid)
             warps = _warps(plan.products, self.knobs)
             stages = _stages(self.target, self.knobs, kernel, grid, plan)

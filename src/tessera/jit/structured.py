@@ -1,0 +1,159 @@
+"""Kernels with structured parameters: one compiled kernel for each layout of what is passed.
+
+A call takes the structures apart and hands tensors and scalars to the kernel of their layout, so that everything
+behind (checks, specialisation, launch) sees plain arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from tessera.errors import CallError, caller_location
+from tessera.frontend.annotations import Dim
+from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
+from tessera.jit.binding import check_tensors, expected_tensors
+from tessera.jit.explain import Explanation
+from tessera.jit.variants import Space
+from tessera.runtime.views import view_of
+from tessera.target.artifact import Artifact
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StructuredKernel(Generic[P, R]):
+    """A kernel some of whose parameters are structures, such as an epilogue.
+
+    Args:
+        function: the Python function.
+        structured: its structured parameters, with what they take.
+        space: tunables and their values, in the order they are tried.
+        key: names whose values select a tuning result.
+    """
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(
+        self,
+        function: FunctionType,
+        structured: Mapping[str, StructureAnnotation],
+        space: Space = (),
+        key: tuple[str, ...] = (),
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._space = space
+        self._key = key
+        code = function.__code__
+        order = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self._order = order
+        self._places = tuple((order.index(name), name) for name in structured)
+        self._kinds = {name: annotation.kind for name, annotation in structured.items()}
+        self._kernels: dict[tuple[Layout, ...], Any] = {}
+        self._last: Any = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the kernel; see `Kernel.__call__`.
+
+        Raises:
+            CallError: an argument does not fit.
+            TesseraError: what the compiler or the device says.
+        """
+        flat: list[Any] = list(args)
+        named: dict[str, Any] = dict(kwargs)
+        given: list[Structure] = []
+        for place, name in reversed(self._places):
+            structure = flat[place] if place < len(args) else named.pop(name, None)
+            self._check(structure, name)
+            given.append(structure)
+        kernel = self._last = self._kernel_of(tuple(structure.layout for structure in given))
+        if any(structure.needs_sizes for structure in given):
+            given = self._bound(kernel, given, flat, named)
+        for (place, name), structure in zip(reversed(self._places), given, strict=True):
+            if place < len(args):
+                flat[place : place + 1] = structure.values
+            else:
+                named.update(_named(name, structure))
+        returned = kernel(*flat, **named)
+        for structure in given:
+            structure.finish(named.get("stream"))
+        return returned
+
+    def _bound(
+        self, kernel: Any, given: list[Structure], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Structure]:
+        """Return the structures for one launch, whose sizes the plain tensor arguments give."""
+        found = {**dict(zip(self._order, args, strict=False)), **kwargs}
+        plain = [tensor for tensor in expected_tensors(kernel.signature) if tensor.name in found]
+        sizes = check_tensors(plain, [view_of(found[tensor.name])[1] for tensor in plain])
+        bound: list[Structure] = []
+        for structure, (param, layout) in zip(given, reversed(kernel.signature.structures), strict=True):
+            dims = param.dims_of(layout)
+            known = {
+                formal: prod((dim.scale, *(sizes[f] for f in dim.factors))) for formal, dim in dims.items()
+            }
+            bound.append(structure.bound(known))
+        return bound
+
+    def _check(self, structure: Any, name: str) -> None:
+        kind = self._kinds[name]
+        if not isinstance(structure, kind):
+            raise CallError(
+                f"argument {name!r} is {structure!r:.60}, the kernel takes {kind.__name__} there",
+                code="not-a-structure", location=caller_location(), help=kind.HELP,
+            )  # fmt: skip
+
+    def _kernel_of(self, layouts: tuple[Layout, ...]) -> Any:
+        """Return the kernel for the layouts of the structured parameters, last one first."""
+        kernel = self._kernels.get(layouts)
+        if kernel is None:
+            from tessera.jit.kernel import Kernel
+
+            names = [name for _, name in reversed(self._places)]
+            chosen = dict(zip(names, layouts, strict=True))
+            kernel = self._kernels[layouts] = Kernel[Any, Any](self._function, self._space, self._key, chosen)
+        return kernel
+
+    def for_structures(self, **structures: Structure) -> Any:
+        """Return the kernel for the layouts of these structures, to compile or inspect it."""
+        for _, name in self._places:
+            self._check(structures.get(name), name)
+        return self._kernel_of(tuple(structures[name].layout for _, name in reversed(self._places)))
+
+    def explain(self) -> Explanation:
+        """Return what the last call really ran.
+
+        Raises:
+            CallError: `never-run` before the first call.
+        """
+        if self._last is None:
+            raise CallError(
+                f"{self._function.__name__} has not run yet", code="never-run",
+                help="call it first; explain() reports that call",
+            )  # fmt: skip
+        return self._last.explain()
+
+    def compile(
+        self,
+        target: str | None = None,
+        dump: Sequence[str] = (),
+        dims: Mapping[str, int] | None = None,
+        **constexprs: Any,
+    ) -> Artifact:
+        """Compile without running; see `ts.compile`. Structures are given by name, as at a call."""
+        structures = {name: constexprs.pop(name, None) for _, name in self._places}
+        return self.for_structures(**structures).compile(target, dump, dims, **constexprs)
+
+    def __repr__(self) -> str:
+        return f"<ts.kernel {self._function.__name__}>"
+
+
+def _named(name: str, structure: Structure) -> dict[str, Any]:
+    """Return the parts of a structure passed by name."""
+    anyone = StructureAnnotation(type(structure), tuple(Dim((f,)) for f in structure.layout.formals))
+    paths = (path for path, _, _ in parts_of(StructureParam(name, anyone), structure.layout))
+    return dict(zip(paths, structure.values, strict=True))

@@ -1,0 +1,104 @@
+"""What ops ask of the arrays they are given, and results in the same library's arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from tessera.errors import CallError
+from tessera.numerics.dtypes import DType
+from tessera.runtime import empty, to_numpy
+from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of, view_of
+
+Maker = Callable[[Any], Any]
+"""Makes an unset array beside another one: same library, same device."""
+
+
+def reader(array: Any, name: str) -> Reader:
+    """Return how an argument is read.
+
+    Raises:
+        CallError: `not-an-array`.
+    """
+    kind = cast("type[Any]", type(array))
+    found = READERS.get(kind) or reader_of(kind)
+    if found is None:
+        raise CallError(
+            f"argument {name!r} is {array!r:.60} ({kind.__name__}), which is no array",
+            code="not-an-array", help=ARRAY_HELP,
+        )  # fmt: skip
+    return found
+
+
+def view(array: Any, name: str) -> ArrayView:
+    """Return what an array argument is.
+
+    Raises:
+        CallError: `not-an-array`, or what is wrong with it.
+    """
+    reader(array, name)
+    try:
+        return view_of(array)[1]
+    except CallError as error:
+        raise CallError(f"argument {name!r}: {error.message}", code=error.code, help=error.help) from error
+
+
+def is_torch(array: Any) -> bool:
+    """Return whether an array is a PyTorch tensor; PyTorch is never imported for the question."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
+    """Return what makes an unset array of a shape and dtype, in the library and on the device of `like`."""
+    if isinstance(like, np.ndarray):
+        kind = dtype.numpy()
+        return lambda _like: np.empty(shape, kind)
+    if is_torch(like):
+        torch_dtype = torch_dtypes()[dtype.name]
+        return lambda tensor: tensor.new_empty(shape, dtype=torch_dtype)
+    device = view_of(like)[1].device
+    return lambda _like: empty(shape, dtype, device)
+
+
+def zero(array: Any) -> None:
+    """Set an array that `maker` made to zero."""
+    if is_torch(array):
+        array.zero_()
+    else:
+        array.fill(0)
+
+
+@cache
+def torch_dtypes() -> dict[str, Any]:
+    """Return PyTorch's dtypes by Tessera's names."""
+    torch = sys.modules["torch"]
+    names = {
+        "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "bool": "bool",
+        "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
+    }  # fmt: skip
+    names |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)} | {"u8": "uint8"}
+    return {ours: getattr(torch, theirs) for ours, theirs in names.items() if hasattr(torch, theirs)}
+
+
+def host(array: Any) -> Any:
+    """Return numbers as a float64 NumPy array, for references."""
+    if is_torch(array) and array.dtype in (torch_dtypes().get("bf16"), *_small(array)):
+        return array.detach().to("cpu", torch_dtypes()["f32"]).numpy().astype(np.float64)
+    source: Any = cast(Any, array) if isinstance(array, int | float | list) else to_numpy(array)
+    return np.asarray(source).astype(np.float64)
+
+
+def _small(_array: Any) -> list[Any]:
+    return [torch_dtypes()[name] for name in ("fp8_e4m3", "fp8_e5m2") if name in torch_dtypes()]
+
+
+def nbytes(array: Any, name: str) -> int:
+    """Return the bytes an array's elements take."""
+    found = view(array, name)
+    return prod(found.shape) * found.dtype.bytes

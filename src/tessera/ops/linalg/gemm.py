@@ -1,0 +1,293 @@
+"""`gemm` and `gemm_batched`: matrix products, planned once for each kind of call."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import tessera as ts
+from tessera.errors import CallError, TesseraError, caller_location
+from tessera.jit.compile import target_record
+from tessera.numerics.dtypes import DType
+from tessera.ops import arrays
+from tessera.ops import epilogue as epi
+from tessera.ops.linalg.plan import Plan, plan, tuning_space
+from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, prepare, sized
+from tessera.ops.linalg.problem import Options, default_out
+from tessera.runtime.views import READERS
+from tessera.target.artifact import Artifact
+from tessera.target.records import TargetRecord
+
+_MAX_CALLS = 4096
+"""Distinct calls remembered: a program with ever new shapes must not grow without bound."""
+
+
+class Gemm:
+    """A matrix product with scales, an addend and an epilogue; `__call__` says what it takes.
+
+    Args:
+        batched: whether it takes batches of matrices.
+    """
+
+    def __init__(self, batched: bool = False) -> None:
+        self._batched = batched
+        self._calls: dict[Any, Call] = {}
+        self._last: Call | None = None
+
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        out: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        epilogue: epi.Epilogue | None = None,
+        out_dtype: DType | None = None,
+        acc_dtype: DType | None = None,
+        compute: DType | None = None,
+        promote: int = 0,
+        triangular_only: str | None = None,
+        mma_kind: str | None = None,
+        cta_pairs: bool | None = None,
+        split_k: int | None = None,
+        block: tuple[int, int, int] | None = None,
+        stages: int | None = None,
+        num_warps: int | None = None,
+        stream: Any = None,
+    ) -> Any:
+        """Return `epilogue(alpha·a·b + beta·c)`.
+
+        Args:
+            a: `(M, K)`, or `(K, M)` with `trans_a`; any strides. A batched product takes `(B, M, K)` too.
+            b: `(K, N)`, or `(N, K)` with `trans_b`; any strides. A batched product takes `(B, K, N)` too.
+            c: `(M, N)` or `(B, M, N)`, read when `beta` is not 0.
+            out: array for the result; by default a new one beside `a`.
+            alpha: factor of the product.
+            beta: factor of `c`.
+            trans_a: use the transpose of `a`.
+            trans_b: use the transpose of `b`.
+            scale_a: factors of `a`: a number, one element, `(M,)`, or f32 for blocks of 128 terms: `(M, K/128)`, or
+                `(M/128, K/128)` for blocks of 128 rows; sizes are rounded up.
+            scale_b: factors of `b`: a number, one element, `(N,)`, `(K/128, N)` or `(K/128, N/128)`.
+            epilogue: `op.epilogue.chain([...])`, applied in registers.
+            out_dtype: dtype of a new result; by default that of the operands, bf16 for fp8, i32 for 8-bit
+                integers (f32 when an epilogue follows), or what the chain's last `cast` says.
+            acc_dtype: dtype of the sums: f32, f64 for f64, i32 for integers unless given.
+            compute: `ts.tf32` rounds f32 operands to 10 bits for the matrix units.
+            promote: number of terms summed apart before they join the accumulator; 128 keeps fp8 sums on Hopper,
+                whose matrix units add with fewer bits, as exact as f32 ones.
+            triangular_only: `lower` or `upper` computes that triangle, diagonal included. The rest of `out` is left
+                as it is; that of a new result is 0.
+            mma_kind: `wgmma`, `mma_sync` or `fma`; the plan's choice unless given.
+            cta_pairs: pairs of programs that share one product; recorded, without effect before Blackwell.
+            split_k: programs that share one tile's K; the plan's choice unless given.
+            block: `(BM, BN, BK)` to use; the plan's choice unless given.
+            stages: depth of the rings of copies.
+            num_warps: warps that compute.
+            stream: CUDA stream to launch on.
+
+        Returns:
+            The result `(M, N)`: `out`, or a NumPy array, PyTorch tensor or device array as `a` is.
+
+        Raises:
+            CallError: `wrong-rank`, `wrong-shape`, `unsupported-dtypes`, `bad-argument`, `unsupported-mma-kind`, or
+                what is wrong with an argument.
+
+        Numerics:
+            Sums are kept in f32 (f64, i32) in the order of K within a tile; `K = 0` gives `epilogue(beta·c)`.
+        """
+        options = (
+            trans_a, trans_b, out_dtype, acc_dtype, compute, promote, triangular_only, mma_kind, cta_pairs, split_k,
+            block, stages, num_warps,
+        )  # fmt: skip
+        return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
+
+    def run(
+        self, a: Any, b: Any, c: Any, out: Any, alpha: float, beta: float, bias: Any, scale_a: Any, scale_b: Any,
+        epilogue: epi.Epilogue | None, options: tuple[Any, ...], stream: Any = None,
+    ) -> Any:  # fmt: skip
+        """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
+        key = (
+            _traits(a, "a"), _traits(b, "b"), out is None, out is a or out is b, alpha == 1, beta == 0, options,
+            None if epilogue is None else epilogue.layout,
+            None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
+            None if scale_a is None else _scale_traits(scale_a, "scale_a"),
+            None if scale_b is None else _scale_traits(scale_b, "scale_b"),
+        )  # fmt: skip
+        call = self._calls.get(key)
+        if call is None:
+            try:
+                given = Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue)
+                call = prepare(given, Options(*options), self._batched)
+            except TesseraError as error:
+                raise error.at(caller_location()) from error.__cause__
+            if len(self._calls) >= _MAX_CALLS:
+                self._calls.clear()
+            self._calls[key] = call
+        if out is None:
+            out = call.make(a)
+        self._last = call
+        kernel = call.kernel
+        if kernel is None:
+            return out
+        if self._batched:
+            a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
+        if call.extra is None:
+            return kernel(a, b, out) if stream is None else kernel(a, b, out, stream=stream)
+        if epilogue is not None and epilogue.needs_sizes:
+            epilogue = epilogue.bound(call.problem.sizes)
+        extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, epilogue)
+        result = kernel(a, b, *extra) if stream is None else kernel(a, b, *extra, stream=stream)
+        if epilogue is not None and epilogue.needs_sizes:
+            epilogue.finish(stream)
+        return result
+
+    def explain(self) -> dict[str, Any]:
+        """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).
+
+        Raises:
+            CallError: `never-run` before the first call.
+        """
+        if self._last is None:
+            raise CallError("it has not run yet", code="never-run", help="call it first")
+        kernel = self._last.kernel
+        return {"plan": self._last.plan.explain(), "kernel": None if kernel is None else kernel.explain()}
+
+    def plan(
+        self, m: int, n: int, k: int, dtype: DType = ts.bf16, b_dtype: DType | None = None, *,
+        target: str | TargetRecord | None = None, epilogue: epi.Epilogue = EMPTY, **options: Any,
+    ) -> Plan:  # fmt: skip
+        """Return the schedule for contiguous operands; needs no device.
+
+        Args:
+            m: rows of the result.
+            n: columns of the result.
+            k: terms of each sum.
+            dtype: dtype of `a`, and of `b` unless `b_dtype` says otherwise.
+            b_dtype: dtype of `b`.
+            target: a target's name or record; by default the chosen backend's device.
+            epilogue: chain of steps.
+            **options: `trans_a`, `out_dtype` and so on, as for a call.
+        """
+        chosen = _options(options)
+        return plan(sized(m, n, k, dtype, b_dtype or dtype, chosen, epilogue), _record(target), chosen.forced)
+
+    def compile(
+        self, m: int, n: int, k: int, dtype: DType = ts.bf16, b_dtype: DType | None = None, *,
+        target: str | None = None, dump: tuple[str, ...] = (), epilogue: epi.Epilogue = EMPTY, **options: Any,
+    ) -> Artifact:  # fmt: skip
+        """Compile the product of contiguous, aligned operands without running it; arguments as for `plan`.
+
+        Args:
+            m: rows of the result.
+            n: columns of the result.
+            k: terms of each sum.
+            dtype: dtype of `a`, and of `b` unless `b_dtype` says otherwise.
+            b_dtype: dtype of `b`.
+            target: a target's name; by default the chosen backend's device.
+            dump: stages to keep, as for `ts.compile`.
+            epilogue: chain of steps.
+            **options: `trans_a`, `out_dtype` and so on, as for a call.
+        """
+        chosen = _options(options)
+        problem = sized(m, n, k, dtype, b_dtype or dtype, chosen, epilogue)
+        kernel = kernel_for(problem, plan(problem, _record(target), chosen.forced), epilogue)
+        return kernel.compile(target=target, dump=dump, dims={"M": m, "N": n, "K": k})
+
+    def space(
+        self, m: int, n: int, k: int, dtype: DType = ts.bf16, target: str | TargetRecord | None = None
+    ) -> dict[str, tuple[Any, ...]]:
+        """Return the values that a tuner may try for each knob, those of the plan first."""
+        return dict(tuning_space(sized(m, n, k, dtype, dtype, Options()), _record(target)))
+
+    @staticmethod
+    def flops(m: int, n: int, k: int, epilogue: epi.Epilogue = EMPTY) -> int:
+        """Return the operations of a product and its epilogue."""
+        return 2 * m * n * k + epilogue.flops(m * n)
+
+    @staticmethod
+    def bytes(
+        m: int,
+        n: int,
+        k: int,
+        dtype: DType = ts.bf16,
+        out_dtype: DType | None = None,
+        epilogue: epi.Epilogue = EMPTY,
+    ) -> int:
+        """Return the bytes of operands, result and the epilogue's tensors, each once."""
+        out = out_dtype or default_out(dtype)
+        return (m * k + k * n) * dtype.bytes + m * n * out.bytes + epilogue.bytes()
+
+    @staticmethod
+    def reference(
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        epilogue: epi.Epilogue = EMPTY,
+    ) -> Any:
+        """Return the exact result in NumPy and float64; arguments as for a call."""
+        left, right = arrays.host(a), arrays.host(b)
+        left = left.swapaxes(-1, -2) if trans_a else left
+        right = right.swapaxes(-1, -2) if trans_b else right
+        total = (left * _spread(scale_a, left.shape, 0)) @ (right * _spread(scale_b, right.shape, 1))
+        total = alpha * total
+        if beta != 0:
+            total = total + beta * arrays.host(c)
+        return epilogue.reference(total)
+
+
+def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
+    """Return the factors of an operand's elements: `line` is the dimension that a vector's elements belong to."""
+    if scale is None:
+        return 1.0
+    factors = arrays.host(scale)
+    if factors.size == 1:
+        return factors.reshape(())
+    if factors.ndim == 1 or 1 in factors.shape:
+        return factors.reshape(-1, 1) if line == 0 else factors.reshape(1, -1)
+    for axis in (0, 1):
+        if factors.shape[axis] != shape[axis]:
+            factors = factors.repeat(128, axis)
+    return factors[: shape[0], : shape[1]]
+
+
+def _options(given: dict[str, Any]) -> Options:
+    try:
+        options = Options(**given)
+    except TypeError as error:
+        raise CallError(str(error), code="unknown-keyword", location=caller_location()) from None
+    options.check()
+    return options
+
+
+def _traits(array: Any, name: str) -> Any:
+    kind = cast("type[Any]", type(array))
+    found = READERS.get(kind) or arrays.reader(array, name)
+    return found.read(array)[1]
+
+
+def _scale_traits(scale: Any, name: str) -> Any:
+    return None if isinstance(scale, int | float) else _traits(scale, name)
+
+
+def _record(target: str | TargetRecord | None) -> TargetRecord:
+    return target if isinstance(target, TargetRecord) else target_record(target)
+
+
+gemm = Gemm()
+"""The matrix product; see `Gemm.__call__`."""
+
+gemm_batched = Gemm(batched=True)
+"""Matrix products of two batches, or of a batch and one matrix; see `Gemm.__call__`."""

@@ -1,0 +1,154 @@
+"""The tile kernels of the family. One source for every backend; dtypes, layouts and block sizes are compiled in.
+
+`K` contiguous or not, transposed or not: a slice of the tensor as stored, turned if need be. The accumulator goes
+through the epilogue in registers and is stored once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+
+M, N, K, B, G, OFFSETS = ts.dims("M N K B G OFFSETS")
+SCALE_BLOCK = 128
+"""Terms, and rows or columns, that share one scale of an operand."""
+
+
+@ts.function
+def left(a: Any, batch: Any, m: Any, k: Any) -> Any:
+    """Load the (BM, BK) tile of the left operand."""
+    ctx = ts.tile.context()
+    if ctx.a_batched:
+        if ctx.trans_a:
+            return a[batch, k : k + ctx.BK, m : m + ctx.BM].T
+        return a[batch, m : m + ctx.BM, k : k + ctx.BK]
+    if ctx.trans_a:
+        return a[k : k + ctx.BK, m : m + ctx.BM].T
+    return a[m : m + ctx.BM, k : k + ctx.BK]
+
+
+@ts.function
+def right(b: Any, batch: Any, k: Any, n: Any) -> Any:
+    """Load the (BK, BN) tile of the right operand."""
+    ctx = ts.tile.context()
+    if ctx.b_batched:
+        if ctx.trans_b:
+            return b[batch, n : n + ctx.BN, k : k + ctx.BK].T
+        return b[batch, k : k + ctx.BK, n : n + ctx.BN]
+    if ctx.trans_b:
+        return b[n : n + ctx.BN, k : k + ctx.BK].T
+    return b[k : k + ctx.BK, n : n + ctx.BN]
+
+
+@ts.function
+def step(acc: Any, a: Any, b: Any) -> Any:
+    """Add one block of products; with promotion they are summed apart first and then join the accumulator."""
+    ctx = ts.tile.context()
+    if ctx.promote:
+        return acc + ts.tile.mma(a, b, compute=ctx.compute)
+    return ts.tile.mma(a, b, acc, compute=ctx.compute)
+
+
+@ts.function
+def terms(m: Any, n: Any, k: Any) -> Any:
+    """Return how many terms a tile sums: none for one outside the triangle that is wanted."""
+    ctx = ts.tile.context()
+    if ctx.triangular == "lower":
+        return k if n < m + ctx.BM else 0
+    if ctx.triangular == "upper":
+        return k if m < n + ctx.BN else 0
+    return k
+
+
+@ts.function
+def inside(m: Any, n: Any) -> Any:
+    """Return which elements of a tile belong to the triangle that is wanted."""
+    ctx = ts.tile.context()
+    rows = (m + ts.tile.arange(ctx.BM, dtype=ts.i64))[:, None]
+    cols = (n + ts.tile.arange(ctx.BN, dtype=ts.i64))[None, :]
+    return rows >= cols if ctx.triangular == "lower" else rows <= cols
+
+
+def gemm(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out = epilogue(a·b)`."""
+    ctx = ts.tile.context()
+    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, terms(m, n, K), ctx.BK):
+            acc = step(acc, left(a, 0, m, k), right(b, 0, k, n))
+        if ctx.triangular:
+            if inside(m, n):
+                out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+        else:
+            out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out
+
+
+def gemm_batched(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out[i] = epilogue(a[i]·b[i])`; an operand without a batch is the same for all."""
+    ctx = ts.tile.context()
+    for i, m, n in ts.tile.grid((B, 1), (M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, terms(m, n, K), ctx.BK):
+            acc = step(acc, left(a, i, m, k), right(b, i, k, n))
+        if ctx.triangular:
+            if inside(m, n):
+                out[i, m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n, i)
+        else:
+            out[i, m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n, i)
+    return out
+
+
+@ts.function
+def scaled_step(acc: Any, product: Any, scale_a: Any, scale_b: Any, m: Any, n: Any, k: Any) -> Any:
+    """Add products of one block of K, times the scales of that block."""
+    ctx = ts.tile.context()
+    at = k // SCALE_BLOCK
+    if ctx.scale_a == "row":
+        product = product * scale_a[m : m + ctx.BM, at][:, None]
+    elif ctx.scale_a == "block":
+        product = product * scale_a[m // SCALE_BLOCK, at]
+    if ctx.scale_b == "col":
+        product = product * scale_b[at, n : n + ctx.BN][None, :]
+    elif ctx.scale_b == "block":
+        product = product * scale_b[at, n // SCALE_BLOCK]
+    return acc + product
+
+
+def gemm_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out = epilogue(Σ over blocks of K: scales · a·b)`."""
+    ctx = ts.tile.context()
+    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, K, ctx.BK):
+            product = ts.tile.mma(left(a, 0, m, k), right(b, 0, k, n))
+            acc = scaled_step(acc, product, scale_a, scale_b, m, n, k)
+        out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out
+
+
+def gemm_grouped(a: Any, b: Any, offsets: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out[rows of g] = epilogue(a[rows of g]·b[g])` for every group `g`.
+
+    Each group takes as many tiles of rows as it needs; together they are at most one for each group more than the
+    rows fill. A program finds its group by counting the tiles before it.
+    """
+    ctx = ts.tile.context()
+    for t, n in ts.tile.grid((M + G * ctx.BM, ctx.BM), (N, ctx.BN)):
+        number = ts.tile.arange(ctx.groups)
+        sizes = offsets[1 : ctx.groups + 1] - offsets[0 : ctx.groups]
+        tiles = ts.tile.where(number < G, (sizes + (ctx.BM - 1)) // ctx.BM, 0)
+        last = ts.tile.cumsum(tiles)
+        tile = (t // ctx.BM).to(ts.i32)
+        group = ts.tile.sum((last <= tile).to(ts.i32))
+        before: Any = ts.tile.max(ts.tile.where(last <= tile, last, 0))
+        # Past the last tile, `group` is at least G: nothing is summed and the end is read as 0, so nothing is stored.
+        m = t - before.to(ts.i64) * ctx.BM + offsets[group].to(ts.i64)
+        end = offsets[group + 1].to(ts.i64)
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(0, K if group < G else 0, ctx.BK):
+            acc = step(acc, left(a, 0, m, k), right(b, group, k, n))
+        if (m + ts.tile.arange(ctx.BM, dtype=ts.i64) < end)[:, None]:
+            out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out

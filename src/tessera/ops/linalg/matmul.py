@@ -1,0 +1,253 @@
+"""`matmul` with NumPy's rules for batches, and `linear`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import CallError, TesseraError, caller_location
+from tessera.numerics.dtypes import DType
+from tessera.ops import arrays
+from tessera.ops import epilogue as epi
+from tessera.ops.linalg.gemm import gemm, gemm_batched
+from tessera.ops.linalg.problem import Options, check_pair, default_out
+
+_PLAIN = Options().values()
+
+
+class Matmul:
+    """Products of vectors, matrices and batches by NumPy's rules; `__call__` says what it takes."""
+
+    def __call__(self, a: Any, b: Any, *, out: Any = None, out_dtype: DType | None = None) -> Any:
+        """Return `a @ b` with NumPy's rules: vectors lose their dimension, batches are broadcast.
+
+        Args:
+            a: `(..., M, K)` or `(K,)`.
+            b: `(..., K, N)` or `(K,)`.
+            out: array for the result; by default a new one beside `a`.
+            out_dtype: dtype of a new result, by default as for `gemm`.
+
+        Returns:
+            The result: `out`, or an array of the library of `a`.
+
+        Raises:
+            CallError: `wrong-rank`, `wrong-shape`, or what `gemm` says.
+
+        Numerics:
+            No operand is copied: what cannot be one batch by strides alone is computed batch by batch.
+        """
+        left, right = np.ndim(a), np.ndim(b)
+        if left == 2 and right == 2:
+            return gemm(a, b, out=out, out_dtype=out_dtype)
+        try:
+            return _general(a, b, out, out_dtype)
+        except TesseraError as error:
+            raise error.at(caller_location()) from error.__cause__
+
+    @staticmethod
+    def reference(a: Any, b: Any) -> Any:
+        """Return the exact result in NumPy and float64."""
+        return np.matmul(arrays.host(a), arrays.host(b))
+
+    @staticmethod
+    def flops(a: Sequence[int], b: Sequence[int]) -> int:
+        """Return the operations of a product of operands of these shapes."""
+        rows = 1 if len(a) == 1 else a[-2]
+        columns = 1 if len(b) == 1 else b[-1]
+        return 2 * prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))) * rows * columns * a[-1]
+
+    @staticmethod
+    def bytes(a: Sequence[int], b: Sequence[int], dtype: DType, out_dtype: DType | None = None) -> int:
+        """Return the bytes of operands of these shapes and of their product, each once."""
+        out = (1 if len(a) == 1 else a[-2]) * (1 if len(b) == 1 else b[-1])
+        out *= prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
+        return (prod(a) + prod(b)) * dtype.bytes + out * (out_dtype or default_out(dtype)).bytes
+
+
+def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
+    """Compute a product that is not of two matrices."""
+    x, y = arrays.view(a, "a"), arrays.view(b, "b")
+    if not x.shape or not y.shape:
+        raise CallError(
+            f"a has the shape {x.shape} and b {y.shape}", code="wrong-rank", help="multiply numbers with *"
+        )
+    check_pair(x.dtype, y.dtype)
+    left = a.reshape(1, -1) if len(x.shape) == 1 else a
+    right = b.reshape(-1, 1) if len(y.shape) == 1 else b
+    try:
+        batch = np.broadcast_shapes(tuple(left.shape[:-2]), tuple(right.shape[:-2]))
+    except ValueError:
+        raise CallError(
+            f"the batches of a {x.shape} and b {y.shape} do not broadcast", code="wrong-shape",
+            help="sizes must be equal or 1, counted from the last dimension",
+        ) from None  # fmt: skip
+    full = (*batch, left.shape[-2], right.shape[-1])
+    shape = _without_vectors(full, len(x.shape) == 1, len(y.shape) == 1)
+    if out is None:
+        out = arrays.maker(a, shape, out_dtype or default_out(x.dtype))(a)
+    elif tuple(out.shape) != shape:
+        raise CallError(
+            f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}", code="wrong-shape"
+        )
+    target = out[..., None] if len(y.shape) == 1 else out
+    _into(left, right, target[..., None, :] if len(x.shape) == 1 else target, batch)
+    return out
+
+
+def _without_vectors(full: tuple[int, ...], no_rows: bool, no_columns: bool) -> tuple[int, ...]:
+    end = (() if no_rows else full[-2:-1]) + (() if no_columns else full[-1:])
+    return (*full[:-2], *end)
+
+
+def _into(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
+    """Compute every product of a broadcast batch; leading dimensions that strides cannot join are looped over."""
+    if 0 in out.shape:
+        return
+    for split in range(len(batch) + 1):
+        parts = [_joined(operand, batch, split) for operand in (left, right, out)]
+        if all(part is not None for part in parts):
+            break
+    else:
+        raise AssertionError("single matrices always join")
+    for place in product(*(range(size) for size in batch[:split])):
+        x, y = (_one(operand, batch, place) for operand in (left, right))
+        target = out[place] if place else out
+        _batch(x, y, target, batch[split:])
+
+
+def _strides(operand: Any, batch: tuple[int, ...]) -> list[int]:
+    """Return the strides of an operand's batch dimensions once it is broadcast: 0 where it repeats."""
+    view = arrays.view(operand, "an operand")
+    own = len(view.shape) - 2
+    missing = [0] * (len(batch) - own)
+    return missing + [0 if view.shape[i] == 1 else view.strides[i] for i in range(own)]
+
+
+def _joined(operand: Any, batch: tuple[int, ...], split: int) -> tuple[int, int] | None:
+    """Return size and stride of batch dimensions from `split` on as a single one, None where they are not one."""
+    size, step = 1, 0
+    for extent, stride in reversed(list(zip(batch[split:], _strides(operand, batch)[split:], strict=True))):
+        if extent == 1:
+            continue
+        if size > 1 and stride != step * size:
+            return None
+        size, step = size * extent, stride if size == 1 else step
+    return size, step
+
+
+def _one(operand: Any, batch: tuple[int, ...], place: tuple[int, ...]) -> Any:
+    """Return an operand at one place of the leading batch dimensions."""
+    own = operand.ndim - 2
+    skipped = len(batch) - own
+    for axis, index in enumerate(place):
+        if axis >= skipped:
+            operand = operand[0 if operand.shape[0] == 1 else index]
+    return operand
+
+
+def _batch(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
+    """Compute a batch whose dimensions each operand joins to one."""
+    count = prod(batch)
+    x, y = (_three(operand, batch) for operand in (left, right))
+    target = out.reshape(count, *out.shape[-2:])
+    if count == 1 or (x.ndim == 2 and y.ndim == 2):
+        matrices = [operand if operand.ndim == 2 else operand[0] for operand in (x, y)]
+        for i in range(count):
+            gemm(*matrices, out=target[i])
+    elif y.ndim == 2 and _rows_join(x):
+        rows = count * x.shape[1]
+        gemm(x.reshape(rows, x.shape[2]), y, out=target.reshape(rows, y.shape[1]))
+    else:
+        gemm_batched(x, y, out=target)
+
+
+def _three(operand: Any, batch: tuple[int, ...]) -> Any:
+    """Return an operand as a batch of matrices, or as one matrix where it repeats."""
+    joined = _joined(operand, batch, 0)
+    assert joined is not None
+    if joined[1] == 0 or joined[0] == 1:
+        return operand[(0,) * (operand.ndim - 2)] if operand.ndim > 2 else operand
+    return operand.reshape(joined[0], *operand.shape[-2:])
+
+
+def _rows_join(batch: Any) -> bool:
+    """Return whether a batch of matrices is one tall matrix."""
+    view = arrays.view(batch, "a")
+    return view.strides[0] == view.strides[1] * view.shape[1]
+
+
+def _is_flat(array: Any) -> bool:
+    """Return whether all dimensions but the last join to one."""
+    shape = tuple(array.shape[:-1])
+    return _joined(array[..., None, :], shape, 0) is not None
+
+
+class Linear:
+    """A linear layer; `__call__` says what it takes."""
+
+    def __call__(
+        self, x: Any, w: Any, bias: Any = None, *, epilogue: epi.Epilogue | None = None, out: Any = None,
+        out_dtype: DType | None = None, compute: DType | None = None, stream: Any = None,
+    ) -> Any:  # fmt: skip
+        """Return `epilogue(x·wᵀ + bias)`: a linear layer whose weights are stored `(outputs, inputs)`.
+
+        Args:
+            x: `(..., K)`; copied where its rows are not one matrix by strides.
+            w: `(N, K)`.
+            bias: `(N,)`, or None.
+            epilogue: `op.epilogue.chain([...])` after the bias; its tensors are over the rows of all of `x`, `(M, N)`.
+            out: array for the result.
+            out_dtype: dtype of a new result, by default that of `x`.
+            compute: as for `gemm`.
+            stream: CUDA stream to launch on.
+
+        Returns:
+            `(..., N)`: `out`, or an array of the library of `x`.
+
+        Raises:
+            CallError: as for `gemm`.
+        """
+        options = (False, True, out_dtype, None, compute, *_PLAIN[5:])
+        shape = x.shape
+        if len(shape) == 2:
+            return gemm.run(x, w, None, out, 1.0, 0.0, bias, None, None, epilogue, options, stream)
+        # Rows that no stride joins are copied, and the result is copied back to such an `out`.
+        flat = out.reshape(-1, out.shape[-1]) if out is not None and _is_flat(out) else None
+        rows = x.reshape(-1, shape[-1])
+        made = gemm.run(rows, w, None, flat, 1.0, 0.0, bias, None, None, epilogue, options, stream)
+        made = made.reshape(*shape[:-1], made.shape[-1])
+        if out is not None and flat is None:
+            out[...] = made
+        return made if out is None else out
+
+    @staticmethod
+    def reference(x: Any, w: Any, bias: Any = None, epilogue: epi.Epilogue | None = None) -> Any:
+        """Return the exact result in NumPy and float64."""
+        total = arrays.host(x) @ arrays.host(w).T
+        if bias is not None:
+            total = total + arrays.host(bias)
+        if epilogue is None:
+            return total
+        return epilogue.reference(total.reshape(-1, total.shape[-1])).reshape(total.shape)
+
+    @staticmethod
+    def flops(rows: int, inputs: int, outputs: int, epilogue: epi.Epilogue | None = None) -> int:
+        """Return the operations of a layer with a bias."""
+        return (2 * inputs + 1) * rows * outputs + (0 if epilogue is None else epilogue.flops(rows * outputs))
+
+    @staticmethod
+    def bytes(rows: int, inputs: int, outputs: int, dtype: DType, out_dtype: DType | None = None) -> int:
+        """Return the bytes of operands, bias and result, each once."""
+        out = out_dtype or default_out(dtype)
+        return (rows * inputs + inputs * outputs + outputs) * dtype.bytes + rows * outputs * out.bytes
+
+
+matmul = Matmul()
+"""Products with NumPy's broadcasting; see `Matmul.__call__`."""
+
+linear = Linear()
+"""A linear layer; see `Linear.__call__`."""

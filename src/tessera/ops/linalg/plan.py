@@ -1,0 +1,370 @@
+"""Which blocks, stages, warps and split of K a product gets: a pure function of sizes, dtypes, layouts and target.
+
+The model counts, for each candidate tile, the waves of tiles over the multiprocessors, the time of one tile on the
+matrix units (smaller tiles feed them worse) and the time of its bytes from the L2 cache and from memory. Numbers of a
+whole machine are in `Machine`; relative tile rates are fitted to measurements on an H200 (docs/linalg.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil, prod
+from typing import Any
+
+from tessera.errors import CallError, caller_location
+from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem
+from tessera.schedule.knobs import KNOBS
+from tessera.target.fragments import wgmma_instruction
+from tessera.target.records import TargetRecord
+
+RESERVED_BYTES = 2048
+"""Shared memory that barriers and the epilogue's conversions keep."""
+
+CAN_SPLIT = "split_k" in KNOBS
+"""Whether the schedule divides the loop over K among the programs of a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the model needs to know of a machine beside its record.
+
+    Args:
+        units: multiprocessors.
+        flops: dense 16-bit operations per second of one multiprocessor's matrix units, as large products reach it.
+        memory: bytes per second of the memory.
+        cache: bytes per second of the L2 cache to one multiprocessor.
+        launch: seconds a tile spends before its first and after its last product.
+    """
+
+    units: int
+    flops: float
+    memory: float
+    cache: float
+    launch: float = 2.0e-6
+
+
+MACHINES = {
+    80: Machine(108, 2.3e12, 1.6e12, 45e9),
+    86: Machine(84, 0.8e12, 0.7e12, 40e9),
+    89: Machine(128, 1.2e12, 0.9e12, 45e9),
+    90: Machine(132, 5.45e12, 4.2e12, 60e9),
+    100: Machine(148, 12.0e12, 7.0e12, 80e9),
+    120: Machine(170, 1.4e12, 1.7e12, 60e9),
+}
+"""By compute capability; another one is taken for the next lower known."""
+
+_TILE_RATE = {
+    (128, 256): 1.0, (256, 128): 0.95, (128, 128): 0.62, (64, 256): 0.62, (128, 64): 0.40, (64, 128): 0.40,
+    (64, 64): 0.25, (128, 32): 0.22, (64, 32): 0.14,
+}  # fmt: skip
+"""Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The schedule of a product.
+
+    Args:
+        block_m: rows of a tile.
+        block_n: columns of a tile.
+        block_k: terms of one step.
+        stages: depth of the rings of copies, None for what the schedule finds room for.
+        num_warps: warps that compute, None on CPUs.
+        split_k: programs that share one tile's K.
+        path: which instructions it is meant for: `wgmma`, `mma`, `fma` or `vector`.
+        seconds: predicted time.
+        notes: what was decided and why.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int | None = None
+    num_warps: int | None = None
+    split_k: int = 1
+    path: str = "vector"
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def space(self) -> dict[str, tuple[Any, ...]]:
+        """Return the tuning space of a kernel with this plan."""
+        found: dict[str, tuple[Any, ...]] = {
+            "BM": (self.block_m,), "BN": (self.block_n,), "BK": (self.block_k,)
+        }  # fmt: skip
+        if self.stages is not None:
+            found["stages"] = (self.stages,)
+        if self.num_warps is not None:
+            found["num_warps"] = (self.num_warps,)
+        if self.split_k > 1 and CAN_SPLIT and self.path == "wgmma":
+            found["split_k"] = (self.split_k,)
+        return found
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan as a dictionary."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        stages = f", {self.stages} stages" if self.stages else ""
+        warps = f", {self.num_warps} warps" if self.num_warps else ""
+        split = f", split_k {self.split_k}" if self.split_k > 1 else ""
+        blocks = f"{self.block_m}x{self.block_n}x{self.block_k}"
+        return f"{blocks}{stages}{warps}{split} ({self.path}, {1e6 * self.seconds:.1f} µs predicted)"
+
+
+def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -> Plan:
+    """Return the schedule that the model finds fastest.
+
+    Args:
+        problem: the product.
+        target: what it is compiled for.
+        forced: what the caller fixed.
+
+    Raises:
+        CallError: `unsupported-mma-kind` when the target lacks the instructions asked for.
+    """
+    forced = forced or Forced()
+    if target.backend == "cpu":
+        if problem.mma_kind is not None:
+            raise _no_kind(problem, target, "vector units")
+        chosen = _cpu(problem)
+    else:
+        chosen = min(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
+    return _with_forced(chosen, forced, problem, target)
+
+
+def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord) -> Plan:
+    """Return a plan with what the caller fixed in place of what was chosen."""
+    changes: dict[str, Any] = {}
+    if forced.block is not None:
+        changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
+        changes["num_warps"] = None if target.backend == "cpu" else _warps(*forced.block[:2])
+    if forced.stages is not None and target.backend != "cpu":
+        changes["stages"] = forced.stages
+    if forced.num_warps is not None and target.backend != "cpu":
+        changes["num_warps"] = forced.num_warps
+    if forced.split_k is not None:
+        changes["split_k"] = forced.split_k
+    if not changes:
+        return chosen
+    if (
+        problem.scaled
+        and forced.block is not None
+        and (max(forced.block[:2]) > 128 or forced.block[2] != 128)
+    ):
+        raise CallError(
+            f"block is {forced.block}, and scales belong to blocks of 128", code="bad-argument",
+            location=caller_location(), help="use at most 128 rows and columns, and 128 terms",
+        )  # fmt: skip
+    notes = (*chosen.notes, f"forced: {', '.join(changes)}")
+    if (forced.split_k or 1) > 1 and not (CAN_SPLIT and target.has("clusters")):
+        notes = (
+            *notes,
+            f"split_k={forced.split_k}: without effect, {target.name} has no schedule that splits K",
+        )
+    return replace(chosen, **changes, notes=notes)
+
+
+def _power_of_two(value: int, low: int, high: int) -> int:
+    return max(low, min(high, 1 << max(value - 1, 0).bit_length()))
+
+
+def _cpu(problem: Problem) -> Plan:
+    """Blocks for vector units: operands of one step stay in the second-level cache, small results in one tile."""
+    wide = problem.acc.bytes == 8
+    block_m = _power_of_two(problem.m, 16, 128)
+    if problem.m < 32 and not problem.reduces:
+        block_m = max(problem.m, 1)
+    block_n = _power_of_two(problem.n, 16, 128 if wide else 256)
+    block_k = _power_of_two(problem.k, 16, 128)
+    if problem.promote:
+        block_k = problem.promote
+    if problem.scaled:  # one scale for each tile
+        block_m, block_n = min(block_m, 128), min(block_n, 128)
+    return Plan(block_m, block_n, block_k, path="vector")
+
+
+def machine_of(target: TargetRecord) -> Machine:
+    """Return the numbers of the nearest known machine that is not newer."""
+    known = [sm for sm in MACHINES if sm <= target.sm]
+    return MACHINES[max(known, default=80)]
+
+
+def _rate(problem: Problem, target: TargetRecord, path: str) -> float:
+    """Return operations per second of one multiprocessor at the best tile."""
+    machine = machine_of(target)
+    name = problem.compute.name
+    if path == "fma":
+        return machine.flops * (0.02 if problem.acc.bytes == 8 else 0.06)
+    factor = {"tf32": 0.5, "f64": 0.06}.get(name, 2.0 if problem.a.bytes == 1 else 1.0)
+    # Warp-wide products reach a part of what warpgroup products do, where both exist.
+    return machine.flops * factor * (0.59 if path == "mma" and target.has("wgmma") else 1.0)
+
+
+_KINDS = {"wgmma": "wgmma", "mma_sync": "mma", "fma": "fma"}
+
+
+def _path(problem: Problem, target: TargetRecord) -> str:
+    """Return the instructions a product is meant for.
+
+    Raises:
+        CallError: `unsupported-mma-kind`.
+    """
+    best = _best_path(problem, target)
+    if problem.mma_kind is None or _KINDS[problem.mma_kind] == best:
+        return best
+    if problem.mma_kind == "mma_sync" and best == "wgmma":
+        return "mma"
+    raise _no_kind(problem, target, best)
+
+
+def _no_kind(problem: Problem, target: TargetRecord, best: str) -> CallError:
+    return CallError(
+        f"mma_kind is {problem.mma_kind!r}, and {target.name} computes this product of {problem.a} and {problem.b} "
+        f"with {best}",
+        code="unsupported-mma-kind", location=caller_location(),
+        help="leave mma_kind out; wgmma needs sm_90a, 16-byte aligned operands and a contiguous dimension",
+    )  # fmt: skip
+
+
+def _best_path(problem: Problem, target: TargetRecord) -> str:
+    a, b, acc = problem.a.name, problem.b.name, problem.acc.name
+    if target.has("wgmma") and problem.compute.name != "tf32" and problem.aligned:
+        k_major = problem.a_major == "k" and problem.b_major == "k"
+        strided = "strided" in (problem.a_major, problem.b_major)
+        if wgmma_instruction(a, b, acc, 64) is not None and not strided and (problem.a.bytes > 1 or k_major):
+            return "wgmma"
+    kind = {"i8": "int8", "u8": "int8"}.get(problem.compute.name, problem.compute.name)
+    through_f16 = problem.a in FP8 and target.has("mma_f16")
+    return "mma" if target.has(f"mma_{kind}") or through_f16 else "fma"
+
+
+def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> Iterator[Plan]:
+    path = _path(problem, target)
+    block_k = _block_k(problem, path)
+    for block_m, block_n in _tiles(problem, path):
+        warps = _warps(block_m, block_n)
+        tiles = _tile_count(problem, block_m, block_n)
+        for split in SPLITS:
+            # Programs that share a tile pay off only where tiles leave multiprocessors idle.
+            idle = tiles * split <= machine_of(target).units and problem.k // split >= 2 * block_k
+            useful = (
+                path == "wgmma" and idle and _holds((block_m, block_n), 1)
+            )  # sums of others come by registers
+            allowed = split == 1 or (CAN_SPLIT and useful) or forced.split_k == split
+            if (
+                allowed
+                and forced.split_k in (None, split)
+                and _fits(problem, target, block_m, block_n, block_k, split)
+            ):
+                seconds, note = _predict(problem, target, path, block_m, block_n, split)
+                yield Plan(block_m, block_n, block_k, None, warps, split, path, seconds, (note,))
+
+
+_MOST_ELEMENTS = (128 * 256, 128 * 128, 128 * 64)
+"""Elements of a tile of eight warps, by the epilogue's weight, up to which ptxas does not spill."""
+
+
+def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
+    """Return the tiles whose accumulators, with what the epilogue needs beside them, stay in registers."""
+    if path == "wgmma":
+        tiles = [(128, 256), (256, 128), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64)]
+        if problem.b_major == "k":
+            tiles += [(128, 32), (64, 32)]
+    elif path == "mma":
+        tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
+    else:
+        tiles = [(64, 64), (32, 32), (16, 64)]
+    # Promotion keeps a second set of accumulators.
+    weight = max(problem.weight, 1 if problem.promote else 0)
+    return [tile for tile in tiles if _holds(tile, weight)]
+
+
+def _holds(tile: tuple[int, int], weight: int) -> bool:
+    return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * _warps(*tile)
+
+
+def _block_k(problem: Problem, path: str) -> int:
+    if problem.promote:
+        return problem.promote
+    widest = max(problem.a.bytes, problem.b.bytes)
+    # Loads of single elements hold addresses in registers, and fp8 fragments unpack to wider ones.
+    if path == "mma" and (not problem.aligned or problem.a in FP8):
+        return max(64 // widest, 16)
+    if path == "fma":
+        return 128 // widest // 4 * 2 if widest > 1 else 64
+    return max(128 // widest, 16)
+
+
+def _warps(block_m: int, block_n: int) -> int:
+    return 8 if block_m >= 128 and block_m * block_n >= 128 * 64 else 4
+
+
+def _fits(
+    problem: Problem, target: TargetRecord, block_m: int, block_n: int, block_k: int, split: int
+) -> bool:
+    """Return whether shared memory holds two stages of copies beside what the end of a tile needs."""
+    ring = block_k * (block_m * problem.a.bytes + block_n * problem.b.bytes)
+    # 16-bit results are put into rows through shared memory, partial sums meet there.
+    rows = block_m * block_n * problem.out.bytes if problem.out.bytes <= 2 and target.has("wgmma") else 0
+    partial = block_m * block_n * 4 if split > 1 else 0
+    return 2 * ring + rows + partial <= target.shared_bytes - RESERVED_BYTES
+
+
+def _tile_count(problem: Problem, block_m: int, block_n: int) -> int:
+    return ceil(problem.m / block_m) * ceil(problem.n / block_n) * (problem.batch or 1)
+
+
+def _predict(
+    problem: Problem, target: TargetRecord, path: str, block_m: int, block_n: int, split: int
+) -> tuple[float, str]:
+    """Return the predicted seconds of a schedule, and what bounds it."""
+    machine = machine_of(target)
+    tiles = _tile_count(problem, block_m, block_n) * split
+    waves = max(ceil(tiles / machine.units), 1)
+    depth = ceil(problem.k / split)
+    rate = _rate(problem, target, path) * _TILE_RATE.get((block_m, block_n), 0.1)
+    if path != "wgmma":
+        rate = _rate(problem, target, path) * min(1.0, (block_m * block_n / 16384) ** 0.35)
+    compute = 2.0 * block_m * block_n * depth / rate
+    cache = depth * (block_m * problem.a.bytes + block_n * problem.b.bytes) / machine.cache
+    # An exchange of partial sums through the cluster costs about one more epilogue for each doubling.
+    fixed = machine.launch * (1.0 + 0.35 * (split.bit_length() - 1))
+    busy = min(tiles, machine.units) / machine.units
+    memory = problem.bytes / (machine.memory * max(min(1.0, 1.5 * busy), 0.05))
+    steady = waves * max(compute, cache)
+    bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
+    note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
+    # Near the larger of the two, yet less work is better where both plans wait for memory.
+    return (steady**3 + memory**3) ** (1 / 3) + fixed, note
+
+
+def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:
+    """Return the values that a tuner may try for each knob, those of the plan first.
+
+    Args:
+        problem: the product.
+        target: what it is compiled for.
+    """
+    best = plan(problem, target)
+    if target.backend == "cpu":
+        options = {"BM": (32, 64, 128, 256), "BN": (64, 128, 256, 512), "BK": (64, 128, 256)}
+    else:
+        path = _path(problem, target)
+        tiles = _tiles(problem, path)
+        block_k = _block_k(problem, path)
+        options = {
+            "BM": tuple(sorted({m for m, _ in tiles})), "BN": tuple(sorted({n for _, n in tiles})),
+            "BK": (block_k, 2 * block_k), "stages": (4, 3, 2), "num_warps": (8, 4),
+        }  # fmt: skip
+        if CAN_SPLIT:
+            options["split_k"] = SPLITS
+    first = best.space()
+    return {
+        name: tuple(dict.fromkeys((*first.get(name, ())[:1], *values))) for name, values in options.items()
+    }
+
+
+def points(space: Mapping[str, tuple[Any, ...]]) -> int:
+    """Return how many points a space has."""
+    return prod(len(values) for values in space.values())

@@ -1,0 +1,219 @@
+"""What a matrix product is, without its data: sizes, dtypes and how the operands lie in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from tessera.errors import CallError, caller_location
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType, accumulator_of
+
+Major = Literal["k", "other", "strided"]
+"""Which dimension of an operand is contiguous: the one summed over, the other one, or neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A product `(batch ×) (M, K)·(K, N)`.
+
+    Args:
+        m: rows of the result.
+        n: columns of the result.
+        k: terms of each sum.
+        a: dtype of the left operand.
+        b: dtype of the right operand.
+        out: dtype of the result.
+        acc: dtype the sums are kept in.
+        compute: `tf32` for f32 operands rounded to 10 bits, else the operands' dtype.
+        batch: number of products, None for a plain one.
+        trans_a: whether the left operand is stored `(K, M)`.
+        trans_b: whether the right operand is stored `(N, K)`.
+        a_batched: whether the left operand has a batch dimension.
+        b_batched: whether the right operand has one.
+        a_major: which dimension of the left operand is contiguous.
+        b_major: which dimension of the right operand is contiguous.
+        aligned: whether addresses and strides are multiples of 16 bytes, as bulk copies need.
+        promote: terms that are summed apart before they are added to the accumulator; 0 for none.
+        triangular: `lower` or `upper` where only that part of the result is wanted.
+        scale_a: how scales of blocks of the left operand lie: `row` (1 x 128), `block` (128 x 128) or none.
+        scale_b: the same of the right operand: `col` (128 x 1), `block` or none.
+        mma_kind: the instructions asked for, None for the plan's choice.
+        weight: registers that the epilogue needs beside the accumulator (`Epilogue.weight`).
+        reduces: whether the epilogue combines columns, which takes tiles of at least 16 rows.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: DType
+    b: DType
+    out: DType
+    acc: DType
+    compute: DType
+    batch: int | None = None
+    trans_a: bool = False
+    trans_b: bool = False
+    a_batched: bool = False
+    b_batched: bool = False
+    a_major: Major = "k"
+    b_major: Major = "other"
+    aligned: bool = True
+    promote: int = 0
+    triangular: str = ""
+    scale_a: str = ""
+    scale_b: str = ""
+    mma_kind: str | None = None
+    weight: int = 0
+    reduces: bool = False
+
+    @property
+    def flops(self) -> int:
+        """Operations of the product: a multiplication and an addition for each term."""
+        return 2 * self.m * self.n * self.k * (1 if self.batch is None else self.batch)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of operands and result, each once."""
+        count = 1 if self.batch is None else self.batch
+        left = self.m * self.k * self.a.bytes * (count if self.a_batched else 1)
+        right = self.k * self.n * self.b.bytes * (count if self.b_batched else 1)
+        return left + right + count * self.m * self.n * self.out.bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the result, by the formal dimensions of an epilogue."""
+        return {"rows": self.m, "cols": self.n} | ({} if self.batch is None else {"batch": self.batch})
+
+    @property
+    def scaled(self) -> bool:
+        """Whether blocks of an operand have scales."""
+        return bool(self.scale_a or self.scale_b)
+
+    def with_majors(self) -> Problem:
+        """Return the problem for contiguous operands."""
+        rows = (
+            (self.m if self.trans_a else self.k) * self.a.bytes,
+            (self.k if self.trans_b else self.n) * self.b.bytes,
+        )
+        return replace(
+            self, a_major="other" if self.trans_a else "k", b_major="k" if self.trans_b else "other",
+            aligned=all(size % 16 == 0 for size in rows),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """What a caller fixed of the schedule.
+
+    Args:
+        block: `(BM, BN, BK)`.
+        stages: depth of the rings.
+        num_warps: warps that compute.
+        split_k: programs that share one tile's K.
+    """
+
+    block: tuple[int, int, int] | None = None
+    stages: int | None = None
+    num_warps: int | None = None
+    split_k: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller asked for beside the arrays; see `Gemm.__call__`."""
+
+    trans_a: bool = False
+    trans_b: bool = False
+    out_dtype: DType | None = None
+    acc_dtype: DType | None = None
+    compute: DType | None = None
+    promote: int = 0
+    triangular_only: str | None = None
+    mma_kind: str | None = None
+    cta_pairs: bool | None = None
+    split_k: int | None = None
+    block: tuple[int, int, int] | None = None
+    stages: int | None = None
+    num_warps: int | None = None
+
+    @property
+    def forced(self) -> Forced:
+        """What of it is the schedule's."""
+        return Forced(self.block, self.stages, self.num_warps, self.split_k)
+
+    def values(self) -> tuple[Any, ...]:
+        """Return the fields in order."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def check(self) -> None:
+        """Refuse values that have no meaning.
+
+        Raises:
+            CallError: `bad-argument`.
+        """
+        _one_of("triangular_only", self.triangular_only, (None, "lower", "upper"))
+        _one_of("mma_kind", self.mma_kind, (None, *MMA_KINDS))
+        _one_of("promote", self.promote, (0, 32, 64, 128, 256))
+        _one_of("split_k", self.split_k, (None, *SPLITS))
+        if self.block is not None and (len(self.block) != 3 or min(self.block) < 1):
+            raise CallError(
+                f"block is {self.block}", code="bad-argument", location=caller_location(),
+                help="give three positive sizes: block=(128, 256, 64)",
+            )  # fmt: skip
+
+
+MMA_KINDS = ("wgmma", "mma_sync", "fma")
+SPLITS = (1, 2, 4, 8)
+
+
+def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        raise CallError(
+            f"{name} is {value!r}", code="bad-argument", location=caller_location(),
+            help=f"one of {', '.join(map(repr, known))}",
+        )  # fmt: skip
+
+
+FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)
+OPERANDS = (dtypes.f64, dtypes.f32, dtypes.f16, dtypes.bf16, *FP8, dtypes.i8, dtypes.u8)
+
+
+def check_pair(a: DType, b: DType) -> None:
+    """Refuse operands that no product is defined for.
+
+    Raises:
+        CallError: `unsupported-dtypes`.
+    """
+    if a not in OPERANDS or b not in OPERANDS or (a != b and not (a in FP8 and b in FP8)):
+        names = ", ".join(dtype.name for dtype in OPERANDS)
+        raise CallError(
+            f"a matrix product of {a} and {b} is not defined", code="unsupported-dtypes", location=caller_location(),
+            help=f"give both operands one dtype of {names} (fp8 formats may be mixed)",
+        )  # fmt: skip
+
+
+def default_out(a: DType) -> DType:
+    """Return the result's dtype where nothing says it: the operands', bf16 for fp8, i32 for 8-bit integers."""
+    if a in FP8:
+        return dtypes.bf16
+    return dtypes.i32 if a.is_int else a
+
+
+def accumulator(a: DType, wanted: DType | None) -> DType:
+    """Return the dtype sums are kept in.
+
+    Raises:
+        CallError: `unsupported-dtypes` when it would lose what products hold.
+    """
+    default = dtypes.i32 if a.is_int else accumulator_of(a)
+    if wanted is None or wanted == default:
+        return default
+    if wanted == dtypes.f64 and a.is_float:
+        return wanted
+    if wanted == dtypes.f16 and a in (dtypes.f16, *FP8):
+        return wanted
+    raise CallError(
+        f"products of {a} are not summed in {wanted}", code="unsupported-dtypes", location=caller_location(),
+        help=f"leave acc_dtype out ({default})",
+    )  # fmt: skip

@@ -1,0 +1,256 @@
+"""`gemm` on the CPU, against NumPy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops as op
+from tests.unit.ops.support import BOUND, error, random
+
+E = op.epilogue
+gemm, batched = op.linalg.gemm, op.linalg.gemm_batched
+
+DTYPES = (ts.f32, ts.f64, ts.f16, ts.bf16, ts.fp8_e4m3, ts.fp8_e5m2, ts.i8, ts.u8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype(dtype):
+    a, b = random(37, 77, dtype=dtype), random(77, 45, dtype=dtype)
+    got = gemm(a, b)
+    out = {"fp8_e4m3": "bf16", "fp8_e5m2": "bf16", "i8": "i32", "u8": "i32"}.get(dtype.name, dtype.name)
+    assert got.dtype == getattr(ts, out).numpy()
+    assert error(got, a.astype(np.float64) @ b.astype(np.float64)) <= BOUND[out]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 300, 70), (300, 1, 5), (64, 64, 64), (17, 33, 129)])
+@pytest.mark.parametrize("trans", [(False, False), (True, True)])
+def test_shapes_and_transposes(shape, trans):
+    m, n, k = shape
+    a = random(k, m) if trans[0] else random(m, k)
+    b = random(n, k) if trans[1] else random(k, n)
+    got = gemm(a, b, trans_a=trans[0], trans_b=trans[1])
+    exact = (a.T if trans[0] else a).astype(np.float64) @ (b.T if trans[1] else b).astype(np.float64)
+    assert error(got, exact) < BOUND["f32"]
+
+
+def test_operands_of_any_strides():
+    a, b = random(90, 80), random(80, 60)
+    views = [
+        (a.T[:77], b[:, ::2][: 90 // 1]),
+        (a[::3, ::2], b[::2, 1:58]),
+        (a[::-1], b),
+        (a[:, ::-1], b[::-1]),
+    ]
+    for left, right in views:
+        right = right[: left.shape[1]]
+        left = left[:, : right.shape[0]]
+        assert error(gemm(left, right), left.astype(np.float64) @ right.astype(np.float64)) < BOUND["f32"]
+
+
+def test_alpha_beta_out_and_epilogue():
+    a, b, c, bias = random(37, 77), random(77, 45), random(37, 45), random(45)
+    chain = E.chain([E.bias(bias), E.gelu()])
+    out = np.full_like(c, np.nan)
+    exact = 0.5 * (a.astype(np.float64) @ b) - 2.0 * c + bias
+    got = gemm(a, b, c, out=out, alpha=0.5, beta=-2.0, epilogue=chain)
+    assert got is out
+    assert error(got, E.gelu().reference(exact)) < BOUND["f32"]
+    assert error(gemm(a, b, c, out=c, beta=1.0), a.astype(np.float64) @ b + random(37, 45)) < BOUND["f32"]
+
+
+def test_sizes_of_zero():
+    a, b, c = random(5, 7), random(7, 3), random(5, 3)
+    assert gemm(a[:0], b).shape == (0, 3)
+    assert gemm(a, b[:, :0]).shape == (5, 0)
+    np.testing.assert_array_equal(gemm(a[:, :0], b[:0]), np.zeros((5, 3), np.float32))
+    chain = E.chain([E.scale(2.0)])
+    np.testing.assert_array_equal(gemm(a[:, :0], b[:0], c, beta=1.0, epilogue=chain), 2 * c)
+
+
+def test_integers_stay_exact_and_become_floats_for_an_epilogue():
+    a, b, scale = random(20, 300, dtype=ts.i8), random(300, 30, dtype=ts.i8), random(30)
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    np.testing.assert_array_equal(gemm(a, b), exact)
+    got = gemm(a, b, epilogue=E.chain([E.dequant(scale)]))
+    assert got.dtype == np.float32
+    assert error(got, exact * scale.astype(np.float64)) < BOUND["f32"]
+
+
+def test_the_result_has_the_dtype_asked_for():
+    a, b = random(9, 8, dtype=ts.bf16), random(8, 7, dtype=ts.bf16)
+    assert gemm(a, b, out_dtype=ts.f32).dtype == np.float32
+    assert gemm(a, b, epilogue=E.chain([E.cast(ts.f16)])).dtype == np.float16
+
+
+@pytest.mark.parametrize("part", ["lower", "upper"])
+def test_triangular_results(part):
+    a, b, old = random(100, 70), random(70, 130), random(100, 130, seed=5)
+    keep = np.tril if part == "lower" else np.triu
+    exact = keep(a.astype(np.float64) @ b)
+    assert error(gemm(a, b, triangular_only=part), exact) < BOUND["f32"]
+    out = old.copy()
+    gemm(a, b, out=out, triangular_only=part, block=(32, 64, 32))
+    assert error(out, exact + old - keep(old)) < BOUND["f32"]
+
+
+SCALES = {
+    "numbers": (2.5, 0.5),
+    "elements": (random(1), random(1, 1)),
+    "vectors": (random(137), random(150)),
+    "columns": (random(137, 1), random(1, 150)),
+    "rows of blocks, blocks": (random(137, 3), random(3, 2)),
+    "blocks, columns of blocks": (random(2, 3), random(3, 150)),
+    "one side": (None, random(3, 2)),
+    "blocks and a vector": (random(137), random(3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_of_fp8_operands(name):
+    a, b = random(137, 300, dtype=ts.fp8_e4m3), random(150, 300, dtype=ts.fp8_e5m2)
+    scale_a, scale_b = SCALES[name]
+    got = gemm(a, b, trans_b=True, scale_a=scale_a, scale_b=scale_b, out_dtype=ts.f32, alpha=2.0)
+
+    def full(scale, shape):
+        """Return the factor of every element, one by one."""
+        if scale is None or np.size(scale) == 1:
+            return np.full(shape, 1.0 if scale is None else np.ravel(scale)[0], np.float64)
+        table = np.reshape(scale, (-1, 1) if shape[0] == 137 else (1, -1)) if np.ndim(scale) == 1 else scale
+        step = [1 if table.shape[axis] in (1, shape[axis]) else 128 for axis in (0, 1)]
+        last = [table.shape[axis] - 1 for axis in (0, 1)]
+        return np.array(
+            [
+                [table[min(i // step[0], last[0]), min(j // step[1], last[1])] for j in range(shape[1])]
+                for i in range(shape[0])
+            ],
+            np.float64,
+        )
+
+    left = a.astype(np.float64) * full(scale_a, (137, 300))
+    right = b.T.astype(np.float64) * full(scale_b, (300, 150))
+    assert error(got, 2 * (left @ right)) < BOUND["f32"]
+    assert (
+        error(
+            gemm.reference(a, b, trans_b=True, scale_a=scale_a, scale_b=scale_b, alpha=2.0),
+            2 * (left @ right),
+        )
+        < 1e-12
+    )
+
+
+def test_promotion_sums_blocks_apart():
+    a, b = random(30, 300, dtype=ts.fp8_e4m3), random(300, 40, dtype=ts.fp8_e4m3)
+    got = gemm(a, b, promote=128, out_dtype=ts.f32)
+    assert error(got, a.astype(np.float64) @ b.astype(np.float64)) < BOUND["f32"]
+
+
+def test_batches():
+    a, b = random(3, 37, 50), random(3, 50, 41)
+    exact = a.astype(np.float64) @ b
+    assert error(batched(a, b), exact) < BOUND["f32"]
+    assert error(batched(a, b[1]), a.astype(np.float64) @ b[1]) < BOUND["f32"]
+    assert error(batched(a[1], b), a[1].astype(np.float64) @ b) < BOUND["f32"]
+    repeated, same = np.broadcast_to(a[1], a.shape), np.broadcast_to(b[1], b.shape)
+    assert error(batched(repeated, b), a[1].astype(np.float64) @ b) < BOUND["f32"]
+    assert error(batched(repeated, same), np.stack([a[1].astype(np.float64) @ b[1]] * 3)) < BOUND["f32"]
+    for steps in (
+        [E.bias(random(41))],
+        [E.bias(random(3, 41))],
+        [E.residual(random(3, 37, 41))],
+        [E.dropout(0.5, 3)],
+    ):
+        chain = E.chain(steps)
+        assert error(batched(a, b, epilogue=chain), chain.reference(exact)) < BOUND["f32"]
+
+
+A, B, SQUARE = random(5, 7), random(7, 3), random(7, 7)
+
+BAD = {
+    "inner dims": (lambda: gemm(A, B[1:]), "wrong-shape", "7 != 6"),
+    "dtype pair": (lambda: gemm(A, B.astype(np.float16)), "unsupported-dtypes", "f32 and f16"),
+    "dtype": (lambda: gemm(A.astype(np.int16), B.astype(np.int16)), "unsupported-dtypes", "i16"),
+    "rank": (lambda: gemm(A[0], B), "wrong-rank", "'a'"),
+    "out": (lambda: gemm(A, B, out=np.empty((5, 4), np.float32)), "wrong-shape", "'out'"),
+    "out is b": (lambda: gemm(A.T @ A, SQUARE, out=SQUARE), "bad-argument", "out is an operand"),
+    "empty out": (lambda: gemm(A[:0], B, out=np.empty((1, 3), np.float32)), "wrong-shape", "'out'"),
+    "bias": (
+        lambda: gemm(A, B, epilogue=E.chain([E.bias(random(4))])),
+        "wrong-shape",
+        "'epilogue.bias.values'",
+    ),
+    "beta": (lambda: gemm(A, B, beta=1.0), "argument-count", "no c"),
+    "triangle": (lambda: gemm(A, B, triangular_only="left"), "bad-argument", "triangular_only"),
+    "block": (lambda: gemm(A, B, block=(8, 8)), "bad-argument", "block"),
+    "split": (lambda: gemm(A, B, split_k=3), "bad-argument", "split_k"),
+    "mma_kind": (lambda: gemm(A, B, mma_kind="wgmma"), "unsupported-mma-kind", "wgmma"),
+    "scale": (lambda: gemm(A, B, scale_a=random(3)), "wrong-shape", "'scale_a'"),
+    "compute": (
+        lambda: gemm(A.astype(np.float64), B.astype(np.float64), compute=ts.tf32),
+        "unsupported-dtypes",
+        "tf32",
+    ),
+    "acc_dtype": (lambda: gemm(A, B, acc_dtype=ts.f16), "unsupported-dtypes", "f16"),
+    "not an array": (lambda: gemm([[1.0]], B), "not-an-array", "'a'"),
+    "batch": (lambda: batched(random(2, 3, 4), random(3, 4, 5)), "wrong-shape", "2"),
+    "option": (lambda: gemm.plan(5, 3, 7, ts.f32, target="cpu", tile=3), "unknown-keyword", "tile"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_typed_error_at_the_call(name):
+    call, code, text = BAD[name]
+    with pytest.raises(ts.CallError) as caught:
+        call()
+    assert caught.value.code == code
+    assert text in caught.value.message
+    assert caught.value.location is None or caught.value.location.frame.file.endswith("test_gemm.py")
+
+
+def test_a_misaligned_pointer_is_refused_and_an_odd_one_works():
+    memory = np.zeros(5 * 7 * 4 + 8, np.uint8)
+    with pytest.raises(ts.CallError) as caught:
+        gemm(memory[2 : 2 + 140].view(np.float32).reshape(5, 7), B)
+    assert caught.value.code == "misaligned"
+    odd = memory[4:144].view(np.float32).reshape(5, 7)
+    odd[...] = A
+    assert error(gemm(odd, B), A.astype(np.float64) @ B) < BOUND["f32"]
+
+
+def test_explain_tells_plan_and_kernel():
+    gemm(A, B, cta_pairs=True)
+    told = gemm.explain()
+    assert told["plan"]["path"] == "vector"
+    assert any("cta_pairs" in note for note in told["plan"]["notes"])
+    assert told["kernel"].backend == "cpu"
+
+
+def test_counts():
+    assert gemm.flops(2, 3, 4) == 48
+    assert gemm.bytes(2, 3, 4, ts.bf16, ts.f32) == 2 * (8 + 12) + 24
+
+
+def test_the_interpreter_agrees(monkeypatch):
+    from tessera.jit.settings import settings
+
+    monkeypatch.setattr(settings(), "interpret", True)
+    a, b, bias = random(19, 40), random(40, 21), random(21)
+    chain = E.chain([E.bias(bias), E.silu()])
+    got = gemm(a, b, epilogue=chain, out=np.empty((19, 21), np.float32), block=(16, 16, 32))
+    assert error(got, chain.reference(a.astype(np.float64) @ b)) < BOUND["f32"]
+
+
+def test_deterministic_results_are_the_same_bits_on_every_run():
+    a, b, rows, cols = (
+        random(200, 300),
+        random(300, 150),
+        np.empty(200, np.float32),
+        np.empty(150, np.float32),
+    )
+    chain = E.chain([E.row_sum(rows), E.col_sum(cols), E.gelu()])
+    seen = set()
+    with ts.numerics.profile("deterministic"):
+        for _ in range(100):
+            seen.add((gemm(a, b, epilogue=chain).tobytes(), rows.tobytes(), cols.tobytes()))
+    assert len(seen) == 1

@@ -1,0 +1,107 @@
+"""What Hopper's schedule makes of the family, run on the interpreter: roles, rings, barriers and bounds included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from xdsl.parser import Parser
+
+import tessera as ts
+from tessera import ops as op
+from tessera.interp import interpret
+from tessera.ir.collect import new_context
+from tessera.ops.linalg.grouped import grouped_kernel
+from tessera.ops.linalg.plan import plan
+from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized
+from tessera.ops.linalg.problem import Forced, Options
+from tessera.target.records import target_named
+from tests.unit.ops.support import error, random
+
+E = op.epilogue
+HOPPER = target_named("sm_90a")
+SMALL = Forced(block=(64, 64, 64), stages=2)
+M, N, K = 136, 144, 200
+
+
+def run(kernel, dims, *args, roles=True):
+    """Compile for Hopper, and run what its schedule made in a random order of copies and roles."""
+    text = kernel.compile(target="sm_90a", dump=("tirh",), dims=dims).dumps["tirh"]
+    assert ("tessera_tile.roles" in text) == roles
+    interpret(Parser(new_context(), text).parse_module(), list(args), order_seed=7)
+
+
+def exact(a, b):
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def test_a_chain_on_a_triangle():
+    a, b, bias, out = (
+        random(M, K, dtype=ts.bf16),
+        random(K, N, dtype=ts.bf16),
+        random(N),
+        np.zeros((M, N), np.float32),
+    )
+    chain = E.chain([E.bias(bias), E.silu()])
+    problem = sized(M, N, K, ts.bf16, ts.bf16, Options(out_dtype=ts.f32, triangular_only="lower"))
+    run(kernel_for(problem, plan(problem, HOPPER, SMALL), chain), dict(M=M, N=N, K=K), a, b, out, bias)
+    assert error(out, np.tril(chain.reference(exact(a, b)))) < 3e-6
+
+
+@pytest.mark.parametrize("kinds", [("row", "block"), ("block", "col"), ("", "block")])
+def test_scales_of_blocks(kinds):
+    k = 272
+    a, b = random(M, k, dtype=ts.fp8_e4m3), random(N, k, dtype=ts.fp8_e5m2)
+    scale_a = {"row": random(M, 3), "block": random(2, 3), "": np.ones((1, 1), np.float32)}[kinds[0]]
+    scale_b = {"col": random(3, N), "block": random(3, 2)}[kinds[1]]
+    base = sized(M, N, k, ts.fp8_e4m3, ts.fp8_e5m2, Options(trans_b=True, out_dtype=ts.f32))
+    problem = replace(base, scale_a=kinds[0], scale_b=kinds[1], promote=128)
+    out = np.zeros((M, N), np.float32)
+    schedule = plan(problem, HOPPER, Forced(block=(64, 64, 128), stages=2))
+    dims = dict(M=M, N=N, K=k, KA=3, KB=3, MA=2, NB=2)
+    kernel = kernel_for(problem, schedule, EMPTY)
+    dims = {name: size for name, size in dims.items() if name in kernel.signature.dim_names}
+    run(kernel, dims, a, b, scale_a, scale_b, out)
+    given = dict(scale_a=scale_a if kinds[0] else None, scale_b=scale_b)
+    assert error(out, op.linalg.gemm.reference(a, b, trans_b=True, **given)) < 3e-6
+
+
+def test_a_batch_with_one_matrix_and_reductions():
+    a, b = random(2, M, K, dtype=ts.bf16), random(K, N, dtype=ts.bf16)
+    out, partials = np.zeros((2, M, N), np.float32), np.full((N // 16, 2, M), np.nan, np.float32)
+    chain = E.chain([E.row_sum(np.zeros((2, M), np.float32))])
+    base = sized(M, N, K, ts.bf16, ts.bf16, Options(out_dtype=ts.f32))
+    problem = replace(base, batch=2, a_batched=True)
+    run(
+        kernel_for(problem, plan(problem, HOPPER, SMALL), chain),
+        dict(M=M, N=N, K=K, B=2),
+        a,
+        b,
+        out,
+        partials,
+    )
+    assert error(out, exact(a, b)) < 3e-6
+    assert error(partials.sum(0), exact(a, b).sum(2)) < 3e-6
+
+
+def test_groups_of_rows():
+    a, b = random(M, K, dtype=ts.bf16), random(3, K, N, dtype=ts.bf16)
+    offsets, out = np.array([0, 70, 70, M], np.int32), np.zeros((M, N), np.float32)
+    base = sized(M, N, K, ts.bf16, ts.bf16, Options(out_dtype=ts.f32, mma_kind="mma_sync"))
+    problem = replace(base, b_batched=True)
+    kernel = grouped_kernel(problem, 3, plan(problem, HOPPER, SMALL), EMPTY)
+    run(kernel, dict(M=M, N=N, K=K, G=3, OFFSETS=4), a, b, offsets, out, roles=False)
+    assert error(out, op.linalg.gemm_grouped.reference(a, b, offsets)) < 3e-6
+
+
+def test_programs_that_share_a_tile():
+    a, b, bias = random(40, 600, dtype=ts.bf16), random(600, N, dtype=ts.bf16), random(N)
+    rows, out = np.full((N // 16, 1, 40), np.nan, np.float32), np.zeros((40, N), np.float32)
+    chain = E.chain([E.bias(bias), E.relu(), E.row_sum(np.zeros(40, np.float32))])
+    problem = sized(40, N, 600, ts.bf16, ts.bf16, Options(out_dtype=ts.f32))
+    schedule = plan(problem, HOPPER, Forced(block=(64, 64, 64), stages=2, split_k=4))
+    run(kernel_for(problem, schedule, chain), dict(M=40, N=N, K=600), a, b, out, bias, rows)
+    expected = np.maximum(exact(a, b) + bias, 0)
+    assert error(out, expected) < 3e-6
+    assert error(rows.sum((0, 1)), expected.sum(1)) < 3e-6
