@@ -40,6 +40,7 @@ from tessera.schedule.pipeline_products import PipelineProductsPass
 from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
+from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.artifact import Artifact, Launch
@@ -67,6 +68,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
     """Return the scheduling passes of a target; CPUs need none: blocking is the lowering's."""
     if target.backend == "ptx":
         return (
+            SumsOfProductsPass(target, knobs),
             SplitKPass(target, knobs),
             PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),

@@ -18,6 +18,7 @@ from tessera.schedule.pipeline_products import PipelineProductsPass
 from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
+from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.records import target_named
@@ -163,6 +164,7 @@ def specialized(
 
 
 PASSES = (
+    SumsOfProductsPass,
     SplitKPass,
     PairTilesPass,
     WarpSpecializePass,

@@ -210,9 +210,9 @@ def test_any_interleaving_of_the_roles_is_right(seed: int, stages: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1])
-@pytest.mark.parametrize(("m", "f"), [(64, 64), (70, 200), (3, 0), (130, 333)])
-def test_a_gated_chain_equals_float64(m: int, f: int, seed: int | None) -> None:
-    module = scheduled(gated_chain, {"M": m, "F": f})
+@pytest.mark.parametrize(("m", "f", "stages"), [(64, 64, None), (70, 200, 2), (3, 0, 2), (130, 333, 3)])
+def test_a_gated_chain_equals_float64(m: int, f: int, stages: int | None, seed: int | None) -> None:
+    module = scheduled(gated_chain, {"M": m, "F": f}, stages=stages)
     x, g, u, d = random(m, 64), random(f, 64), random(f + 1, 64)[:f], random(f, 128)
     y = np.full((m, 128), np.nan, np.float32)
     interpret(module, [x, g, u, d, y], order_seed=seed)
