@@ -50,7 +50,7 @@ from tessera.numerics.dtypes import (
 from tessera.numerics.dtypes import boolean as bool_
 
 if TYPE_CHECKING:
-    from tessera import runtime
+    from tessera import ops, runtime
     from tessera.jit import compile, kernel, load
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
@@ -119,6 +119,7 @@ __all__ = [
     "loss_scale",
     "numerics",
     "ones",
+    "ops",
     "runtime",
     "saturate",
     "stochastic_round",

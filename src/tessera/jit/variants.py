@@ -21,6 +21,7 @@ from tessera.jit.binding import dim_texts
 from tessera.jit.cache import disk_cache
 from tessera.jit.fingerprint import layout_fingerprint, source_fingerprint, value_fingerprint
 from tessera.jit.version import host_identity
+from tessera.runtime.toolkit import assembler_identity
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
@@ -52,7 +53,8 @@ def host_destination() -> Destination:
 
 def named_destination(record: TargetRecord) -> Destination:
     """Return a target with a fixed record as a destination."""
-    return Destination(record.backend, record.name, lambda: record)
+    identity = f"{record.name} {assembler_identity()}" if record.backend == "ptx" else record.name
+    return Destination(record.backend, identity, lambda: record)
 
 
 @dataclass(slots=True)

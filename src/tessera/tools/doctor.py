@@ -24,7 +24,7 @@ from tessera.jit.cache import default_path, disk_cache, size_limit
 from tessera.jit.compile import compile as compile_kernel
 from tessera.jit.kernel import Kernel
 from tessera.jit.settings import settings
-from tessera.runtime import arrays, backend
+from tessera.runtime import arrays, backend, toolkit
 from tessera.runtime.entry import exchange, host
 from tessera.tools import sample
 
@@ -141,9 +141,16 @@ def _entry() -> Finding:
 
 def _ptx() -> Finding:
     artifact = compile_kernel(saxpy, target="sm_90a")
-    return Finding(
-        "GPU code", "ok", f"sm_90a: {artifact.code_kind} of {len(artifact.code)} bytes, no GPU needed"
-    )
+    text = f"sm_90a: {artifact.code_kind} of {len(artifact.code)} bytes, no GPU needed"
+    return Finding("GPU code", "ok", text)
+
+
+def _assembler() -> Finding:
+    path = toolkit.ptxas()
+    if path is None:
+        detail = "no ptxas: on Hopper, warps of all roles get an even share of the registers"
+        return Finding("assembler", "absent", detail, 'pip install "tessera[gpu-cuda]"')
+    return Finding("assembler", "ok", str(path))
 
 
 def _cuda() -> Finding:
@@ -190,6 +197,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
     ("CPU", _cpu),
     ("compiled entry", _entry),
     ("GPU code", _ptx),
+    ("assembler", _assembler),
     ("GPU", _cuda),
     ("frameworks", _frameworks),
 )

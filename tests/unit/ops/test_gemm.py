@@ -140,6 +140,21 @@ def test_scales_of_fp8_operands(name):
     )
 
 
+def test_calls_that_differ_in_a_scale_or_the_result_are_told_apart():
+    a, b = random(9, 8), random(8, 7)
+    exact = a.astype(np.float64) @ b
+    for scale in (None, 2.0, np.float32(3.0), 4):
+        got = gemm(a, b, scale_a=scale)
+        assert error(got, exact * (1 if scale is None else float(scale))) < BOUND["f32"]
+    for kind in (np.float32, np.float64, np.float16):
+        out = np.zeros((9, 7), kind)
+        gemm(a, b, out=out)
+        assert error(out, exact) < 1e-3
+    for alpha, beta in ((1.0, 0.0), (2.0, 0.0), (1.0, 3.0), (2.0, 3.0)):
+        got = gemm(a, b, a[:, :7], alpha=alpha, beta=beta)
+        assert error(got, alpha * exact + beta * a[:, :7]) < BOUND["f32"]
+
+
 def test_promotion_sums_blocks_apart():
     a, b = random(30, 300, dtype=ts.fp8_e4m3), random(300, 40, dtype=ts.fp8_e4m3)
     got = gemm(a, b, promote=128, out_dtype=ts.f32)
@@ -180,6 +195,8 @@ BAD = {
         "wrong-shape",
         "'epilogue.bias.values'",
     ),
+    "a step alone": (lambda: gemm(A, B, epilogue=E.relu()), "not-a-structure", "'epilogue'"),
+    "a list": (lambda: gemm(A, B, epilogue=[E.relu()]), "not-a-structure", "'epilogue'"),
     "beta": (lambda: gemm(A, B, beta=1.0), "argument-count", "no c"),
     "triangle": (lambda: gemm(A, B, triangular_only="left"), "bad-argument", "triangular_only"),
     "block": (lambda: gemm(A, B, block=(8, 8)), "bad-argument", "block"),

@@ -15,12 +15,14 @@ from tessera.backends.llvm.types import memory_element
 from tessera.backends.nvidia.assemble import can_assemble, instruction_counts, resources, to_cubin, to_ptx
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
 from tessera.backends.nvidia.hopper import GROUP_WARPS
+from tessera.backends.nvidia.ptxas import assemble as assemble_whole
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp
 from tessera.numerics.dtypes import BY_NAME
+from tessera.runtime import toolkit
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
 
@@ -58,7 +60,8 @@ def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = T
     used: dict[str, dict[str, int]] = {}
     code, kind = ptx.encode(), "ptx"
     if assemble and can_assemble(target):
-        code, report = to_cubin(ptx, target)
+        tool = toolkit.ptxas() if "setmaxnreg" in ptx else None
+        code, report = to_cubin(ptx, target) if tool is None else assemble_whole(tool, ptx, target)
         kind, dumps["cubin"] = "cubin", code
         used = resources(report)
     return CompiledCode(code, kind, dumps, _reflection(functions, shared, used, ptx))

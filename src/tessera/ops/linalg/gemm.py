@@ -10,8 +10,9 @@ from tessera.jit.compile import target_record
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
+from tessera.ops.epilogue.chain import is_number
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
-from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, prepare, sized
+from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, layout_of, prepare, sized
 from tessera.ops.linalg.problem import Options, default_out
 from tessera.runtime.views import READERS
 from tessera.target.artifact import Artifact
@@ -113,8 +114,9 @@ class Gemm:
     ) -> Any:  # fmt: skip
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         key = (
-            _traits(a, "a"), _traits(b, "b"), out is None, out is a or out is b, alpha == 1, beta == 0, options,
-            None if epilogue is None else epilogue.layout,
+            _traits(a, "a"), _traits(b, "b"), None if out is None else getattr(out, "dtype", None),
+            out is None, out is a or out is b, alpha == 1, beta == 0, options,
+            layout_of(epilogue),
             None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
             None if scale_a is None else _scale_traits(scale_a, "scale_a"),
             None if scale_b is None else _scale_traits(scale_b, "scale_b"),
@@ -247,6 +249,9 @@ class Gemm:
             total = total + beta * arrays.host(c)
         return epilogue.reference(total)
 
+    def __repr__(self) -> str:
+        return f"<op.linalg.gemm{'_batched' if self._batched else ''}>"
+
 
 def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
     """Return the factors of an operand's elements: `line` is the dimension that a vector's elements belong to."""
@@ -279,7 +284,7 @@ def _traits(array: Any, name: str) -> Any:
 
 
 def _scale_traits(scale: Any, name: str) -> Any:
-    return None if isinstance(scale, int | float) else _traits(scale, name)
+    return "number" if is_number(scale) else _traits(scale, name)
 
 
 def _record(target: str | TargetRecord | None) -> TargetRecord:

@@ -8,12 +8,13 @@ from math import prod
 from typing import Any
 
 import tessera as ts
-from tessera.errors import CallError
+from tessera.errors import CallError, caller_location
+from tessera.frontend.structure import Layout
 from tessera.jit.kernel import Kernel, destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
-from tessera.ops.epilogue.chain import Axis
+from tessera.ops.epilogue.chain import Axis, is_number
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, default_out
@@ -123,6 +124,22 @@ def _check_empty(result: ArrayView | None, shape: tuple[int, ...]) -> None:
         raise CallError(
             f"argument 'out' has the shape {result.shape}, the result is {shape}", code="wrong-shape"
         )
+
+
+def layout_of(epilogue: epi.Epilogue | None) -> Layout | None:
+    """Return what of an epilogue is compiled in.
+
+    Raises:
+        CallError: `not-a-structure` for anything but a chain.
+    """
+    if epilogue is None:
+        return None
+    if not isinstance(epilogue, epi.Epilogue):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CallError(
+            f"argument 'epilogue' is {epilogue!r:.60}, not a chain", code="not-a-structure",
+            location=caller_location(), help=epi.Epilogue.HELP,
+        )  # fmt: skip
+    return epilogue.layout
 
 
 def refuse_reductions(chain: epi.Epilogue, what: str) -> None:
@@ -334,7 +351,7 @@ def _scale_kinds(given: Operands, left: ArrayView, right: ArrayView, options: Op
 def _scale_kind(name: str, scale: Any, size: int, k: int, per_line: str) -> str:
     if scale is None:
         return ""
-    if isinstance(scale, int | float):
+    if is_number(scale):
         return "number"
     shape = arrays.view(scale, name).shape
     blocks = -(-k // kernels.SCALE_BLOCK)

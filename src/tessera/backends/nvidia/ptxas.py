@@ -1,0 +1,36 @@
+"""Assembles whole programs with `ptxas`.
+
+nvJitLink compiles PTX as a part of a program that may have others, and then ignores `setmaxnreg`, by which the warps
+of one role hand registers to another (its note C7504): every thread gets an even share, which is too few for two
+products at once. `ptxas` compiles the same text as a whole program.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tessera.errors import CompilerFault
+from tessera.target.records import TargetRecord
+
+
+def assemble(tool: Path, ptx: str, target: TargetRecord) -> tuple[bytes, str]:
+    """Return the cubin of a PTX text and the assembler's report.
+
+    Raises:
+        CompilerFault: the assembler rejects the PTX, or cannot be run.
+    """
+    with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
+        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx, encoding="utf-8")
+        command = [str(tool), f"-arch={target.name}", "-O3", "-v", "-o", str(cubin), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise CompilerFault(f"{tool} cannot be run: {error}", code="invalid-ptx") from error
+        if done.returncode:
+            raise CompilerFault(
+                f"the assembler rejects the generated PTX: {done.stderr.strip()}", code="invalid-ptx"
+            )
+        return cubin.read_bytes(), done.stderr
