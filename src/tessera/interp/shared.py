@@ -70,8 +70,34 @@ def read_buffer(buffer: Shared, op: Operation, machine: Machine, *, ordered: boo
             message = "reads a shared buffer without having waited for what was written to it"
             help = "wait for the barrier that the write or copy arrives at, before the read"
             raise machine.fault(op, "race", message + _other(buffer.writer[at], machine), at, help)
-        buffer.reader[...] = machine.program.number_of(op)
+        # A product under way reads until it is waited for: later than whoever reads now.
+        program = machine.program
+        done = ~program.under_way(buffer.reader) if program.role.products else ...
+        buffer.reader[done] = program.number_of(op)
     return buffer.data.copy()
+
+
+def read_until_waited(buffer: Shared, op: Operation, machine: Machine) -> None:
+    """Note that `op` has started reading the buffer and may go on until `end_reading`.
+
+    Raises:
+        DeviceError: as `read_buffer`.
+    """
+    read_buffer(buffer, op, machine)
+    if machine.checks:
+        buffer.reader[...] = machine.program.number_under_way(op)
+
+
+def end_reading(buffer: Shared, op: Operation, machine: Machine) -> Array:
+    """Return a buffer's contents as `op`, which started reading earlier, sees them last.
+
+    Raises:
+        DeviceError: as `read_buffer`.
+    """
+    if machine.checks:
+        program = machine.program
+        buffer.reader[buffer.reader == program.number_under_way(op)] = program.number_of(op)
+    return read_buffer(buffer, op, machine)
 
 
 def _other(number: Any, machine: Machine) -> str:

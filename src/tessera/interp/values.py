@@ -17,6 +17,7 @@ from tessera.numerics.dtypes import DType
 
 if TYPE_CHECKING:
     from tessera.interp.roles import Crew
+    from tessera.ir.tile.warpgroup import MmaStartOp
 
 Array = npt.NDArray[Any]
 
@@ -111,6 +112,15 @@ class BulkStore:
 
 
 @dataclass(eq=False, slots=True)
+class Product:
+    """A product that was started: its operands, and its accumulators once it has ended."""
+
+    op: MmaStartOp
+    operands: tuple[Any, Any, Array]
+    result: Array | None = None
+
+
+@dataclass(eq=False, slots=True)
 class Role:
     """Warps that run the same ops.
 
@@ -123,6 +133,7 @@ class Role:
         clock: by number of role; its own entry is the current time, which advances when it arrives at a barrier.
         generation: how many barriers its own warps have passed.
         stores: bulk stores that no wait has covered, oldest first.
+        products: the products under way, oldest first.
     """
 
     number: int = 0
@@ -130,6 +141,7 @@ class Role:
     clock: dict[int, int] = field(default_factory=lambda: {0: 1})
     generation: int = 0
     stores: list[BulkStore] = field(default_factory=list[BulkStore])
+    products: list[Product] = field(default_factory=list["Product"])
 
     def release(self) -> dict[int, int]:
         """Return what a barrier takes over from this role, whose later ops do not belong to it."""
@@ -146,6 +158,10 @@ def merge(clock: dict[int, int], other: dict[int, int]) -> None:
     """Let a vector clock know what another one knows."""
     for number, time in other.items():
         clock[number] = max(clock.get(number, 0), time)
+
+
+NEVER = 1 << 62
+"""The time of an access that nothing is ordered after yet."""
 
 
 class Access(NamedTuple):
@@ -199,6 +215,10 @@ class Program:
         role = self.role
         return self.note(Access(op, role.number, role.clock[role.number], role.generation))
 
+    def number_under_way(self, op: Operation) -> int:
+        """Return the number that stands for what `op` has started and may still be doing: nothing is after it."""
+        return self.note(Access(op, self.role.number, NEVER, NEVER))
+
     def note(self, access: Access) -> int:
         """Return the number of an access."""
         number = self.numbers.setdefault(access, len(self.accesses))
@@ -216,6 +236,12 @@ class Program:
         if access.role == self.role.number:
             return access.generation < self.role.generation
         return self.role.clock.get(access.role, 0) >= access.time
+
+    def under_way(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Return which accesses of an array of their numbers (-1 is none) have not ended."""
+        known = [int(n) for n in np.unique(numbers) if n >= 0]
+        known = [number for number in known if self.accesses[number].time == NEVER]
+        return np.isin(numbers, known) if known else np.zeros(numbers.shape, np.bool_)
 
     def unordered(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Return which accesses of an array of their numbers (-1 is none) race with one made now."""

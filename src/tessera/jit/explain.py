@@ -22,7 +22,8 @@ class Explanation:
         fixed: dimensions that are constants in the compiled code.
         origin: where the code came from: `compiled`, `disk cache`, `interpreted`.
         reflection: facts about the code: registers, shared memory, schedule, emulations, dtype fallbacks, `copies`
-            that are not asynchronous and why, `roles` that were not split and why.
+            that are not asynchronous and why, `roles` that were not split and why, how products were put in a
+            `pipeline`.
         rejected: tuning points that did not compile, with the reason.
     """
 
@@ -78,7 +79,7 @@ class Explanation:
             rows.insert(3, ("tuning point", _pairs(self.config)))
         if self.fixed:
             rows.insert(3, ("fixed dims", _pairs(self.fixed)))
-        for name in ("copies", "roles"):
+        for name in ("copies", "roles", "pipeline"):
             if self.reflection.get(name):
                 rows.append((name, _items(self.reflection[name])))
         rows += [(f"rejected {_pairs(point)}", reason) for point, reason in self.rejected]

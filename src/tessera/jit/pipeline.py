@@ -36,8 +36,11 @@ from tessera.lower.launch import arg_specs
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.pair_tiles import PairTilesPass
+from tessera.schedule.pipeline_products import PipelineProductsPass
+from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
+from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.artifact import Artifact, Launch
@@ -65,12 +68,15 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
     """Return the scheduling passes of a target; CPUs need none: blocking is the lowering's."""
     if target.backend == "ptx":
         return (
+            SumsOfProductsPass(target, knobs),
             SplitKPass(target, knobs),
             PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),
-            BulkStoresPass(target, knobs),
             StageCopiesPass(target, knobs),
+            BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),
+            SkipMasksPass(target, knobs),
+            PipelineProductsPass(target, knobs),
             *CLEAN_UP,
         )
     return ()
@@ -109,7 +115,7 @@ def compile_kernel(
         built: what the frontend made.
         target: the target.
         dump: stages to keep: `tirh` (canonical and scheduled), `tirt`, `ll`, `asm`, `ptx`, `cubin`.
-        config: the tuning point; `num_warps`, `num_stages` and `group_m` are knobs of the schedule.
+        config: the tuning point; `num_warps`, `num_stages`, `group_m` and the like are knobs of the schedule.
 
     `TESSERA_DUMP_DIR` names a folder for the IR after each pass that changed it.
     """

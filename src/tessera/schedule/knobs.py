@@ -9,9 +9,19 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord, target_named
 
-KNOBS: tuple[str, ...] = ("num_warps", "num_stages", "stages", "group_m", "bulk_stores", "split_k", "cluster")
+KNOBS: tuple[str, ...] = (
+    "num_warps",
+    "num_stages",
+    "stages",
+    "group_m",
+    "bulk_stores",
+    "split_k",
+    "cluster",
+    "pipeline",
+    "ping_pong",
+)
 MMA_KINDS = ("wgmma", "mma_sync", "fma")
-SWITCHES = ("bulk_stores",)
+SWITCHES = ("bulk_stores", "pipeline", "ping_pong")
 """Knobs that are 0 or 1."""
 
 
@@ -29,6 +39,9 @@ class Knobs:
         split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
         cluster: neighbouring programs along the rows that fetch the operands they share once: 1, 2 or 4 (Hopper).
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
+        pipeline: 1 overlaps dependent products with the arithmetic between them even where the cost model sees no
+            gain, 0 keeps them in order (GPU).
+        ping_pong: 1 lets two consumer warpgroups start their overlapped products in turn (Hopper).
         mma_kind: instructions of products: anything but `wgmma` keeps a program in one role.
     """
 
@@ -38,6 +51,8 @@ class Knobs:
     bulk_stores: int | None = None
     split_k: int | None = None
     cluster: int | None = None
+    pipeline: int | None = None
+    ping_pong: int | None = None
     mma_kind: str | None = None
 
     @classmethod
@@ -63,7 +78,10 @@ class Knobs:
             if values.get(name, 1) not in allowed:
                 text = ", ".join(map(str, allowed))
                 raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
-        plain = {name: values.get(name) for name in ("group_m", "bulk_stores", "split_k", "cluster")}
+        plain = {
+            name: values.get(name)
+            for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline", "ping_pong")
+        }
         kind = config.get("mma_kind")
         if kind not in (None, *MMA_KINDS):
             raise LanguageError(

@@ -6,11 +6,12 @@ from math import prod
 
 from xdsl.ir import Operation
 
+from tessera.ir.tile.roles import AllocBarriersOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.target.records import TargetRecord
 
 RESERVED_BYTES = 2048
-"""For barriers, in buffers of their own."""
+"""For the two rows of barriers of a ring, in buffers of their own."""
 ALIGN_BYTES = 1024
 """Every buffer starts at a multiple of this."""
 
@@ -26,4 +27,5 @@ def shared_bytes(unit: Operation) -> int:
 
 def free_shared_bytes(target: TargetRecord, unit: Operation) -> int:
     """Return the bytes of shared memory that a launch leaves."""
-    return target.shared_bytes - RESERVED_BYTES - shared_bytes(unit)
+    rows = sum(isinstance(op, AllocBarriersOp) for op in unit.walk())
+    return target.shared_bytes - max(RESERVED_BYTES, rows * ALIGN_BYTES) - shared_bytes(unit)

@@ -7,7 +7,8 @@ Before::
       store
     }
 
-After, with rings of S buffers and two barriers per stage::
+After, with rings of S buffers and two barriers per stage (operands of products that wait for each other, as K and V
+of attention, have rings with barriers of their own)::
 
     grid {
       rings; %full = alloc_barriers; %empty = alloc_barriers
@@ -24,6 +25,8 @@ After, with rings of S buffers and two barriers per stage::
         store
       }
     }
+
+Operands that are loaded before the loop are copied by the producer too, once for each tile, into buffers of one stage.
 
 The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
 program's tiles, so that the copies of the next tile overlap the end of this one.
@@ -62,7 +65,7 @@ from tessera.ir.tile.roles import (
     RoleEndOp,
     RolesOp,
 )
-from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
+from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType, TileType
@@ -71,7 +74,6 @@ from tessera.schedule.boxes import ahead_of, check_operand
 from tessera.schedule.copies import (
     Inserter,
     Staged,
-    allocate,
     logical,
     qualifies,
     remade,
@@ -97,7 +99,8 @@ from tessera.schedule.prologue import (
     stored_along_k,
     turn,
 )
-from tessera.schedule.resources import free_shared_bytes
+from tessera.schedule.resources import RESERVED_BYTES, free_shared_bytes
+from tessera.schedule.rings import Ring, allocate_rings, allocate_single, ring_groups
 from tessera.schedule.stores import final_stores, least_bytes
 from tessera.schedule.tensor_maps import Unfit
 from tessera.target.fragments import wgmma_instruction
@@ -120,6 +123,7 @@ class _Plan:
         plain: the other loads of the loop, and why the consumers do them.
         ahead: those of them that are small, which are done one iteration ahead.
         products: every product of the launch.
+        once: operands that are loaded before the loop and that the producer can fetch, once for each tile.
     """
 
     loop: scf.ForOp
@@ -128,6 +132,7 @@ class _Plan:
     plain: dict[LoadOp, str]
     ahead: list[LoadOp]
     products: list[Product]
+    once: list[Staged]
 
     @property
     def group(self) -> list[Staged]:
@@ -213,7 +218,25 @@ def _candidate(kernel: KernelOp, grid: GridOp) -> _Plan:
     _check_shared(grid, loop, [*loads, *fetched])
     operands = [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
     ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and op.tensor not in stored]
-    return _Plan(loop, operands, raw, plain, ahead, products)
+    return _Plan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
+
+
+def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged]:
+    """Return the operands that are loaded before the loop and that the producer can fetch, once for each tile."""
+    stored = written_tensors(grid)
+    found: list[Staged] = []
+    for op in grid.body.block.ops:
+        if op is loop:
+            break
+        if not isinstance(op, LoadOp) or not qualifies(op) or op.tensor in stored:
+            continue
+        try:
+            check_operand(kernel, op)
+            _check_shared(grid, loop, [op])
+        except Unfit:
+            continue  # left to `stage-copies`
+        found.append(Staged(op, stored_transposed(kernel, op), "panels"))
+    return found
 
 
 def _product(op: MmaOp, raw: list[Staged]) -> Product:
@@ -265,7 +288,8 @@ def _stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, 
         for op in grid.walk()
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
     )
-    free = free_shared_bytes(target, grid) - other
+    rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
+    free = free_shared_bytes(target, grid) - other - (rings - 1) * RESERVED_BYTES
     stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
     roomy = free - max(least_bytes(kernel, grid, stores), _turned_bytes(stores, plan.products))
     while True:
@@ -304,15 +328,15 @@ def _specialize(kernel: KernelOp, grid: GridOp, plan: _Plan, stages: int, warps:
         if not is_direct(op.b):
             stage_right(op, body, stored_along_k(kernel, op))
     plan.loop = carry_turned(plan.loop)
-    rings = [allocate(staged, stages, body) for staged in group]
     loop = load_ahead(plan.loop, plan.ahead)
-    setup = Inserter(InsertPoint.after(rings[0].owner), loop)  # pyright: ignore[reportArgumentType]
-    full = setup.value(AllocBarriersOp(stages, 1))
+    uneven = any(_depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
-    shared = [programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group]
-    empty = setup.value(AllocBarriersOp(stages, 1, max(shared)))
-    state = [setup.constant(0), setup.constant(0)]
-    producer = _producer(loop, group, shared, rings, full, empty, stages)
+    shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
+    rings = allocate_rings(loop, group, shared, stages, body)
+    single = allocate_single(loop, plan.once, body) if plan.once else None
+    setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
+    state = [setup.constant(0) for _ in range(3 if plan.once else 2)]
+    producer = _producer(loop, rings, stages, single)
     consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
         op.detach()
@@ -320,10 +344,20 @@ def _specialize(kernel: KernelOp, grid: GridOp, plan: _Plan, stages: int, warps:
     roles = RolesOp(producer, consumer, *REGISTERS[warps], state)
     roles.location = loop.location
     body.add_op(roles)
-    _consume(loop, plan, rings, full, empty, stages)
+    _consume(loop, rings, stages, single)
     if "tessera_schedule.split_k" not in grid.attributes:  # with few tiles, none is left for a second turn
         grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
+        if uneven:
+            grid.attributes["tessera_schedule.uneven"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
+
+
+def _depends_on(value: SSAValue, block: Block) -> bool:
+    """Return whether a value follows from a block's arguments: from where in the grid a program is."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return owner is block
+    return any(_depends_on(operand, block) for operand in owner.operands)
 
 
 def _not_shared(body: Block) -> list[Operation]:
@@ -364,34 +398,38 @@ def _is_shared(load: LoadOp) -> bool:
     return not any(depends_on_rank(offset) for offset in load.offsets)
 
 
-def _producer(
-    loop: scf.ForOp,
-    group: list[Staged],
-    shared: list[int],
-    rings: list[SSAValue],
-    full: SSAValue,
-    empty: SSAValue,
-    stages: int,
-) -> Block:
-    """Return the producer's block: the loop with nothing but copies."""
-    block = Block(arg_types=[loop.lb.type, loop.lb.type])
+def _producer(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None) -> Block:
+    """Return the producer's block: the loop with nothing but copies, behind those that a tile needs once."""
+    block = Block(arg_types=[loop.lb.type] * (2 if single is None else 3))
     outer = Inserter(InsertPoint.at_end(block), loop)
-    inner = Block(arg_types=[loop.lb.type, *(a.type for a in block.args)])
+    turns: list[SSAValue] = []
+    if single is not None:
+        _fill(outer, single, loop, outer.constant(0), block.args[2], {})
+        turns.append(outer.binary("sub", outer.constant(1), block.args[2]))
+    inner = Block(arg_types=[loop.lb.type] * 3)
     counter, at, phase = inner.args
     insert = Inserter(InsertPoint.at_end(inner), loop)
-    # A stage is free when its consumers have ended the phase before the one that the copies will end.
-    insert.add(BarrierWaitOp(empty, at, insert.binary("sub", insert.constant(1), phase)))
-    insert.add(BarrierExpectOp(full, at, sum(staged.size_bytes for staged in group)))
     known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
-    for staged, programs, ring in zip(group, shared, rings, strict=True):
-        offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
-        view = logical(insert, insert.value(SharedViewOp(ring, at)), staged)
-        load = staged.load
-        insert.add(BulkCopyOp(view, load.tensor, full, at, offsets, load.size_list, load.dropped, programs))
+    for ring in rings:
+        _fill(insert, ring, loop, at, phase, known)
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
-    copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args), Region(inner)))
-    outer.add(RoleEndOp(copies.results))
+    copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args[:2]), Region(inner)))
+    outer.add(RoleEndOp([*copies.results, *turns]))
     return block
+
+
+def _fill(
+    insert: Inserter, ring: Ring, loop: scf.ForOp, at: SSAValue, phase: SSAValue, known: dict[SSAValue, SSAValue]
+) -> None:  # fmt: skip
+    """Start the copies of one stage when it is free: its consumers have ended the phase before this one."""
+    insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
+    insert.add(BarrierExpectOp(ring.full, at, sum(staged.size_bytes for staged in ring.operands)))
+    for staged, buffer, programs in zip(ring.operands, ring.buffers, ring.programs, strict=True):
+        load = staged.load
+        offsets = [remade(insert, offset, loop, known) for offset in load.offsets]
+        view = logical(insert, ring.stage(insert, buffer, at), staged)
+        box = (load.size_list, load.dropped)
+        insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs))
 
 
 def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:
@@ -406,25 +444,34 @@ def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> li
     ]
 
 
-def _consume(
-    loop: scf.ForOp, plan: _Plan, rings: list[SSAValue], full: SSAValue, empty: SSAValue, stages: int
-) -> None:
+def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None) -> None:
     """Let the loop read the rings: wait for a stage, use it, hand it back."""
     role = loop.parent_block()
     assert role is not None
-    loop = with_arguments(loop, role.args)
+    turns: list[SSAValue] = []
+    if single is not None:
+        start = Inserter(InsertPoint.at_start(role), loop)
+        turns.append(start.binary("sub", start.constant(1), role.args[2]))
+        _drain(role, single, start.constant(0), role.args[2])
+    loop = with_arguments(loop, role.args[:2])
     block = loop.body.block
     slot, parity = block.args[-2:]
-    start = Inserter(InsertPoint.at_start(block), loop)
-    start.add(BarrierWaitOp(full, slot, parity))
-    for staged, ring in zip(plan.group, rings, strict=True):
-        insert = Inserter(InsertPoint.before(staged.load), staged.load)
-        buffer = logical(insert, insert.value(SharedViewOp(ring, slot)), staged)
-        (read_raw if staged in plan.raw else replace_load)(staged, buffer)
+    for ring in rings:
+        _drain(block, ring, slot, parity)
     end = block.last_op
     assert end is not None
-    last = Inserter(InsertPoint.before(end), end)
-    last.add(BarrierArriveOp(empty, slot))
-    end.operands = [*end.operands, *_next(last, slot, parity, stages)]
+    following = _next(Inserter(InsertPoint.before(end), end), slot, parity, stages)
+    end.operands = [*end.operands, *following]
     loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
-    Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp(loop.results[-2:]))
+    Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp([*loop.results[-2:], *turns]))
+
+
+def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue) -> None:
+    """Let a block read a stage of a ring in place of what it loaded."""
+    first, last = ring.first_and_last_use(block)
+    Inserter(InsertPoint.before(first), first).add(BarrierWaitOp(ring.full, slot, parity))
+    Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
+    for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
+        insert = Inserter(InsertPoint.before(staged.load), staged.load)
+        read = replace_load if qualifies(staged.load) else read_raw
+        read(staged, logical(insert, ring.stage(insert, buffer, slot), staged))

@@ -27,12 +27,12 @@ tessera_tile.kernel @both profile "fast" (
     // CHECK: [[XB:%\w+]] = tessera_tile.shared_load
     // CHECK: [[A:%\w+]] = tessera_tile.cast [[XA]]
     // CHECK: [[B:%\w+]] = tessera_tile.cast [[XB]]
+    // CHECK: barrier_arrive
     // CHECK: tessera_tile.barrier
     // CHECK: tessera_tile.shared_store [[B]], [[STAGED]]
     // CHECK: tessera_tile.proxy_fence
     // CHECK: tessera_tile.barrier
     // CHECK: tessera_tile.mma [[A]], [[STAGED]]
-    // CHECK: barrier_arrive
     %init = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<128x64xf32>
     %sum = scf.for %p = %c0 to %k step %c64 iter_args(%acc = %init) -> (!tessera_tile.tile<128x64xf32>) {
       %x = tessera_tile.load %a[%i, %p] [128, 64] : !tessera_tile.tensor<?x?xi8> -> !tessera_tile.tile<128x64xi8>

@@ -30,11 +30,11 @@ tessera_tile.kernel @gemm profile "fast" (
     // CHECK: } consumer 240 {
     // CHECK: tessera_tile.splat
     // CHECK: scf.for
-    // CHECK: barrier_wait [[FULL]][
     // CHECK-NOT: tessera_tile.load
     // CHECK: [[A:%\w+]] = tessera_tile.shared_view [[RA]]
     // CHECK: [[B:%\w+]] = tessera_tile.shared_view [[RB]]
     // CHECK: [[BT:%\w+]] = tessera_tile.shared_transpose [[B]] [1, 0]
+    // CHECK: barrier_wait [[FULL]][
     // CHECK: tessera_tile.mma [[A]], [[BT]]{{.*}}warpgroup = #builtin.int<1>
     // CHECK: barrier_arrive [[EMPTY]][
     // CHECK: scf.yield

@@ -14,6 +14,7 @@ from tessera.ir.target import memory as t_mem
 from tessera.ir.target import roles as t_roles
 from tessera.ir.target import structure as t_struct
 from tessera.ir.target import tensor_core as t_core
+from tessera.ir.target import warpgroup as t_group
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.tile import (
     cluster,
@@ -28,6 +29,7 @@ from tessera.ir.tile import (
     shared,
     split,
     structure,
+    warpgroup,
 )
 from tessera.ir.tile.types import TensorType
 from tessera.ir.types import element_type, i1, index
@@ -173,13 +175,20 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
     ahead.do(roles.BulkCopyOp(stage, a, full, zero, [i, zero], [64, 64]))
     ahead.do(roles.BulkCopyOp(row, a, full, zero, [i, zero], [1, 64], drop=[0]))
     behind.do(roles.BarrierWaitOp(full, zero, zero))
-    behind(shared.SharedLoadOp(behind(shared.SharedViewOp(ring, zero))))
+    ready = behind(shared.SharedViewOp(ring, zero))
+    left = behind(shared.SharedLoadOp(ready))
+    acc = behind(elementwise.SplatOp(behind.const(0.0, F32), [64, 64]))
+    first = behind(warpgroup.MmaStartOp(ready, ready, acc, "bf16"))
+    second = behind(warpgroup.MmaStartOp(left, ready, acc, "bf16"))
+    behind(warpgroup.MmaWaitOp(first, 1))
+    behind(warpgroup.MmaWaitOp(second))
     behind.do(roles.BarrierArriveOp(empty, zero))
     behind.do(roles.BulkWaitOp(1))
     behind.do(roles.BulkStoreOp(row, a, [i, zero], [1, 64], drop=[0]))
     for block in (producer, consumer):
         block.insert_arg(one.type, 0)
         At(block).do(roles.RoleEndOp([block.args[0]]))
+    at.do(warpgroup.TurnOp("init"))
     at.do(roles.RolesOp(producer, consumer, 56, 240, [zero]))
 
 
@@ -264,6 +273,10 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
     acc = at(t_arith.CastOp(loaded, F32))
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
+    started = at(t_group.TensorCoreStartOp(loaded, stage, acc, "wgmma"))
+    at.do(t_group.OrderOp())
+    at.do(t_group.TurnOp("take"))
+    at(t_group.TensorCoreWaitOp(started, 0))
 
 
 def _target_cluster(at: At, zero: SSAValue) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from xdsl.dialects import test
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tessera.ir.collect import new_context
-from tessera.ir.target import arithmetic, memory, roles, structure
+from tessera.ir.target import arithmetic, memory, roles, structure, warpgroup
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.types import element_type, index
 from tessera.numerics import dtypes
@@ -46,6 +46,20 @@ def bulk_copy(coordinates: int) -> Operation:
     return roles.BulkCopyOp(buffer, map_, barriers(), at, [at] * coordinates, [64, 8])
 
 
+def product(kind: FragmentType | None = None) -> warpgroup.TensorCoreStartOp:
+    buffer, acc = value(BufferType.of([8, 8], BF16, "shared", "panels")), fragment()
+    op = warpgroup.TensorCoreStartOp(buffer, buffer, acc, "wgmma")
+    pending = warpgroup.PendingType(kind or acc.type)  # pyright: ignore[reportArgumentType]
+    return type(op).create(operands=op.operands, properties=op.properties, result_types=[pending])
+
+
+def product_wait(pending: int = 0, same_block: bool = True) -> Operation:
+    start = product()
+    wait = warpgroup.TensorCoreWaitOp(start.result, pending)
+    Block([start, wait] if same_block else [wait])
+    return wait
+
+
 def function_without_records() -> Operation:
     op = structure.FuncOp("f", [], [index], "[]")
     op.body.block.add_op(structure.ReturnOp())
@@ -66,6 +80,10 @@ def function_without_records() -> Operation:
         ("64-bit elements in shared", lambda: roles.MbarrierInitOp(barriers(space="scratch"), 1)),
         ("64-bit elements in shared", lambda: roles.MbarrierInitOp(barriers((2, 2)), 1)),
         ("not negative", lambda: roles.MbarrierExpectOp(barriers(), value(index), -16)),
+        ("accumulators' type, pending", lambda: product(FragmentType.of(BF16, layout()))),
+        ("its own block starts", lambda: product_wait(same_block=False)),
+        ("not negative", lambda: product_wait(pending=-1)),
+        ("the step of a turn", lambda: warpgroup.TurnOp("skip")),
     ],
 )
 def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from xdsl.dialects import test
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.tile import (
@@ -22,6 +22,7 @@ from tessera.ir.tile import (
     shared,
     split,
     structure,
+    warpgroup,
 )
 from tessera.ir.tile.types import SharedType, TensorType, TileType
 from tessera.ir.types import NarrowFloatType, dtype_of, element_type, i1, index
@@ -185,7 +186,69 @@ def wrong_splits() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "a buffer of its size", lambda: split.PartialSumOp(links, [tile(8, 4)], [buffer])
 
 
-CASES = [*wrong_splits(), *wrong_ops(), *wrong_memory_ops(), *wrong_shared_ops(), *wrong_roles()]
+def started(count: int) -> list[Operation]:
+    """Products, started one after the other in one block, each waited for at the end by a wait that leaves none."""
+    left, right = (value(SharedType.of([64, 64], BF16, "panels")) for _ in range(2))
+    starts = [warpgroup.MmaStartOp(left, right, tile(64, 64), "bf16") for _ in range(count)]
+    Block([*starts, *(warpgroup.MmaWaitOp(start.result) for start in starts)])
+    return starts
+
+
+def wait_for(number: int, pending: int) -> Operation:
+    """The wait for one of two products, which leaves some pending."""
+    (use,) = started(2)[number].results[0].uses
+    return with_property(use.operation, "pending", IntAttr(pending))
+
+
+def moved_away(index: int) -> Operation:
+    """A product (0) or its wait (1), the wait in another block."""
+    (start,) = started(1)
+    (use,) = start.results[0].uses
+    use.operation.detach()
+    Block([use.operation])
+    return (start, use.operation)[index]
+
+
+def before_its_start() -> Operation:
+    (start,) = started(1)
+    (use,) = start.results[0].uses
+    block = start.parent
+    assert block is not None
+    use.operation.detach()
+    block.insert_op_before(use.operation, start)
+    return use.operation
+
+
+def wrong_products() -> Iterator[tuple[str, Callable[[], Operation]]]:
+    shared_tile = value(SharedType.of([64, 64], BF16, "panels"))
+    unused = lambda: warpgroup.MmaStartOp(shared_tile, shared_tile, tile(64, 64), "bf16")  # noqa: E731
+    yield "the step of a turn", lambda: warpgroup.TurnOp("skip")
+    yield "waited for exactly once", unused
+    yield "waited for exactly once", lambda: moved_away(0)
+    yield "its own block starts", lambda: moved_away(1)
+    yield "its own block starts", lambda: warpgroup.MmaWaitOp(value(wait_for(0, 0).operands[0].type))
+    yield "may still be under way", lambda: wait_for(0, 2)
+    yield "may still be under way", lambda: wait_for(1, 1)
+    yield "may still be under way", lambda: wait_for(0, -1)
+    yield "may still be under way", before_its_start
+    yield (
+        "mma of shared<64x64xbf16>",
+        lambda: warpgroup.MmaStartOp(shared_tile, shared_tile, tile(64, 32), "bf16"),
+    )
+    yield (
+        "accumulator's type, pending",
+        lambda: with_result(started(1)[0], warpgroup.PendingType(TileType.of([64, 32], F32))),
+    )
+
+
+CASES = [
+    *wrong_splits(),
+    *wrong_ops(),
+    *wrong_memory_ops(),
+    *wrong_shared_ops(),
+    *wrong_roles(),
+    *wrong_products(),
+]
 
 
 @pytest.mark.parametrize(

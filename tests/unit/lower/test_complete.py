@@ -27,8 +27,8 @@ def test_gpus() -> None:
 
 
 def test_cpus() -> None:
-    # Warp roles, clusters, split sums and parts of tiles are written by the schedule of GPUs only.
-    families = (".roles", ".split", ".cluster")
+    # Warp roles, products under way, clusters, split sums and parts of tiles are written by the schedule of GPUs only.
+    families = (".roles", ".split", ".cluster", ".warpgroup")
     of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(families)} | {SubtileOp}
     # A dimension's size is a parameter of the entry point.
     known = {*RULES, *STRUCTURE, *of_gpus, structure.DimOp}

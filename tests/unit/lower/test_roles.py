@@ -8,10 +8,12 @@ import pytest
 from xdsl.dialects import scf
 
 from tessera.backends.nvidia import compile_nvidia
+from tessera.ir.target import arithmetic
 from tessera.ir.target import roles as target
 from tessera.ir.target.memory import BarrierOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.tensor_core import TensorCoreOp
+from tessera.ir.target.warpgroup import TensorCoreStartOp
 from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
@@ -58,6 +60,46 @@ def test_each_role_walks_its_programs_tiles_and_carries_its_place_in_the_rings()
         assert tuple(end.operands) == tuple(inner.results[-2:])
 
 
+def value_of(value: Any, known: dict[Any, int]) -> int:
+    """Compute index arithmetic from the values known."""
+    if value in known:
+        return known[value]
+    op = value.owner
+    if isinstance(op, arithmetic.ConstantOp):
+        return int(op.python_value)
+    if isinstance(op, arithmetic.CastOp):
+        return value_of(op.source, known)
+    args = [value_of(arg, known) for arg in op.args]
+    functions = {"add": int.__add__, "sub": int.__sub__, "mul": int.__mul__, "lt": int.__lt__}
+    return int({**functions, "floordiv": int.__floordiv__}[op.fn.data](*args))
+
+
+@pytest.mark.parametrize("programs", [1, 3, 4, 132])
+def test_uneven_tiles_are_taken_there_and_back(programs: int) -> None:
+    heads, blocks = 3, 5
+    func = lowered(attention)  # causal, so that later rows have longer loops
+    (split,) = ops(func, target.RolesOp)
+    sizes = {arg: {0: heads, 1: 64 * blocks}[record.axis] for record, arg in
+             zip(func.parameters, func.body.block.args, strict=True) if record.kind == "size"}  # fmt: skip
+    for region in (split.producer, split.consumer):
+        (loop,) = [op for op in region.block.ops if isinstance(op, scf.ForOp)]
+        (branch,) = [op for op in loop.body.block.ops if isinstance(op, scf.IfOp)]
+        taken: list[list[int]] = []
+        for program in range(programs):
+            known = {ops(func, ProgramIdOp)[0].result: program, ops(func, ProgramCountOp)[0].result: programs}
+            known |= sizes
+            bounds = [value_of(v, known) for v in (loop.lb, loop.ub, loop.step)]
+            place, mine = value_of(loop.iter_args[-1], known), []
+            for at in range(*bounds):
+                here = {**known, loop.body.block.args[0]: at, loop.body.block.args[-1]: place}
+                if value_of(branch.cond, here):
+                    mine.append(value_of(branch.cond.owner.args[0], here))
+                place = value_of(loop.body.block.last_op.operands[-1], here)
+            taken.append(mine)
+        assert sorted(tile for mine in taken for tile in mine) == list(range(heads * blocks))
+        assert all(mine[1] == 2 * programs - 1 - mine[0] for mine in taken if len(mine) > 1)
+
+
 def test_copies_are_of_the_producer_and_products_of_the_consumers() -> None:
     (split,) = ops(lowered(gemm), target.RolesOp)
     assert len([op for op in split.producer.walk() if isinstance(op, target.BulkCopyOp)]) == 2
@@ -75,16 +117,17 @@ def test_maps_start_with_the_contiguous_dimension(function: Any) -> None:
 @pytest.mark.parametrize("function", [gemm, gemm_transposed, gemm_scaled, attention])
 def test_products_are_of_warpgroups_and_assemble_without_spills(function: Any) -> None:
     func = lowered(function)
-    names = {op.instruction.data for op in ops(func, TensorCoreOp)}
+    products = [*ops(func, TensorCoreOp), *ops(func, TensorCoreStartOp)]
+    names = {op.instruction.data for op in products}
     assert names == {"wgmma_m64n64k16_bf16_bf16_f32"}
     module = func.parent_op()
     code = compile_nvidia(module, HOPPER)  # pyright: ignore[reportArgumentType]
     counts, (facts,) = code.reflection["instructions"], code.reflection["kernels"].values()
-    assert counts["wgmma"] == 4 * len(ops(func, TensorCoreOp))
+    assert counts["wgmma"] == 4 * len(products)
     assert counts["tma"] > 0
     assert facts["persistent"]
-    assert facts["threads"] == 256
     assert facts["spill_store_bytes"] == facts["spill_load_bytes"] == 0
+    assert facts["threads"] == 256
     assert "setmaxnreg.inc.sync.aligned.u32 240" in code.dumps["ptx"]
 
 

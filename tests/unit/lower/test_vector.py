@@ -225,6 +225,9 @@ def test_every_op_of_the_language_has_a_rule():
         "alloc_links",
         "partial_send",
         "partial_sum",
+        "mma_start",
+        "mma_wait",
+        "turn",
     }
     assert without == {f"tessera_tile.{name}" for name in frame | added}
 

@@ -14,8 +14,11 @@ from tessera.ir.tile.structure import GridOp
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.pair_tiles import PairTilesPass
+from tessera.schedule.pipeline_products import PipelineProductsPass
+from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
+from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.records import target_named
@@ -94,6 +97,57 @@ def attention(
         out[h, m : m + 64, :] = acc / total[:, None]
 
 
+def attention_of(size: int, rows: int, columns: int, causal: bool) -> Any:
+    """Return attention over heads of a size, in blocks of so many queries and keys."""
+    scale = 1.4426950408889634 / size**0.5
+
+    def kernel(
+        Q: ts.Tensor["H", "S", size, ts.bf16],
+        K: ts.Tensor["H", "S", size, ts.bf16],
+        V: ts.Tensor["H", "S", size, ts.bf16],
+        out: ts.Tensor["H", "S", size, ts.f32],
+    ) -> None:
+        for h, m in ts.tile.grid((H, 1), (S, rows)):
+            q = Q[h, m : m + rows, :]
+            acc = ts.tile.zeros((rows, size), ts.f32)
+            top = ts.tile.full((rows,), -float("inf"), ts.f32)
+            total = ts.tile.zeros((rows,), ts.f32)
+            end = ts.tile.minimum(S, m + rows) if causal else S
+            for n in ts.tile.range(0, end, columns):
+                scores = ts.tile.mma(q, K[h, n : n + columns, :].T)
+                if causal:
+                    scores = ts.tile.causal_mask(scores, m, n)
+                else:
+                    scores = ts.tile.where(n + ts.tile.arange(columns) < S, scores, -float("inf"))
+                new = ts.tile.maximum(top, ts.tile.row_max(scores))
+                alpha = ts.tile.exp2((top - new) * scale)
+                p = ts.tile.exp2(scores * scale - (new * scale)[:, None])
+                total = alpha * total + ts.tile.row_sum(p)
+                acc = ts.tile.mma(ts.tile.cast(p, ts.bf16), V[h, n : n + columns, :], alpha[:, None] * acc)
+                top = new
+            out[h, m : m + rows, :] = acc / total[:, None]
+
+    return kernel
+
+
+def gated_chain(
+    x: ts.Tensor["M", 64, ts.bf16],
+    g: ts.Tensor["F", 64, ts.bf16],
+    u: ts.Tensor["F", 64, ts.bf16],
+    d: ts.Tensor["F", 128, ts.bf16],
+    y: ts.Tensor["M", 128, ts.f32],
+) -> None:
+    for m in ts.tile.grid((M, 64)):
+        rows = x[m : m + 64, :]
+        acc = ts.tile.zeros((64, 128), ts.f32)
+        for f in ts.tile.range(0, F, 64):
+            gate = ts.tile.mma(rows, g[f : f + 64, :].T)
+            up = ts.tile.mma(rows, u[f : f + 64, :].T)
+            hidden = ts.tile.cast(gate * ts.tile.sigmoid(gate) * up, ts.bf16)
+            acc = ts.tile.mma(hidden, d[f : f + 64, :], acc)
+        y[m : m + 64, :] = acc
+
+
 def specialized(
     function: Any,
     sizes: dict[str, int],
@@ -109,17 +163,23 @@ def specialized(
     return module
 
 
+PASSES = (
+    SumsOfProductsPass,
+    SplitKPass,
+    PairTilesPass,
+    WarpSpecializePass,
+    StageCopiesPass,
+    BulkStoresPass,
+    ChooseWarpsPass,
+    SkipMasksPass,
+    PipelineProductsPass,
+)
+
+
 def scheduled(function: Any, sizes: dict[str, int], *, on: str = "sm_90a", **knobs: int | None) -> ModuleOp:
     """Return a kernel after all scheduling passes for a GPU, Hopper unless another is named."""
     module, target = aligned(function, sizes), target_named(on)
-    for step in (
-        SplitKPass,
-        PairTilesPass,
-        WarpSpecializePass,
-        BulkStoresPass,
-        StageCopiesPass,
-        ChooseWarpsPass,
-    ):
+    for step in PASSES:
         step(target, Knobs(**knobs)).apply(module)
     module.verify()
     return module

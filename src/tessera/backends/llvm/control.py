@@ -16,14 +16,14 @@ CONTROL = Handlers()
 
 
 def _flatten(emitter: Emitter, values: Sequence[SSAValue]) -> tuple[list[LLVMType], list[str]]:
-    types = [emitter.unit_type(v.type) for v in values for _ in emitter.units(v)]
-    return types, [unit for v in values for unit in emitter.units(v)]
+    carried = [pair for value in values for pair in emitter.carried(value)]
+    return [type_ for type_, _ in carried], [unit for _, unit in carried]
 
 
 def _unflatten(emitter: Emitter, values: Sequence[SSAValue], units: Sequence[str]) -> None:
     rest = iter(units)
     for value in values:
-        emitter.bind(value, [next(rest) for _ in range(emitter.unit_count(value.type))])
+        emitter.bind_carried(value, [next(rest) for _ in emitter.carried_types(value.type)])
 
 
 class _Phis:
@@ -95,7 +95,7 @@ def emit_if(emitter: Emitter, op: scf.IfOp) -> None:
         ends.append((_flatten(emitter, _operands(block))[1], fn.block))
         fn.branch(join)
     fn.start(join)
-    types = [emitter.unit_type(r.type) for r in op.results for _ in range(emitter.unit_count(r.type))]
+    types = [type_ for result in op.results for type_ in emitter.carried_types(result.type)]
     sources = list(zip(*(units for units, _ in ends), strict=True))
     labels = [label for _, label in ends]
     phis = [

@@ -129,6 +129,18 @@ class Emitter:
         """Say what the units of a value are."""
         self.values[value] = list(units)
 
+    def carried_types(self, type_: Attribute) -> list[LLVMType]:
+        """Return the LLVM types that a value has when loops and branches hand it on; its units by default."""
+        return [self.unit_type(type_)] * self.unit_count(type_)
+
+    def carried(self, value: SSAValue) -> list[tuple[LLVMType, str]]:
+        """Return a value as it is handed on."""
+        return list(zip(self.carried_types(value.type), self.units(value), strict=True))
+
+    def bind_carried(self, value: SSAValue, given: Sequence[str]) -> None:
+        """Bind a value to what was handed on."""
+        self.bind(value, given)
+
     def to_index(self, value: str, dtype: DType) -> str:
         """Return an integer scalar as i64."""
         if dtype.bits == 64:

@@ -116,8 +116,13 @@ def _log(nvjitlink: Any, handle: Any, kind: str) -> str:
 
 
 def resources(report: str) -> dict[str, dict[str, int]]:
-    """Return registers, spills and stack of each kernel from the assembler's report."""
-    found: dict[str, dict[str, int]] = {}
+    """Return registers, spills and stack of each kernel from the assembler's report.
+
+    `serialized_products` is 1 where the assembler waits for each warpgroup product before it goes on, whatever the
+    code says, because it could not keep the registers apart.
+    """
+    serialized = re.findall(r"wgmma\.mma_async instructions are serialized.*function '([\w$.]+)'", report)
+    found: dict[str, dict[str, int]] = {name: {"serialized_products": 1} for name in serialized}
     name = ""
     for line in report.splitlines():
         if (

@@ -168,6 +168,11 @@ class NvidiaEmitter(SimtEmitter):
         constraints = ",".join(["l", "b", *[_CONSTRAINT[element]] * count, "~{memory}"])
         self.asm(text, constraints, [], [("ptr addrspace(1)", pointer), ("i1", predicate), *values])
 
+    def opaque(self, word: str) -> str:
+        """Return the same i32 through an empty instruction."""
+        (result,) = self.asm("", "=r,0", [I32], [("i32", word)], pure=True)
+        return result
+
     # Synchronisation and exchange
 
     def barrier(self) -> None:
@@ -268,7 +273,8 @@ class NvidiaEmitter(SimtEmitter):
 
 
 def _exp2(emitter: NvidiaEmitter, value: str) -> str:
-    return emitter.unary_asm("ex2.approx.f32", value)
+    # Without `.ftz`, three more instructions scale arguments whose result is no normal number.
+    return emitter.unary_asm("ex2.approx.ftz.f32", value)
 
 
 def _exp(emitter: NvidiaEmitter, value: str) -> str:

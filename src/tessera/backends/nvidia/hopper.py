@@ -7,12 +7,14 @@ descriptor, strides), "setmaxnreg".
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
 from tessera.backends.llvm.ops import F32, I32, I64
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.matrix import operand_words
+from tessera.ir.target.arithmetic import SplatOp, constant_value
 from tessera.ir.target.roles import (
     BulkCopyOp,
     BulkStoreOp,
@@ -29,10 +31,15 @@ from tessera.ir.target.roles import (
 from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
+from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp, TurnOp
 from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
 
 GROUP_WARPS = 4
 _GROUP_ROWS = 64
+_NO_GRID = 40001
+_FIRST_TURN = 2
+"""Named barriers 0 and 1 are those of the block and of the consumers."""
+
 _SWIZZLE_128 = 1 << 62
 _PLACE_MASK = (1 << 18) - 1
 _ATOM_BYTES = 8 * PANEL_BYTES
@@ -311,24 +318,75 @@ class _Operand:
 
 
 def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
-    """Emit the instructions of a product, commit them and wait; accumulators are tied through all of them."""
+    """Emit the instructions of a product and wait for it."""
+    assert op.result is not None
+    emitter.bind(op.result, _wait(emitter, _start(emitter, op), 0))
+
+
+@NVIDIA.register(TensorCoreStartOp)
+def emit_start(emitter: NvidiaEmitter, op: TensorCoreStartOp) -> None:
+    """Emit the instructions of a product as a group."""
+    emitter.bind(op.result, _start(emitter, op))
+
+
+@NVIDIA.register(TurnOp)
+def emit_turn(emitter: NvidiaEmitter, op: TurnOp) -> None:
+    """Wait or arrive at one of two named barriers: whoever waits for its turn, and the other one's arrival."""
+    threads = 2 * GROUP_WARPS * 32
+    group = emitter.entry("group", f"lshr i32 {emitter.warp_uniform()}, 2")
+    if op.step.data == "init":
+        second = emitter.entry("group.second", f"icmp eq i32 {group}, 1")
+        emitter.asm(f"@$0 bar.arrive {_FIRST_TURN}, {threads};", "b,~{memory}", [], [("i1", second)])
+        return
+    mine = emitter.entry("turn.mine", f"add i32 {group}, {_FIRST_TURN}")
+    other = emitter.entry("turn.other", f"sub i32 {2 * _FIRST_TURN + 1}, {mine}")
+    if op.step.data == "take":
+        emitter.asm(f"bar.sync $0, {threads};", "r,~{memory}", [], [("i32", mine)])
+    else:
+        emitter.asm(f"bar.arrive $0, {threads};", "r,~{memory}", [], [("i32", other)])
+
+
+@NVIDIA.register(OrderOp)
+def emit_order(emitter: NvidiaEmitter, _op: OrderOp) -> None:
+    """Branch on what never is, of which the assembler does not know: it schedules each basic block by itself.
+
+    The condition is a size of the grid in a dimension that launches do not use.
+    """
+    emitter.module.declare("declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.z()")
+    size = emitter.entry("nctaid.z", "call i32 @llvm.nvvm.read.ptx.sreg.nctaid.z()")
+    never = emitter.entry("never", f"icmp eq i32 {size}, {_NO_GRID}")
+    text = "{ again: @!$0 bra done; nanosleep.u32 20; bra again; done: }"
+    emitter.asm(text, "b,~{memory}", [], [("i1", never)])
+
+
+@NVIDIA.register(TensorCoreWaitOp)
+def emit_product_wait(emitter: NvidiaEmitter, op: TensorCoreWaitOp) -> None:
+    """Wait for a product; the registers that it reads as A are inputs, so that they stay as they are up to here."""
+    held = [("i32", word) for word in emitter.words[op.product]]
+    emitter.bind(op.result, _wait(emitter, emitter.units(op.product), op.pending.data, held))
+
+
+def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list[str]:
+    """Issue the instructions of a product as a group; accumulators are tied through all of them."""
     instruction = warpgroup_record(op.instruction.data)
     assert isinstance(op.acc.type, FragmentType)
-    assert op.result is not None
     groups = emitter.num_warps // GROUP_WARPS
     assert isinstance(op.b.type, BufferType)
     depth = op.b.type.shape[0]
     b = _Operand(emitter, op.b, 0)
     a = None if isinstance(op.a.type, FragmentType) else _Operand(emitter, op.a, 1)
     a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
-    acc = emitter.units(op.acc)
     per_tile = instruction.n // 2
     a_words = _fence(emitter, a_words)
+    if isinstance(op, TensorCoreStartOp):
+        emitter.words[op.result] = [word for _, word in a_words]
+    zero = _is_zero(op.acc)
+    acc = emitter.units(op.acc)
     tiles = len(acc) // per_tile
     group_base = _group_base(emitter, a) if a is not None else ""
     results: list[str] = []
     for tile in range(tiles):
-        current = acc[tile * per_tile : (tile + 1) * per_tile]
+        current: list[str] | None = None if zero else acc[tile * per_tile : (tile + 1) * per_tile]
         for k in range(0, depth, instruction.k):
             b_descriptor = b.descriptor(b.offset(0, k))
             if a is not None:
@@ -339,9 +397,16 @@ def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
                 at = (tile * (depth // instruction.k) + k // instruction.k) * per_step
                 left = a_words[at : at + per_step]
             current = _issue(emitter, instruction, current, left, b_descriptor, a, b)
+        assert current is not None
         results += current
     emitter.asm("wgmma.commit_group.sync.aligned;", "~{memory}", [], [])
-    emitter.bind(op.result, _wait(emitter, results))
+    return results
+
+
+def _is_zero(acc: SSAValue) -> bool:
+    """Return whether accumulators start from zero, which the first instruction does by itself."""
+    owner = acc.owner
+    return isinstance(owner, SplatOp) and constant_value(owner.value) == 0
 
 
 def _fence(emitter: NvidiaEmitter, words: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -364,10 +429,11 @@ def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:
 
 
 def _issue(
-    emitter: NvidiaEmitter, instruction: WgmmaInstruction, acc: list[str], left: list[tuple[str, str]],
+    emitter: NvidiaEmitter, instruction: WgmmaInstruction, acc: list[str] | None, left: list[tuple[str, str]],
     b_descriptor: str, a: _Operand | None, b: _Operand,
 ) -> list[str]:  # fmt: skip
-    count = len(acc)
+    """Issue one instruction; without accumulators it starts from zero."""
+    count = instruction.n // 2
     outputs = ", ".join(f"${i}" for i in range(count))
     names = [f"${count + i}" for i in range(len(left))]
     first = names[0] if a is not None else "{" + ", ".join(names) + "}"
@@ -376,18 +442,22 @@ def _issue(
         flags += f", {int(not a.k_contiguous)}" if a is not None else ""
         flags += f", {int(not b.k_contiguous)}"
     text = (
-        f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {instruction.ptx} {{{outputs}}}, {first}, "
+        f"{{ .reg .pred p; setp.ne.b32 p, {int(acc is not None)}, 0; {instruction.ptx} {{{outputs}}}, {first}, "
         f"${count + len(left)}, {flags}; }}"
     )
     kinds = ["l" if t == "i64" else "r" for t, _ in left]
-    constraints = ",".join([*["=f"] * count, *kinds, "l", *(str(i) for i in range(count)), "~{memory}"])
-    args = [*left, ("i64", b_descriptor), *(("float", value) for value in acc)]
+    tied = [str(i) for i in range(count)] if acc is not None else []
+    constraints = ",".join([*["=f"] * count, *kinds, "l", *tied, "~{memory}"])
+    args = [*left, ("i64", b_descriptor), *(("float", value) for value in acc or ())]
     return emitter.asm(text, constraints, [F32] * count, args)
 
 
-def _wait(emitter: NvidiaEmitter, acc: list[str]) -> list[str]:
-    """Wait for all groups; tying the accumulators keeps every later use behind it."""
-    constraints = ",".join([*["=f"] * len(acc), *(str(i) for i in range(len(acc))), "~{memory}"])
-    return emitter.asm(
-        "wgmma.wait_group.sync.aligned 0;", constraints, [F32] * len(acc), [("float", v) for v in acc]
-    )
+def _wait(
+    emitter: NvidiaEmitter, acc: list[str], pending: int, held: Sequence[tuple[str, str]] = ()
+) -> list[str]:
+    """Wait until `pending` groups are left; tying the accumulators keeps every later use behind it."""
+    count = len(acc)
+    tied = (str(i) for i in range(count))
+    constraints = ",".join([*["=f"] * count, *tied, *["r"] * len(held), "~{memory}"])
+    args = [*(("float", value) for value in acc), *held]
+    return emitter.asm(f"wgmma.wait_group.sync.aligned {pending};", constraints, [F32] * count, args)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
@@ -46,6 +46,9 @@ class SimtEmitter(Emitter):
         fn: the function being written.
         profile: numerics profile.
         num_warps: warps of a program.
+
+    `words` are the packed registers of fragments of narrow elements; `positions` splits a register's coordinate in
+    the thread's part and a constant.
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = (SIMT, CONTROL, ARITHMETIC)
@@ -54,6 +57,7 @@ class SimtEmitter(Emitter):
         super().__init__(module, fn, profile)
         self.num_warps = num_warps
         self.words: dict[SSAValue, list[str]] = {}
+        self.positions: dict[str, tuple[str, int]] = {}
         self._entry: dict[object, str] = {}
 
     # What a GPU backend provides
@@ -103,6 +107,35 @@ class SimtEmitter(Emitter):
     def fragment_units(self, type_: FragmentType) -> tuple[int, int]:
         """Return one scalar unit per register."""
         return type_.linear.in_size(REGISTER), 1
+
+    def carried_types(self, type_: Attribute) -> list[LLVMType]:
+        """Return words of 32 bits for fragments of narrower elements, so that they take no more registers."""
+        per_word = _per_word(type_)
+        return [I32] * (self.unit_count(type_) // per_word) if per_word else super().carried_types(type_)
+
+    def carried(self, value: SSAValue) -> list[tuple[LLVMType, str]]:
+        """Return a value as it is handed on, packed words where it is in those."""
+        per_word = _per_word(value.type)
+        if not per_word:
+            return super().carried(value)
+        assert isinstance(value.type, FragmentType)
+        units, words = self.units(value), self.words.get(value)
+        if words is None:
+            words = [word for _, word in self.pack(units, value.type.dtype)]
+        return [(I32, self.opaque(word)) for word in words]
+
+    def opaque(self, word: str) -> str:
+        """Return an i32 whose making LLVM does not see, lest it hand on the wider values that it is made of."""
+        return word
+
+    def bind_carried(self, value: SSAValue, given: Sequence[str]) -> None:
+        """Bind a value to what was handed on; packed words stay packed for the matrix unit."""
+        if not _per_word(value.type):
+            super().bind_carried(value, given)
+            return
+        assert isinstance(value.type, FragmentType)
+        self.words[value] = list(given)
+        self.bind(value, self.unpack(given, value.type.dtype, self.unit_count(value.type)))
 
     def pointer_type(self, type_: PointerType | BufferType) -> LLVMType:
         """Return the type of addresses: a byte offset in shared memory for buffers."""
@@ -243,6 +276,14 @@ class SimtEmitter(Emitter):
         if first is None or second is None:
             return first or second
         return self.fn.assign(f"and i1 {first}, {second}")
+
+
+def _per_word(type_: Attribute) -> int:
+    """Return how many elements of a fragment share a word when loops hand it on; 0 when each has its own register."""
+    if not isinstance(type_, FragmentType) or type_.dtype.kind == "bool" or type_.dtype.bytes >= 4:
+        return 0
+    per_word = 4 // type_.dtype.bytes
+    return 0 if type_.linear.in_size(REGISTER) % per_word else per_word
 
 
 def _bytes(type_: LLVMType) -> int:

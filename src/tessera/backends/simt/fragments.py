@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backends.llvm import elementwise
+from tessera.backends.llvm.arithmetic import emit_elementwise as emit_elementwise_units
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
@@ -12,6 +13,7 @@ from tessera.ir.functions import COMBINE
 from tessera.ir.layouts import REGISTER, reduction
 from tessera.ir.target.arithmetic import (
     CastOp,
+    ElementwiseOp,
     ExtractOp,
     IotaOp,
     ReduceLanesOp,
@@ -61,7 +63,41 @@ def emit_iota(emitter: SimtEmitter, op: IotaOp) -> None:
             units.append(str(step))
         else:
             units.append(emitter.ops.binary("add", target, part, str(step)) if step else part)
+            emitter.positions[units[-1]] = (part, step)
     emitter.bind(op.result, units)
+
+
+@SIMT.register(ElementwiseOp)
+def emit_elementwise(emitter: SimtEmitter, op: ElementwiseOp) -> None:
+    """Apply the function to each register; coordinates are compared by their constant parts."""
+    if op.fn.data in _MIRRORED and dtype_of(element_of(op.args[0].type)).name in ("i32", "i64"):
+        first, second = (emitter.units(arg) for arg in op.args)
+        for fn, left, right in ((op.fn.data, first, second), (_MIRRORED[op.fn.data], second, first)):
+            if all(u in emitter.positions for u in left) and not any(u in emitter.positions for u in right):
+                emitter.bind(op.result, _compare_positions(emitter, fn, op, left, right))
+                return
+    emit_elementwise_units(emitter, op)
+
+
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _compare_positions(
+    emitter: SimtEmitter, fn: str, op: ElementwiseOp, left: Sequence[str], right: Sequence[str]
+) -> list[str]:
+    """Compare coordinates, `part + step`, with other values: `step` with `value - part`, which registers share.
+
+    The sum does not overflow, and the difference is saturated, so that the results are the same.
+    """
+    type_ = of_dtype(dtype_of(element_of(op.args[0].type)))
+    limits: dict[tuple[str, str], str] = {}
+    units: list[str] = []
+    for position, value in zip(left, right, strict=True):
+        part, step = emitter.positions[position]
+        if (value, part) not in limits:
+            limits[value, part] = emitter.ops.intrinsic("ssub.sat", type_, value, part)
+        units.append(emitter.ops.compare(f"s{fn}", type_, str(step), limits[value, part]))
+    return units
 
 
 @SIMT.register(RelayoutOp)

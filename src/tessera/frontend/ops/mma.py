@@ -153,12 +153,13 @@ def _causal_mask(b: Builder, scores: Any, q0: Any, k0: Any, value: Any) -> Tile:
         )  # fmt: skip
     rows, columns = source.shape
     first = Scalar(to_index(b, q0, "causal_mask: q0")), Scalar(to_index(b, k0, "causal_mask: k0"))
-    # Compared as differences, so that one i64 subtraction serves the whole tile and the rest is i32.
+    # Compared as differences, so that one i64 subtraction serves the whole tile and the rest is i32: an addition per
+    # row and a comparison per element.
     queries = Tile(reshape_to(b, b.emit(ArangeOp(rows, element_type(dtypes.i32))).result, (rows, 1)))
     keys = Tile(b.emit(ArangeOp(columns, element_type(dtypes.i32))).result)
-    ahead = apply(b, "sub", keys, queries)
     limit = apply(b, "sub", first[0], first[1])
-    visible = apply(b, "le", ahead, _narrowed(b, limit, rows + columns))
+    last = apply(b, "add", queries, _narrowed(b, limit, rows + columns))
+    visible = apply(b, "le", keys, last)
     return cast(Tile, apply(b, "select", visible, source, value, what="causal_mask"))
 
 

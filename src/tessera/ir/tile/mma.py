@@ -50,12 +50,15 @@ class MmaOp(IRDLOperation):
 
     def verify_(self) -> None:
         """Check shapes and that the accumulator's type stays."""
-        a, b, acc = shape_of(self.a.type), shape_of(self.b.type), shape_of(self.acc.type)
-        if len(a) != 2 or len(b) != 2 or a[1] != b[0] or acc != (a[0], b[1]):
-            raise VerifyException(
-                f"mma of {describe(self.a.type)} and {describe(self.b.type)} into {describe(self.acc.type)}"
-            )
+        verify_product(self.a, self.b, self.acc, self.compute.data)
         if self.result.type != self.acc.type:
             raise VerifyException("mma gives the accumulator's type")
-        if element_of(self.a.type) != element_of(self.b.type) and self.compute.data != "fp8":
-            raise VerifyException("mma operands have one dtype")
+
+
+def verify_product(a: SSAValue, b: SSAValue, acc: SSAValue, compute: str) -> None:
+    """Check the operands of `acc + a @ b`."""
+    left, right, total = shape_of(a.type), shape_of(b.type), shape_of(acc.type)
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0] or total != (left[0], right[1]):
+        raise VerifyException(f"mma of {describe(a.type)} and {describe(b.type)} into {describe(acc.type)}")
+    if element_of(a.type) != element_of(b.type) and compute != "fp8":
+        raise VerifyException("mma operands have one dtype")

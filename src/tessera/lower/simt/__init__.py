@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tessera.errors import CompilerFault
+from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.roles import RolesOp
@@ -27,6 +28,9 @@ from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
 
 DEFAULT_WARPS = 4
+
+TileRun = Callable[[Sequence[SSAValue]], list[SSAValue]]
+"""Lowers the ops of one tile, from a state to the next."""
 
 
 @cache
@@ -84,7 +88,11 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
 
 
 def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> None:
-    """Lower a grid whose programs take many tiles: what depends on the tile goes into a loop in each role."""
+    """Lower a grid whose programs take many tiles: what depends on the tile goes into a loop in each role.
+
+    In round r, program p takes tile p of the next as many as there are programs. Where tiles differ in length, the
+    order of the programs turns around after each round, so that no program always takes the longer ones.
+    """
     context.location = grid.location
     moving: set[SSAValue] = set(grid.body.block.args)
     inner: list[Operation] = []
@@ -99,17 +107,34 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
         count = context.scalars.mul(count, context.scalars.ceildiv(context.scalar(extent), block))
 
-    def tiles(run: Callable[[Sequence[SSAValue]], list[SSAValue]], state: Sequence[SSAValue]) -> None:
+    def one_tile(number: SSAValue, run: TileRun, state: Sequence[SSAValue]) -> None:
+        context.location = grid.location
+        _decompose(context, grid, number)
+        context.lower_block(inner)
+        context.emit(scf.YieldOp(*run(state)))
+
+    def tiles(run: TileRun, state: Sequence[SSAValue]) -> None:
         loop = Block(arg_types=[index, *(value.type for value in state)])
         with context.into(loop):
-            context.location = grid.location
-            _decompose(context, grid, loop.args[0])
-            context.lower_block(inner)
-            after = run(loop.args[1:])
-            context.emit(scf.YieldOp(*after))
+            one_tile(loop.args[0], run, loop.args[1:])
         context.emit(scf.ForOp(first, count, stride, list(state), Region(loop)))
 
-    context.tiles = tiles
+    def tiles_there_and_back(run: TileRun, state: Sequence[SSAValue]) -> None:
+        zero, last = context.scalars.constant(0), context.scalars.binary("sub", stride, 1)
+        types = [value.type for value in state]
+        loop, then = Block(arg_types=[index, *types, index]), Block()
+        with context.into(loop):
+            before, place = loop.args[1:-1], loop.args[-1]
+            number = context.scalars.binary("add", loop.args[0], place)
+            exists = context.value(ElementwiseOp("lt", [number, count]))
+            with context.into(then):
+                one_tile(number, run, before)
+            regions = (Region(then), Region(Block([scf.YieldOp(*before)])))
+            branch = context.emit(scf.IfOp(exists, types, *regions))
+            context.emit(scf.YieldOp(*branch.results, context.scalars.binary("sub", last, place)))
+        context.emit(scf.ForOp(zero, count, stride, [*state, first], Region(loop)))
+
+    context.tiles = tiles_there_and_back if schedule_value(grid, "uneven", 0) else tiles
     context.lower_block([op for op in body if op not in inner])
 
 

@@ -19,6 +19,7 @@ from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.tile.types import element_of as tile_element
+from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.launch import schedule_value
 from tessera.lower.simt.context import SimtContext
@@ -56,7 +57,9 @@ class MmaPlan:
     warpgroup: WgmmaInstruction | None = None
 
 
-def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction | None, str | None, str]:
+def choose_instruction(
+    target: TargetRecord, op: MmaOp | MmaStartOp
+) -> tuple[MmaInstruction | None, str | None, str]:
     """Return the instruction, the dtype operands are converted to, and the reason of a fallback.
 
     sm_70's quad-pair instruction is tried like the others; its fragments replicate operands.
@@ -82,7 +85,7 @@ def choose_instruction(target: TargetRecord, op: MmaOp) -> tuple[MmaInstruction 
     return None, None, f"{a} mma of {m}x{n}x{k} {how} with fma: {target.name} has no instruction for it"
 
 
-def warpgroup_instruction(target: TargetRecord, op: MmaOp) -> WgmmaInstruction | None:
+def warpgroup_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> WgmmaInstruction | None:
     """Return the warpgroup instruction of a product that the schedule marked for it, else None."""
     if not schedule_value(op, "warpgroup", 0):
         return None
@@ -104,7 +107,7 @@ def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only
     return min(usable, key=lambda w: m / w[0] + n / w[1])
 
 
-def plan_mma(placements: Placements, op: MmaOp) -> MmaPlan:
+def plan_mma(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
     """Choose instruction, warps and layouts of a product."""
     m, n = padded_shape(shape_of(op.acc.type))
     warpgroup = warpgroup_instruction(placements.target, op)
@@ -130,7 +133,7 @@ def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
     return blocked((m, n), box, lanes, (warps_m, placements.num_warps // warps_m), (1, 0))
 
 
-def register_operand(placements: Placements, op: MmaOp) -> LinearLayout | None:
+def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLayout | None:
     """Return how a warpgroup product wants its left operand in registers, None where it does not."""
     plan = plan_mma(placements, op)
     if plan.warpgroup is None or isinstance(op.a.type, SharedType):
@@ -168,10 +171,16 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
 
 
 def _warpgroup_product(context: SimtContext, op: MmaOp, instruction: WgmmaInstruction, acc: SSAValue) -> None:
-    """Issue a whole product at once: B from shared memory, A from registers where it is there already."""
+    """Issue a whole product at once and wait for it."""
+    a, b = warpgroup_operands(context, op)
+    context.define(op.result, context.value(TensorCoreOp(a, b, acc, instruction.name)))
+
+
+def warpgroup_operands(context: SimtContext, op: MmaOp | MmaStartOp) -> tuple[SSAValue, SSAValue]:
+    """Return a product's operands: B in shared memory, A in registers where it is there already."""
     layout = register_operand(context.placements, op)
     a = context.scalar(op.a) if layout is None else context.tile(op.a, layout)
-    context.define(op.result, context.value(TensorCoreOp(a, context.scalar(op.b), acc, instruction.name)))
+    return a, context.scalar(op.b)
 
 
 def _logical_k_is_padded(value: SSAValue, axis: int) -> bool:

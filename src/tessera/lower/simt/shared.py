@@ -24,6 +24,7 @@ from tessera.ir.tile.shared import (
     WaitGroupOp,
 )
 from tessera.ir.tile.types import SharedType
+from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.ir.types import dtype_of
 from tessera.lower.boxes import BoxOperands
 from tessera.lower.simt.context import SimtContext, tile_shape
@@ -69,7 +70,7 @@ def _wanted(placements: Placements, value: SSAValue) -> Placement | None:
     """Return where the first product, or store to shared memory, that a tile reaches element by element wants it."""
     for use in value.uses:
         user, found = use.operation, None
-        if isinstance(user, MmaOp):
+        if isinstance(user, MmaOp | MmaStartOp):
             layout = register_operand(placements, user) if use.index == 0 else None
             found = Placement(layout, MATRIX) if layout is not None else None
         elif isinstance(user, SharedStoreOp):

@@ -292,8 +292,8 @@ def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
             tiles = [(64, 64)]
     else:
         tiles = [(64, 64), (32, 32), (16, 64)]
-    # Promotion keeps a second set of accumulators.
-    weight = max(problem.weight, 1 if problem.promote else 0)
+    # Promotion keeps a second set of accumulators, a triangle the places of its elements.
+    weight = max(problem.weight, 1 if problem.promote or problem.triangular else 0)
     return [tile for tile in tiles if _holds(tile, weight)]
 
 

@@ -1,0 +1,94 @@
+"""What ops of a tile cost on each engine of a GPU's multiprocessor: the model that schedules are chosen by.
+
+Cycles are those of one warpgroup that has the multiprocessor for itself: work of an engine divided by its rate.
+Rates: CUDA C++ Programming Guide, "Arithmetic Instructions" (results per cycle of a multiprocessor); matrix units from
+the dense peak of an H200 (989 TFLOP/s in 16-bit types at 1.83 GHz over 132 multiprocessors).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import prod
+
+from xdsl.ir import Attribute, Operation
+
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceOp, ScanOp
+from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import dtype_of
+
+GROUP_WARPS = 4
+PRODUCTS_PER_CYCLE = {1: 4096, 2: 2048}
+"""Multiply-adds of the matrix units, by bytes of an operand's element."""
+
+RESULTS_PER_CYCLE = 128
+CONVERSIONS_PER_CYCLE = 64
+SPECIAL_PER_CYCLE = 16
+BARRIER_CYCLES = 20
+ISSUE_CYCLES = 16
+"""What a warpgroup spends on starting a product."""
+
+_SPECIAL = {
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "tanh",
+    "sin",
+    "cos",
+    "erf",
+    "pow",
+    "rsqrt",
+    "sqrt",
+    "sigmoid",
+    "div",
+}
+
+
+class Engine(StrEnum):
+    """Who executes an op."""
+
+    TENSOR = "tensor core"
+    VECTOR = "vector"
+    SPECIAL = "special function"
+    BARRIER = "barrier"
+
+
+def engine_of(op: Operation) -> Engine:
+    """Return the engine that an op keeps busy."""
+    if isinstance(op, MmaOp):
+        return Engine.TENSOR
+    if isinstance(op, BarrierWaitOp | BarrierArriveOp):
+        return Engine.BARRIER
+    if isinstance(op, ElementwiseOp) and op.fn.data in _SPECIAL:
+        return Engine.SPECIAL
+    return Engine.VECTOR
+
+
+def cycles_of(op: Operation, warps: int) -> float:
+    """Return how long an op keeps its engine busy for one of the warpgroups that `warps` warps make."""
+    groups = warps / GROUP_WARPS
+    if isinstance(op, MmaOp):
+        m, k = shape_of(op.a.type)
+        n = shape_of(op.acc.type)[1]
+        rate = PRODUCTS_PER_CYCLE.get(dtype_of(element_of(op.a.type)).bytes, PRODUCTS_PER_CYCLE[2])
+        return m * n * k / groups / rate
+    if engine_of(op) == Engine.BARRIER:
+        return BARRIER_CYCLES
+    tiles = (
+        [o.type for o in op.operands] if isinstance(op, ReduceOp | ScanOp) else [r.type for r in op.results]
+    )
+    rate = CONVERSIONS_PER_CYCLE if isinstance(op, CastOp) else RESULTS_PER_CYCLE
+    if engine_of(op) == Engine.SPECIAL:
+        rate = SPECIAL_PER_CYCLE
+    return sum(prod(t.shape) for t in tiles if isinstance(t, TileType)) / groups / rate
+
+
+def registers_of(type_: Attribute, warps: int) -> float:
+    """Return the registers of a thread that a tile takes; a row's or column's value is held by four lanes."""
+    if not isinstance(type_, TileType):
+        return 0
+    copies = 4 if len(type_.shape) == 1 or 1 in type_.shape else 1
+    return prod(type_.shape) * copies * dtype_of(element_of(type_)).bytes / 4 / (32 * warps)

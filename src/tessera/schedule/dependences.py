@@ -1,0 +1,198 @@
+"""The dependences of a loop's ops: what must follow what, in the same iteration or in a later one.
+
+A product is two nodes, its start and its wait; other ops are one. Ops that are made anew wherever they are used (index
+arithmetic, views, tiles of one value) are no nodes: their operands count as their users'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.effects import Effect, commutes, effect_of, reads_only
+from tessera.ir.tile.elementwise import ArangeOp, SplatOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
+from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
+from tessera.ir.tile.types import SharedType, TileType
+from tessera.ir.types import int_value
+from tessera.schedule.costs import Engine, cycles_of, engine_of
+from tessera.schedule.rings import RING
+
+FARTHEST = 2
+"""Iterations back beyond which a dependence constrains no schedule of two stages."""
+
+
+@dataclass(eq=False)
+class Node:
+    """An op, or one half of a product.
+
+    Args:
+        op: the op.
+        position: its place in the loop.
+        engine: who executes it.
+        cycles: how long that engine is busy for one warpgroup.
+    """
+
+    op: Operation
+    position: int
+    engine: Engine
+    cycles: float
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`after` of an iteration needs `before` of the one `distance` earlier; through `value`, or only in this order."""
+
+    before: Node
+    after: Node
+    distance: int
+    value: SSAValue | None = None
+
+
+@dataclass
+class Graph:
+    """The dependences of a loop.
+
+    Args:
+        loop: the loop.
+        warps: warps that run it.
+        start: the node of each op, for a product its start.
+        end: the node that has an op's results, for a product its wait.
+        edges: the dependences.
+    """
+
+    loop: scf.ForOp
+    warps: int
+    start: dict[Operation, Node] = field(default_factory=dict[Operation, Node])
+    end: dict[Operation, Node] = field(default_factory=dict[Operation, Node])
+    edges: list[Edge] = field(default_factory=list[Edge])
+
+    @classmethod
+    def of(cls, loop: scf.ForOp, warps: int) -> Graph:
+        """Find the dependences of a loop."""
+        graph = cls(loop, warps)
+        for position, op in enumerate(loop.body.block.ops):
+            if op is loop.body.block.last_op or is_remade(op):
+                continue
+            graph.start[op] = graph.end[op] = Node(op, position, engine_of(op), cycles_of(op, warps))
+            if is_asynchronous(op):
+                graph.end[op] = Node(op, position, Engine.BARRIER, 0)
+                graph.edges.append(Edge(graph.start[op], graph.end[op], 0))
+        graph._values()
+        graph._effects()
+        return graph
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, in program order."""
+        return [node for op in self.start for node in dict.fromkeys((self.start[op], self.end[op]))]
+
+    @property
+    def products(self) -> list[Operation]:
+        """The products that can run while other ops do."""
+        return [op for op in self.start if is_asynchronous(op)]
+
+    def sources(self, value: SSAValue, distance: int = 0) -> Iterator[tuple[SSAValue, int]]:
+        """Yield the results of nodes that a value is made of, and how many iterations back they were computed."""
+        block = self.loop.body.block
+        owner = value.owner
+        if isinstance(owner, Block):
+            if value in block.args[1:] and distance < FARTHEST:
+                assert block.last_op is not None
+                yielded = block.last_op.operands[block.args.index(value) - 1]
+                yield from self.sources(yielded, distance + 1)
+        elif owner.parent is block:
+            if is_remade(owner):
+                for operand in owner.operands:
+                    yield from self.sources(operand, distance)
+            else:
+                yield value, distance
+
+    def _values(self) -> None:
+        for op, node in self.start.items():
+            for operand in operands_within(op):
+                for value, distance in self.sources(operand):
+                    assert isinstance(value.owner, Operation)
+                    self.edges.append(Edge(self.end[value.owner], node, distance, value))
+
+    def _effects(self) -> None:
+        """Order ops that do not commute; barriers of a ring order only those who read it."""
+        effectful = [op for op in self.start if effect_of(op) > Effect.RANDOM]
+        for number, first in enumerate(effectful):
+            for second in effectful[number + 1 :]:
+                guarded = _ordered_by_ring(first, second)
+                if guarded or (guarded is None and not commutes(first, second)):
+                    self.edges.append(Edge(self.end[first], self.start[second], 0))
+                if guarded is None and not commutes(first, second):
+                    self.edges.append(Edge(self.end[second], self.start[first], 1))
+
+
+def is_remade(op: Operation) -> bool:
+    """Return whether an op is cheap enough to be made anew by each stage that needs it."""
+    if op.regions or effect_of(op) > Effect.PURE:
+        return False
+    lazy = isinstance(op, SplatOp | ArangeOp | BroadcastOp | ReshapeOp)
+    return lazy or not any(isinstance(result.type, TileType) for result in op.results)
+
+
+def is_asynchronous(op: Operation) -> bool:
+    """Return whether an op is a product whose instruction runs while other ops do."""
+    return (
+        isinstance(op, MmaOp)
+        and "tessera_schedule.warpgroup" in op.attributes
+        and isinstance(op.b.type, SharedType)
+    )
+
+
+def operands_within(op: Operation) -> list[SSAValue]:
+    """Return the operands of an op and of the ops inside of it."""
+    return [operand for inner in op.walk() for operand in inner.operands]
+
+
+def ring_of(barriers: SSAValue) -> int | None:
+    """Return the number of the ring that barriers or a buffer belong to."""
+    owner = barriers.owner
+    while isinstance(owner, SharedViewOp | SharedTransposeOp):
+        owner = owner.source.owner
+    return int_value(owner.attributes.get(RING)) if isinstance(owner, Operation) else None
+
+
+def rings_read(op: Operation) -> set[int]:
+    """Return the rings whose buffers an op reads."""
+    found = {ring_of(o) for o in operands_within(op) if isinstance(o.type, SharedType)}
+    return {ring for ring in found if ring is not None}
+
+
+def _guard_of(op: Operation) -> int | None:
+    """Return the ring that an op waits for or releases; None for other ops."""
+    return ring_of(op.barriers) if isinstance(op, BarrierWaitOp | BarrierArriveOp) else None
+
+
+def _ordered_by_ring(first: Operation, second: Operation) -> bool | None:
+    """Return whether a ring's barrier makes one op follow another; None where no ring decides that.
+
+    A wait comes before the reads of its ring, these before the release; other rings do not matter, nor do ops that
+    only read. What is no ring's business is ordered by effects.
+    """
+    guards = [_guard_of(first), _guard_of(second)]
+    if None not in guards:
+        return guards[0] == guards[1]
+    if guards == [None, None]:
+        return None
+    other, ring = (first, guards[1]) if guards[0] is None else (second, guards[0])
+    return ring in rings_read(other) if reads_only(other) else None
+
+
+def guards(ops: Sequence[Operation]) -> dict[int, list[Operation]]:
+    """Return the waits and releases among ops, by ring."""
+    found: dict[int, list[Operation]] = {}
+    for op in ops:
+        ring = _guard_of(op)
+        if ring is not None:
+            found.setdefault(ring, []).append(op)
+    return found
