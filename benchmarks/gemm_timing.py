@@ -105,13 +105,17 @@ class Timer:
                 notes.append(f"{name} is not in a CUDA graph: {error}")
         replayed: dict[str, list[float]] = {name: [] for name in graphs}
         flushed: dict[str, list[float]] = {name: [] for name in contestants}
-        for _ in range(turns):
-            for name, (graph, launches) in graphs.items():
+        # First what leaves the GPU cool. Whoever is first in a turn is last in the next: each finds the GPU as the one
+        # before has left it.
+        for turn in range(turns):
+            for name in _rotated(list(contestants), turn):
+                time.sleep(PAUSE_S)
+                flushed[name].append(self.flushed(contestants[name][0], self.turn_s))
+        for turn in range(turns):
+            for name in _rotated(list(graphs), turn):
+                graph, launches = graphs[name]
                 time.sleep(PAUSE_S)
                 replayed[name].append(self._replayed(graph) / launches)
-            for name, calls in contestants.items():
-                time.sleep(PAUSE_S)
-                flushed[name].append(self.flushed(calls[0], self.turn_s))
         return {
             name: Seconds(median(replayed[name]) if name in graphs else None, median(flushed[name]))
             for name in contestants
@@ -174,6 +178,11 @@ class Timer:
     def _span(self, call: Call) -> float:
         self.torch.cuda.synchronize()
         return max(self._median([self._between(call)]), 1e-6)
+
+
+def _rotated(names: Sequence[str], turn: int) -> list[str]:
+    start = turn % len(names) if names else 0
+    return [*names[start:], *names[:start]]
 
 
 def _repeats(budget_s: float, each_s: float) -> int:

@@ -3,9 +3,9 @@
 One program per multiprocessor walks the tiles in groups of rows, so that the operands of neighbouring tiles stay in L2.
 Operands come through tensor descriptors made on the host, in whichever order they are stored; the epilogue adds a bias
 and applies GELU where asked, and stores the tile in one or two halves, the smaller of which leaves shared memory for
-one more stage. Each problem is tuned over a handful of tile shapes, with and without warp specialisation, by the
-device's time; those that give a wrong result are left out. TMA wants rows that start at multiples of 16 bytes: a
-product without them has no such peer.
+one more stage. Each problem is tuned over a handful of tile shapes by the device's time; those that give a wrong result
+are left out. TMA wants rows that start at multiples of 16 bytes: a product without them has no such peer. Triton 3.6's
+own warp specialisation is not used: on an H200 its products read outside of their operands.
 
 Written for Triton 3.6. Source: its reference pages of `make_tensor_descriptor`, `range`, `dot`, `AsyncCompileMode`.
 """
@@ -41,7 +41,6 @@ class Config:
         stages: stages of the ring of operands.
         warps: warps of a program.
         halves: parts in which the epilogue stores a tile.
-        specialize: whether Triton splits the loop into producer and consumer warps.
     """
 
     bm: int
@@ -50,7 +49,6 @@ class Config:
     stages: int
     warps: int
     halves: int = 1
-    specialize: bool = False
 
 
 LARGE = (
@@ -60,9 +58,6 @@ LARGE = (
     Config(256, 128, 128, 3, 8, halves=2),
     Config(128, 128, 128, 4, 8),
     Config(128, 128, 128, 4, 4),
-    Config(128, 256, 128, 3, 4, specialize=True),
-    Config(256, 128, 128, 3, 4, specialize=True),
-    Config(128, 128, 128, 4, 4, specialize=True),
 )
 FEW_ROWS = (
     Config(64, 32, 256, 5, 4),
@@ -100,17 +95,12 @@ def _product(
     a_tiles, b_tiles, c_tiles, bias, M, N, K,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HALVES: tl.constexpr, GROUP: tl.constexpr,
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, BIAS_GELU: tl.constexpr, ACC: tl.constexpr,
-    PROGRAMS: tl.constexpr, SPECIALIZE: tl.constexpr,
+    PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    if SPECIALIZE:
-        # Triton splits a tile's rows among the consumers, which it can do for a descriptor of its own only.
-        c_tiles = tl.make_tensor_descriptor(c_tiles, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     steps = tl.cdiv(K, BK)
-    # One flat loop over tiles and steps keeps the ring full across tiles; specialised warps do so by themselves.
-    for tile in tl.range(
-        tl.program_id(0), tiles, PROGRAMS, flatten=not SPECIALIZE, warp_specialize=SPECIALIZE
-    ):
+    # One flat loop over tiles and steps keeps the ring full across tiles.
+    for tile in tl.range(tl.program_id(0), tiles, PROGRAMS, flatten=True):
         row, column = _place(tile, M, N, BM, BN, GROUP)
         m, n = row * BM, column * BN
         acc = tl.zeros((BM, BN), dtype=ACC)
@@ -170,7 +160,7 @@ class Peer:
             if not _tma_can_read(x):
                 raise Unsupported(f"TMA cannot read {name} with strides {tuple(x.stride())} of {x.dtype}")
         space = FEW_ROWS if a.shape[0] <= 128 else LARGE
-        configs = [config for config in space if _compiles(config, a, b)]
+        configs = list(space)
         with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
             for config in configs:
                 launcher(config, a, b, out, bias, run=False)()
@@ -201,7 +191,7 @@ def launcher(config: Config, a: Any, b: Any, out: Any, bias: Any, run: bool = Tr
     bk = config.bk // a.element_size()
     programs = torch.cuda.get_device_properties(out.device).multi_processor_count
     tiles = triton.cdiv(m, config.bm) * triton.cdiv(n, config.bn)
-    c = out if config.specialize else _descriptor(out, (config.bm, config.bn // config.halves))
+    c = _descriptor(out, (config.bm, config.bn // config.halves))
     descriptors = (_descriptor(a, (config.bm, bk)), _descriptor(b, (bk, config.bn)), c)
     options = constants(config, a, b, out, bias is not None, programs)
     options |= dict(num_warps=config.warps, num_stages=config.stages)
@@ -223,14 +213,8 @@ def constants(config: Config, a: Any, b: Any, out: Any, finish: bool, programs: 
     return dict(
         BM=config.bm, BN=config.bn, BK=config.bk // a.element_size(), HALVES=config.halves, GROUP=GROUP,
         A_TRANSPOSED=_by_columns(a), B_TRANSPOSED=_by_columns(b), BIAS_GELU=finish,
-        ACC=tl.int32 if out.dtype == torch.int32 else tl.float32, PROGRAMS=programs, SPECIALIZE=config.specialize,
+        ACC=tl.int32 if out.dtype == torch.int32 else tl.float32, PROGRAMS=programs,
     )  # fmt: skip
-
-
-def _compiles(config: Config, a: Any, b: Any) -> bool:
-    # wgmma transposes 16-bit operands alone; the copies that others then need are not split among warps.
-    along_k = not _by_columns(a) and _by_columns(b)
-    return not config.specialize or a.element_size() == 2 or along_k
 
 
 def _by_columns(x: Any) -> bool:
