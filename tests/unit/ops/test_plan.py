@@ -167,7 +167,7 @@ def test_large_products_take_the_large_tile_and_small_ones_fill_the_machine():
         "wgmma",
     )
     skinny = gemm.plan(16, 4096, 4096, target="sm_90a")
-    assert skinny.block_m == 64
+    assert (skinny.block_m, skinny.turned) == (16, True)
     assert 64 <= -(-4096 // skinny.block_n) * skinny.split_k <= 132
     assert gemm.plan(4096, 4096, 4096, ts.fp8_e4m3, trans_b=True, target="sm_90a").block_k == 128
     assert large.seconds > gemm.plan(4096, 4096, 4096, target="sm_90a").seconds > skinny.seconds

@@ -49,6 +49,24 @@ def test_a_chain_on_a_triangle():
     assert error(out, np.tril(chain.reference(exact(a, b)))) < 3e-6
 
 
+@pytest.mark.parametrize("m", [1, 8, 16, 20, 32])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_few_rows_are_columns_of_the_transposed_product(m, trans_b):
+    a, b, bias, out = (
+        random(m, K, dtype=ts.bf16),
+        random(K, N, dtype=ts.bf16),
+        random(N),
+        np.zeros((m, N), np.float32),
+    )
+    given = np.ascontiguousarray(b.T) if trans_b else b
+    chain = E.chain([E.bias(bias), E.gelu("tanh")])
+    problem = sized(m, N, K, ts.bf16, ts.bf16, Options(out_dtype=ts.f32, trans_b=trans_b), chain)
+    schedule = plan(problem, HOPPER)
+    assert schedule.turned
+    run(kernel_for(problem, schedule, chain), dict(M=m, N=N, K=K), a, given, out, bias)
+    assert error(out, chain.reference(exact(a, b))) < 3e-6
+
+
 @pytest.mark.parametrize("kinds", [("row", "block"), ("block", "col"), ("", "block")])
 def test_scales_of_blocks(kinds):
     k = 272

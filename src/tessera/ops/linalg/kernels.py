@@ -85,6 +85,20 @@ def gemm(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
     return out
 
 
+def gemm_turned(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out = epilogue(a·b)` by way of the transposes: few rows of `a` are then columns of the matrix units.
+
+    Their instructions take 64 rows at a time, but any multiple of 8 columns.
+    """
+    ctx = ts.tile.context()
+    for m, n in ts.tile.grid((M, ctx.BM), (N, ctx.BN)):
+        acc = ts.tile.zeros((ctx.BN, ctx.BM), ctx.acc)
+        for k in ts.tile.range(0, K, ctx.BK):
+            acc = step(acc, right(b, 0, k, n).T, left(a, 0, m, k).T)
+        out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc.T, m, n)
+    return out
+
+
 def gemm_batched(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
     """Compute `out[i] = epilogue(a[i]·b[i])`; an operand without a batch is the same for all."""
     ctx = ts.tile.context()

@@ -80,6 +80,7 @@ class Plan:
         stages: depth of the rings of copies, None for what the schedule finds room for.
         num_warps: warps that compute, None on CPUs.
         split_k: programs that share one tile's K.
+        turned: whether the product of the transposes is computed, for few rows.
         path: which instructions it is meant for: `wgmma`, `mma`, `fma` or `vector`.
         seconds: predicted time.
         notes: what was decided and why.
@@ -91,6 +92,7 @@ class Plan:
     stages: int | None = None
     num_warps: int | None = None
     split_k: int = 1
+    turned: bool = False
     path: str = "vector"
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
@@ -116,7 +118,7 @@ class Plan:
         stages = f", {self.stages} stages" if self.stages else ""
         warps = f", {self.num_warps} warps" if self.num_warps else ""
         split = f", split_k {self.split_k}" if self.split_k > 1 else ""
-        blocks = f"{self.block_m}x{self.block_n}x{self.block_k}"
+        blocks = f"{self.block_m}x{self.block_n}x{self.block_k}{' turned' if self.turned else ''}"
         return f"{blocks}{stages}{warps}{split} ({self.path}, {1e6 * self.seconds:.1f} µs predicted)"
 
 
@@ -147,6 +149,7 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
     if forced.block is not None:
         changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
         changes["num_warps"] = None if target.backend == "cpu" else _warps(*forced.block[:2])
+        changes["turned"] = False
     if forced.stages is not None and target.backend != "cpu":
         changes["stages"] = forced.stages
     if forced.num_warps is not None and target.backend != "cpu":
@@ -164,7 +167,7 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
             f"block is {forced.block}, and scales belong to blocks of 128", code="bad-argument",
             location=caller_location(), help="use at most 128 rows and columns, and 128 terms",
         )  # fmt: skip
-    notes = (*chosen.notes, f"forced: {', '.join(changes)}")
+    notes = (*chosen.notes, f"forced: {', '.join(name for name in changes if name != 'turned')}")
     if (forced.split_k or 1) > 1 and not (CAN_SPLIT and target.has("clusters")):
         notes = (
             *notes,
@@ -249,27 +252,29 @@ def _best_path(problem: Problem, target: TargetRecord) -> str:
 
 def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> Iterator[Plan]:
     path = _path(problem, target)
-    for block_m, block_n in _tiles(problem, path):
-        warps = _warps(block_m, block_n)
+    for block_m, block_n, turned in [
+        *((*tile, False) for tile in _tiles(problem, path)),
+        *_turned(problem, path),
+    ]:
+        warps = _warps(*((block_n, block_m) if turned else (block_m, block_n)))
         block_k = _block_k(problem, path, block_m + block_n)
         tiles = _tile_count(problem, block_m, block_n)
         for split in SPLITS:
             # Programs that share a tile pay off only where tiles leave multiprocessors idle.
             room = machine_of(target).units * _CLUSTERED[split]
             idle = tiles * split <= room and problem.k // split >= 2 * block_k
-            useful = (
-                path == "wgmma" and idle and _holds((block_m, block_n), 1)
-            )  # sums of others come by registers
+            # Sums of others come by registers.
+            useful = path == "wgmma" and idle and not turned and _holds((block_m, block_n), 1)
             allowed = split == 1 or (CAN_SPLIT and useful) or forced.split_k == split
             if (
                 allowed
                 and forced.split_k in (None, split)
                 and _fits(problem, target, block_m, block_n, block_k, split)
             ):
-                seconds, note = _predict(problem, target, path, block_m, block_n, split)
+                seconds, note = _predict(problem, target, path, block_m, block_n, split, turned)
                 # Loads of single elements do not run on beside the products, so that more than two stages cost only.
                 stages = None if problem.aligned or path != "mma" else 2
-                yield Plan(block_m, block_n, block_k, stages, warps, split, path, seconds, (note,))
+                yield Plan(block_m, block_n, block_k, stages, warps, split, turned, path, seconds, (note,))
 
 
 _MOST_ELEMENTS = (128 * 256, 128 * 128, 128 * 64)
@@ -297,6 +302,22 @@ def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
     return [tile for tile in tiles if _holds(tile, weight)]
 
 
+def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield the tiles of products with few rows that are computed as the product of the transposes."""
+    plain = not (problem.scaled or problem.promote or problem.triangular or problem.weight)
+    if (
+        path == "wgmma"
+        and problem.m <= _FEW_ROWS
+        and plain
+        and problem.batch is None
+        and problem.a_major == "k"
+    ):
+        rows = _power_of_two(problem.m, 16, _FEW_ROWS)
+        if problem.a.bytes > 1 or problem.b_major == "k":
+            yield rows, 64, True
+            yield rows, 128, True
+
+
 def _holds(tile: tuple[int, int], weight: int) -> bool:
     return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * _warps(*tile)
 
@@ -315,6 +336,10 @@ def _block_k(problem: Problem, path: str, around: int) -> int:
         return 128 // widest // 4 * 2 if widest > 1 else 64
     return max(128 // widest, 16)
 
+
+_FEW_ROWS = 64
+_TURNED_RATE = {16: 0.22, 32: 0.35, 64: 0.55}
+"""Rows up to which a product may be turned, and by rows the part of the matrix units' rate that such tiles reach."""
 
 _FEW = 192
 """Rows and columns of a tile up to which a step takes twice the terms: there are fewer waits, and room enough."""
@@ -340,14 +365,15 @@ def _tile_count(problem: Problem, block_m: int, block_n: int) -> int:
 
 
 def _predict(
-    problem: Problem, target: TargetRecord, path: str, block_m: int, block_n: int, split: int
+    problem: Problem, target: TargetRecord, path: str, block_m: int, block_n: int, split: int, turned: bool
 ) -> tuple[float, str]:
     """Return the predicted seconds of a schedule, and what bounds it."""
     machine = machine_of(target)
     tiles = _tile_count(problem, block_m, block_n) * split
     waves = max(ceil(tiles / machine.units), 1)
     depth = ceil(problem.k / split)
-    rate = _rate(problem, target, path) * _TILE_RATE.get((block_m, block_n), 0.1)
+    part = _TURNED_RATE[block_m] if turned else _TILE_RATE.get((block_m, block_n), 0.1)
+    rate = _rate(problem, target, path) * part
     if path != "wgmma":
         rate = _rate(problem, target, path) * min(1.0, (block_m * block_n / 16384) ** 0.35)
     compute = 2.0 * block_m * block_n * depth / rate

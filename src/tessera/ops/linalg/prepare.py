@@ -199,18 +199,23 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         space["mma_kind"] = (problem.mma_kind,)
     if problem.scaled:
         space |= {"scale_a": (problem.scale_a,), "scale_b": (problem.scale_b,)}
-    key = (tuple(space.items()), problem.a, problem.b, problem.out, problem.batch is not None, chain.layout)
+    key = (
+        tuple(space.items()), problem.a, problem.b, problem.out, problem.batch is not None, schedule.turned,
+        chain.layout,
+    )  # fmt: skip
     found = _kernels.get(key)
     if found is None:
-        function = annotated(_template(problem), _annotations(problem))
+        function = annotated(_template(problem, schedule), _annotations(problem))
         layouts = {"epilogue": chain.layout}
         found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), layouts)
     return found
 
 
-def _template(problem: Problem) -> Any:
+def _template(problem: Problem, schedule: Plan) -> Any:
     if problem.scaled:
         return kernels.gemm_scaled
+    if schedule.turned:
+        return kernels.gemm_turned
     return kernels.gemm if problem.batch is None else kernels.gemm_batched
 
 
