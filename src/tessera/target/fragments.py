@@ -267,15 +267,18 @@ class WgmmaInstruction:
     c: Fragment
 
 
-_WGMMA_A = {"f16": _A16_K16, "bf16": _A16_K16, "fp8_e4m3": _A8_K32, "fp8_e5m2": _A8_K32}
+_WGMMA_A = {
+    "f16": _A16_K16, "bf16": _A16_K16, "fp8_e4m3": _A8_K32, "fp8_e5m2": _A8_K32, "i8": _A8_K32, "u8": _A8_K32
+}  # fmt: skip
 
 
 def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> WgmmaInstruction | None:
     """Return the warpgroup instruction for these dtypes and this n, None when there is none."""
-    both_fp8 = a_dtype in _FP8 and b_dtype in _FP8
-    if acc_dtype != "f32" or n % 8 or not 8 <= n <= 256 or not (a_dtype == b_dtype or both_fp8):
+    mixed = any(a_dtype in kinds and b_dtype in kinds for kinds in (_FP8, _I8))
+    if a_dtype not in _WGMMA_A or not (a_dtype == b_dtype or mixed):
         return None
-    if a_dtype not in _WGMMA_A:
+    whole = a_dtype in _I8
+    if acc_dtype != ("i32" if whole else "f32") or n % (16 if whole and n > 32 else 8) or not 8 <= n <= 256:
         return None
     fragment = _WGMMA_A[a_dtype]
     k = fragment.shape[1]
@@ -288,7 +291,7 @@ def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> Wgm
         a_dtype=a_dtype,
         b_dtype=b_dtype,
         acc_dtype=acc_dtype,
-        transposable=not both_fp8,
+        transposable=a_dtype in ("f16", "bf16"),
         a=fragment,
         c=_C_M16,
     )

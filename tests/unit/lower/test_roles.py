@@ -136,6 +136,9 @@ def test_products_are_of_warpgroups_and_assemble_without_spills(function: Any) -
     [
         ("bf16", "bf16", 256, "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16"),
         ("fp8_e4m3", "fp8_e5m2", 64, "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e5m2"),
+        ("i8", "u8", 128, "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.u8"),
+        ("i8", "i8", 24, "wgmma.mma_async.sync.aligned.m64n24k32.s32.s8.s8"),
+        ("i8", "i8", 40, None),
         ("f16", "bf16", 64, None),
         ("bf16", "bf16", 264, None),
         ("f32", "f32", 64, None),
@@ -144,7 +147,7 @@ def test_products_are_of_warpgroups_and_assemble_without_spills(function: Any) -
 def test_the_warpgroup_instruction_of_dtypes_and_columns(
     a: str, b: str, n: int, expected: str | None
 ) -> None:
-    found = wgmma_instruction(a, b, "f32", n)
+    found = wgmma_instruction(a, b, "i32" if "8" in a and "fp8" not in a else "f32", n)
     assert (found.ptx if found else None) == expected
 
 

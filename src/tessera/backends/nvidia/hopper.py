@@ -30,8 +30,10 @@ from tessera.ir.target.roles import (
 )
 from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.tensor_core import TensorCoreOp
-from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType
+from tessera.ir.target.types import PANEL_BYTES, BufferType, FragmentType, element_of
 from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp, TurnOp
+from tessera.ir.types import dtype_of
+from tessera.numerics.dtypes import DType
 from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
 
 GROUP_WARPS = 4
@@ -268,7 +270,8 @@ def emit_roles(emitter: NvidiaEmitter, op: RolesOp) -> None:
 
 def warpgroup_record(name: str) -> WgmmaInstruction:
     """Return the instruction that a TIR-T op names."""
-    parts = re.fullmatch(r"wgmma_m64n(\d+)k\d+_(fp8_e\dm\d|bf16|f16)_(fp8_e\dm\d|bf16|f16)_(f32)", name)
+    kinds = r"(fp8_e\dm\d|bf16|f16|i8|u8)"
+    parts = re.fullmatch(rf"wgmma_m64n(\d+)k\d+_{kinds}_{kinds}_(f32|i32)", name)
     assert parts is not None
     found = wgmma_instruction(parts[2], parts[3], parts[4], int(parts[1]))
     assert found is not None
@@ -320,7 +323,7 @@ class _Operand:
 def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     """Emit the instructions of a product and wait for it."""
     assert op.result is not None
-    emitter.bind(op.result, _wait(emitter, _start(emitter, op), 0))
+    emitter.bind(op.result, _wait(emitter, dtype_of(element_of(op.acc.type)), _start(emitter, op), 0))
 
 
 @NVIDIA.register(TensorCoreStartOp)
@@ -363,7 +366,8 @@ def emit_order(emitter: NvidiaEmitter, _op: OrderOp) -> None:
 def emit_product_wait(emitter: NvidiaEmitter, op: TensorCoreWaitOp) -> None:
     """Wait for a product; the registers that it reads as A are inputs, so that they stay as they are up to here."""
     held = [("i32", word) for word in emitter.words[op.product]]
-    emitter.bind(op.result, _wait(emitter, emitter.units(op.product), op.pending.data, held))
+    dtype = dtype_of(element_of(op.result.type))
+    emitter.bind(op.result, _wait(emitter, dtype, emitter.units(op.product), op.pending.data, held))
 
 
 def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list[str]:
@@ -437,7 +441,9 @@ def _issue(
     outputs = ", ".join(f"${i}" for i in range(count))
     names = [f"${count + i}" for i in range(len(left))]
     first = names[0] if a is not None else "{" + ", ".join(names) + "}"
-    flags = "p, 1, 1"
+    whole = instruction.acc_dtype == "i32"
+    kind, type_ = ("r", I32) if whole else ("f", F32)
+    flags = "p" if whole else "p, 1, 1"  # integers have no signs to flip
     if instruction.transposable:
         flags += f", {int(not a.k_contiguous)}" if a is not None else ""
         flags += f", {int(not b.k_contiguous)}"
@@ -447,17 +453,18 @@ def _issue(
     )
     kinds = ["l" if t == "i64" else "r" for t, _ in left]
     tied = [str(i) for i in range(count)] if acc is not None else []
-    constraints = ",".join([*["=f"] * count, *kinds, "l", *tied, "~{memory}"])
-    args = [*left, ("i64", b_descriptor), *(("float", value) for value in acc or ())]
-    return emitter.asm(text, constraints, [F32] * count, args)
+    constraints = ",".join([*[f"={kind}"] * count, *kinds, "l", *tied, "~{memory}"])
+    args = [*left, ("i64", b_descriptor), *((str(type_), value) for value in acc or ())]
+    return emitter.asm(text, constraints, [type_] * count, args)
 
 
 def _wait(
-    emitter: NvidiaEmitter, acc: list[str], pending: int, held: Sequence[tuple[str, str]] = ()
+    emitter: NvidiaEmitter, dtype: DType, acc: list[str], pending: int, held: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
     """Wait until `pending` groups are left; tying the accumulators keeps every later use behind it."""
     count = len(acc)
+    kind, type_ = ("r", I32) if dtype.kind == "int" else ("f", F32)
     tied = (str(i) for i in range(count))
-    constraints = ",".join([*["=f"] * count, *tied, *["r"] * len(held), "~{memory}"])
-    args = [*(("float", value) for value in acc), *held]
-    return emitter.asm(f"wgmma.wait_group.sync.aligned {pending};", constraints, [F32] * count, args)
+    constraints = ",".join([*[f"={kind}"] * count, *tied, *["r"] * len(held), "~{memory}"])
+    args = [*((str(type_), value) for value in acc), *held]
+    return emitter.asm(f"wgmma.wait_group.sync.aligned {pending};", constraints, [type_] * count, args)
