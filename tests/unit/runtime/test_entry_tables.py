@@ -56,8 +56,8 @@ def probe(launches, arguments, **words):
 
     address = ctypes.cast(run, ctypes.c_void_p).value
     work = Work(
-        launches, [address] * len(launches), {"threads": 1, "pool": ctypes.addressof(pool.words), **words}, [0] * len(launches),
-        lambda number: 1 / 0, (layout.SCRATCH, -2), shared_pool, keep=(run,),
+        launches, [address] * len(launches), {"threads": 1, "pool": ctypes.addressof(pool.words), **words},
+        [0] * len(launches), lambda number: 1 / 0, (layout.SCRATCH, -2), shared_pool, keep=(run,),
     )  # fmt: skip
     record = Record(len(arguments), (), arguments, (), (), (), "fast", work)
     made = Probe()

@@ -1,4 +1,4 @@
-"""The worker pool: every program exactly once, many callers, nested launches, exceptions, interrupts, forks, the end."""
+"""The worker pool: every program exactly once, many callers, nested launches, interrupts, forks, the end."""
 
 from __future__ import annotations
 
