@@ -75,6 +75,7 @@ class CpuEmitter(Emitter):
         self.scratch = "null"
         self.error = "null"
         self.program = "0"
+        self.streams = False
 
     def emit(self) -> None:
         """Write the whole function into the module."""
@@ -94,6 +95,10 @@ class CpuEmitter(Emitter):
         fn.fill(place, f"{self.program} = {phi}")
         fn.branch(head, f", !llvm.loop {self.module.loop()}")
         fn.start(done)
+        if self.streams:
+            # Stores past the caches are not ordered with the one that tells the caller that we are done.
+            self.module.declare("declare void @llvm.x86.sse.sfence()")
+            fn.line("call void @llvm.x86.sse.sfence()")
         fn.line("ret void")
         self.module.define(self.func.sym_name.data, fn.render())
 
