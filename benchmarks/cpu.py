@@ -309,7 +309,7 @@ def notes() -> list[str]:
 def keep_freed_memory() -> None:
     """Let glibc's `malloc` keep what is freed instead of giving its pages back."""
     if sys.platform == "linux":
-        library = ctypes.CDLL(None)
+        library: Any = ctypes.CDLL(None)
         if hasattr(library, "mallopt"):
             library.mallopt(-4, 0)  # M_MMAP_MAX
             library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
