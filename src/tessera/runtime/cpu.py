@@ -149,7 +149,7 @@ class CpuPlan:
             return
         shared_pool().run(
             self._threads, self._launcher.addresses[number], address, self._parameters[number], scratch_bytes,
-            first, programs,
+            first, programs, int(self._cost_ns[number]),
         )  # fmt: skip
 
     def _raise_error(self, block: Block) -> None:

@@ -38,7 +38,7 @@ class LoadedCode(Protocol):
 
 _RUN = ctypes.PYFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
-    ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
+    ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
 )  # fmt: skip
 _STOP = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -79,7 +79,15 @@ class WorkerPool:
         self._stop = _STOP(code.address(POOL_STOP))
 
     def run(
-        self, threads: int, function: int, params: int, count: int, scratch: int, first: int, last: int
+        self,
+        threads: int,
+        function: int,
+        params: int,
+        count: int,
+        scratch: int,
+        first: int,
+        last: int,
+        cost: int,
     ) -> None:
         """Run programs `first` … `last - 1` and return when all are done.
 
@@ -91,11 +99,12 @@ class WorkerPool:
             scratch: bytes of scratch memory of each thread; the last parameter but one names the caller's.
             first: the first program.
             last: the one after the last.
+            cost: nanoseconds that they take on one thread.
 
         Raises:
             KeyboardInterrupt: or what else a signal handler raises; no program runs any more then.
         """
-        self._run(self.address, threads, function, params, count, scratch, first, last)
+        self._run(self.address, threads, function, params, count, scratch, first, last, cost)
 
     @property
     def started(self) -> int:

@@ -27,13 +27,13 @@ def workers():
     made.stop()
 
 
-def run(workers, body, programs, threads=2, scratch=0, first=0):
+def run(workers, body, programs, threads=2, scratch=0, first=0, cost=10**9):
     """Run a Python function as the entry point; its parameters are scratch memory and an unused word."""
     memory = (ctypes.c_char * max(scratch, 1))()
     params = (ctypes.c_void_p * 2)(ctypes.addressof(memory), None)
     entry = ENTRY(body)
     address = ctypes.cast(entry, ctypes.c_void_p).value
-    workers.run(threads, address, ctypes.addressof(params), 2, scratch, first, first + programs)
+    workers.run(threads, address, ctypes.addressof(params), 2, scratch, first, first + programs, cost)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -58,6 +58,23 @@ def test_workers_take_part_and_sleep_between_jobs(workers):
         assert len(names) == 3
         assert workers.started == 2
         time.sleep(0.005)
+
+
+def test_a_small_job_after_a_pause_wakes_nobody(workers):
+    names = []
+
+    def body(params, first, last):
+        names.append(threading.get_ident())
+        end = time.perf_counter() + 2e-4
+        while time.perf_counter() < end:
+            pass
+
+    run(workers, body, 4)
+    for _ in range(5):
+        time.sleep(0.005)
+        names.clear()
+        run(workers, body, 4, cost=20_000)
+        assert set(names) == {threading.get_ident()}
 
 
 def test_each_worker_has_aligned_scratch_of_its_own(workers):

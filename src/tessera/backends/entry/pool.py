@@ -341,7 +341,9 @@ done:
 }
 
 ; Run programs %first to %last - 1 on %threads threads. Called with the GIL; gives 0, or -1 with an exception set.
-define i64 @RUN(ptr %pool, i64 %threads, ptr %function, ptr %params, i64 %count, i64 %scratch, i64 %first, i64 %last) {
+; %cost is what they take on one thread, in nanoseconds.
+define i64 @RUN(ptr %pool, i64 %threads, ptr %function, ptr %params, i64 %count, i64 %scratch, i64 %first, i64 %last,
+                i64 %cost) {
 entry:
   %gil = alloca ptr, align 8
   %save = load ptr, ptr {save}
@@ -357,7 +359,19 @@ entry:
   %serves = icmp eq i64 %stopping, 0
   %can0 = and i1 %several, %fits
   %can = and i1 %can0, %serves
-  br i1 %can, label %claim, label %single
+  br i1 %can, label %weigh, label %single
+weigh:
+  %resting = load atomic i32, ptr {sleepers} monotonic, align 4
+  %rest = icmp ne i32 %resting, 0
+  %small = icmp slt i64 %cost, WAKE_NS
+  %doubtful = and i1 %rest, %small
+  br i1 %doubtful, label %pace, label %claim
+pace:
+  %start = call i64 @now(ptr %pool)
+  %before = load atomic i64, ptr {ended} monotonic, align 8
+  %pause = sub i64 %start, %before
+  %steady = icmp slt i64 %pause, SPIN_NS
+  br i1 %steady, label %claim, label %single
 claim:
   %taken = cmpxchg ptr {busy}, i64 0, i64 1 acq_rel acquire
   %mine = extractvalue { i64, i1 } %taken, 1
@@ -401,6 +415,8 @@ join:
   br label %back
 back:
   %result = phi i64 [ %outcome, %single ], [ %failed, %join ]
+  %end = call i64 @now(ptr %pool)
+  store atomic i64 %end, ptr {ended} monotonic, align 8
   %restore = load ptr, ptr {restore}
   %kept = load ptr, ptr %gil
   call void %restore(ptr %kept)
@@ -447,6 +463,7 @@ _CONSTANTS = {
     "COUNT": layout.POOL_WAITING - 1,
     "SPIN_NS": layout.POOL_SPIN_NS,
     "POLL_NS": layout.POOL_POLL_NS,
+    "WAKE_NS": layout.POOL_WAKE_NS,
     "PIECES": layout.POOL_PIECES,
     "MOST": layout.POOL_THREADS - 1,
     "NONE": 1 << 61,

@@ -172,7 +172,7 @@ def _run_rest(
     single = f.op("icmp eq", f.op("sub", programs, start), 1)
     here = f.op("or", single, f.op("icmp slt", cost, layout.INLINE_NS), "i1")
     with f.when(f.op("xor", here, "true", "i1")):
-        _run_on_pool(f, function, params, start, programs, launch)
+        _run_on_pool(f, function, params, start, programs, launch, cost)
     short = f.op("icmp slt", cost, layout.HOLD_NS)
     with f.when(f.op("and", here, short, "i1")):
         _enter(f, function, params, start, programs)
@@ -182,7 +182,9 @@ def _run_rest(
         _regain(f, state)
 
 
-def _run_on_pool(f: Function, function: str, params: str, start: str, programs: str, launch: str) -> None:
+def _run_on_pool(
+    f: Function, function: str, params: str, start: str, programs: str, launch: str, cost: str
+) -> None:
     """Run programs on the pool (also where there is one thread: long launches let signals through there)."""
     words = f.load("%record", RECORD["pool"], "ptr")
     missing = f.op("icmp eq", f.load(words, layout.POOL_WORDS["run"], "ptr"), "null", "ptr")
@@ -195,7 +197,7 @@ def _run_on_pool(f: Function, function: str, params: str, start: str, programs: 
         "i64", f.load(words, layout.POOL_WORDS["run"], "ptr"), ("ptr", f.load(words, layout.POOL_WORDS["pool"], "ptr")),
         ("i64", f.load("%record", RECORD["threads"])), ("ptr", function), ("ptr", params),
         ("i64", f.load(launch, LAUNCH["param_count"])), ("i64", f.load(launch, LAUNCH["scratch"])), ("i64", start),
-        ("i64", programs),
+        ("i64", programs), ("i64", cost),
     )  # fmt: skip
     with f.when(f.op("icmp ne", status, 0)):
         f.give(FAILED)

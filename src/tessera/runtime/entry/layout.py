@@ -143,7 +143,7 @@ DEVICE_CUDA: Final = 2
 POOL: Final = {
     "posted": 0, "state": 64, "next": 128,
     "function": 192, "params": 200, "count": 208, "scratch": 216, "last": 224, "chunk": 232, "limit": 240,
-    "busy": 256, "broken": 264, "started": 272, "stop": 280, "sleepers": 288,
+    "busy": 256, "broken": 264, "started": 272, "stop": 280, "sleepers": 288, "ended": 296,
     "mutex": 320, "wake": 448, "done": 576, "threads": 704,
     "create": 2752, "join": 2760, "lock": 2768, "unlock": 2776, "wait": 2784, "broadcast": 2792,
     "sigmask": 2800, "setmask": 2808, "clock": 2816, "clock_kind": 2824, "memalign": 2832, "free": 2840,
@@ -162,6 +162,9 @@ POOL_PARAMS: Final = 2048
 POOL_SPIN_NS: Final = 20_000
 """How long a worker looks out for the next job before it sleeps, and a caller for late workers: as long as waking a
 sleeper takes, so that at worst twice the least is spent."""
+POOL_WAKE_NS: Final = 80_000
+"""A job that takes less than this alone wakes nobody, unless it follows another so closely that it wakes them for all
+that come: waking a thread costs its caller up to 30 µs on a virtual machine."""
 POOL_POLL_NS: Final = 50_000_000
 """How often a caller asks CPython for signals."""
 POOL_PIECES: Final = 8
