@@ -39,6 +39,7 @@ def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box | None:
     grid = context.plan.grid
     if (
         grid is None
+        or not grid.block_sizes
         or not context.at_top
         or op.mask is not None
         or not box.kept
