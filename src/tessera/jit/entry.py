@@ -6,7 +6,6 @@ what it launched. From then on the entry serves calls of this kind, and leaves a
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -20,10 +19,9 @@ from tessera.errors import TesseraError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit.cache import disk_cache
+from tessera.jit.native import load_native
 from tessera.jit.settings import settings
 from tessera.jit.variants import Variant
-from tessera.jit.version import host_identity
 from tessera.numerics.dtypes import DType
 from tessera.runtime.cpu import CpuLauncher
 from tessera.runtime.entry import exchange, host, layout
@@ -104,21 +102,7 @@ class Given:
 @cache
 def _load_entry() -> tuple[Any, int]:
     """Return the loaded code and the entry's address; compiled at most once for a machine and a version."""
-    from tessera.jit.launch import load_object
-
-    disk = disk_cache()
-    key = ""
-    code = None
-    if disk is not None:
-        key = hashlib.sha256(f"entry\0{disk.compiler_hash()}\0{host_identity()}".encode()).hexdigest()
-        code = disk.find_blob(key)
-    if code is None:
-        from tessera.backends.entry import compile_entry  # llvmlite takes 40 ms to import
-
-        code = compile_entry()
-        if disk is not None:
-            disk.store_blob(key, code)
-    loaded = load_object(code)
+    loaded = load_native("entry")
     return loaded, loaded.address(layout.ENTRY)
 
 
@@ -385,8 +369,7 @@ def _located(callback: Callable[..., object]) -> Callable[..., object]:
 
 def _work(origin: Origin, given: Given) -> Work:
     work = _new_work(origin, given)
-    pool = None if work.pool is None else _located(work.pool)
-    return replace(work, failed=_located(work.failed), pool=pool)
+    return replace(work, failed=_located(work.failed))
 
 
 def _new_work(origin: Origin, given: Given) -> Work:

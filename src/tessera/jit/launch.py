@@ -8,13 +8,17 @@ from typing import Any, Protocol
 
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
+from tessera.jit.native import load_object, load_pool
 from tessera.jit.variants import Space, Variant, points, specialize_at
+from tessera.runtime import pool
 from tessera.runtime.arrays import over_memory
-from tessera.runtime.cpu import CpuLauncher, LoadedCode
+from tessera.runtime.cpu import CpuLauncher
 from tessera.runtime.device import Device
 from tessera.runtime.packing import Shapes
 from tessera.runtime.views import READERS, ArrayView
 from tessera.target.artifact import Artifact
+
+pool.load_from(load_pool)
 
 Stream = Callable[[Sequence[Any]], int]
 """Gives the stream of a call from its arguments."""
@@ -36,13 +40,6 @@ class Launcher(Protocol):
     def prepare(self, shapes: Shapes) -> Plan:
         """Return the launch for one set of shapes."""
         ...
-
-
-def load_object(code: bytes) -> LoadedCode:
-    """Make CPU object code executable."""
-    from tessera.backends.cpu import load_object as load  # llvmlite takes 40 ms to import
-
-    return load(code)
 
 
 def new_launcher(artifact: Artifact, device: Device) -> Launcher:

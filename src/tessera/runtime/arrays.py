@@ -11,6 +11,7 @@ import numpy as np
 from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
+from tessera.runtime.host_cache import LEAST_BYTES, host_cache
 from tessera.runtime.views import ArrayView, reader_of, view_of
 
 _ALIGNMENT = 64
@@ -34,6 +35,8 @@ def _aligned(shape: tuple[int, ...], dtype: DType) -> Any:
     size = numpy_dtype.itemsize
     for extent in shape:
         size *= extent
+    if size >= LEAST_BYTES and host_cache().limit:
+        return np.ndarray(shape, numpy_dtype, host_cache().buffer(size))
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size].view(numpy_dtype).reshape(shape)

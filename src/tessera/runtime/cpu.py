@@ -6,25 +6,17 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, Protocol, cast
+from typing import Any
 
 from tessera.errors import DeviceError
 from tessera.runtime.entry.layout import INLINE_NS, SCRATCH
 from tessera.runtime.entry.tables import ERROR_WORD, Work
 from tessera.runtime.packing import Block, Packing, Shapes
-from tessera.runtime.pool import shared_pool, thread_count
+from tessera.runtime.pool import LoadedCode, shared_pool, thread_count, words
 from tessera.target.artifact import Artifact
 
 _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
-
-
-class LoadedCode(Protocol):
-    """Object code made executable; the code stays while this object does."""
-
-    def address(self, symbol: str) -> int:
-        """Return the address of a function."""
-        ...
 
 
 Loader = Callable[[bytes], LoadedCode]
@@ -62,7 +54,8 @@ class CpuLauncher:
     def __init__(self, artifact: Artifact, load: Loader) -> None:
         self.artifact = artifact
         self.code = load(artifact.code)
-        self.entries = [_Entry(self.code.address(launch.entry)) for launch in artifact.launches]
+        self.addresses = [self.code.address(launch.entry) for launch in artifact.launches]
+        self.entries = [_Entry(address) for address in self.addresses]
 
     def prepare(self, shapes: Shapes) -> CpuPlan:
         """Return the launch for one set of shapes."""
@@ -70,24 +63,20 @@ class CpuLauncher:
 
     def work(self) -> Work:
         """Return the launches for the compiled entry, which runs small jobs itself and gives large ones back."""
-        launches, entries = self.artifact.launches, self.entries
-        addresses = [ctypes.cast(entry, ctypes.c_void_p).value or 0 for entry in entries]
+        launches = self.artifact.launches
         memory = (ctypes.c_char * (max([0, *(launch.scratch_bytes for launch in launches)]) + 64))()
         scratch = -(-ctypes.addressof(memory) // 64) * 64
 
         def failed(word: int) -> object:
             raise assertion_error(self.artifact, word)
 
-        def pool(number: int, address: int, first: int, last: int) -> None:
-            kind = ctypes.c_void_p * (len(launches[number].params) + 2)
-            params: Any = kind.from_address(address)
-            body = _worker_body(entries[number], params, launches[number].scratch_bytes, first)
-            shared_pool().run(body, last - first)
-
-        words = {"threads": thread_count(), "scratch": scratch if self._needs_scratch() else 0}
+        own = {
+            "threads": thread_count(), "scratch": scratch if self._needs_scratch() else 0,
+            "pool": ctypes.addressof(words),
+        }  # fmt: skip
         return Work(
-            launches, addresses, words, [0] * len(launches), failed, (SCRATCH, ERROR_WORD), pool=pool,
-            keep=(memory, self),
+            launches, self.addresses, own, [0] * len(launches), failed, (SCRATCH, ERROR_WORD), shared_pool,
+            keep=(memory, self, words),
         )  # fmt: skip
 
     def _needs_scratch(self) -> bool:
@@ -109,6 +98,7 @@ class CpuPlan:
             (entry, launch.scratch_bytes)
             for launch, entry in zip(launcher.artifact.launches, launcher.entries, strict=True)
         ]
+        self._parameters = [len(launch.params) + 2 for launch in launcher.artifact.launches]
         self._cost_ns = [float("inf")] * len(self._launches)
         self._probes = [0] * len(self._launches)
         self._threads = thread_count()
@@ -145,9 +135,6 @@ class CpuPlan:
 
     def _run(self, number: int, entry: Any, scratch_bytes: int, block: Block, programs: int) -> None:
         address, first = block.addresses[number], 0
-        if self._threads == 1:
-            entry(address, 0, programs)
-            return
         if self._probes[number] < _PROBES:
             self._probes[number] += 1
             first = max(1, programs // (self._threads * 16))
@@ -160,29 +147,16 @@ class CpuPlan:
         if self._cost_ns[number] < INLINE_NS:
             entry(address, first, programs)
             return
-        shared_pool().run(_worker_body(entry, block.params[number], scratch_bytes, first), programs - first)
+        shared_pool().run(
+            self._threads, self._launcher.addresses[number], address, self._parameters[number], scratch_bytes,
+            first, programs, int(self._cost_ns[number]),
+        )  # fmt: skip
 
     def _raise_error(self, block: Block) -> None:
         failed = block.slots[-1]
         block.slots[-1] = 0
         self._packing.release(block)
         raise assertion_error(self._launcher.artifact, failed)
-
-
-def _worker_body(entry: Any, params: Any, scratch_bytes: int, offset: int) -> Callable[[int, int], None]:
-    """Return what a thread runs for each chunk: the entry, its parameters naming the thread's own scratch."""
-    if not scratch_bytes:
-        address = ctypes.addressof(params)
-        return lambda first, last: entry(address, offset + first, offset + last)
-
-    kind = cast("type[Any]", type(params))
-
-    def body(first: int, last: int) -> None:
-        own: Any = kind.from_buffer_copy(params)
-        own[-2] = _scratch.address(scratch_bytes)
-        entry(ctypes.addressof(own), offset + first, offset + last)
-
-    return body
 
 
 def assertion_error(artifact: Artifact, failed: int) -> DeviceError:

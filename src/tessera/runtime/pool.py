@@ -1,23 +1,46 @@
-"""A pool of worker threads for compiled programs, which release the GIL while they run.
+"""The worker pool of this process: native threads that run the programs of a launch.
 
-The calling thread takes part, so a job never waits for a worker to wake: late workers find it closed and
-leave.
+The threads are machine code made by `backends/entry/pool.py`; here is what makes one, and what a fork and the end of
+the process mean to it.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import importlib
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable
-from itertools import count
-from queue import SimpleQueue
+from typing import Any, Protocol
 
-from tessera.errors import CallError, DeviceError
+from tessera.errors import CallError
+from tessera.runtime.entry.layout import (
+    POOL,
+    POOL_BYTES,
+    POOL_RESET,
+    POOL_RUN,
+    POOL_STOP,
+    POOL_WORDS,
+    WORD,
+)
 
-Body = Callable[[int, int], None]
-"""Runs programs first … last-1; called on many threads at once."""
 
-_CHUNKS_PER_THREAD = 8
+class LoadedCode(Protocol):
+    """Object code made executable; the code stays while this object does."""
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a function."""
+        ...
+
+
+_RUN = ctypes.PYFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+    ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
+)  # fmt: skip
+_STOP = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def thread_count() -> int:
@@ -38,102 +61,98 @@ def thread_count() -> int:
     return int(text)
 
 
-class _Job:
-    """One launch: programs handed out in chunks to whoever asks."""
-
-    def __init__(self, body: Body, programs: int, chunk: int) -> None:
-        self._body = body
-        self._programs = programs
-        self._chunk = chunk
-        self._tickets = count()
-        self._state = threading.Lock()
-        self._active = 0
-        self._closed = False
-        self._all_left = threading.Lock()
-        self._all_left.acquire()
-        self.broken = False
-
-    def take_part(self) -> None:
-        """Run chunks until there is none left (or another thread broke off)."""
-        chunk, programs, body = self._chunk, self._programs, self._body
-        finished = False
-        try:
-            for ticket in self._tickets:
-                first = ticket * chunk
-                if first >= programs or self.broken:
-                    break
-                body(first, min(first + chunk, programs))
-            finished = True
-        finally:
-            if not finished:
-                self.broken = True
-
-    def help(self) -> None:
-        """Take part as a worker, unless the caller has already closed the job."""
-        with self._state:
-            if self._closed:
-                return
-            self._active += 1
-        try:
-            self.take_part()
-        finally:
-            with self._state:
-                self._active -= 1
-                last = self._closed and self._active == 0
-            if last:
-                self._all_left.release()
-
-    def close(self) -> None:
-        """Let no more workers in and wait for those inside: no program runs after this."""
-        with self._state:
-            self._closed = True
-            wait = self._active > 0
-        if wait:
-            self._all_left.acquire()
-
-
 class WorkerPool:
-    """Threads that wait for jobs.
+    """Threads that wait for jobs; they start when a job first wants them.
 
     Args:
-        threads: how many threads run a job, the calling one included.
+        code: the pool's machine code, loaded.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        for number in range(threads - 1):
-            # Daemons: a worker waits for ever, and must not keep the interpreter from ending.
-            threading.Thread(target=self._serve, name=f"tessera-{number}", daemon=True).start()
+    def __init__(self, code: LoadedCode) -> None:
+        self._memory = (ctypes.c_char * (POOL_BYTES + 64))()
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        for name, value in _functions().items():
+            ctypes.c_int64.from_address(self.address + POOL[name]).value = value
+        self._code = code
+        self.run_address = code.address(POOL_RUN)
+        self._run = _RUN(self.run_address)
+        self._stop = _STOP(code.address(POOL_STOP))
 
-    def _serve(self) -> None:
-        while True:
-            self._jobs.get().help()
+    def run(
+        self,
+        threads: int,
+        function: int,
+        params: int,
+        count: int,
+        scratch: int,
+        first: int,
+        last: int,
+        cost: int,
+    ) -> None:
+        """Run programs `first` … `last - 1` and return when all are done.
 
-    def run(self, body: Body, programs: int) -> None:
-        """Run programs 0 … programs-1 on all threads and return when all are done.
+        Args:
+            threads: how many threads may run them, the calling one included.
+            function: address of an entry point (see `target.artifact.Launch`).
+            params: address of its `count` parameters.
+            count: how many there are.
+            scratch: bytes of scratch memory of each thread; the last parameter but one names the caller's.
+            first: the first program.
+            last: the one after the last.
+            cost: nanoseconds that they take on one thread.
 
         Raises:
-            DeviceError: `worker-failed` when a worker broke off.
+            KeyboardInterrupt: or what else a signal handler raises; no program runs any more then.
         """
-        chunk = max(1, programs // (self.threads * _CHUNKS_PER_THREAD))
-        job = _Job(body, programs, chunk)
-        for _ in range(min(self.threads - 1, -(-programs // chunk) - 1)):
-            self._jobs.put(job)
-        try:
-            job.take_part()
-        finally:
-            job.close()
-        if job.broken:
-            raise DeviceError(
-                "a worker thread broke off while it ran the kernel",
-                code="worker-failed",
-                help="its own message is above",
-            )
+        self._run(self.address, threads, function, params, count, scratch, first, last, cost)
+
+    @property
+    def started(self) -> int:
+        """How many threads it has beside the callers'."""
+        return ctypes.c_int64.from_address(self.address + POOL["started"]).value
+
+    def stop(self) -> None:
+        """End the threads; later jobs run on their callers."""
+        self._stop(self.address)
+
+    def forget_threads(self) -> None:
+        """Be as new: a forked child has none of its parent's threads, and no job under way."""
+        ctypes.memset(self.address, 0, POOL_RESET)
 
 
+def _functions() -> dict[str, int]:
+    """Return the addresses that the pool calls, and its constants, by their names in `layout.POOL`."""
+    system: Any = ctypes.CDLL(None)
+    python: Any = ctypes.pythonapi
+    found = {
+        "create": system.pthread_create, "join": system.pthread_join, "lock": system.pthread_mutex_lock,
+        "unlock": system.pthread_mutex_unlock, "wait": system.pthread_cond_wait,
+        "broadcast": system.pthread_cond_broadcast, "sigmask": system.pthread_sigmask,
+        "clock": system.clock_gettime, "memalign": system.posix_memalign, "free": system.free,
+        "save": python.PyEval_SaveThread, "restore": python.PyEval_RestoreThread,
+        "check": python.PyErr_CheckSignals,
+    }  # fmt: skip
+    addresses = {name: ctypes.cast(value, ctypes.c_void_p).value or 0 for name, value in found.items()}
+    return {**addresses, "setmask": int(signal.SIG_SETMASK), "clock_kind": time.CLOCK_MONOTONIC}
+
+
+def _compiled() -> LoadedCode:
+    # By name: the backends stand above this package, and are loaded when they are asked for.
+    code = importlib.import_module("tessera.backends.entry").compile_pool()
+    return importlib.import_module("tessera.backends.cpu.loader").load_object(code)
+
+
+_source: Callable[[], LoadedCode] = _compiled
 _pool: WorkerPool | None = None
 _making = threading.Lock()
+words: Any = (ctypes.c_int64 * len(POOL_WORDS))()
+"""What `layout.POOL_WORDS` names, for the compiled entry."""
+
+
+def load_from(source: Callable[[], LoadedCode]) -> None:
+    """Say where the pool's code comes from: a cache, rather than a compilation in each process."""
+    global _source
+    _source = source
 
 
 def shared_pool() -> WorkerPool:
@@ -142,15 +161,19 @@ def shared_pool() -> WorkerPool:
     if _pool is None:
         with _making:
             if _pool is None:
-                _pool = WorkerPool(thread_count())
+                _pool = WorkerPool(_source())
+                # Before the code goes away with the interpreter, and the memory that the workers look at.
+                atexit.register(_pool.stop)
+                words[POOL_WORDS["pool"] // WORD] = _pool.address
+                words[POOL_WORDS["run"] // WORD] = _pool.run_address
     return _pool
 
 
 def _after_fork() -> None:
-    """Threads do not survive a fork: the child makes its own pool when it needs one."""
-    global _pool, _making
-    _pool = None
+    global _making
     _making = threading.Lock()
+    if _pool is not None:
+        _pool.forget_threads()
 
 
 if hasattr(os, "register_at_fork"):

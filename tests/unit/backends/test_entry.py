@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tessera.backends.entry import compile_entry, entry_ir
+from tessera.backends.entry import compile_entry, compile_pool, entry_ir, pool_ir
 from tessera.backends.entry.writer import Function
 from tessera.runtime.entry import layout
 
@@ -67,3 +67,20 @@ def test_conditions_and_loops_nest():
             f.give(-1)
     f.give(f.load(total))
     llvm.parse_assembly(f.render()).verify()
+
+
+def test_the_pool_needs_no_other_object():
+    assert symbols(compile_pool()) == {layout.POOL_RUN: True, layout.POOL_STOP: True}
+
+
+@pytest.mark.parametrize("architecture", ["aarch64", "x86_64"])
+def test_the_pool_compiles_for_every_architecture(architecture):
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(f"{architecture}-unknown-linux-gnu")
+    module = llvm.parse_assembly(pool_ir(architecture))
+    module.verify()
+    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="small")
+    assert symbols(machine.emit_object(module)) == {layout.POOL_RUN: True, layout.POOL_STOP: True}

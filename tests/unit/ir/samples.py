@@ -227,6 +227,8 @@ def target_module() -> ModuleOp:
     box = ([program, zero], [stride, size], [size, size])
     loaded = at(t_mem.LoadOp(pointer, *box, fragment, [0, 1], [0], vector=2))
     at.do(t_mem.StoreOp(loaded, pointer, *box, [0, 1], [0], vector=2))
+    at.do(t_mem.StoreOp(loaded, pointer, *box, [0, 1], [0], stream=at(t_arith.ConstantOp(True, i1))))
+    at.do(t_mem.PrefetchOp(pointer, *box[:2]))
     _target_arithmetic(at, pointer, loaded, zero)
     _target_buffers(at, pointer, loaded, zero, box)
     _target_roles(at, tensor_map, program, zero)

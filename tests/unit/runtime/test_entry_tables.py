@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tessera.jit.entry import _load_entry
+from tessera.runtime import pool
 from tessera.runtime.entry import host, layout
 from tessera.runtime.entry.tables import (
     ArrayGuard,
@@ -18,6 +19,7 @@ from tessera.runtime.entry.tables import (
     Work,
     grid_steps,
 )
+from tessera.runtime.pool import shared_pool
 from tessera.target.artifact import ArtifactError, Launch, Parameter, program_count
 
 pytestmark = pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())
@@ -47,12 +49,15 @@ def probe(launches, arguments, **words):
 
     @ENTRY
     def run(params, first, last):
+        if first:  # a launch begins with a piece that is timed
+            first, before = ran.pop()
+            assert before <= last
         ran.append((first, last))
 
     address = ctypes.cast(run, ctypes.c_void_p).value
     work = Work(
-        launches, [address] * len(launches), {"threads": 1, **words}, [0] * len(launches),
-        lambda number: 1 / 0, (layout.SCRATCH, -2), keep=(run,),
+        launches, [address] * len(launches), {"threads": 1, "pool": ctypes.addressof(pool.words), **words},
+        [0] * len(launches), lambda number: 1 / 0, (layout.SCRATCH, -2), shared_pool, keep=(run,),
     )  # fmt: skip
     record = Record(len(arguments), (), arguments, (), (), (), "fast", work)
     made = Probe()

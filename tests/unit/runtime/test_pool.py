@@ -1,46 +1,108 @@
-"""The worker pool: every program exactly once, exceptions, interrupts, forks."""
+"""The worker pool: every program exactly once, many callers, nested launches, interrupts, forks, the end."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from tessera.errors import CallError
+from tessera.jit.native import load_pool
 from tessera.runtime import pool
 from tessera.runtime.pool import WorkerPool, shared_pool, thread_count
+
+ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+@pytest.fixture
+def workers():
+    made = WorkerPool(load_pool())
+    yield made
+    made.stop()
+
+
+def run(workers, body, programs, threads=2, scratch=0, first=0, cost=10**9):
+    """Run a Python function as the entry point; its parameters are scratch memory and an unused word."""
+    memory = (ctypes.c_char * max(scratch, 1))()
+    params = (ctypes.c_void_p * 2)(ctypes.addressof(memory), None)
+    entry = ENTRY(body)
+    address = ctypes.cast(entry, ctypes.c_void_p).value
+    workers.run(threads, address, ctypes.addressof(params), 2, scratch, first, first + programs, cost)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("programs", [1, 2, 7, 1000])
-def test_every_program_runs_exactly_once(threads, programs):
+def test_every_program_runs_exactly_once(workers, threads, programs):
     seen: list[tuple[int, int]] = []
-    WorkerPool(threads).run(lambda first, last: seen.append((first, last)), programs)
-    assert sorted(i for first, last in seen for i in range(first, last)) == list(range(programs))
+    for _ in range(20):
+        seen.clear()
+        run(workers, lambda params, first, last: seen.append((first, last)), programs, threads, first=3)
+        assert sorted(i for first, last in seen for i in range(first, last)) == list(range(3, 3 + programs))
 
 
-def test_workers_take_part():
-    names = set()
+def test_workers_take_part_and_sleep_between_jobs(workers):
+    for _ in range(3):
+        names = set()
 
-    def body(first, last):
-        names.add(threading.current_thread().name)
-        time.sleep(0.002)
+        def body(params, first, last, names=names):
+            names.add(threading.get_ident())
+            time.sleep(0.002)
 
-    WorkerPool(3).run(body, 60)
-    assert len(names) == 3
+        run(workers, body, 60, threads=3)
+        assert len(names) == 3
+        assert workers.started == 2
+        time.sleep(0.005)
 
 
-def test_many_callers_at_once_share_the_pool():
-    workers = WorkerPool(3)
+def test_a_small_job_after_a_pause_wakes_nobody(workers):
+    names = []
+
+    def body(params, first, last):
+        names.append(threading.get_ident())
+        end = time.perf_counter() + 2e-4
+        while time.perf_counter() < end:
+            pass
+
+    run(workers, body, 4)
+    for _ in range(5):
+        time.sleep(0.005)
+        names.clear()
+        run(workers, body, 4, cost=20_000)
+        assert set(names) == {threading.get_ident()}
+
+
+def test_each_worker_has_aligned_scratch_of_its_own(workers):
+    seen: dict[int, set[int]] = {}
+
+    def body(params, first, last):
+        scratch = ctypes.c_void_p.from_address(params).value
+        seen.setdefault(threading.get_ident(), set()).add(scratch)
+        ctypes.memset(scratch, first % 251, 4096)
+        time.sleep(0.001)
+        assert ctypes.string_at(scratch, 4096) == bytes([first % 251]) * 4096
+
+    run(workers, body, 64, threads=3, scratch=4096)
+    mine = seen.pop(threading.get_ident())
+    assert len(mine) == 1
+    assert len(seen) == 2
+    addresses = [address for each in seen.values() for address in each]
+    assert len(set(addresses) | mine) == 3
+    assert all(address % 64 == 0 for address in addresses)
+
+
+def test_many_callers_at_once(workers):
     totals = [0] * 4
 
     def caller(number):
         for _ in range(50):
             seen: list[int] = []
-            workers.run(lambda first, last, seen=seen: seen.append(last - first), 40)
+            run(workers, lambda params, first, last, seen=seen: seen.append(last - first), 40, threads=3)
             totals[number] += sum(seen)
 
     threads = [threading.Thread(target=caller, args=(n,)) for n in range(4)]
@@ -51,54 +113,109 @@ def test_many_callers_at_once_share_the_pool():
     assert totals == [2000] * 4
 
 
-def test_an_exception_leaves_the_pool_usable():
-    workers = WorkerPool(2)
-    caller = threading.current_thread()
+def test_a_launch_inside_a_launch_runs_on_its_caller(workers):
+    inner: list[tuple[int, int]] = []
 
-    def body(first, last):
-        if threading.current_thread() is caller:
-            raise ValueError("on purpose")
+    def outer(params, first, last):
+        me = threading.get_ident()
+        run(workers, lambda p, a, b: inner.append((threading.get_ident() == me, b - a)), 10, threads=2)
 
-    with pytest.raises(ValueError, match="on purpose"):
-        workers.run(body, 50)
-    seen = []
-    workers.run(lambda first, last: seen.append(last - first), 50)
-    assert sum(seen) == 50
+    run(workers, outer, 4, threads=2)
+    assert sum(count for _, count in inner) == 40
+    assert all(own for own, _ in inner)
 
 
-def test_an_interrupt_waits_for_running_programs_and_is_passed_on():
-    workers = WorkerPool(2)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_signal_is_handled_during_a_launch(workers, threads):
     running = []
 
-    def body(first, last):
+    def body(params, first, last):
         running.append(1)
-        try:
-            time.sleep(0.01)
-        finally:
-            running.pop()
+        time.sleep(0.01 * (last - first))
+        running.pop()
 
-    threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        workers.run(body, 10_000)
-    assert not running, "no program runs after the call has returned"
+    threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+
+    handled = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.append(1))
+    try:
+        run(workers, body, 40, threads)
+        assert handled
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not running
+
+
+LONG = """
+import os, signal, threading, time
+import numpy as np
+import tessera as ts
+
+@ts.kernel
+def slow(x: ts.Tensor["n", ts.f32], rounds: ts.i64):
+    for i in ts.tile.grid((n, 16)):
+        y = x[i : i + 16]
+        for _ in ts.tile.range(0, rounds, 1):
+            y = ts.tile.sqrt(y + 1.0)
+        x[i : i + 16] = y
+
+x = np.ones(16 * 4000, np.float32)
+for _ in range(CALLS):
+    slow(x, 2)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+start = time.perf_counter()
+try:
+    slow(x, 150_000)
+    print("finished")
+except KeyboardInterrupt:
+    print("interrupted", time.perf_counter() - start < 10)
+y = np.ones(64, np.float32)
+slow(y, 3)
+print(np.allclose(y, np.sqrt(np.sqrt(np.sqrt(2) + 1) + 1)))
+"""
+
+
+@pytest.mark.parametrize("calls", [0, 5], ids=["python path", "entry"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_ctrl_c_ends_a_long_launch(tmp_path, calls, threads):
+    program = tmp_path / "long.py"
+    program.write_text(LONG.replace("CALLS", str(calls)))
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=100, check=False,
+        env={**os.environ, "TESSERA_NUM_THREADS": threads},
+    )  # fmt: skip
+    assert done.stdout.split() == ["interrupted", "True", "True"], done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_makes_its_own_pool(monkeypatch):
-    monkeypatch.setattr(pool, "_pool", None)
-    monkeypatch.setenv("TESSERA_NUM_THREADS", "2")
-    shared_pool().run(lambda first, last: None, 10)
+def test_a_forked_child_starts_threads_of_its_own(monkeypatch):
+    run(shared_pool(), lambda params, first, last: None, 10)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         seen = []
-        shared_pool().run(lambda first, last: seen.append(last - first), 100)
-        os.write(write, b"%d" % sum(seen))
+        before = shared_pool().started
+        run(shared_pool(), lambda params, first, last: seen.append(last - first), 100)
+        os.write(write, b"%d %d %d" % (before, sum(seen), shared_pool().started))
         os._exit(0)
     os.close(write)
-    assert os.read(read, 16) == b"100"
+    assert os.read(read, 16) == b"0 100 1"
     os.close(read)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_stopped_pool_still_runs_jobs(workers):
+    run(workers, lambda params, first, last: None, 10, threads=3)
+    workers.stop()
+    assert workers.started == 0
+    seen = []
+    run(workers, lambda params, first, last: seen.append(last - first), 50, threads=3)
+    assert sum(seen) == 50
+
+
+def test_the_entry_finds_the_pool():
+    made = shared_pool()
+    assert list(pool.words) == [made.run_address, made.address]
 
 
 def test_thread_count_obeys_the_environment(monkeypatch):

@@ -75,6 +75,7 @@ class CpuEmitter(Emitter):
         self.scratch = "null"
         self.error = "null"
         self.program = "0"
+        self.streams = False
 
     def emit(self) -> None:
         """Write the whole function into the module."""
@@ -94,6 +95,10 @@ class CpuEmitter(Emitter):
         fn.fill(place, f"{self.program} = {phi}")
         fn.branch(head, f", !llvm.loop {self.module.loop()}")
         fn.start(done)
+        if self.streams:
+            # Stores past the caches are not ordered with the one that tells the caller that we are done.
+            self.module.declare("declare void @llvm.x86.sse.sfence()")
+            fn.line("call void @llvm.x86.sse.sfence()")
         fn.line("ret void")
         self.module.define(self.func.sym_name.data, fn.render())
 
@@ -175,7 +180,38 @@ class CpuEmitter(Emitter):
             half = LLVMType("half", width)
             value = self.ops.convert("fptrunc", of_dtype(dtypes.f32, width), value, half)
             return self.ops.convert("bitcast", half, value, self.value_type(dtype, width))
+        registers = width % 16 == 0 and {"avx512f", "avx512dq", "avx512bf16"} <= self.target.features
+        if dtype == dtypes.bf16 and not saturate and registers:
+            return self._narrow_bf16(value, width)
         return narrow_floats.narrow(self.ops, value, dtype, width, saturate)
+
+    def _narrow_bf16(self, value: str, width: int) -> str:
+        """Use `vcvtneps2bf16`, except for chunks with subnormals, which it takes for zeros."""
+        fn, ops, f32 = self.fn, self.ops, of_dtype(dtypes.f32, width)
+        brain, result = LLVMType("bfloat", width), self.value_type(dtypes.bf16, width)
+        one, bools, subnormal = LLVMType("float", 16), LLVMType("i1", 16), 0x20
+        self.module.declare(f"declare {bools} @llvm.x86.avx512.fpclass.ps.512({one}, i32 immarg)")
+        some: list[str] = []
+        for first in range(0, width, 16):
+            mask = ", ".join(f"i32 {first + lane}" for lane in range(16))
+            part = fn.assign(f"shufflevector {f32} {value}, {f32} poison, <16 x i32> <{mask}>")
+            some.append(
+                fn.assign(f"call {bools} @llvm.x86.avx512.fpclass.ps.512({one} {part}, i32 {subnormal})")
+            )
+        any_ = some[0]
+        for other in some[1:]:
+            any_ = ops.binary("or", bools, any_, other)
+        found = ops.compare("ne", LLVMType("i16"), fn.assign(f"bitcast {bools} {any_} to i16"), "0")
+        rare, usual, join = fn.label("subnormal"), fn.label("usual"), fn.label("rounded")
+        fn.branch_if(found, rare, usual)
+        fn.start(rare)
+        slow = narrow_floats.narrow(ops, value, dtypes.bf16, width)
+        fn.branch(join)
+        fn.start(usual)
+        fast = ops.convert("bitcast", brain, ops.convert("fptrunc", f32, value, brain), result)
+        fn.branch(join)
+        fn.start(join)
+        return fn.phi(str(result), [(slow, rare), (fast, usual)])
 
     # Memory representation: bool is a byte
 

@@ -17,6 +17,7 @@ from tessera.ir.target.memory import (
     BufferStoreOp,
     GatherOp,
     LoadOp,
+    PrefetchOp,
     ScatterOp,
     StoreOp,
     ViewOp,
@@ -150,8 +151,13 @@ class _Access:
         fn.start(join)
         return fn.phi(str(self.memory), [(default, before), (value, inside)])
 
-    def store(self, value: str) -> None:
-        """Write a value (not in memory form) where the tests allow."""
+    def store(self, value: str, stream: str | None = None) -> None:
+        """Write a value (not in memory form) where the tests allow.
+
+        Args:
+            value: what is written.
+            stream: whether to write past the caches, where the address allows it.
+        """
         e, fn = self.emitter, self.emitter.fn
         value = e.to_memory(value, self.dtype, self.width)
         if self.width == 1:
@@ -161,10 +167,34 @@ class _Access:
         mask = self.lanes()
         if self.lane_stride != "1":
             self.scatter(self.pointers(), value, mask)
+        elif mask is None and stream is not None and stream != "false":
+            self._stream(value, stream)
         elif mask is None:
             fn.line(f"store {self.memory} {value}, ptr {self.address}, align {self.align}")
         else:
             self._masked_store("store", PTR, self.address, value, mask)
+
+    def _stream(self, value: str, stream: str) -> None:
+        """Store whole vectors past the caches where the address is aligned to them, else plainly.
+
+        The test stands inside the loop: it is the same for a whole row, so it is predicted, and rows may differ.
+        """
+        e, fn, ops = self.emitter, self.emitter.fn, self.emitter.ops
+        align = min(self.width * self.dtype.bytes, e.target.vector_bytes)
+        number = ops.convert("ptrtoint", PTR, self.address, I64)
+        low = ops.binary("and", I64, number, str(align - 1))
+        condition = ops.binary("and", I1, stream, ops.compare("eq", I64, low, "0"))
+        past, plain, join = fn.label("past"), fn.label("plain"), fn.label("join")
+        fn.branch_if(condition, past, plain)
+        fn.start(past)
+        hint = e.module.metadata("!{i32 1}")
+        fn.line(f"store {self.memory} {value}, ptr {self.address}, align {align}, !nontemporal {hint}")
+        fn.branch(join)
+        fn.start(plain)
+        fn.line(f"store {self.memory} {value}, ptr {self.address}, align {self.align}")
+        fn.branch(join)
+        fn.start(join)
+        e.streams = True
 
     def scatter(self, pointers: str, value: str, mask: str | None) -> None:
         """Store single elements (in memory form), lane 0 first."""
@@ -213,7 +243,17 @@ def emit_store(emitter: CpuEmitter, op: StoreOp) -> None:
     """Store a chunk or element of a box."""
     access = _access(emitter, op.value)
     access.box(op)
-    access.store(emitter.unit(op.value))
+    access.store(emitter.unit(op.value), None if op.stream is None else emitter.unit(op.stream))
+
+
+@CPU.register(PrefetchOp)
+def emit_prefetch(emitter: CpuEmitter, op: PrefetchOp) -> None:
+    """Ask for a line in the second cache: the first one holds the row at hand."""
+    offset = emitter.dot(emitter.all_units(list(op.offsets)), emitter.all_units(list(op.strides)))
+    element = emitter.memory_type(dtype_of(element_of(op.pointer.type)), 1).element
+    address = emitter.ops.gep(element, emitter.unit(op.pointer), offset)
+    emitter.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    emitter.fn.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
 
 def _single(emitter: CpuEmitter, access: _Access, op: GatherOp | ScatterOp | AtomicOp) -> None:

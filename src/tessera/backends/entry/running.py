@@ -110,7 +110,7 @@ def _cpu_launch() -> Function:
         _probe(f, function, params, programs, slot, uses, first)
     start = f.load(first)
     with f.when(f.op("icmp slt", start, programs)):
-        _run_rest(f, function, params, start, programs, slot)
+        _run_rest(f, function, params, start, programs, slot, launch)
     error = f.load("%block", f.load("%record", RECORD["error"]))
     with f.when(f.op("icmp ne", error, 0)):
         _tell(f, "failed", [error])
@@ -145,12 +145,10 @@ def _regain(f: Function, state: str) -> None:
 
 
 def _probe(f: Function, function: str, params: str, programs: str, slot: str, uses: str, first: str) -> None:
-    """Run the first programs against the clock (all of them where there is one thread)."""
+    """Run the first programs against the clock."""
     threads = f.load("%record", RECORD["threads"])
     part = f.op("udiv", programs, f.op("shl", threads, 4))
     part = f.value(f"call i64 @llvm.umax.i64(i64 {part}, i64 1)")
-    alone = f.op("icmp eq", threads, 1)
-    part = f.value(f"select i1 {alone}, i64 {programs}, i64 {part}")
     state = _release(f)
     before = f.call("i64", "@now", ("ptr", "%api"))
     _enter(f, function, params, "0", part)
@@ -167,17 +165,14 @@ def _probe(f: Function, function: str, params: str, programs: str, slot: str, us
     f.store(part, first)
 
 
-def _run_rest(f: Function, function: str, params: str, start: str, programs: str, slot: str) -> None:
+def _run_rest(
+    f: Function, function: str, params: str, start: str, programs: str, slot: str, launch: str
+) -> None:
     cost = f.load(slot, COST["nanoseconds"])
-    alone = f.op("icmp eq", f.load("%record", RECORD["threads"]), 1)
     single = f.op("icmp eq", f.op("sub", programs, start), 1)
-    here = f.op("or", f.op("or", alone, single, "i1"), f.op("icmp slt", cost, layout.INLINE_NS), "i1")
+    here = f.op("or", single, f.op("icmp slt", cost, layout.INLINE_NS), "i1")
     with f.when(f.op("xor", here, "true", "i1")):
-        number = f.value(f"ptrtoint ptr {params} to i64")
-        told = _tell(f, "pool", ["%number", number, start, programs])
-        with f.when(f.op("icmp eq", told, "null", "ptr")):
-            f.give(FAILED)
-        f.do(f.load("%api", API["decref"], "ptr"), ("ptr", told))
+        _run_on_pool(f, function, params, start, programs, launch, cost)
     short = f.op("icmp slt", cost, layout.HOLD_NS)
     with f.when(f.op("and", here, short, "i1")):
         _enter(f, function, params, start, programs)
@@ -187,15 +182,35 @@ def _run_rest(f: Function, function: str, params: str, start: str, programs: str
         _regain(f, state)
 
 
+def _run_on_pool(
+    f: Function, function: str, params: str, start: str, programs: str, launch: str, cost: str
+) -> None:
+    """Run programs on the pool (also where there is one thread: long launches let signals through there)."""
+    words = f.load("%record", RECORD["pool"], "ptr")
+    missing = f.op("icmp eq", f.load(words, layout.POOL_WORDS["run"], "ptr"), "null", "ptr")
+    with f.when(missing):
+        made = _tell(f, "make_pool", [])
+        with f.when(f.op("icmp eq", made, "null", "ptr")):
+            f.give(FAILED)
+        f.do(f.load("%api", API["decref"], "ptr"), ("ptr", made))
+    status = f.call(
+        "i64", f.load(words, layout.POOL_WORDS["run"], "ptr"), ("ptr", f.load(words, layout.POOL_WORDS["pool"], "ptr")),
+        ("i64", f.load("%record", RECORD["threads"])), ("ptr", function), ("ptr", params),
+        ("i64", f.load(launch, LAUNCH["param_count"])), ("i64", f.load(launch, LAUNCH["scratch"])), ("i64", start),
+        ("i64", programs), ("i64", cost),
+    )  # fmt: skip
+    with f.when(f.op("icmp ne", status, 0)):
+        f.give(FAILED)
+
+
 def _tell(f: Function, callback: str, numbers: list[str]) -> str:
     """Call a Python function of the record with integers; gives its result, null when it raised."""
     make, release = f.load("%api", API["from_long"], "ptr"), f.load("%api", API["decref"], "ptr")
-    stack = f.array("ptr", len(numbers))
+    stack = f.array("ptr", max(len(numbers), 1))
     made = [f.call("ptr", make, ("i64", number)) for number in numbers]
     result = f.variable("ptr", "null")
-    whole = made[0]
-    complete = f.op("icmp ne", whole, "null", "ptr")
-    for one in made[1:]:
+    complete = "true"
+    for one in made:
         complete = f.op("and", complete, f.op("icmp ne", one, "null", "ptr"), "i1")
     with f.when(complete):
         for place, one in enumerate(made):

@@ -83,6 +83,8 @@ def narrow(ops: Ops, value: str, dtype: DType, width: int, saturate: bool = Fals
     """Return the codes (lanes of `storage_int`) nearest to the f32 lanes `value`."""
     form, i32, f32 = FORMATS[dtype.name], LLVMType("i32", width), LLVMType("float", width)
     bits = ops.convert("bitcast", f32, value, i32)
+    if dtype.name == "bf16" and not saturate:
+        return _narrow_bf16(ops, value, bits, width)
     magnitude = ops.binary("and", i32, bits, ops.integer(i32, 0x7FFFFFFF))
     code = _rounded(ops, form, magnitude, width)
     if dtype.name != "bf16":  # bf16 has f32's exponents: the rounding above is right for subnormals too
@@ -98,6 +100,19 @@ def narrow(ops: Ops, value: str, dtype: DType, width: int, saturate: bool = Fals
     sign = ops.binary("lshr", i32, bits, ops.integer(i32, 32 - form.bits))
     sign = ops.binary("and", i32, sign, ops.integer(i32, 1 << (form.bits - 1)))
     return ops.convert("trunc", i32, ops.binary("or", i32, code, sign), storage_int(dtype, width))
+
+
+def _narrow_bf16(ops: Ops, value: str, bits: str, width: int) -> str:
+    """Round the upper half of f32 with its sign on: what is carried out of the mantissa is right in the exponent."""
+    i32, f32, i16 = LLVMType("i32", width), LLVMType("float", width), LLVMType("i16", width)
+    odd = ops.binary("and", i32, ops.binary("lshr", i32, bits, ops.integer(i32, 16)), ops.integer(i32, 1))
+    rounded = ops.binary("add", i32, ops.binary("add", i32, bits, ops.integer(i32, 0x7FFF)), odd)
+    # A NaN with all bits set would become a zero.
+    quiet = ops.binary("and", i32, bits, ops.integer(i32, -0x80000000))
+    quiet = ops.binary("or", i32, quiet, ops.integer(i32, 0x7FC00000))
+    is_nan = ops.compare("uno", f32, value, value)
+    code = ops.binary("lshr", i32, ops.select(i32, is_nan, quiet, rounded), ops.integer(i32, 16))
+    return ops.convert("trunc", i32, code, i16)
 
 
 def _rounded(ops: Ops, form: Format, magnitude: str, width: int) -> str:

@@ -107,7 +107,7 @@ def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str])
     """Multiply p by 2^n and round once, for 0.5 < p < 2 and n down to twice the least exponent."""
     suffix = avx512_suffix(w.width, p.kind, features)
     if suffix:
-        return w.call(p.kind, f"@llvm.x86.avx512.mask.scalef.{suffix}", (p, n), unmasked(w, p.kind, suffix))
+        return call_avx512(w, "scalef", (p, n), (), suffix)
     # Two factors: the first product is exact, so that a subnormal result is rounded once.
     form = FORMATS[p.kind]
     half = count >> 1
@@ -115,16 +115,49 @@ def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str])
 
 
 def avx512_suffix(width: int, elem: str, features: frozenset[str]) -> str:
-    """The suffix of the AVX-512 intrinsics for this vector type, empty when the CPU has none."""
+    """The suffix of the AVX-512 intrinsics for this vector type, empty when the CPU has none.
+
+    A vector of several registers takes them one by one; see `call_avx512`.
+    """
     size = width * (32 if elem == "f32" else 64)
-    if (size == 512 and "avx512f" in features) or (size in {128, 256} and "avx512vl" in features):
-        return f"{'ps' if elem == 'f32' else 'pd'}.{size}"
+    if (size % 512 == 0 and "avx512f" in features) or (size in {128, 256} and "avx512vl" in features):
+        return f"{'ps' if elem == 'f32' else 'pd'}.{min(size, 512)}"
     return ""
 
 
-def unmasked(w: Writer, elem: str, suffix: str) -> list[tuple[str, str]]:
+def call_avx512(
+    w: Writer, name: str, arguments: tuple[Value, ...], immediates: tuple[str, ...], suffix: str
+) -> Value:
+    """Call an AVX-512 intrinsic on each register of its operands.
+
+    Args:
+        w: the function.
+        name: the intrinsic without `@llvm.x86.avx512.mask.` and suffix.
+        arguments: its vectors.
+        immediates: its i32 operands after them.
+        suffix: what `avx512_suffix` gives.
+    """
+    elem, size = arguments[0].kind, int(suffix.split(".")[1])
+    lanes = size // (32 if elem == "f32" else 64)
+    symbol = f"@llvm.x86.avx512.mask.{name}.{suffix}"
+    if lanes == w.width:
+        literals = [("i32", value) for value in immediates] + unmasked(w.type_of(elem), lanes, suffix)
+        return w.call(elem, symbol, arguments, literals)
+    one = w.type_of(elem).replace(f"<{w.width} ", f"<{lanes} ")
+    fixed = [("i32", value) for value in immediates] + unmasked(one, lanes, suffix)
+    listed = [one] * len(arguments) + [kind for kind, _ in fixed]
+    w.declare(f"declare {one} {symbol}({', '.join(listed)})")
+    parts: list[str] = []
+    for first in range(0, w.width, lanes):
+        pieces = [w.lanes_of(argument, first, lanes) for argument in arguments]
+        given = [f"{one} {piece}" for piece in pieces] + [f"{kind} {text}" for kind, text in fixed]
+        parts.append(w.emit(elem, f"call {one} {symbol}({', '.join(given)})").text)
+    return w.joined(elem, parts, lanes)
+
+
+def unmasked(vector: str, lanes: int, suffix: str) -> list[tuple[str, str]]:
     """The last operands of an AVX-512 intrinsic: no pass-through, all lanes, and the current rounding."""
-    operands = [(w.type_of(elem), "zeroinitializer"), (f"i{max(w.width, 8)}", "-1")]
+    operands = [(vector, "zeroinitializer"), (f"i{max(lanes, 8)}", "-1")]
     return [*operands, ("i32", "4")] if suffix.endswith("512") else operands
 
 

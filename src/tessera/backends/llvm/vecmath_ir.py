@@ -209,6 +209,26 @@ class Writer:
         operands = ", ".join(f"{kind} {text}" for kind, text in given)
         return self.emit(kind, f"call {self.type_of(kind)} {symbol}({operands})")
 
+    def lanes_of(self, value: Value, first: int, count: int) -> str:
+        """Some neighbouring lanes of a vector, as a shorter vector."""
+        vector = self.type_of(value.kind)
+        mask = ", ".join(f"i32 {first + lane}" for lane in range(count))
+        shuffle = f"shufflevector {vector} {value.text}, {vector} poison, <{count} x i32> <{mask}>"
+        return self.emit(value.kind, shuffle).text
+
+    def joined(self, kind: str, parts: Sequence[str], count: int) -> Value:
+        """A whole vector from a power of two of parts with `count` lanes each."""
+        texts = list(parts)
+        while len(texts) > 1:
+            vector = f"<{count} x {LLVM_ELEMENT[kind]}>"
+            count *= 2
+            mask = f"<{count} x i32> <{', '.join(f'i32 {lane}' for lane in range(count))}>"
+            texts = [
+                self.emit(kind, f"shufflevector {vector} {left}, {vector} {right}, {mask}").text
+                for left, right in zip(texts[::2], texts[1::2], strict=True)
+            ]
+        return Value(self, kind, texts[0])
+
     def declare(self, item: str) -> None:
         """Record a module-level item this function needs, once."""
         if item not in self.declares:

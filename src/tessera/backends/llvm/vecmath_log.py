@@ -16,8 +16,8 @@ from tessera.backends.llvm.vecmath_exp import (
     CONSTANTS,
     LOG2_E,
     avx512_suffix,
+    call_avx512,
     polynomial,
-    unmasked,
 )
 from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
 
@@ -80,10 +80,9 @@ def split_bits(w: Writer, x: Value, low: float, bias: Value) -> Split:
 
 def split_by_instruction(w: Writer, x: Value, low: float, suffix: str) -> Split:
     """The split of any x by AVX-512: getexp(0) = -inf, getmant(inf) = 1, getmant of a negative is NaN."""
-    prefix, rest = "@llvm.x86.avx512.mask", unmasked(w, x.kind, suffix)
-    exponent = w.call(x.kind, f"{prefix}.getexp.{suffix}", (x,), rest)
+    exponent = call_avx512(w, "getexp", (x,), (), suffix)
     control = GETMANT_FROM_THREE_QUARTERS if low == THREE_QUARTERS else GETMANT_FROM_ONE
-    mantissa = w.call(x.kind, f"{prefix}.getmant.{suffix}", (x,), [("i32", str(control)), *rest])
+    mantissa = call_avx512(w, "getmant", (x,), (str(control),), suffix)
     if low == THREE_QUARTERS:
         upper = mantissa.compare("olt", 1.0)
     else:

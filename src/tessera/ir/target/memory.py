@@ -24,7 +24,7 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
-from tessera.ir.types import index
+from tessera.ir.types import i1, index
 
 
 def _ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
@@ -113,7 +113,10 @@ class LoadOp(IRDLOperation, Box):
 
 @irdl_op_definition
 class StoreOp(IRDLOperation, Box):
-    """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once."""
+    """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
+
+    Where `stream` is true, nothing reads the elements soon: they may go past the caches.
+    """
 
     name = "tessera_target.store"
     value = operand_def()
@@ -122,6 +125,7 @@ class StoreOp(IRDLOperation, Box):
     strides = var_operand_def(index)
     sizes = var_operand_def(index)
     mask = opt_operand_def()
+    stream = opt_operand_def(i1)
     axes = prop_def(ArrayAttr[IntAttr])
     checked = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
@@ -131,7 +135,7 @@ class StoreOp(IRDLOperation, Box):
     assembly_format = (
         "$value `,` $pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
-        "(`mask` $mask^ `:` type($mask))? attr-dict `:` type($value) `,` type($pointer)"
+        "(`mask` $mask^ `:` type($mask))? (`stream` $stream^)? attr-dict `:` type($value) `,` type($pointer)"
     )
 
     def __init__(
@@ -145,15 +149,37 @@ class StoreOp(IRDLOperation, Box):
         checked: Sequence[int],
         vector: int = 1,
         mask: SSAValue | None = None,
+        stream: SSAValue | None = None,
     ):
         super().__init__(
-            operands=[value, pointer, list(offsets), list(strides), list(sizes), mask],
+            operands=[value, pointer, list(offsets), list(strides), list(sizes), mask, stream],
             properties={"axes": _ints(axes), "checked": _ints(checked), "vector": IntAttr(vector)},
         )
 
     def verify_(self) -> None:
         """Check the box."""
         _verify_box(self)
+
+
+@irdl_op_definition
+class PrefetchOp(IRDLOperation):
+    """Asks for the cache line of one element, soon to be read; anywhere, also past the tensor, as nothing is read."""
+
+    name = "tessera_target.prefetch"
+    pointer = operand_def(PointerType)
+    offsets = var_operand_def(index)
+    strides = var_operand_def(index)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = "$pointer `[` $offsets `]` `strides` `[` $strides `]` attr-dict `:` type($pointer)"
+
+    def __init__(self, pointer: SSAValue, offsets: Sequence[SSAValue], strides: Sequence[SSAValue]):
+        super().__init__(operands=[pointer, list(offsets), list(strides)])
+
+    def verify_(self) -> None:
+        """Check that there is a stride for each offset."""
+        if len(self.offsets) != len(self.strides):
+            raise VerifyException(f"{len(self.offsets)} offsets, {len(self.strides)} strides")
 
 
 @irdl_op_definition

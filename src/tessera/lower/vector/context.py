@@ -75,6 +75,7 @@ class VectorContext:
         self.scratch = Scratch(self.writer, self.lanes)
         self.liveness = Liveness(plan)
         self.position = 0
+        self.next_rows: list[Box] = []
         self.packed: dict[tuple[SSAValue, str], Stored] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, bool]] = []
@@ -134,6 +135,11 @@ class VectorContext:
         self._stored_here = before
         self._regions.pop()
         self.position = region.end
+
+    @property
+    def at_top(self) -> bool:
+        """Whether the current op runs once in a program."""
+        return not self._regions
 
     def position_end(self, root: SSAValue) -> int:
         """Return until when a buffer used here must stay: the end of any loop entered since it was made."""

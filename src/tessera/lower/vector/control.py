@@ -178,12 +178,14 @@ def assign(context: VectorContext, nodes: Sequence[Node], targets: Sequence[Stor
         for node, _ in group:
             if any(part.resource in written and not aligned for part, aligned in walk(node)):
                 context.rescue(node)
-        _write_together(context, shape, group)
+        write_together(context, shape, group)
 
 
-def _write_together(
+def write_together(
     context: VectorContext, shape: tuple[int, ...], group: Sequence[tuple[Node, Stored]]
 ) -> None:
+    """Write tiles of one shape to buffers in one nest, a chunk of each before the next chunk of any."""
+
     def body(site: Site, coords: Coords) -> None:
         values = [site.chunk(node, coords) for node, _ in group]
         for value, (_, target) in zip(values, group, strict=True):

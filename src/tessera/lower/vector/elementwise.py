@@ -10,6 +10,7 @@ from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import element_type, index
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.control import write_together
 from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Philox, RandomWord, Uniform
 from tessera.lower.vector.rules import lowers
 from tessera.numerics import dtypes
@@ -82,3 +83,11 @@ def lower_philox(context: VectorContext, op: PhiloxOp) -> None:
     group = Philox((low, high), context.node(op.counter))
     for number, result in enumerate(op.results):
         context.define(result, RandomWord(shape_of(result.type), U32, group, number))
+    used = [result for result in op.results if result.uses.get_length()]
+    if context.liveness.loops(used) > 1:
+        # One run of the rounds gives all words, and different loops want them.
+        nodes = [context.node(result) for result in used]
+        buffers = [context.new_buffer(node.shape, node.element) for node in nodes]
+        write_together(context, nodes[0].shape, list(zip(nodes, buffers, strict=True)))
+        for result, buffer in zip(used, buffers, strict=True):
+            context.define(result, buffer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.memory import GatherOp, LoadOp
@@ -15,6 +15,9 @@ from tessera.lower.launch import LaunchPlan
 
 TRANSPARENT = (ElementwiseOp, CastOp, BroadcastOp, ReshapeOp, TransposeOp, GatherOp, LoadOp, PhiloxOp)
 """Ops whose results are computed where they are used."""
+
+Sink = tuple[Operation, Attribute]
+"""An op that runs a loop over a tile, and the tile's type."""
 
 LOOP_REPEATS = 8
 """How often a loop body is taken to run."""
@@ -31,7 +34,7 @@ class Liveness:
         self.order: dict[Operation, int] = {}
         self.end: dict[Operation, int] = {}
         self._last: dict[SSAValue, int] = {}
-        self._demand: dict[SSAValue, int] = {}
+        self._sinks: dict[SSAValue, dict[Sink, int]] = {}
         self._count = 0
         self._number(plan.prologue)
         if plan.grid is not None:
@@ -95,22 +98,42 @@ class Liveness:
 
     def demand(self, value: SSAValue) -> int:
         """Return in how many loops a tile would be computed, a use inside a loop counting several times."""
-        if value not in self._demand:
-            self._demand[value] = 0
-            self._demand[value] = sum(self._use_demand(value, use.operation) for use in value.uses)
-        return self._demand[value]
+        return sum(self._sinks_of(value).values())
 
-    def _use_demand(self, value: SSAValue, user: Operation) -> int:
-        factor = 1
+    def loops(self, values: Iterable[SSAValue]) -> int:
+        """Return how many different loops compute any of these tiles."""
+        return len({sink for value in values for sink in self._sinks_of(value)})
+
+    def _sinks_of(self, value: SSAValue) -> dict[Sink, int]:
+        """Return the loops that compute a tile, and how often each runs; in one loop it is computed once."""
+        if value not in self._sinks:
+            self._sinks[value] = {}
+            found: dict[Sink, int] = {}
+            for use in value.uses:
+                factor = self._repeats(value, use.operation)
+                for sink, times in self._sinks_of_use(value, use.operation).items():
+                    found[sink] = max(found.get(sink, 0), factor * times)
+            self._sinks[value] = found
+        return self._sinks[value]
+
+    def _sinks_of_use(self, value: SSAValue, user: Operation) -> dict[Sink, int]:
+        if not isinstance(user, TRANSPARENT):
+            return {(user, value.type): 1}  # a region's end hands on tiles of each shape in a loop of its own
+        found: dict[Sink, int] = {}
+        for result in user.results:
+            for sink, times in self._sinks_of(result).items():
+                found[sink] = max(found.get(sink, 0), times)
+        return found
+
+    def _repeats(self, value: SSAValue, user: Operation) -> int:
+        """Return how often a use runs for each time that the value is made."""
         owner = value.owner
         home = owner if isinstance(owner, Block) else owner.parent_block()
         parent = user.parent_op()
         while parent is not None and user.parent_block() is not home:
             if isinstance(parent, scf.ForOp | scf.WhileOp):
-                factor = LOOP_REPEATS
+                return LOOP_REPEATS
             if parent.parent_block() is home:
                 break
             parent = parent.parent_op()
-        if isinstance(user, TRANSPARENT):
-            return factor * max((self.demand(result) for result in user.results), default=0)
-        return factor
+        return 1

@@ -7,6 +7,7 @@ the same place is written, and of one argument nothing is read after it has been
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from xdsl.ir import Attribute, SSAValue
 
@@ -16,12 +17,17 @@ from tessera.ir.target.memory import LoadOp as TargetLoadOp
 from tessera.ir.target.memory import ScatterOp as TargetScatterOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.structure import DimOp, ReturnOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
-from tessera.ir.types import index
+from tessera.ir.types import dtype_of, i1, index
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.next_rows import ask_for, next_row, take_rows
 from tessera.lower.vector.nodes import Box, Coords, Gather, Load, Node, Stored, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
+
+STREAM_BYTES = 16 << 20
+"""Tensors of at least this size are written past the caches: more than a core's share of the last one."""
 
 
 def _optional(context: VectorContext, value: SSAValue | None) -> Node | None:
@@ -40,6 +46,8 @@ def lower_load(context: VectorContext, op: LoadOp) -> None:
     if isinstance(type_, TileType):
         node = Load(type_.shape, type_.element, box, _optional(context, op.mask), fill)
         context.define(op.result, node)
+        if (row := next_row(context, op, box)) is not None:
+            context.next_rows.append(row)
         return
     mask = _scalar(context, op.mask)
     load = TargetLoadOp(
@@ -67,7 +75,37 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
         if not _reads_same_place(root, box):
             context.materialise(root)
     context.before_write(resource)
-    context.nest(roots, lambda site, at: _store_chunk(site, value, box, at, mask), [box])
+    stream = None if mask is not None else _streams(context, op, box)
+    rows = take_rows(context, op, value.shape)
+
+    def body(site: Site, at: Coords) -> None:
+        for row in rows:
+            ask_for(site, row, at)
+        _store_chunk(site, value, box, at, mask, stream)
+
+    context.nest(roots, body, [box])
+
+
+def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
+    """Return whether a tensor is so large that what is written is gone from the caches before anything reads it.
+
+    Never so where the kernel reads the tensor itself: its lines are in the caches then. None where it is known.
+    """
+    params, scalars = context.params, context.writer.scalars
+    if not context.target.triple.startswith("x86_64") or not box.kept or not box.unit[box.kept[-1]]:
+        return None
+    if any(not isinstance(use.operation, StoreOp | DimOp | ReturnOp) for use in op.tensor.uses):
+        return None
+    rank, least = len(op.size_list), STREAM_BYTES // dtype_of(element_of(op.value.type)).bytes
+    known = [params.known_size(box.arg, axis) for axis in range(rank)]
+    fixed = prod(size for size in known if size is not None)
+    total: SSAValue | int = fixed
+    for axis, size in enumerate(known):
+        if size is None:
+            total = scalars.mul(params.size(box.arg, axis), total)
+    if isinstance(total, int):
+        return None if total < least else scalars.constant(True, i1)
+    return scalars.binary("ge", total, scalars.constant(least))
 
 
 def _reads_same_place(node: Node, box: Box) -> bool:
@@ -79,14 +117,16 @@ def _reads_same_place(node: Node, box: Box) -> bool:
     return True
 
 
-def _store_chunk(site: Site, value: Node, box: Box, coords: Coords, mask: Node | None) -> None:
+def _store_chunk(
+    site: Site, value: Node, box: Box, coords: Coords, mask: Node | None, stream: SSAValue | None
+) -> None:
     place = site.place(box, coords)
     chunk = site.chunk(value, coords)
     condition = None if mask is None else site.chunk(mask, coords)
     site.writer.insert(
         TargetStoreOp(
             chunk, box.pointer, place.offsets, list(box.strides), place.bounds, place.axes, place.checked,
-            place.vector, condition,
+            place.vector, condition, stream if place.lanes else None,
         )
     )  # fmt: skip
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from tessera.lower.vector.nodes import Box, Coord, Coords, Node
+from tessera.lower.vector.nodes import SCATTERED_COST, Box, Coord, Coords, Gather, Load, Node, walk
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 from tessera.lower.vector.transposed import against_order, squares
 
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
+
+
+PAIRED_COST = 12
+"""Vector instructions of a chunk from which on two are computed side by side."""
 
 
 def run_nest(
@@ -33,9 +37,12 @@ def run_nest(
     """
     axis = lane_axis(shape)
     width = chunk_width(shape[axis], context.lanes)
+    turnable = len(shape) == 2 and axis == 1
+    if not (turnable and against_order(roots, shape[0], shape[1], width)):
+        width = _paired(context, shape[axis], width, roots)
 
     def nest(site: Site) -> Sequence[SSAValue]:
-        turned = against_order(roots, shape[0], shape[1], width) if len(shape) == 2 and axis == 1 else []
+        turned = against_order(roots, shape[0], shape[1], width) if turnable else []
         if turned:
             squares(
                 site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at))
@@ -45,6 +52,23 @@ def run_nest(
         return []
 
     versions(context, width, roots, nest, boxes)
+
+
+def _paired(context: VectorContext, size: int, width: int, roots: Sequence[Node]) -> int:
+    """Return the width of chunks of two vectors where arithmetic rules, else the given one.
+
+    A long chain of dependent instructions fills a core's schedulers before the next chunk begins; two chains side by
+    side keep its units busy. The last chunk must not reach past the padding of a row, which is one of vectors.
+    """
+    rest = size % (2 * width)
+    if width < context.lanes or size < 2 * width or 0 < rest <= width:
+        return width
+    parts = {node: node for root in roots for node, _ in walk(root)}
+    if any(
+        isinstance(node, Gather) or (node.cost >= SCATTERED_COST and isinstance(node, Load)) for node in parts
+    ):
+        return width
+    return 2 * width if sum(node.cost for node in parts) >= PAIRED_COST else width
 
 
 def _loops(

@@ -42,7 +42,7 @@ RECORD: Final = _words(
     "id", "arguments", "positional", "names", "arg_count", "args", "fill_count", "fills", "equal_count", "equals",
     "profile", "generation",
     "block_bytes", "cost_bytes", "error", "counts", "launch_count", "launches", "costs", "threads",
-    "scratch", "scratch_busy", "pool", "failed", "return_count", "returns",
+    "scratch", "scratch_busy", "pool", "make_pool", "failed", "return_count", "returns",
     "gpu", "context", "current_context", "launch_kernel", "launch_with", "stream_of", "device",
     "encode", "map_count", "maps",
 )  # fmt: skip
@@ -72,6 +72,7 @@ LAUNCH: Final = _words(
     "grid_end",
     "threads",
     "shared",
+    "scratch",
     "most",
     "overlaps",
 )
@@ -102,7 +103,7 @@ COST_SLOTS: Final = 16
 COST_PROBES: Final = 3
 COST_PERIOD: Final = 256
 """The first `COST_PROBES` of every `COST_PERIOD` launches of one set of sizes are timed."""
-INLINE_NS: Final = 40_000
+INLINE_NS: Final = 15_000
 """A launch that takes less than this alone is not worth waking workers for."""
 HOLD_NS: Final = 3_000
 """A launch that takes less than this keeps the GIL: giving it up and taking it back costs 0.05 µs and more."""
@@ -137,3 +138,38 @@ TENSOR: Final = {
 TENSOR_BYTES: Final = 48
 EXCHANGE: Final = {"tensor": 40, "stream": 48}
 DEVICE_CUDA: Final = 2
+
+# The worker pool: one block of memory, its hot words on cache lines of their own.
+POOL: Final = {
+    "posted": 0, "state": 64, "next": 128,
+    "function": 192, "params": 200, "count": 208, "scratch": 216, "last": 224, "chunk": 232, "limit": 240,
+    "busy": 256, "broken": 264, "started": 272, "stop": 280, "sleepers": 288, "ended": 296,
+    "mutex": 320, "wake": 448, "done": 576, "threads": 704,
+    "create": 2752, "join": 2760, "lock": 2768, "unlock": 2776, "wait": 2784, "broadcast": 2792,
+    "sigmask": 2800, "setmask": 2808, "clock": 2816, "clock_kind": 2824, "memalign": 2832, "free": 2840,
+    "save": 2848, "restore": 2856, "check": 2864,
+}  # fmt: skip
+"""`posted` counts jobs, `state` holds `POOL_OPEN`, `POOL_WAITING` and the workers inside, `next` is the first program
+that nobody has taken. A job stands from `function` on. From `create` on: functions of the C library and of CPython."""
+POOL_BYTES: Final = 2880
+POOL_RESET: Final = 2752
+"""Bytes that a forked child clears: threads do not survive a fork."""
+POOL_OPEN: Final = 1 << 30
+POOL_WAITING: Final = 1 << 29
+POOL_THREADS: Final = 256
+POOL_PARAMS: Final = 2048
+"""Parameters of a launch that a worker can hold a copy of."""
+POOL_SPIN_NS: Final = 20_000
+"""How long a worker looks out for the next job before it sleeps, and a caller for late workers: as long as waking a
+sleeper takes, so that at worst twice the least is spent."""
+POOL_WAKE_NS: Final = 80_000
+"""A job that takes less than this alone wakes nobody, unless it follows another so closely that it wakes them for all
+that come: waking a thread costs its caller up to 30 µs on a virtual machine."""
+POOL_POLL_NS: Final = 50_000_000
+"""How often a caller asks CPython for signals."""
+POOL_PIECES: Final = 8
+"""Pieces of a job for each thread: enough to even out, few enough that taking one costs nothing."""
+POOL_RUN: Final = "tessera_pool_run"
+POOL_STOP: Final = "tessera_pool_stop"
+POOL_WORDS: Final = {"run": 0, "pool": WORD}
+"""Where the entry finds the pool: `run` is 0 until there is one."""

@@ -236,9 +236,9 @@ class Work:
         words: further words of the record, by their names in `layout.RECORD`.
         most: most programs of each launch.
         extra: offsets appended to each launch's parameters: `layout.SCRATCH`, or -2 for the error word.
+        make_pool: makes the worker pool, for the first launch that wants one.
         maps: the tensor maps among the parameters.
         failed: raises the error of a launch that failed, given its number.
-        pool: runs programs on all threads: launch, address of its parameters, first, last.
         keep: objects that must live as long as the record.
     """
 
@@ -248,8 +248,8 @@ class Work:
     most: Sequence[int]
     failed: Callable[..., object]
     extra: tuple[int, ...] = ()
+    make_pool: Callable[[], object] | None = None
     maps: Mapping[Parameter, MapPlan] = field(default_factory=dict[Parameter, MapPlan])
-    pool: Callable[..., object] | None = None
     keep: tuple[object, ...] = ()
 
 
@@ -286,7 +286,15 @@ class Record:
         work: Work,
     ) -> None:
         self.number = next(_numbers)
-        self._kept: list[object] = [work, *names, *arguments, *constants, profile, work.failed, work.pool]
+        self._kept: list[object] = [
+            work,
+            *names,
+            *arguments,
+            *constants,
+            profile,
+            work.failed,
+            work.make_pool,
+        ]
         values_of_constants = tuple((one.place, id(one.value)) for one in constants)
         self.kind = (
             positional, tuple(names), tuple(arguments), values_of_constants, tuple(equal), id(profile),
@@ -340,7 +348,7 @@ class Record:
             "launch_count": len(work.launches),
             "launches": self._words(launches),
             "costs": self._words([0] * (len(layout.COST) * layout.COST_SLOTS)),
-            "pool": id(work.pool),
+            "make_pool": id(work.make_pool),
             "failed": id(work.failed),
             "map_count": len(self.block.maps),
             "maps": self._words(maps),
@@ -395,6 +403,7 @@ class Record:
             "grid_end": grid + WORD * len(steps),
             "threads": launch.threads,
             "shared": launch.shared_bytes,
+            "scratch": launch.scratch_bytes,
             "most": work.most[place],
             "overlaps": launch.overlaps,
         }

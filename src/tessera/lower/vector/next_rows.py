@@ -1,0 +1,83 @@
+"""Asking for the next program's rows while this one writes its own.
+
+A program that reads a row several times, to reduce it and then to use it, leaves the memory idle while it computes:
+the hardware follows one stream of addresses, and each row begins a new one. Programs run in the order of their
+numbers, so the rows that the next one reads are known, and the loop that writes this one's result asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tessera.ir.target.memory import PrefetchOp
+from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.types import dtype_of
+from tessera.lower.vector.nodes import Box, Coord, Coords
+from tessera.lower.vector.site import Site
+
+if TYPE_CHECKING:
+    from tessera.lower.vector.context import VectorContext
+
+LINE_BYTES = 64
+LEAST_BYTES = 2 << 10
+"""Shorter rows are read ahead by the hardware as they follow one another."""
+MOST_BYTES = 128 << 10
+"""What one program may ask for: it must stay in the second cache until it is read."""
+
+
+def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box | None:
+    """Return the box that the next program loads in the place of this one; None where that is not known to pay.
+
+    Args:
+        context: the lowering.
+        op: a load of a tile.
+        box: what it loads.
+    """
+    grid = context.plan.grid
+    if (
+        grid is None
+        or not grid.block_sizes
+        or not context.at_top
+        or op.mask is not None
+        or not box.kept
+        or not box.unit[box.kept[-1]]
+    ):
+        return None
+    fastest, block = grid.body.block.args[-1], grid.block_sizes[-1]
+    axes = [axis for axis, offset in enumerate(op.offsets) if offset is fastest]
+    size = prod(box.sizes) * dtype_of(op.result.type.element).bytes  # pyright: ignore
+    if len(axes) != 1 or axes[0] == box.kept[-1] or not LEAST_BYTES <= size <= MOST_BYTES:
+        return None
+    offsets = list(box.offsets)
+    offsets[axes[0]] = context.writer.scalars.add(offsets[axes[0]], block)
+    return replace(box, offsets=tuple(offsets))
+
+
+def take_rows(context: VectorContext, op: StoreOp, shape: Sequence[int]) -> list[Box]:
+    """Return the rows to ask for in a loop that stores a tile of this shape; each is asked for once.
+
+    Args:
+        context: the lowering.
+        op: the store.
+        shape: the shape of its tile.
+    """
+    if not context.at_top:
+        return []
+    rows = [row for row in context.next_rows if tuple(row.sizes[axis] for axis in row.kept) == tuple(shape)]
+    context.next_rows = [row for row in context.next_rows if row not in rows]
+    return rows
+
+
+def ask_for(site: Site, row: Box, coords: Coords) -> None:
+    """Write the requests for what a chunk at `coords` covers."""
+    last = coords[-1]
+    lanes = site.width if last.lanes else 1
+    scalars = site.writer.scalars
+    element = dtype_of(row.pointer.type.element).bytes  # pyright: ignore
+    step = max(LINE_BYTES // element, 1)
+    for first in range(0, lanes, step):
+        place = site.place(row, (*coords[:-1], Coord(scalars.add(site.index(last.base), first))))
+        site.writer.insert(PrefetchOp(row.pointer, place.offsets, list(row.strides)))
