@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -14,11 +15,13 @@ from tessera.target.records import TargetRecord, target_named
 KNOWN_FEATURES = {
     "x86_64": (
         "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16",
-        "avx512fp16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8",
+        "avx512fp16", "avx512vnni", "avxvnni", "amx-tile", "amx-bf16", "amx-int8",
     ),
     "aarch64": ("neon", "fp-armv8", "fullfp16", "bf16", "dotprod", "i8mm", "sve", "sve2"),
 }  # fmt: skip
 """LLVM's names of the features a record tells about."""
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def architecture() -> str:
@@ -35,6 +38,18 @@ def architecture() -> str:
             help="x86-64 and AArch64 are supported",
         )  # fmt: skip
     return name
+
+
+def cache_bytes(level: int) -> int:
+    """Return the size of a core's data cache as Linux tells it; 0 where it is not known."""
+    for index in sorted(_CACHES.glob("index*")):
+        try:
+            kind, found, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
+        except OSError:
+            continue
+        if found == str(level) and kind in ("Data", "Unified") and size.endswith("K"):
+            return int(size[:-1]) << 10
+    return 0
 
 
 @cache
@@ -56,6 +71,8 @@ def host_target() -> TargetRecord:
         backend="cpu",
         features=features,
         vector_bytes=vector_bytes,
+        l1_bytes=cache_bytes(1) or 32 << 10,
+        l2_bytes=cache_bytes(2) or 512 << 10,
         triple=str(llvm.get_process_triple()),
         cpu=str(llvm.get_host_cpu_name()),
         llvm_features=str(host.flatten()) + (",-prefer-256-bit" if vector_bytes == 64 else ""),
