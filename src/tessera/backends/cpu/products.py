@@ -6,17 +6,18 @@ known only at run time: then there is a kernel for each size that blocks of rows
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.cpu.instructions import GROUPS, VECTOR_PART, multiply_add
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
-from tessera.backends.llvm.ops import I64, Ops
-from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.cpu.streams import Stream, StreamLoops
+from tessera.backends.cpu.texts import Loops, Size, halves, sized
+from tessera.backends.llvm.ops import I64
+from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType, llvm_element
 from tessera.ir.target.product import GroupChunksOp, ProductOp
-from tessera.ir.target.types import BufferType
+from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import dtype_of
 from tessera.target.records import TargetRecord
 
@@ -86,30 +87,39 @@ class Product:
 @CPU.register(ProductOp)
 def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
     """Call the function of the product, which is made once for each kind."""
+    module, target, sizes = emitter.module, emitter.target, [op.rows, op.columns, op.depth]
+    a, b, c = (emitter.unit(value) for value in (op.a, op.b, op.acc))
+    given = [f"i64 {size}" for size in emitter.all_units(sizes)]
     product = _product_of(emitter, op)
-    sizes = [emitter.unit(value) for value in (op.rows, op.columns, op.depth)]
-    if not emitter.module.has(product.name):
-        emitter.module.define(product.name, _Loops(emitter.module, emitter.target, product).render())
-    pointers = ", ".join(f"ptr {emitter.unit(value)}" for value in (op.a, op.b, op.acc))
-    given = ", ".join(f"i64 {size}" for size in sizes)
-    emitter.fn.line(f"call void @{product.name}({pointers}, {given})")
+    if isinstance(product, Stream):
+        offset, pitch = emitter.all_units(list(op.place))
+        b = emitter.ops.gep(product.memory.element, b, offset)
+        given.append(f"i64 {pitch}")
+    if not module.has(product.name):
+        if isinstance(product, Stream):
+            text = StreamLoops(module, target, product).render()
+        else:
+            text = _Loops(module, target, product).render()
+        module.define(product.name, text)
+    emitter.fn.line(f"call void @{product.name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
 
 
-def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product:
+def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
     a, b, acc = op.a.type, op.b.type, op.acc.type
     assert isinstance(a, BufferType)
-    assert isinstance(b, BufferType)
     assert isinstance(acc, BufferType)
     lanes = max(emitter.target.vector_bytes // acc.dtype.bytes, 1)
     texts = [emitter.unit(value) for value in (op.rows, op.columns, op.depth)]
     rows, columns, depth = (int(text) if text.isdigit() else None for text in texts)
-    return Product(
-        op.instruction.data, (rows, columns, depth), a.strides[0], acc.strides[0], (b.shape[1], b.shape[2]),
-        LLVMType(llvm_element(dtype_of(a.element)), lanes), LLVMType(llvm_element(acc.dtype), lanes),
-    )  # fmt: skip
+    sizes, name = (rows, columns, depth), op.instruction.data
+    types = LLVMType(llvm_element(dtype_of(a.element)), lanes), LLVMType(llvm_element(acc.dtype), lanes)
+    if isinstance(b, BufferType):
+        return Product(name, sizes, a.strides[0], acc.strides[0], (b.shape[1], b.shape[2]), *types)
+    assert isinstance(b, PointerType)
+    return Stream(name, sizes, a.strides[0], acc.strides[0], emitter.memory_type(b.dtype, 1), *types)
 
 
-class _Loops:
+class _Loops(Loops):
     """Writes the function of one product.
 
     Args:
@@ -119,13 +129,12 @@ class _Loops:
     """
 
     def __init__(self, module: ModuleText, target: TargetRecord, product: Product):
-        attributes = module.attributes("nounwind noinline")
-        self.fn = FunctionText(
+        super().__init__(
+            module,
             f"define internal void @{product.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
-            f"i64 %columns, i64 %depth) {attributes}"
+            f"i64 %columns, i64 %depth)",
         )
-        self.module, self.target, self.product = module, target, product
-        self.ops = Ops(module, self.fn)
+        self.target, self.product = target, product
         self.group = GROUPS[product.instruction]
         self.instruction = VECTOR_PART.get(product.instruction, product.instruction)
         self.width = product.panel[1]
@@ -137,40 +146,40 @@ class _Loops:
         """Return the function's text."""
         rows, columns, depth = self.product.sizes
         if depth is not None:
-            groups = _sized(-(-depth // self.group), "")
+            groups = sized(-(-depth // self.group), "")
         else:
             raised = self.fn.assign(f"add nsw i64 %depth, {self.group - 1}")
-            groups = _Size(self.fn.assign(f"sdiv i64 {raised}, {self.group}"), None)
-        self._vector_part(_sized(rows, "%rows"), _sized(columns, "%columns"), groups)
+            groups = Size(self.fn.assign(f"sdiv i64 {raised}, {self.group}"), None)
+        self._vector_part(sized(rows, "%rows"), sized(columns, "%columns"), groups)
         self.fn.line("ret void")
         return self.fn.render()
 
-    def _vector_part(self, rows: _Size, columns: _Size, groups: _Size) -> None:
-        def piece(first: str, length: _Size) -> None:
-            a = self._moved("%a", self.product.operand, first)
-            b = self._moved("%b", self.product.operand, self._times(first, self.width))
+    def _vector_part(self, rows: Size, columns: Size, groups: Size) -> None:
+        def piece(first: str, length: Size) -> None:
+            a = self.moved("%a", self.product.operand, first)
+            b = self.moved("%b", self.product.operand, self.times(first, self.width))
             self._panels(a, b, rows, columns, length)
 
         if groups.known is not None and groups.known <= self.cut:
             piece("0", groups)
             return
-        full, rest = self._divided(groups, self.cut)
-        self._repeat(full, lambda i: piece(self._times(i, self.cut), _Size(str(self.cut), self.cut)))
-        self._if_any(rest, lambda: piece(self._times(full.text, self.cut), rest))
+        full, rest = self.divided(groups, self.cut)
+        self.repeat(full, lambda i: piece(self.times(i, self.cut), Size(str(self.cut), self.cut)))
+        self.if_any(rest, lambda: piece(self.times(full.text, self.cut), rest))
 
-    def _panels(self, a: str, b: str, rows: _Size, columns: _Size, groups: _Size) -> None:
-        full, rest = self._divided(columns, self.width)
+    def _panels(self, a: str, b: str, rows: Size, columns: Size, groups: Size) -> None:
+        full, rest = self.divided(columns, self.width)
 
         def panel(number: str, vectors: int) -> None:
-            size = self._times(number, self.product.panel[0] * self.width)
-            place = self._moved(b, self.product.operand, size)
-            c = self._moved("%c", self.product.total, self._times(number, self.width))
+            size = self.times(number, self.product.panel[0] * self.width)
+            place = self.moved(b, self.product.operand, size)
+            c = self.moved("%c", self.product.total, self.times(number, self.width))
             self._rows(a, place, c, rows, vectors, groups)
 
-        self._repeat(full, lambda number: panel(number, self.vectors))
+        self.repeat(full, lambda number: panel(number, self.vectors))
         lanes = self.product.total.width
         if rest.known is not None:
-            self._if_any(rest, lambda: panel(full.text, -(-(rest.known or 1) // lanes)))
+            self.if_any(rest, lambda: panel(full.text, -(-(rest.known or 1) // lanes)))
             return
 
         def choose(widths: list[int]) -> None:
@@ -179,11 +188,11 @@ class _Loops:
                 panel(full.text, widths[0])
                 return
             fits = self.ops.compare("sle", I64, rest.text, str(widths[0] * lanes))
-            self._choice(fits, lambda: panel(full.text, widths[0]), lambda: choose(widths[1:]))
+            self.choice(fits, lambda: panel(full.text, widths[0]), lambda: choose(widths[1:]))
 
-        self._if_any(rest, lambda: choose(_halves(self.vectors)[::-1]))
+        self.if_any(rest, lambda: choose(halves(self.vectors)[::-1]))
 
-    def _rows(self, a: str, b: str, c: str, rows: _Size, vectors: int, groups: _Size) -> None:
+    def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, groups: Size) -> None:
         """Run the blocks of rows: whole ones, and halves of them for what is left."""
         product = self.product
         whole = groups.known is not None and groups.known % UNROLL == 0
@@ -194,28 +203,28 @@ class _Loops:
         shift = self._shift(b, block, groups) if block.shifted else "null"
         first, left = "0", rows
         limit = block_rows(self.target, vectors)
-        sizes = [limit, *([left.known % limit] if left.known is not None else _halves(limit)[1:])]
+        sizes = [limit, *([left.known % limit] if left.known is not None else halves(limit)[1:])]
         for size in sizes:
             if not size:
                 continue
-            count, rest = self._divided(left, size)
+            count, rest = self.divided(left, size)
             kernel = replace(block, rows=size)
             start = first
-            self._repeat(
+            self.repeat(
                 count,
                 lambda i, s=size, k=kernel, f=start: self._call(
-                    k, a, b, c, self._sum(f, self._times(i, s)), groups, shift
+                    k, a, b, c, self.sum(f, self.times(i, s)), groups, shift
                 ),
             )
-            first, left = self._sum(first, self._times(count.text, size)), rest
+            first, left = self.sum(first, self.times(count.text, size)), rest
 
-    def _call(self, block: Block, a: str, b: str, c: str, row: str, groups: _Size, shift: str) -> None:
+    def _call(self, block: Block, a: str, b: str, c: str, row: str, groups: Size, shift: str) -> None:
         symbol = block_kernel(self.module, self.target, block)
-        a = self._moved(a, block.operand, self._times(row, block.a_stride))
-        c = self._moved(c, block.total, self._times(row, block.c_stride))
+        a = self.moved(a, block.operand, self.times(row, block.a_stride))
+        c = self.moved(c, block.total, self.times(row, block.c_stride))
         self.fn.line(f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {groups.text}, ptr {shift})")
 
-    def _shift(self, b: str, block: Block, groups: _Size) -> str:
+    def _shift(self, b: str, block: Block, groups: Size) -> str:
         """Return where 128 times the sums of each column of a panel are."""
         ops, type_ = self.ops, block.operand
         place = self.fn.entry_assign(f"alloca [{block.vectors} x {type_}], align 64")
@@ -226,8 +235,8 @@ class _Loops:
 
         def step(k: str) -> None:
             for vector in range(block.vectors):
-                offset = self._sum(self._times(k, self.width), str(vector * type_.width))
-                value = self.fn.assign(f"load {type_}, ptr {self._moved(b, type_, offset)}, align 4")
+                offset = self.sum(self.times(k, self.width), str(vector * type_.width))
+                value = self.fn.assign(f"load {type_}, ptr {self.moved(b, type_, offset)}, align 4")
                 target = ops.gep(type_.element, place, str(vector * type_.width))
                 total = self.fn.assign(f"load {type_}, ptr {target}, align 64")
                 many = ops.integer(type_, FLIP)
@@ -235,87 +244,5 @@ class _Loops:
                 total = multiply_add(ops, self.target, self.instruction, types, many, value, total)
                 self.fn.line(f"store {type_} {total}, ptr {target}, align 64")
 
-        self._repeat(groups, step)
+        self.repeat(groups, step)
         return place
-
-    # Text
-
-    def _moved(self, pointer: str, type_: LLVMType, offset: str) -> str:
-        return self.ops.gep(type_.element, pointer, offset)
-
-    def _times(self, value: str, factor: int) -> str:
-        if value.isdigit():
-            return str(int(value) * factor)
-        return value if factor == 1 else self.fn.assign(f"mul nsw i64 {value}, {factor}")
-
-    def _sum(self, a: str, b: str) -> str:
-        if a == "0" or b == "0":
-            return b if a == "0" else a
-        if a.isdigit() and b.isdigit():
-            return str(int(a) + int(b))
-        return self.fn.assign(f"add nsw i64 {a}, {b}")
-
-    def _divided(self, size: _Size, by: int) -> tuple[_Size, _Size]:
-        if size.known is not None:
-            full, rest = divmod(size.known, by)
-            return _Size(str(full), full), _Size(str(rest), rest)
-        full = self.fn.assign(f"sdiv i64 {size.text}, {by}")
-        return _Size(full, None), _Size(self.fn.assign(f"srem i64 {size.text}, {by}"), None)
-
-    def _repeat(self, count: _Size, body: Callable[[str], None]) -> None:
-        """Loop `count` times; `body` takes the counter as text."""
-        fn = self.fn
-        if count.known is not None and count.known <= 1:
-            if count.known:
-                body("0")
-            return
-        before, head, exit_ = fn.block, fn.label("head"), fn.label("exit")
-        inside = fn.label("body")
-        fn.branch(head)
-        fn.start(head)
-        place, counter = fn.reserve(), fn.fresh("i")
-        fn.branch_if(self.ops.compare("slt", I64, counter, count.text), inside, exit_)
-        fn.start(inside)
-        body(counter)
-        following = fn.assign(f"add nsw i64 {counter}, 1")
-        fn.fill(place, f"{counter} = phi i64 [ 0, %{before} ], [ {following}, %{fn.block} ]")
-        fn.branch(head, f", !llvm.loop {self.module.loop()}")
-        fn.start(exit_)
-
-    def _if_any(self, size: _Size, body: Callable[[], None]) -> None:
-        if size.known is not None:
-            if size.known:
-                body()
-            return
-        self._choice(self.ops.compare("sgt", I64, size.text, "0"), body, lambda: None)
-
-    def _choice(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        fn = self.fn
-        labels = fn.label("then"), fn.label("else")
-        join = fn.label("join")
-        fn.branch_if(condition, *labels)
-        for label, body in zip(labels, (then, otherwise), strict=True):
-            fn.start(label)
-            body()
-            fn.branch(join)
-        fn.start(join)
-
-
-@dataclass(frozen=True)
-class _Size:
-    """A size as text, and as a number where it is known."""
-
-    text: str
-    known: int | None
-
-
-def _sized(known: int | None, name: str) -> _Size:
-    return _Size(name if known is None else str(known), known)
-
-
-def _halves(number: int) -> list[int]:
-    """Return a number and its halves down to 1."""
-    found = [number]
-    while found[-1] > 1:
-        found.append(found[-1] // 2)
-    return found

@@ -10,7 +10,6 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
-    opt_operand_def,
     prop_def,
     result_def,
     traits_def,
@@ -33,8 +32,8 @@ class ProductOp(IRDLOperation):
     `rows`, `columns` and `depth` say how much of the operands counts; the rest is not read. Where the instruction
     multiplies groups of neighbours along the depth, elements of `a` and `b` are such groups, 32 bits wide.
 
-    `a` is a buffer of rows. `b` is a buffer of panels, each `[k][n]` and a few vectors wide; or the address of its
-    first element in a tensor whose rows are contiguous and `pitch` elements apart, which is read in place.
+    `a` is a buffer of rows. `b` is a buffer of panels, each `[k][n]` and a few vectors wide; or the address of a
+    tensor that is read in place: `place` is then where `b` begins and the distance of its rows, in elements.
     """
 
     name = "tessera_target.product"
@@ -44,11 +43,11 @@ class ProductOp(IRDLOperation):
     rows = operand_def(index)
     columns = operand_def(index)
     depth = operand_def(index)
-    pitch = opt_operand_def(index)
+    place = var_operand_def(index)
     instruction = prop_def(StringAttr)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`pitch` $pitch^)? "
+        "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`place` $place^)? "
         "attr-dict `:` type($a) `,` type($b) `,` type($acc)"
     )
 
@@ -59,10 +58,10 @@ class ProductOp(IRDLOperation):
         acc: SSAValue,
         extents: tuple[SSAValue, SSAValue, SSAValue],
         instruction: str,
-        pitch: SSAValue | None = None,
+        place: Sequence[SSAValue] = (),
     ):
         super().__init__(
-            operands=[a, b, acc, *extents, [] if pitch is None else [pitch]],
+            operands=[a, b, acc, *extents, list(place)],
             properties={"instruction": StringAttr(instruction)},
         )
 
@@ -74,8 +73,8 @@ class ProductOp(IRDLOperation):
         ranks = (len(a.shape), len(acc.shape), len(b.shape) if isinstance(b, BufferType) else 3)
         if ranks != (2, 2, 3):
             raise VerifyException("a product takes rows, panels and rows")
-        if isinstance(b, PointerType) != (self.pitch is not None):
-            raise VerifyException("an operand in place has a pitch, a packed one has none")
+        if len(self.place) != (2 if isinstance(b, PointerType) else 0):
+            raise VerifyException("an operand in place has an offset and a pitch, a packed one has none")
 
 
 @irdl_op_definition

@@ -6,6 +6,8 @@ contiguous is not packed at all: it is read once, where it lies.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.target.product import ProductOp
@@ -15,8 +17,14 @@ from tessera.ir.types import dtype_of, element_type
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.forms import Form, form_of
 from tessera.lower.vector.nodes import Convert, Node
-from tessera.lower.vector.packing import Packed, panels, rows
+from tessera.lower.vector.packing import Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
+
+FEW_ROWS = 16
+"""Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
+
+IN_PLACE = {"amx_bf16": "dot_bf16", "amx_i8": "dot_u8_i8"}
+"""The vector instructions in place of those of the matrix unit, for operands that are read in place."""
 
 
 def panel_width(context: VectorContext, form: Form) -> int:
@@ -37,24 +45,61 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack what is not packed yet and multiply."""
     form = product_form(context, op)
     element = element_type(form.total)
-    a, b = _packed(context, op.a, "a", form), _packed(context, op.b, "b", form)
+    a = _packed(context, op.a, "a", form)
+    right = _in_place(context, op, form) or _in_panels(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
     if acc.element == element:
         total = context.own_buffer(op.acc)
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total)
-    for buffer in (a.buffer, b.buffer, total):
-        context.scratch.touch(buffer.root, context.position_end(buffer.root))
+    for root in (a.buffer.root, right.root, total.root):
+        if root is not None:
+            context.scratch.touch(root, context.position_end(root))
     (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
     extents = (
-        _extent(context, a.outer, m), _extent(context, b.outer, n), _depth(context, a.depth, b.depth, k),
+        _extent(context, a.outer, m), _extent(context, right.columns, n), _depth(context, a.depth, right.depth, k),
     )  # fmt: skip
-    context.writer.insert(
-        ProductOp(a.buffer.buffer, b.buffer.buffer, total.buffer, extents, form.instruction)
+    instruction = (
+        form.instruction if right.root is not None else IN_PLACE.get(form.instruction, form.instruction)
     )
+    product = ProductOp(a.buffer.buffer, right.value, total.buffer, extents, instruction, right.place)
+    context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
     context.define(op.result, result)
+
+
+@dataclass(frozen=True)
+class _Right:
+    """A right operand: its panels, or where it lies in a tensor."""
+
+    value: SSAValue
+    columns: SSAValue | None
+    depth: SSAValue | None
+    root: SSAValue | None = None
+    place: tuple[SSAValue, ...] = ()
+
+
+def _in_panels(packed: Packed) -> _Right:
+    return _Right(packed.buffer.buffer, packed.outer, packed.depth, packed.buffer.root)
+
+
+def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Right | None:
+    """Return the right operand as it lies in its tensor, when few rows would not pay for packing it."""
+    if shape_of(op.a.type)[0] > FEW_ROWS or (op.b, "b", form) in context.packed:
+        return None
+    node = context.node(op.b)
+    found, sizes = plain_load(node), valid_sizes(context, node)
+    if found is None or sizes is None or found[1] != (0, 1):
+        return None
+    load, box = found[0], found[0].box
+    row, column = box.kept
+    if not box.unit[column] or dtype_of(load.element) != form.operand or load is not node:
+        return None
+    scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
+    for start, stride in zip(box.offsets, box.strides, strict=True):
+        offset = scalars.add(offset, scalars.binary("mul", start, stride))
+    return _Right(box.pointer, sizes[1], sizes[0], None, (offset, box.strides[row]))
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:
