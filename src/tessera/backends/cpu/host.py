@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ KNOWN_FEATURES = {
 }  # fmt: skip
 """LLVM's names of the features a record tells about."""
 
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -53,6 +56,15 @@ def cache_bytes(level: int) -> int:
 
 
 @cache
+def matrix_unit_granted() -> bool:
+    """Ask Linux to save tile registers for this process, without which their use is a fault; return its answer."""
+    if not sys.platform.startswith("linux") or architecture() != "x86_64":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+
+
+@cache
 def host_target() -> TargetRecord:
     """Return the record of this machine's CPU, named `cpu`."""
     arch = architecture()
@@ -65,6 +77,8 @@ def host_target() -> TargetRecord:
         features |= {"sse2"}
         if "avx512f" in features and not {"avx512vl", "avx512bw", "avx512dq"} <= features:
             features -= {"avx512f"}  # code generation counts on the whole of x86-64-v4
+        if "amx-tile" in features and not matrix_unit_granted():
+            features -= {"amx-tile", "amx-bf16", "amx-int8"}
         vector_bytes = 64 if "avx512f" in features else 32 if "avx2" in features else 16
     return TargetRecord(
         name="cpu",

@@ -15,7 +15,7 @@ from tessera.backends.llvm.types import LLVMType
 from tessera.target.records import TargetRecord
 
 MAX_ROWS = 16
-UNROLL = 4
+UNROLL = 2
 BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 FLIP = -0x7F7F7F80
 """The upper bit of each byte of an i32: what turns signed bytes into unsigned ones, 128 larger."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tessera.backends.cpu import amx
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.cpu.instructions import GROUPS, VECTOR_PART, multiply_add
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
@@ -64,6 +65,7 @@ class Product:
         a_stride: elements between two rows of the left operand.
         c_stride: elements between two rows of the sums.
         panel: steps and columns of a panel of the right operand.
+        room: columns of the sums.
         operand: vector of operands.
         total: vector of sums.
     """
@@ -73,6 +75,7 @@ class Product:
     a_stride: int
     c_stride: int
     panel: tuple[int, int]
+    room: int
     operand: LLVMType
     total: LLVMType
 
@@ -80,7 +83,7 @@ class Product:
     def name(self) -> str:
         """A symbol that tells functions apart."""
         sizes = "x".join("n" if size is None else str(size) for size in self.sizes)
-        strides = f"{self.a_stride}_{self.c_stride}_{self.panel[0]}x{self.panel[1]}"
+        strides = f"{self.a_stride}_{self.c_stride}_{self.room}_{self.panel[0]}x{self.panel[1]}"
         return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}"
 
 
@@ -114,7 +117,9 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
     sizes, name = (rows, columns, depth), op.instruction.data
     types = LLVMType(llvm_element(dtype_of(a.element)), lanes), LLVMType(llvm_element(acc.dtype), lanes)
     if isinstance(b, BufferType):
-        return Product(name, sizes, a.strides[0], acc.strides[0], (b.shape[1], b.shape[2]), *types)
+        return Product(
+            name, sizes, a.strides[0], acc.strides[0], (b.shape[1], b.shape[2]), acc.shape[1], *types
+        )
     assert isinstance(b, PointerType)
     return Stream(name, sizes, a.strides[0], acc.strides[0], emitter.memory_type(b.dtype, 1), *types)
 
@@ -140,7 +145,7 @@ class _Loops(Loops):
         self.width = product.panel[1]
         self.vectors = self.width // product.total.width
         limit = int(target.l1_bytes * PANEL_SHARE) // (self.width * BYTES[product.operand.element])
-        self.cut = max(limit // UNROLL * UNROLL, UNROLL)
+        self.cut = max(limit // amx.TILE, 1) * amx.TILE
 
     def render(self) -> str:
         """Return the function's text."""
@@ -150,31 +155,109 @@ class _Loops(Loops):
         else:
             raised = self.fn.assign(f"add nsw i64 %depth, {self.group - 1}")
             groups = Size(self.fn.assign(f"sdiv i64 {raised}, {self.group}"), None)
-        self._vector_part(sized(rows, "%rows"), sized(columns, "%columns"), groups)
+        extents = sized(rows, "%rows"), sized(columns, "%columns"), groups
+        if self.product.instruction in VECTOR_PART:
+            self._tiles(extents)
+            self._rests(extents)
+        else:
+            self._part("%a", "%b", "%c", extents)
         self.fn.line("ret void")
         return self.fn.render()
 
-    def _vector_part(self, rows: Size, columns: Size, groups: Size) -> None:
-        def piece(first: str, length: Size) -> None:
-            a = self.moved("%a", self.product.operand, first)
-            b = self.moved("%b", self.product.operand, self.times(first, self.width))
-            self._panels(a, b, rows, columns, length)
+    def _tiles(self, extents: tuple[Size, Size, Size]) -> None:
+        """Run the matrix unit on whole panels, whole tiles of rows and whole steps."""
+        rows, columns, groups = extents
+        amx.configure(self)
+        cut = max(self.cut // amx.TILE, 1)
+        panels, high = self.divided(columns, self.width)[0], self.divided(rows, amx.TILE)[0]
+        full, rest = self.divided(self.divided(groups, amx.TILE)[0], cut)
 
-        if groups.known is not None and groups.known <= self.cut:
-            piece("0", groups)
-            return
+        def piece(first: str, count: Size) -> None:
+            a, b = self._at_depth("%a", "%b", self.times(first, cut * amx.TILE))
+            self.repeat(
+                panels, lambda panel: self._tile_rows(a, *self._at_panel(b, "%c", panel), high, count)
+            )
+
+        self.repeat(full, lambda i: piece(i, sized(cut, "")))
+        self.if_any(rest, lambda: piece(full.text, rest))
+        amx.release(self)
+
+    def _tile_rows(self, a: str, b: str, c: str, high: Size, count: Size) -> None:
+        pairs, single = self.divided(high, 2)
+
+        def blocks(row: str, height: int) -> None:
+            product, at = self.product, self.times(row, amx.TILE)
+            left = self.moved(a, product.operand, self.times(at, product.a_stride))
+            for column in range(0, self.width, 2 * amx.TILE):
+                sums = self.sum(self.times(at, product.c_stride), str(column))
+                block = amx.TileBlock(
+                    product.instruction, height, 2, product.a_stride, self.width, product.c_stride
+                )
+                symbol = amx.tile_kernel(self.module, block)
+                right = self.moved(b, product.operand, str(column))
+                target = self.moved(c, product.total, sums)
+                self.fn.line(f"call void @{symbol}(ptr {left}, ptr {right}, ptr {target}, i64 {count.text})")
+
+        self.repeat(pairs, lambda i: blocks(self.times(i, 2), 2))
+        self.if_any(single, lambda: blocks(self.times(pairs.text, 2), 1))
+
+    def _rests(self, extents: tuple[Size, Size, Size]) -> None:
+        """Run the vector units on what fills no tile: rows below, the columns beside, the end of the depth."""
+        rows, columns, groups = extents
+        panels, side = self.divided(columns, self.width)
+        high, low = self.divided(rows, amx.TILE)
+        steps, end = self.divided(groups, amx.TILE)
+        tiled = [
+            self._scaled(panels, self.width),
+            self._scaled(high, amx.TILE),
+            self._scaled(steps, amx.TILE),
+        ]
+        product = self.product
+
+        def below() -> None:
+            a = self.moved("%a", product.operand, self.times(tiled[1].text, product.a_stride))
+            c = self.moved("%c", product.total, self.times(tiled[1].text, product.c_stride))
+            self._part(a, "%b", c, (low, tiled[0], tiled[2]))
+
+        def beside() -> None:
+            self._part("%a", *self._at_panel("%b", "%c", panels.text), (rows, side, tiled[2]))
+
+        self.if_any(low, below)
+        self.if_any(side, beside)
+        self.if_any(
+            end, lambda: self._part(*self._at_depth("%a", "%b", tiled[2].text), "%c", (rows, columns, end))
+        )
+
+    def _scaled(self, size: Size, factor: int) -> Size:
+        return Size(self.times(size.text, factor), None if size.known is None else size.known * factor)
+
+    def _at_depth(self, a: str, b: str, first: str) -> tuple[str, str]:
+        operand = self.product.operand
+        return self.moved(a, operand, first), self.moved(b, operand, self.times(first, self.width))
+
+    def _at_panel(self, b: str, c: str, number: str) -> tuple[str, str]:
+        size = self.times(number, self.product.panel[0] * self.width)
+        return (
+            self.moved(b, self.product.operand, size),
+            self.moved(c, self.product.total, self.times(number, self.width)),
+        )
+
+    def _part(self, a: str, b: str, c: str, extents: tuple[Size, Size, Size]) -> None:
+        """Run the vector units on a part of the product, cut along the depth."""
+        rows, columns, groups = extents
         full, rest = self.divided(groups, self.cut)
-        self.repeat(full, lambda i: piece(self.times(i, self.cut), Size(str(self.cut), self.cut)))
+
+        def piece(first: str, length: Size) -> None:
+            self._panels(*self._at_depth(a, b, first), c, rows, columns, length)
+
+        self.repeat(full, lambda i: piece(self.times(i, self.cut), sized(self.cut, "")))
         self.if_any(rest, lambda: piece(self.times(full.text, self.cut), rest))
 
-    def _panels(self, a: str, b: str, rows: Size, columns: Size, groups: Size) -> None:
+    def _panels(self, a: str, b: str, c: str, rows: Size, columns: Size, groups: Size) -> None:
         full, rest = self.divided(columns, self.width)
 
         def panel(number: str, vectors: int) -> None:
-            size = self.times(number, self.product.panel[0] * self.width)
-            place = self.moved(b, self.product.operand, size)
-            c = self.moved("%c", self.product.total, self.times(number, self.width))
-            self._rows(a, place, c, rows, vectors, groups)
+            self._rows(a, *self._at_panel(b, c, number), rows, vectors, groups)
 
         self.repeat(full, lambda number: panel(number, self.vectors))
         lanes = self.product.total.width
@@ -190,12 +273,20 @@ class _Loops(Loops):
             fits = self.ops.compare("sle", I64, rest.text, str(widths[0] * lanes))
             self.choice(fits, lambda: panel(full.text, widths[0]), lambda: choose(widths[1:]))
 
-        self.if_any(rest, lambda: choose(halves(self.vectors)[::-1]))
+        self.if_any(rest, lambda: choose(self._widths()))
+
+    def _widths(self) -> list[int]:
+        """Return the widths, in vectors, of the kernels for a rest of columns that is known only at run time."""
+        room = self.product.room
+        if room % self.width == 0:  # computing a little too much stays inside the row of sums
+            return halves(self.vectors)[1::-1]
+        return list(range(1, min(self.vectors, -(-room // self.product.total.width)) + 1))
 
     def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, groups: Size) -> None:
         """Run the blocks of rows: whole ones, and halves of them for what is left."""
         product = self.product
-        whole = groups.known is not None and groups.known % UNROLL == 0
+        depth = self.product.sizes[2]
+        whole = depth is not None and -(-depth // self.group) % UNROLL == 0 and self.cut % amx.TILE == 0
         block = Block(
             self.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
             product.total, whole, self.instruction != product.instruction and self.group == 4,

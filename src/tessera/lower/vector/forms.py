@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import Attribute
 
@@ -60,6 +60,13 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
         ):
             return Form("dot_bf16", dtypes.bf16, dtypes.f32, 2)
     return Form("fma", dtypes.f32, dtypes.f32)
+
+
+def vector_form(form: Form) -> Form:
+    """Return the form for vector units where the given one is for a matrix unit."""
+    if form.instruction == "amx_bf16":
+        return replace(form, instruction="dot_bf16")
+    return replace(form, instruction="dot_u8_i8", biased=True) if form.instruction == "amx_i8" else form
 
 
 def _integers(target: TargetRecord, operand: DType, total: DType) -> Form:

@@ -15,16 +15,13 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import shape_of
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.forms import Form, form_of
+from tessera.lower.vector.forms import Form, form_of, vector_form
 from tessera.lower.vector.nodes import Convert, Node
 from tessera.lower.vector.packing import Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
 
 FEW_ROWS = 16
 """Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
-
-IN_PLACE = {"amx_bf16": "dot_bf16", "amx_i8": "dot_u8_i8"}
-"""The vector instructions in place of those of the matrix unit, for operands that are read in place."""
 
 
 def panel_width(context: VectorContext, form: Form) -> int:
@@ -45,8 +42,11 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack what is not packed yet and multiply."""
     form = product_form(context, op)
     element = element_type(form.total)
+    right = _in_place(context, op, form)
+    if right is not None:
+        form = vector_form(form)
     a = _packed(context, op.a, "a", form)
-    right = _in_place(context, op, form) or _in_panels(_packed(context, op.b, "b", form))
+    right = right or _in_panels(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
     if acc.element == element:
         total = context.own_buffer(op.acc)
@@ -60,10 +60,7 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     extents = (
         _extent(context, a.outer, m), _extent(context, right.columns, n), _depth(context, a.depth, right.depth, k),
     )  # fmt: skip
-    instruction = (
-        form.instruction if right.root is not None else IN_PLACE.get(form.instruction, form.instruction)
-    )
-    product = ProductOp(a.buffer.buffer, right.value, total.buffer, extents, instruction, right.place)
+    product = ProductOp(a.buffer.buffer, right.value, total.buffer, extents, form.instruction, right.place)
     context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
     context.define(op.result, result)

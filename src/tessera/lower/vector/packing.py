@@ -8,7 +8,7 @@ outside are zero. Nothing is tested there except at the last chunk, row and grou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import SSAValue
 
@@ -216,10 +216,50 @@ class _Walk:
 
     def _nest(self) -> None:
         # Squares go along the contiguous axis of what they read.
-        if self.turned:
+        if not self.turned:
+            self._rows(lambda row: self._columns(lambda column: self._chunk(row, column)))
+        elif any(self.shape[axis] % self._step(axis) for axis in (0, 1)):
             self._columns(lambda column: self._rows(lambda row: self._square(row, column)))
         else:
-            self._rows(lambda row: self._columns(lambda column: self._chunk(row, column)))
+            self._even_squares()
+
+    def _even_squares(self) -> None:
+        """Loop over squares of a tile that holds a whole number of them; a test tells those that lie inside."""
+        scalars = self.scalars
+
+        def square(row: SSAValue, column: SSAValue) -> None:
+            at = _Part(scalars.mul(row, self.lanes)), self._panel_part(scalars.mul(column, self.lanes))
+            inside: SSAValue | None = None
+            for axis, number in enumerate((row, column)):
+                valid = self.valid[axis]
+                if valid is not None:
+                    end = scalars.mul(scalars.add(number, 1), self._step(axis))
+                    fits = scalars.binary("le", end, valid)
+                    inside = fits if inside is None else scalars.binary("and", inside, fits)
+            if inside is None:
+                self._square(*at)
+                return
+
+            def side(end: bool) -> list[SSAValue]:
+                self._scoped(lambda: self._square(*(replace(part, end=end) for part in at)))
+                return []
+
+            self.context.writer.branch(inside, lambda: side(False), lambda: side(True))
+
+        counts = [self._squares_along(axis) for axis in (0, 1)]
+        self._each(
+            counts[1], lambda j: self._each(counts[0], lambda i: square(self._index(i), self._index(j)))
+        )
+
+    def _squares_along(self, axis: int) -> SSAValue | int:
+        valid, step = self.valid[axis], self._step(axis)
+        return self.shape[axis] // step if valid is None else self.scalars.ceildiv(valid, step)
+
+    def _panel_part(self, column: SSAValue) -> _Part:
+        if self.width is None:
+            return _Part(column)
+        panel = self.scalars.binary("floordiv", column, self.width)
+        return _Part(column, panel=panel, within=self.scalars.binary("mod", column, self.width))
 
     def _rows(self, body: Callable[[_Part], None]) -> None:
         self._parts(self.shape[0], self.valid[0], self._step(0), self._unit(0), body)
@@ -241,7 +281,7 @@ class _Walk:
                 at = column if column is not None else self.scalars.add(self._index(start), inner.at)
                 body(_Part(at, part.end, inner.tail, None, number, inner.at))
 
-            self._parts(size, valid, step, unit, chunk, unrolled=not part.end)
+            self._parts(size, valid, step, unit, chunk, unrolled=not part.end and not self.turned)
 
         self._parts(self.shape[1], self.valid[1], width, width, panel)
 
