@@ -31,6 +31,7 @@ class TargetRecord:
         vector_bytes: bytes of one vector register (CPU).
         l1_bytes: first-level data cache of one core (CPU).
         l2_bytes: second-level cache of one core (CPU).
+        cores: CPUs that programs run on (CPU).
         triple: LLVM target triple.
         cpu: LLVM CPU name.
         llvm_features: LLVM feature string.
@@ -47,6 +48,7 @@ class TargetRecord:
     vector_bytes: int = 0
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
+    cores: int = 8
     triple: str = ""
     cpu: str = ""
     llvm_features: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from functools import cache
@@ -87,6 +88,7 @@ def host_target() -> TargetRecord:
         vector_bytes=vector_bytes,
         l1_bytes=cache_bytes(1) or 32 << 10,
         l2_bytes=cache_bytes(2) or 512 << 10,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         triple=str(llvm.get_process_triple()),
         cpu=str(llvm.get_host_cpu_name()),
         llvm_features=str(host.flatten()) + (",-prefer-256-bit" if vector_bytes == 64 else ""),

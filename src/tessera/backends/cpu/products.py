@@ -279,7 +279,7 @@ class _Loops(Loops):
         """Return the widths, in vectors, of the kernels for a rest of columns that is known only at run time."""
         room = self.product.room
         if room % self.width == 0:  # computing a little too much stays inside the row of sums
-            return halves(self.vectors)[1::-1]
+            return halves(self.vectors)[::-1]
         return list(range(1, min(self.vectors, -(-room // self.product.total.width)) + 1))
 
     def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, groups: Size) -> None:
@@ -294,7 +294,8 @@ class _Loops(Loops):
         shift = self._shift(b, block, groups) if block.shifted else "null"
         first, left = "0", rows
         limit = block_rows(self.target, vectors)
-        sizes = [limit, *([left.known % limit] if left.known is not None else halves(limit)[1:])]
+        parts = halves(limit)[1:] if vectors == self.vectors else [limit // 4, 1]
+        sizes = [limit, *([left.known % limit] if left.known is not None else parts)]
         for size in sizes:
             if not size:
                 continue
