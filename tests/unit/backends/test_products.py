@@ -82,8 +82,11 @@ def check(
 TURNS = [(False, False), (False, True), (True, False), (True, True)]
 
 
-@pytest.mark.parametrize("turned", TURNS)
-@pytest.mark.parametrize("dtype", NUMPY)
+@pytest.mark.parametrize(
+    ("dtype", "turned"),
+    [*((dtype, turned) for dtype in ("f32", "bf16") for turned in TURNS), ("i8", TURNS[0]), ("i8", TURNS[3])]
+    + [(dtype, TURNS[1]) for dtype in NUMPY if dtype not in ("f32", "bf16", "i8")],
+)
 def test_tiles_at_the_edges_of_tensors_hold_what_lies_inside(dtype: str, turned: tuple[bool, bool]) -> None:
     check(dtype, (70, 77, 51), (32, 64, 32), turned)
 
@@ -99,9 +102,8 @@ def test_tiles_at_the_edges_of_tensors_hold_what_lies_inside(dtype: str, turned:
         ((130, 20, 4), (64, 16, 128)),
     ],
 )
-@pytest.mark.parametrize("turned", [(False, False), (True, True)])
-def test_sizes(dtype: str, sizes: Any, tile: Any, turned: tuple[bool, bool]) -> None:
-    check(dtype, sizes, tile, turned)
+def test_sizes(dtype: str, sizes: Any, tile: Any) -> None:
+    check(dtype, sizes, tile, (dtype == "bf16", dtype != "f32"))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i8"])
@@ -112,7 +114,7 @@ def test_few_rows_read_the_right_operand_in_place(dtype: str, rows: int) -> None
 
 
 @pytest.mark.parametrize("target", _runnable())
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "i8", "u8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 def test_older_cpus_give_the_same(dtype: str, target: str) -> None:
     check(dtype, (40, 50, 37), (32, 64, 16), (False, True), target)
 

@@ -46,6 +46,8 @@ class Block:
         total: vector of sums.
         whole: whether the depth is a multiple of `UNROLL`.
         flip: whether bytes of the left operand are still signed.
+        shifted: whether bytes of the left operand are taken 128 too large, so that sums of the right one, which the
+            caller has, are subtracted.
     """
 
     instruction: str
@@ -58,17 +60,17 @@ class Block:
     total: LLVMType
     whole: bool
     flip: bool = False
+    shifted: bool = False
+
+    @property
+    def _flags(self) -> str:
+        return "_w" * self.whole + "_f" * self.flip + "_s" * self.shifted
 
     @property
     def name(self) -> str:
         """A symbol that tells kernels apart."""
         sizes = f"{self.rows}x{self.vectors}_{self.a_stride}_{self.b_stride}_{self.c_stride}"
-        return f"tessera_mma_{self.instruction}_{self.total.mangled}_{sizes}{'_w' * self.whole}{'_f' * self.flip}"
-
-    @property
-    def shifted(self) -> bool:
-        """Whether bytes of the left operand are taken 128 too large, so that sums of the right one are subtracted."""
-        return self.instruction == "dot_u8_i8"
+        return f"tessera_mma_{self.instruction}_{self.total.mangled}_{sizes}{self._flags}"
 
 
 def block_kernel(module: ModuleText, target: TargetRecord, block: Block) -> str:

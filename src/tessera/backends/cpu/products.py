@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tessera.backends.cpu import amx
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
-from tessera.backends.cpu.instructions import GROUPS, VECTOR_PART, multiply_add
+from tessera.backends.cpu.instructions import GROUPS, VECTOR_PART
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
 from tessera.backends.cpu.streams import Stream, StreamLoops
 from tessera.backends.cpu.texts import Loops, Size, halves, sized
@@ -65,7 +65,7 @@ class Product:
         a_stride: elements between two rows of the left operand.
         c_stride: elements between two rows of the sums.
         panel: steps and columns of a panel of the right operand.
-        room: columns of the sums.
+        room: rows and columns of the sums.
         operand: vector of operands.
         total: vector of sums.
     """
@@ -75,7 +75,7 @@ class Product:
     a_stride: int
     c_stride: int
     panel: tuple[int, int]
-    room: int
+    room: tuple[int, int]
     operand: LLVMType
     total: LLVMType
 
@@ -83,7 +83,9 @@ class Product:
     def name(self) -> str:
         """A symbol that tells functions apart."""
         sizes = "x".join("n" if size is None else str(size) for size in self.sizes)
-        strides = f"{self.a_stride}_{self.c_stride}_{self.room}_{self.panel[0]}x{self.panel[1]}"
+        strides = (
+            f"{self.a_stride}_{self.c_stride}_{self.room[0]}x{self.room[1]}_{self.panel[0]}x{self.panel[1]}"
+        )
         return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}"
 
 
@@ -118,7 +120,13 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
     types = LLVMType(llvm_element(dtype_of(a.element)), lanes), LLVMType(llvm_element(acc.dtype), lanes)
     if isinstance(b, BufferType):
         return Product(
-            name, sizes, a.strides[0], acc.strides[0], (b.shape[1], b.shape[2]), acc.shape[1], *types
+            name,
+            sizes,
+            a.strides[0],
+            acc.strides[0],
+            (b.shape[1], b.shape[2]),
+            (acc.shape[0], acc.shape[1]),
+            *types,
         )
     assert isinstance(b, PointerType)
     return Stream(name, sizes, a.strides[0], acc.strides[0], emitter.memory_type(b.dtype, 1), *types)
@@ -277,7 +285,7 @@ class _Loops(Loops):
 
     def _widths(self) -> list[int]:
         """Return the widths, in vectors, of the kernels for a rest of columns that is known only at run time."""
-        room = self.product.room
+        room = self.product.room[1]
         if room % self.width == 0:  # computing a little too much stays inside the row of sums
             return halves(self.vectors)[::-1]
         return list(range(1, min(self.vectors, -(-room // self.product.total.width)) + 1))
@@ -290,12 +298,12 @@ class _Loops(Loops):
         block = Block(
             self.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
             product.total, whole, self.instruction != product.instruction and self.group == 4,
+            self.instruction == "dot_u8_i8",
         )  # fmt: skip
         shift = self._shift(b, block, groups) if block.shifted else "null"
         first, left = "0", rows
         limit = block_rows(self.target, vectors)
-        parts = halves(limit)[1:] if vectors == self.vectors else [limit // 4, 1]
-        sizes = [limit, *([left.known % limit] if left.known is not None else parts)]
+        sizes = [limit, left.known % limit] if left.known is not None else self._heights(limit, vectors)
         for size in sizes:
             if not size:
                 continue
@@ -310,6 +318,12 @@ class _Loops(Loops):
             )
             first, left = self.sum(first, self.times(count.text, size)), rest
 
+    def _heights(self, limit: int, vectors: int) -> list[int]:
+        """Return the rows of the kernels for a number of rows that is known only at run time: mostly the tile's."""
+        if vectors < self.vectors:
+            return [limit, limit // 4, 1]
+        return sorted({limit, self.product.room[0] % limit, limit // 2, 1} - {0}, reverse=True)
+
     def _call(self, block: Block, a: str, b: str, c: str, row: str, groups: Size, shift: str) -> None:
         symbol = block_kernel(self.module, self.target, block)
         a = self.moved(a, block.operand, self.times(row, block.a_stride))
@@ -317,24 +331,18 @@ class _Loops(Loops):
         self.fn.line(f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {groups.text}, ptr {shift})")
 
     def _shift(self, b: str, block: Block, groups: Size) -> str:
-        """Return where 128 times the sums of each column of a panel are."""
-        ops, type_ = self.ops, block.operand
+        """Return where 128 times the sums of each column of a panel are: the products with a row of 128s."""
+        type_ = block.total
         place = self.fn.entry_assign(f"alloca [{block.vectors} x {type_}], align 64")
-        zero = "zeroinitializer"
         for vector in range(block.vectors):
-            target = ops.gep(type_.element, place, str(vector * type_.width))
-            self.fn.line(f"store {type_} {zero}, ptr {target}, align 64")
-
-        def step(k: str) -> None:
-            for vector in range(block.vectors):
-                offset = self.sum(self.times(k, self.width), str(vector * type_.width))
-                value = self.fn.assign(f"load {type_}, ptr {self.moved(b, type_, offset)}, align 4")
-                target = ops.gep(type_.element, place, str(vector * type_.width))
-                total = self.fn.assign(f"load {type_}, ptr {target}, align 64")
-                many = ops.integer(type_, FLIP)
-                types = (type_, block.total)
-                total = multiply_add(ops, self.target, self.instruction, types, many, value, total)
-                self.fn.line(f"store {type_} {total}, ptr {target}, align 64")
-
-        self.repeat(groups, step)
+            target = self.moved(place, type_, str(vector * type_.width))
+            self.fn.line(f"store {type_} zeroinitializer, ptr {target}, align 64")
+        many = ", ".join([f"i32 {FLIP}"] * self.cut)
+        row = self.module.add_global(
+            f"tessera_shift_{self.cut}",
+            f"private unnamed_addr constant [{self.cut} x i32] [{many}], align 64",
+        )
+        single = replace(block, rows=1, a_stride=0, c_stride=0, flip=False, shifted=False)
+        symbol = block_kernel(self.module, self.target, single)
+        self.fn.line(f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null)")
         return place
