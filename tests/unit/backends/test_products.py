@@ -113,6 +113,12 @@ def test_few_rows_read_the_right_operand_in_place(dtype: str, rows: int) -> None
     check(dtype, (rows + 2, 203, 75), (rows, 64, 32))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i8"])
+def test_few_rows_and_contiguous_columns_are_inner_products(dtype: str) -> None:
+    check(dtype, (1, 71, 275), (1, 32, 160), (False, True))
+    check(dtype, (7, 70, 333), (5, 32, 333), (False, True))
+
+
 @pytest.mark.parametrize("target", _runnable())
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 def test_older_cpus_give_the_same(dtype: str, target: str) -> None:

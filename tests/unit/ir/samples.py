@@ -274,7 +274,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
     panels = at(t_mem.AllocOp(BufferType.of([1, 8, 16], F32, "scratch"), 320))
     at.do(t_product.ProductOp(scratch, panels, scratch, (zero, zero, zero), "fma"))
-    at.do(t_product.ProductOp(scratch, pointer, scratch, (zero, zero, zero), "fma", [zero, zero]))
+    at.do(t_product.ProductOp(scratch, pointer, scratch, (zero, zero, zero), "fma", [zero, zero, zero]))
     run = LinearLayout.make({"register": [(1,)]}, (2,))
     half = at(t_arith.SplatOp(at(t_arith.ConstantOp(1.0, BF16)), run))
     at(t_product.GroupChunksOp([half, half], "interleave"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessera.backends.cpu import amx
+from tessera.backends.cpu.dots import DotLoops, dot_name
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.cpu.instructions import GROUPS, VECTOR_PART
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
@@ -96,17 +97,19 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
     a, b, c = (emitter.unit(value) for value in (op.a, op.b, op.acc))
     given = [f"i64 {size}" for size in emitter.all_units(sizes)]
     product = _product_of(emitter, op)
+    name = product.name
     if isinstance(product, Stream):
-        offset, pitch = emitter.all_units(list(op.place))
+        offset, row, column = emitter.all_units(list(op.place))
         b = emitter.ops.gep(product.memory.element, b, offset)
-        given.append(f"i64 {pitch}")
-    if not module.has(product.name):
-        if isinstance(product, Stream):
-            text = StreamLoops(module, target, product).render()
-        else:
-            text = _Loops(module, target, product).render()
-        module.define(product.name, text)
-    emitter.fn.line(f"call void @{product.name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
+        turned = column != "1"
+        given.append(f"i64 {column if turned else row}")
+        name = dot_name(product) if turned else name
+        loops: Loops = (DotLoops if turned else StreamLoops)(module, target, product)
+    else:
+        loops = _Loops(module, target, product)
+    if not module.has(name):
+        module.define(name, loops.render())
+    emitter.fn.line(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
 
 
 def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:

@@ -31,6 +31,10 @@ class Loops:
         self.fn = FunctionText(f"{signature} {module.attributes('nounwind noinline')}")
         self.ops = Ops(module, self.fn)
 
+    def render(self) -> str:
+        """Return the function's text."""
+        raise NotImplementedError
+
     def moved(self, pointer: str, type_: LLVMType, offset: str) -> str:
         """Return a pointer moved by `offset` elements of a vector type."""
         return self.ops.gep(type_.element, pointer, offset)

@@ -33,7 +33,8 @@ class ProductOp(IRDLOperation):
     multiplies groups of neighbours along the depth, elements of `a` and `b` are such groups, 32 bits wide.
 
     `a` is a buffer of rows. `b` is a buffer of panels, each `[k][n]` and a few vectors wide; or the address of a
-    tensor that is read in place: `place` is then where `b` begins and the distance of its rows, in elements.
+    tensor that is read in place: `place` is then where `b` begins, the distance of its rows and that of its columns, in
+    elements; one of the distances is the constant 1.
     """
 
     name = "tessera_target.product"
@@ -73,8 +74,10 @@ class ProductOp(IRDLOperation):
         ranks = (len(a.shape), len(acc.shape), len(b.shape) if isinstance(b, BufferType) else 3)
         if ranks != (2, 2, 3):
             raise VerifyException("a product takes rows, panels and rows")
-        if len(self.place) != (2 if isinstance(b, PointerType) else 0):
-            raise VerifyException("an operand in place has an offset and a pitch, a packed one has none")
+        if len(self.place) != (3 if isinstance(b, PointerType) else 0):
+            raise VerifyException(
+                "an operand in place has an offset and two distances, a packed one has none"
+            )
 
 
 @irdl_op_definition

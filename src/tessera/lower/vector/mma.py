@@ -1,7 +1,7 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
-What is packed how is in `packing`, the instructions in `forms`. With few rows a right operand whose rows are
-contiguous is not packed at all: it is read once, where it lies.
+What is packed how is in `packing`, the instructions in `forms`. With few rows a right operand whose rows
+or columns are contiguous is not packed at all: it is read once, where it lies.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from tessera.ir.tile.types import shape_of
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.forms import Form, form_of, vector_form
-from tessera.lower.vector.nodes import Convert, Node
+from tessera.lower.vector.nodes import Convert, Node, Remap
 from tessera.lower.vector.packing import Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
 
 FEW_ROWS = 16
 """Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
+
+LONG = 128
+"""From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
 
 
 def panel_width(context: VectorContext, form: Form) -> int:
@@ -87,16 +90,19 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Right | None:
         return None
     node = context.node(op.b)
     found, sizes = plain_load(node), valid_sizes(context, node)
-    if found is None or sizes is None or found[1] != (0, 1):
+    if found is None or sizes is None:
         return None
-    load, box = found[0], found[0].box
-    row, column = box.kept
-    if not box.unit[column] or dtype_of(load.element) != form.operand or load is not node:
+    (load, axes), plain = found, node.source if isinstance(node, Remap) else node
+    row, column = (load.box.kept[axis] for axis in axes)
+    box = load.box
+    if plain is not load or dtype_of(load.element) != form.operand:
+        return None
+    if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
         return None
     scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
     for start, stride in zip(box.offsets, box.strides, strict=True):
         offset = scalars.add(offset, scalars.binary("mul", start, stride))
-    return _Right(box.pointer, sizes[1], sizes[0], None, (offset, box.strides[row]))
+    return _Right(box.pointer, sizes[1], sizes[0], None, (offset, box.strides[row], box.strides[column]))
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:

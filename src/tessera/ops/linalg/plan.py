@@ -185,8 +185,13 @@ def _cpu(problem: Problem, target: TargetRecord) -> Plan:
     wide = problem.acc.bytes == 8
     block_k = _power_of_two(problem.k, 16, max(512 // max(problem.a.bytes, problem.b.bytes), 64))
     block_m, block_n = _power_of_two(problem.m, 16, 128), _power_of_two(problem.n, 16, 128 if wide else 256)
-    if problem.m <= FEW_ROWS and not problem.reduces:  # the right operand is read in place, along its rows
-        block_n = _power_of_two(problem.n // 4, block_n, 1024)
+    if (
+        problem.m <= FEW_ROWS and not problem.reduces
+    ):  # the right operand is read in place, along rows or columns
+        if problem.trans_b:
+            block_n, block_k = min(block_n, 64), _power_of_two(problem.k, 16, 4096)
+        else:
+            block_n = _power_of_two(problem.n // 4, block_n, 1024)
     elif not problem.reduces:
         block_m, block_n = _least_packing(problem, target, (block_m, block_n, block_k))
     if problem.m < 32 and not problem.reduces:
