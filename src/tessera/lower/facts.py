@@ -112,3 +112,25 @@ def _extent_name(kernel: KernelOp, extent: SSAValue) -> str | int | None:
         return _size_name(kernel, owner.tensor, owner.axis.data)
     known = constant_value(extent)
     return None if known is None else int(known)
+
+
+def nonnegative(value: SSAValue) -> bool:
+    """Return whether an index of TIR-H is known not to be negative."""
+    constant = constant_value(value)
+    if constant is not None:
+        return constant >= 0
+    owner = value.owner
+    if isinstance(owner, DimOp):
+        return True
+    if isinstance(owner, CastOp):
+        return nonnegative(owner.source)
+    if isinstance(owner, ElementwiseOp):
+        kept = owner.fn.data in ("add", "mul", "floordiv", "mod", "minimum")
+        return kept and all(nonnegative(arg) for arg in owner.args)
+    if not isinstance(owner, Block):
+        return False
+    parent = owner.parent_op()
+    if isinstance(parent, scf.ForOp):
+        first = list(owner.args).index(value) == 0  # pyright: ignore[reportArgumentType]
+        return first and nonnegative(parent.lb)  # the language's steps are positive
+    return isinstance(parent, GridOp)

@@ -29,6 +29,9 @@ class TargetRecord:
         max_threads: threads one program may have.
         registers: 32-bit registers of one multiprocessor.
         vector_bytes: bytes of one vector register (CPU).
+        l1_bytes: first-level data cache of one core (CPU).
+        l2_bytes: second-level cache of one core (CPU).
+        cores: CPUs that programs run on (CPU).
         triple: LLVM target triple.
         cpu: LLVM CPU name.
         llvm_features: LLVM feature string.
@@ -43,6 +46,9 @@ class TargetRecord:
     max_threads: int = 1
     registers: int = 0
     vector_bytes: int = 0
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    cores: int = 8
     triple: str = ""
     cpu: str = ""
     llvm_features: str = ""

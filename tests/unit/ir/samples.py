@@ -11,6 +11,7 @@ from tessera.ir.target import arithmetic as t_arith
 from tessera.ir.target import cluster as t_cluster
 from tessera.ir.target import debug as t_debug
 from tessera.ir.target import memory as t_mem
+from tessera.ir.target import product as t_product
 from tessera.ir.target import roles as t_roles
 from tessera.ir.target import structure as t_struct
 from tessera.ir.target import tensor_core as t_core
@@ -273,6 +274,12 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at(t_mem.LdmatrixOp(stage, loaded.type, transposed=True, offsets=[zero, zero]))
     scratch = at(t_mem.AllocOp(BufferType.of([8, 8], F32, "scratch", pitch=16), 64))
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
+    panels = at(t_mem.AllocOp(BufferType.of([1, 8, 16], F32, "scratch"), 320))
+    at.do(t_product.ProductOp(scratch, panels, scratch, (zero, zero, zero), "fma"))
+    at.do(t_product.ProductOp(scratch, pointer, scratch, (zero, zero, zero), "fma", [zero, zero, zero]))
+    run = LinearLayout.make({"register": [(1,)]}, (2,))
+    half = at(t_arith.SplatOp(at(t_arith.ConstantOp(1.0, BF16)), run))
+    at(t_product.GroupChunksOp([half, half], "interleave"))
     acc = at(t_arith.CastOp(loaded, F32))
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
     started = at(t_group.TensorCoreStartOp(loaded, stage, acc, "wgmma"))

@@ -14,8 +14,8 @@ import tessera as ts
 from tessera.errors import LanguageError, ResourceError
 from tessera.ir.target.arithmetic import ElementwiseOp, TransposeChunksOp
 from tessera.ir.target.memory import AllocOp, BufferLoadOp, BufferStoreOp, GatherOp, LoadOp, StoreOp
+from tessera.ir.target.product import ProductOp
 from tessera.ir.target.structure import FuncOp
-from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import FragmentType
 from tessera.ir.text import parse_module, text_of
 from tessera.ir.tile import tile_dialect
@@ -130,7 +130,7 @@ def gemm(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts
 
 def test_mma_packs_operands_straight_from_memory_and_updates_in_place():
     func = lowered(gemm, {"m": 128, "n": 256, "k": 64})
-    (product,) = ops(func, TensorCoreOp)
+    (product,) = ops(func, ProductOp)
     assert len(ops(func, AllocOp)) == 3  # rows of a, panels of b, accumulator
     assert product.acc.type.shape == (64, 128)
     assert product.b.type.shape == (2, 32, 64)
@@ -162,9 +162,7 @@ def invariant(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor["k", 64, ts.f32], c: t
 
 def test_operand_that_a_loop_does_not_change_is_packed_before_it():
     func = lowered(invariant, {"m": 64, "k": 256})
-    (loop,) = [
-        op for op in ops(func, scf.ForOp) if any(isinstance(o, TensorCoreOp) for o in op.body.block.ops)
-    ]
+    (loop,) = [op for op in ops(func, scf.ForOp) if any(isinstance(o, ProductOp) for o in op.body.block.ops)]
     loaded = {op.pointer for op in loop.walk() if isinstance(op, LoadOp)}
     assert len(loaded) == 1  # b only
 

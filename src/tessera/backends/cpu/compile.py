@@ -13,7 +13,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.cpu import codegen, memory, microkernel, misc
+from tessera.backends.cpu import codegen, memory, misc, products
 from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
 from tessera.backends.cpu.host import resolve
 from tessera.backends.llvm.code import CompiledCode
@@ -23,7 +23,7 @@ from tessera.ir.target.memory import AllocOp
 from tessera.ir.target.structure import FuncOp
 from tessera.target.records import TargetRecord
 
-_HANDLERS = (memory, microkernel, misc)
+_HANDLERS = (memory, misc, products)
 """The files that register how ops are emitted."""
 
 SCRATCH_PADDING = 64

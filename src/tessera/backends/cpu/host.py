@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -14,11 +18,14 @@ from tessera.target.records import TargetRecord, target_named
 KNOWN_FEATURES = {
     "x86_64": (
         "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16",
-        "avx512fp16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8",
+        "avx512fp16", "avx512vnni", "avxvnni", "amx-tile", "amx-bf16", "amx-int8",
     ),
     "aarch64": ("neon", "fp-armv8", "fullfp16", "bf16", "dotprod", "i8mm", "sve", "sve2"),
 }  # fmt: skip
 """LLVM's names of the features a record tells about."""
+
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def architecture() -> str:
@@ -37,6 +44,27 @@ def architecture() -> str:
     return name
 
 
+def cache_bytes(level: int) -> int:
+    """Return the size of a core's data cache as Linux tells it; 0 where it is not known."""
+    for index in sorted(_CACHES.glob("index*")):
+        try:
+            kind, found, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
+        except OSError:
+            continue
+        if found == str(level) and kind in ("Data", "Unified") and size.endswith("K"):
+            return int(size[:-1]) << 10
+    return 0
+
+
+@cache
+def matrix_unit_granted() -> bool:
+    """Ask Linux to save tile registers for this process, without which their use is a fault; return its answer."""
+    if not sys.platform.startswith("linux") or architecture() != "x86_64":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+
+
 @cache
 def host_target() -> TargetRecord:
     """Return the record of this machine's CPU, named `cpu`."""
@@ -50,12 +78,17 @@ def host_target() -> TargetRecord:
         features |= {"sse2"}
         if "avx512f" in features and not {"avx512vl", "avx512bw", "avx512dq"} <= features:
             features -= {"avx512f"}  # code generation counts on the whole of x86-64-v4
+        if "amx-tile" in features and not matrix_unit_granted():
+            features -= {"amx-tile", "amx-bf16", "amx-int8"}
         vector_bytes = 64 if "avx512f" in features else 32 if "avx2" in features else 16
     return TargetRecord(
         name="cpu",
         backend="cpu",
         features=features,
         vector_bytes=vector_bytes,
+        l1_bytes=cache_bytes(1) or 32 << 10,
+        l2_bytes=cache_bytes(2) or 512 << 10,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         triple=str(llvm.get_process_triple()),
         cpu=str(llvm.get_host_cpu_name()),
         llvm_features=str(host.flatten()) + (",-prefer-256-bit" if vector_bytes == 64 else ""),

@@ -8,6 +8,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from tessera.backends.cpu.host import matrix_unit_granted
 from tessera.errors import CompilerFault
 
 _llvm: Any = llvm  # llvmlite ships no types
@@ -58,6 +59,7 @@ def load_object(code: bytes) -> LoadedObject:
     Args:
         code: an ELF object for this machine.
     """
+    matrix_unit_granted()
     return LoadedObject(code, _functions(code))
 
 

@@ -1,26 +1,24 @@
-"""Matrix products on vector units: `tensor_core` with the instruction `fma`, as register-blocked kernels.
+"""Register-blocked kernels: `rows` x `vectors` accumulators stay in registers while the depth runs.
 
-A block of `rows` x `vectors` accumulators stays in registers while k runs; each step loads `vectors` vectors
-of the packed right operand and multiplies them with one broadcast element of each row of the left one.
-Products are fused multiply-adds wherever the CPU has them, whatever the profile: a product is one operation
-of the language.
+Each step loads `vectors` vectors of a panel of the right operand and multiplies them with one broadcast element of
+each row of the left one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tessera.backends.cpu.emitter import CPU, CpuEmitter
+from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText, phi_text
-from tessera.backends.llvm.types import LLVMType, llvm_element
-from tessera.ir.target.tensor_core import TensorCoreOp
-from tessera.ir.target.types import BufferType
+from tessera.backends.llvm.types import LLVMType
 from tessera.target.records import TargetRecord
 
 MAX_ROWS = 16
-UNROLL = 4
+UNROLL = 2
+BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
+FLIP = -0x7F7F7F80
+"""The upper bit of each byte of an i32: what turns signed bytes into unsigned ones, 128 larger."""
 
 
 def register_count(target: TargetRecord) -> int:
@@ -34,159 +32,149 @@ def block_rows(target: TargetRecord, vectors: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """What one micro-kernel is specialised for: sizes and strides in elements, and the vector type."""
+class Block:
+    """What one kernel is specialised for; strides are in elements.
 
+    Args:
+        instruction: a vector instruction of `instructions`.
+        rows: rows of accumulators.
+        vectors: vectors of each row.
+        a_stride: distance of two rows of the left operand.
+        b_stride: distance of two steps in a panel.
+        c_stride: distance of two rows of accumulators.
+        operand: vector of operands.
+        total: vector of sums.
+        whole: whether the depth is a multiple of `UNROLL`.
+        flip: whether bytes of the left operand are still signed.
+        shifted: whether bytes of the left operand are taken 128 too large, so that sums of the right one, which the
+            caller has, are subtracted.
+    """
+
+    instruction: str
     rows: int
     vectors: int
-    depth: int
     a_stride: int
     b_stride: int
     c_stride: int
-    type_: LLVMType
-    fused: bool
+    operand: LLVMType
+    total: LLVMType
+    whole: bool
+    flip: bool = False
+    shifted: bool = False
+
+    @property
+    def _flags(self) -> str:
+        return "_w" * self.whole + "_f" * self.flip + "_s" * self.shifted
 
     @property
     def name(self) -> str:
         """A symbol that tells kernels apart."""
-        sizes = f"{self.rows}x{self.vectors}x{self.depth}_{self.a_stride}_{self.b_stride}_{self.c_stride}"
-        return f"tessera_mma_{self.type_.mangled}_{sizes}"
+        sizes = f"{self.rows}x{self.vectors}_{self.a_stride}_{self.b_stride}_{self.c_stride}"
+        return f"tessera_mma_{self.instruction}_{self.total.mangled}_{sizes}{self._flags}"
 
 
-@CPU.register(TensorCoreOp)
-def emit_tensor_core(emitter: CpuEmitter, op: TensorCoreOp) -> None:
-    """Walk the panels of b and the blocks of rows of a, updating acc in place."""
-    a, b, acc = op.a.type, op.b.type, op.acc.type
-    assert isinstance(a, BufferType)
-    assert isinstance(b, BufferType)
-    assert isinstance(acc, BufferType)
-    (rows, columns), (_, depth, width) = acc.shape, b.shape
-    lanes = max(emitter.target.vector_bytes // acc.dtype.bytes, 1)
-    type_ = LLVMType(llvm_element(acc.dtype), lanes)
-    fused = emitter.target.has("fma") or emitter.target.has("neon")
-    pointers = [emitter.unit(v) for v in (op.a, op.b, op.acc)]
-    full, rest = divmod(columns, width)
-    strides = (a.strides[0], width, acc.strides[0])
-    if full:
-        shape = _Shape(0, width // lanes, depth, *strides, type_, fused)
-        _counted(emitter, full, lambda p: _panel(emitter, shape, rows, _moved(emitter, pointers, shape, p)))
-    if rest:
-        shape = _Shape(0, -(-rest // lanes), depth, *strides, type_, fused)
-        _panel(emitter, shape, rows, _moved(emitter, pointers, shape, str(full)))
+def block_kernel(module: ModuleText, target: TargetRecord, block: Block) -> str:
+    """Define the kernel `void (a, b, c, depth, shift)` once, and return its symbol.
+
+    It adds `rows` x `depth` times `depth` x `vectors` to the accumulators; `shift` holds what is subtracted from each
+    row first, where bytes are shifted.
+    """
+    if not module.has(block.name):
+        module.define(block.name, _Kernel(module, target, block).render())
+    return block.name
 
 
-def _moved(emitter: CpuEmitter, pointers: list[str], shape: _Shape, panel: str) -> list[str]:
-    """Return the addresses for one panel: its part of b and its columns of acc."""
-    a, b, c = pointers
-    element = shape.type_.element
-    b_offset = emitter.mul(panel, str(shape.depth * shape.b_stride))
-    c_offset = emitter.mul(panel, str(shape.b_stride))
-    return [a, emitter.ops.gep(element, b, b_offset), emitter.ops.gep(element, c, c_offset)]
+class _Kernel:
+    """Writes one kernel."""
 
-
-def _panel(emitter: CpuEmitter, shape: _Shape, rows: int, pointers: list[str]) -> None:
-    limit = block_rows(emitter.target, shape.vectors)
-    blocks, rest = divmod(rows, limit)
-    if blocks:
-        _counted(
-            emitter, blocks, lambda i: _call(emitter, shape, limit, emitter.mul(i, str(limit)), pointers)
+    def __init__(self, module: ModuleText, target: TargetRecord, block: Block):
+        attributes = module.attributes("nounwind noinline")
+        signature = (
+            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %depth, "
+            f"ptr noalias %shift) {attributes}"
         )
-    if rest:
-        _call(emitter, shape, rest, str(blocks * limit), pointers)
+        self.module, self.target, self.block = module, target, block
+        self.fn = FunctionText(signature)
+        self.ops = Ops(module, self.fn)
+        self.align = BYTES[block.total.element]
 
+    def render(self) -> str:
+        """Return the function's text."""
+        fn, block, ops = self.fn, self.block, self.ops
+        places = [
+            ops.gep(block.total.element, "%c", str(row * block.c_stride + vector * block.total.width))
+            for row in range(block.rows)
+            for vector in range(block.vectors)
+        ]
+        totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]
+        if block.shifted:
+            shifts = [self._load("%shift", v, block.total) for v in range(block.vectors)]
+            totals = [
+                ops.binary("sub", block.total, t, shifts[i % block.vectors]) for i, t in enumerate(totals)
+            ]
+        if block.whole:
+            totals = self._loop("0", "%depth", UNROLL, totals, True)
+        else:
+            most = fn.assign(f"and i64 %depth, {-UNROLL}")
+            totals = self._loop("0", most, UNROLL, totals, False)
+            totals = self._loop(most, "%depth", 1, totals, False)
+        for place, total in zip(places, totals, strict=True):
+            fn.line(f"store {block.total} {total}, ptr {place}, align {self.align}")
+        fn.line("ret void")
+        return fn.render()
 
-def _call(emitter: CpuEmitter, shape: _Shape, rows: int, first: str, pointers: list[str]) -> None:
-    shape = replace(shape, rows=rows)
-    if not emitter.module.has(shape.name):
-        emitter.module.define(shape.name, _block_kernel(emitter.module, shape))
-    a, b, c = pointers
-    element = shape.type_.element
-    a = emitter.ops.gep(element, a, emitter.mul(first, str(shape.a_stride)))
-    c = emitter.ops.gep(element, c, emitter.mul(first, str(shape.c_stride)))
-    emitter.fn.line(f"call void @{shape.name}(ptr {a}, ptr {b}, ptr {c})")
+    def _loop(self, first: str, end: str, unroll: int, totals: list[str], at_least_once: bool) -> list[str]:
+        """Loop over the depth from `first` to `end`."""
+        fn, ops, block = self.fn, self.ops, self.block
+        before, head, exit_ = fn.block, fn.label("loop"), fn.label("done")
+        if at_least_once:
+            fn.branch(head)
+        else:
+            fn.branch_if(ops.compare("slt", I64, first, end), head, exit_)
+        fn.start(head)
+        k, names = fn.fresh("k"), [fn.fresh("acc") for _ in totals]
+        reserved = [fn.reserve() for _ in range(len(totals) + 1)]
+        sums = list(names)
+        for step in range(unroll):
+            at = k if step == 0 else fn.assign(f"add nuw nsw i64 {k}, {step}")
+            sums = self._step(at, sums)
+        following = fn.assign(f"add nuw nsw i64 {k}, {unroll}")
+        fn.fill(reserved[0], f"{k} = {phi_text('i64', [(first, before), (following, head)])}")
+        for place, name, start, total in zip(reserved[1:], names, totals, sums, strict=True):
+            fn.fill(place, f"{name} = {phi_text(str(block.total), [(start, before), (total, head)])}")
+        again = ops.compare("slt", I64, following, end)
+        fn.branch_if(again, head, exit_, f", !llvm.loop {self.module.loop()}")
+        fn.start(exit_)
+        if at_least_once:
+            return sums
+        return [
+            fn.phi(str(block.total), [(start, before), (total, head)])
+            for start, total in zip(totals, sums, strict=True)
+        ]
 
+    def _load(self, base: str, vector: int, type_: LLVMType) -> str:
+        place = self.ops.gep(type_.element, base, str(vector * type_.width))
+        return self.fn.assign(f"load {type_}, ptr {place}, align {self.align}")
 
-def _counted(emitter: CpuEmitter, count: int, body: Callable[[str], None]) -> None:
-    """Loop `count` times; `body` takes the counter as text."""
-    fn = emitter.fn
-    if count == 1:
-        body("0")
-        return
-    before, head = fn.block, fn.label("mma.loop")
-    fn.branch(head)
-    fn.start(head)
-    place, counter = fn.reserve(), fn.fresh("i")
-    body(counter)
-    following = fn.assign(f"add nsw i64 {counter}, 1")
-    fn.fill(place, f"{counter} = phi i64 [ 0, %{before} ], [ {following}, %{fn.block} ]")
-    exit_ = fn.label("mma.exit")
-    again = emitter.ops.compare("slt", I64, following, str(count))
-    fn.branch_if(again, head, exit_, f", !llvm.loop {emitter.module.loop()}")
-    fn.start(exit_)
-
-
-def _block_kernel(module: ModuleText, shape: _Shape) -> str:
-    """Return the function that adds `rows` x `depth` times `depth` x `vectors` to the accumulators."""
-    attributes = module.attributes("nounwind noinline")
-    fn = FunctionText(
-        f"define internal void @{shape.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c) {attributes}"
-    )
-    ops = Ops(module, fn)
-    type_, lanes = shape.type_, shape.type_.width
-    align = {"float": 4, "double": 8, "i32": 4, "i64": 8}[type_.element]
-    places = [
-        ops.gep(type_.element, "%c", str(row * shape.c_stride + vector * lanes))
-        for row in range(shape.rows)
-        for vector in range(shape.vectors)
-    ]
-    start = [fn.assign(f"load {type_}, ptr {place}, align {align}") for place in places]
-    unroll = next(u for u in (UNROLL, 2, 1) if shape.depth % u == 0)
-    fn.branch("loop")
-    fn.start("loop")
-    k, b = fn.fresh("k"), fn.fresh("b")
-    names = [fn.fresh("acc") for _ in places]
-    reserved = [fn.reserve() for _ in range(len(places) + 2)]
-    totals, b_now = list(names), b
-    for step in range(unroll):
-        at = k if step == 0 else fn.assign(f"add nuw nsw i64 {k}, {step}")
-        b_now = b if step == 0 else ops.gep(type_.element, b, str(step * shape.b_stride))
-        totals = _step(ops, shape, align, at, b_now, totals)
-    following = fn.assign(f"add nuw nsw i64 {k}, {unroll}")
-    b_next = ops.gep(type_.element, b, str(unroll * shape.b_stride))
-    fn.fill(reserved[0], f"{k} = {phi_text('i64', [('0', 'entry'), (following, 'loop')])}")
-    fn.fill(reserved[1], f"{b} = {phi_text('ptr', [('%b', 'entry'), (b_next, 'loop')])}")
-    for place, name, first, total in zip(reserved[2:], names, start, totals, strict=True):
-        fn.fill(place, f"{name} = {phi_text(str(type_), [(first, 'entry'), (total, 'loop')])}")
-    again = ops.compare("ult", I64, following, str(shape.depth))
-    fn.branch_if(again, "loop", "done", f", !llvm.loop {module.loop()}")
-    fn.start("done")
-    for place, total in zip(places, totals, strict=True):
-        fn.line(f"store {type_} {total}, ptr {place}, align {align}")
-    fn.line("ret void")
-    return fn.render()
-
-
-def _step(ops: Ops, shape: _Shape, align: int, k: str, b: str, totals: list[str]) -> list[str]:
-    """Append one step of k: load the vectors of b, and use each element of a for all of them."""
-    fn, type_ = ops.fn, shape.type_
-    vectors = [
-        fn.assign(f"load {type_}, ptr {ops.gep(type_.element, b, str(v * type_.width))}, align {align}")
-        for v in range(shape.vectors)
-    ]
-    results: list[str] = []
-    for row in range(shape.rows):
-        base = ops.gep(type_.element, "%a", str(row * shape.a_stride))
-        scalar = fn.assign(f"load {type_.element}, ptr {ops.gep(type_.element, base, k)}, align {align}")
-        spread = ops.splat(type_, scalar)
-        for v, vector in enumerate(vectors):
-            results.append(_multiply_add(ops, shape, spread, vector, totals[row * shape.vectors + v]))
-    return results
-
-
-def _multiply_add(ops: Ops, shape: _Shape, a: str, b: str, c: str) -> str:
-    type_ = shape.type_
-    if not type_.is_float:
-        return ops.binary("add", type_, ops.binary("mul", type_, a, b), c)
-    if shape.fused:
-        return ops.intrinsic("fma", type_, a, b, c)
-    return ops.binary("fadd", type_, ops.binary("fmul", type_, a, b), c)
+    def _step(self, k: str, totals: list[str]) -> list[str]:
+        """Append one step: load the vectors of b, and use each element of a for all of them."""
+        fn, ops, block = self.fn, self.ops, self.block
+        operand = block.operand
+        offset = fn.assign(f"mul nuw nsw i64 {k}, {block.b_stride}")
+        panel = ops.gep(operand.element, "%b", offset)
+        vectors = [self._load(panel, v, operand) for v in range(block.vectors)]
+        results: list[str] = []
+        for row in range(block.rows):
+            base = ops.gep(operand.element, "%a", str(row * block.a_stride))
+            place = ops.gep(operand.element, base, k)
+            scalar = fn.assign(f"load {operand.element}, ptr {place}, align {self.align}")
+            if block.flip:
+                scalar = fn.assign(f"xor {operand.element} {scalar}, {FLIP}")
+            spread = ops.splat(operand, scalar)
+            for v, vector in enumerate(vectors):
+                total = totals[row * block.vectors + v]
+                types = (operand, block.total)
+                results.append(
+                    multiply_add(ops, self.target, block.instruction, types, spread, vector, total)
+                )
+        return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -15,7 +16,7 @@ from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType
-from tessera.lower.facts import divisor, stays_inside
+from tessera.lower.facts import divisor, nonnegative, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.liveness import Liveness
 from tessera.lower.vector.nest import run_nest
@@ -41,6 +42,10 @@ from tessera.lower.vector.scratch import Scratch
 from tessera.lower.vector.site import Site
 from tessera.lower.vector.writer import Writer
 from tessera.target.records import TargetRecord
+
+if TYPE_CHECKING:
+    from tessera.lower.vector.forms import Form
+    from tessera.lower.vector.packing import Packed
 
 STORE_COST = 4
 """What storing a chunk and reading it back costs, in the unit of `nodes.Node.cost`."""
@@ -76,7 +81,7 @@ class VectorContext:
         self.liveness = Liveness(plan)
         self.position = 0
         self.next_rows: list[Box] = []
-        self.packed: dict[tuple[SSAValue, str], Stored] = {}
+        self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}
@@ -197,6 +202,7 @@ class VectorContext:
             op.kept,
             unsafe,
             tuple(stride == 1 for stride in strides),
+            tuple(axis for axis, offset in enumerate(op.offsets) if nonnegative(offset)),
         )
 
     def _inside(self, op: Slice, arg: int, axis: int) -> bool:

@@ -1,56 +1,118 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
-`a` becomes rows of the compute type, `b` panels of a few vectors' width stored one after the other, each
-[k][n]: the form the register-blocked micro-kernel of the backend reads (`backends/cpu/microkernel.py`).
+What is packed how is in `packing`, the instructions in `forms`. With few rows a right operand whose rows
+or columns are contiguous is not packed at all: it is read once, where it lies.
 """
 
 from __future__ import annotations
 
-from xdsl.ir import Attribute, Operation, SSAValue
+from dataclasses import dataclass
 
-from tessera.ir.target.tensor_core import TensorCoreOp
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.target.product import ProductOp
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.types import shape_of
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.nodes import Convert, Coord, Node, Stored
+from tessera.lower.vector.forms import Form, form_of, vector_form
+from tessera.lower.vector.nodes import Convert, Node, Remap
+from tessera.lower.vector.packing import Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
-from tessera.lower.vector.site import Site, versions
-from tessera.lower.vector.transposed import against_order, squares
-from tessera.numerics import dtypes
+
+FEW_ROWS = 16
+"""Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
+
+LONG = 128
+"""From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
 
 
-def compute_element(a: Attribute, acc: Attribute) -> Attribute:
-    """Return the type products are computed in: f64, i32 (exact for 8-bit integers), i64, or f32."""
-    operand, total = dtype_of(a), dtype_of(acc)
-    if total.is_int:
-        return element_type(dtypes.i64 if total.bits == 64 else dtypes.i32)
-    return element_type(dtypes.f64 if dtypes.f64 in (operand, total) else dtypes.f32)
-
-
-def panel_width(context: VectorContext, element: Attribute) -> int:
+def panel_width(context: VectorContext, form: Form) -> int:
     """Return the columns of one panel of b: as many vectors as leave room for enough rows of accumulators."""
     target = context.target
-    lanes = max(target.vector_bytes // dtype_of(element).bytes, 1)
+    lanes = max(target.vector_bytes // form.total.bytes, 1)
     return lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
+
+
+def product_form(context: VectorContext, op: MmaOp) -> Form:
+    """Return how a product is computed."""
+    a, b, total = (dtype_of(value.type.element) for value in (op.a, op.b, op.acc))  # pyright: ignore
+    return form_of(context.target, a, b, total, context.params.func.profile.data == "strict")
 
 
 @lowers(MmaOp)
 def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack what is not packed yet and multiply."""
-    element = compute_element(context.node(op.a).element, context.node(op.acc).element)
-    a = _packed(context, op.a, "a", element)
-    b = _packed(context, op.b, "b", element)
+    form = product_form(context, op)
+    element = element_type(form.total)
+    right = _in_place(context, op, form)
+    if right is not None:
+        form = vector_form(form)
+    a = _packed(context, op.a, "a", form)
+    right = right or _in_panels(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
     if acc.element == element:
         total = context.own_buffer(op.acc)
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total)
-    for buffer in (a, b, total):
-        context.scratch.touch(buffer.root, context.position_end(buffer.root))
-    context.writer.insert(TensorCoreOp(a.buffer, b.buffer, total.buffer, "fma"))
+    for root in (a.buffer.root, right.root, total.root):
+        if root is not None:
+            context.scratch.touch(root, context.position_end(root))
+    (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
+    extents = (
+        _extent(context, a.outer, m), _extent(context, right.columns, n), _depth(context, a.depth, right.depth, k),
+    )  # fmt: skip
+    product = ProductOp(a.buffer.buffer, right.value, total.buffer, extents, form.instruction, right.place)
+    context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
     context.define(op.result, result)
+
+
+@dataclass(frozen=True)
+class _Right:
+    """A right operand: its panels, or where it lies in a tensor."""
+
+    value: SSAValue
+    columns: SSAValue | None
+    depth: SSAValue | None
+    root: SSAValue | None = None
+    place: tuple[SSAValue, ...] = ()
+
+
+def _in_panels(packed: Packed) -> _Right:
+    return _Right(packed.buffer.buffer, packed.outer, packed.depth, packed.buffer.root)
+
+
+def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Right | None:
+    """Return the right operand as it lies in its tensor, when few rows would not pay for packing it."""
+    if shape_of(op.a.type)[0] > FEW_ROWS or (op.b, "b", form) in context.packed:
+        return None
+    node = context.node(op.b)
+    found, sizes = plain_load(node), valid_sizes(context, node)
+    if found is None or sizes is None:
+        return None
+    (load, axes), plain = found, node.source if isinstance(node, Remap) else node
+    row, column = (load.box.kept[axis] for axis in axes)
+    box = load.box
+    if plain is not load or dtype_of(load.element) != form.operand:
+        return None
+    if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
+        return None
+    scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
+    for start, stride in zip(box.offsets, box.strides, strict=True):
+        offset = scalars.add(offset, scalars.binary("mul", start, stride))
+    return _Right(box.pointer, sizes[1], sizes[0], None, (offset, box.strides[row], box.strides[column]))
+
+
+def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:
+    return context.writer.scalars.constant(size) if valid is None else valid
+
+
+def _depth(context: VectorContext, a: SSAValue | None, b: SSAValue | None, size: int) -> SSAValue:
+    if a is None or b is None:
+        return _extent(context, b if a is None else a, size)
+    return context.writer.scalars.binary("minimum", a, b)
 
 
 def pack_before(context: VectorContext, region_op: Operation) -> None:
@@ -61,61 +123,14 @@ def pack_before(context: VectorContext, region_op: Operation) -> None:
             continue
         for value, role in ((op.a, "a"), (op.b, "b")):
             if value in outside and context.is_tile(value):
-                element = compute_element(context.node(value).element, op.acc.type.element)  # pyright: ignore
-                context.packed[value, role] = _packed(context, value, role, element)
+                form = product_form(context, op)
+                context.packed[value, role, form] = _packed(context, value, role, form)
 
 
-def _packed(context: VectorContext, value: SSAValue, role: str, element: Attribute) -> Stored:
-    if (value, role) in context.packed:
-        return context.packed[value, role]
+def _packed(context: VectorContext, value: SSAValue, role: str, form: Form) -> Packed:
+    if (value, role, form) in context.packed:
+        return context.packed[value, role, form]
     node = context.node(value)
-    converted = node if node.element == element else Convert(node.shape, element, node)
-    return _rows(context, converted) if role == "a" else _panels(context, converted)
-
-
-def _rows(context: VectorContext, node: Node) -> Stored:
-    """Return the buffer of a left operand: its own if it has one with contiguous rows."""
-    stored = node.stored or node
-    if isinstance(stored, Stored) and stored.type.strides[-1] == 1:
-        return stored
-    return context.materialise(node)
-
-
-def _panels(context: VectorContext, node: Node) -> Stored:
-    """Write a right operand of shape (K, N) as panels [n / width][k][n % width]."""
-    (depth, columns), width = node.shape, panel_width(context, node.element)
-    panels = -(-columns // width)
-    target = context.new_buffer((panels, depth, width), node.element, dense=True)
-    full, rest = divmod(columns, width)
-
-    def chunk(site: Site, panel: SSAValue | int, k: SSAValue | int, at: Coord) -> None:
-        value = site.chunk(node, (Coord(k), _column(site, panel, at, width)))
-        site.store(target, (Coord(panel), Coord(k), at), value)
-
-    def fill(site: Site, panel: SSAValue | int, count: int) -> None:
-        turned = against_order([node], depth, count, site.width)
-        if turned:
-            squares(
-                site, turned, depth, count, lambda at: _column(site, panel, at, width),
-                lambda s, k, at: chunk(s, panel, k, at),
-            )  # fmt: skip
-        else:
-            site.each(depth, lambda k: site.chunks(count, lambda at: chunk(site, panel, k, at)))
-
-    def nest(site: Site) -> list[SSAValue]:
-        if full:
-            site.each(full, lambda panel: fill(site, panel, width))
-        if rest:
-            fill(site, full, rest)
-        return []
-
-    # Chunks are whole vectors even where the tile is narrower: the micro-kernel reads whole vectors.
-    versions(context, context.lanes, [node], nest)
-    return target
-
-
-def _column(site: Site, panel: SSAValue | int, at: Coord, width: int) -> Coord:
-    """Return the column of the operand that position `at` of a panel is."""
-    scalars = site.writer.scalars
-    first = panel * width if isinstance(panel, int) else scalars.mul(panel, width)
-    return at if first == 0 else Coord(scalars.add(site.index(first), at.base), at.lanes)
+    return (
+        rows(context, node, form) if role == "a" else panels(context, node, form, panel_width(context, form))
+    )

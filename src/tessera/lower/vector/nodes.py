@@ -215,6 +215,7 @@ class Box:
         kept: the tensor dimension of each tile axis.
         unsafe: dimensions in which the box may leave the tensor.
         unit: whether each dimension is known to have stride 1.
+        forward: dimensions in which the box is known not to start before the tensor.
     """
 
     arg: int
@@ -226,6 +227,7 @@ class Box:
     kept: tuple[int, ...]
     unsafe: tuple[int, ...]
     unit: tuple[bool, ...]
+    forward: tuple[int, ...] = ()
 
     def same_place(self, other: Box) -> bool:
         """Return whether both are known to be one and the same part of a tensor."""

@@ -126,6 +126,10 @@ class Site:
         """Return zero of an element type."""
         return self.writer.scalars.constant(0, element)
 
+    def chunk_of_zeros(self, element: Attribute) -> SSAValue:
+        """Return a chunk of zeros."""
+        return self.writer.splat(self.zero(element), self.width)
+
     def valid(self) -> SSAValue | None:
         """Return which lanes lie inside the tile, None when all do."""
         if self.tail is None:

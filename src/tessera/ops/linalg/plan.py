@@ -137,7 +137,7 @@ def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -
     if target.backend == "cpu":
         if problem.mma_kind is not None:
             raise _no_kind(problem, target, "vector units")
-        chosen = _cpu(problem)
+        chosen = _cpu(problem, target)
     else:
         chosen = min(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
     return _with_forced(chosen, forced, problem, target)
@@ -180,19 +180,51 @@ def _power_of_two(value: int, low: int, high: int) -> int:
     return max(low, min(high, 1 << max(value - 1, 0).bit_length()))
 
 
-def _cpu(problem: Problem) -> Plan:
-    """Blocks for vector units: operands of one step stay in the second-level cache, small results in one tile."""
+def _cpu(problem: Problem, target: TargetRecord) -> Plan:
+    """Blocks for a CPU: sums and operands of one step stay in the second-level cache, small results in one tile."""
     wide = problem.acc.bytes == 8
-    block_m = _power_of_two(problem.m, 16, 128)
+    block_k = _power_of_two(problem.k, 16, max(512 // max(problem.a.bytes, problem.b.bytes), 64))
+    block_m, block_n = _power_of_two(problem.m, 16, 128), _power_of_two(problem.n, 16, 128 if wide else 256)
+    if (
+        problem.m <= FEW_ROWS and not problem.reduces
+    ):  # the right operand is read in place, along rows or columns
+        if problem.trans_b:
+            block_n, block_k = min(block_n, 64), _power_of_two(problem.k, 16, 4096)
+        else:
+            block_n = _power_of_two(problem.n // 4, block_n, 1024)
+    elif not problem.reduces:
+        block_m, block_n = _least_packing(problem, target, (block_m, block_n, block_k))
     if problem.m < 32 and not problem.reduces:
         block_m = max(problem.m, 1)
-    block_n = _power_of_two(problem.n, 16, 128 if wide else 256)
-    block_k = _power_of_two(problem.k, 16, 128)
     if problem.promote:
         block_k = problem.promote
     if problem.scaled:  # one scale for each tile
         block_m, block_n = min(block_m, 128), min(block_n, 128)
     return Plan(block_m, block_n, block_k, path="vector")
+
+
+def _least_packing(problem: Problem, target: TargetRecord, block: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the block, up to four times as large, that packs least while there are tiles for all cores.
+
+    Rows are packed once for each column of tiles, and columns once for each row of tiles.
+    """
+    block_m, block_n, block_k = block
+    found, least = (block_m, block_n), float("inf")
+    for m in (block_m, 2 * block_m, 4 * block_m):
+        for n in (block_n, 2 * block_n):
+            across, down = ceil(problem.n / n), ceil(problem.m / m)
+            held = m * n * problem.acc.bytes + (m + n) * block_k * problem.a.bytes
+            larger = (m, n) != (block_m, block_n)
+            if larger and (held > target.l2_bytes or across * down * (problem.batch or 1) < 2 * target.cores):
+                continue
+            packed = problem.m * across + problem.n * down
+            if packed < least:
+                found, least = (m, n), packed
+    return found
+
+
+FEW_ROWS = 16
+"""Up to so many rows, a CPU does not pack the right operand."""
 
 
 def machine_of(target: TargetRecord) -> Machine:

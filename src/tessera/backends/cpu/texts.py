@@ -1,0 +1,115 @@
+"""Functions written as LLVM IR text with loops, branches and sizes that are folded where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessera.backends.llvm.ops import I64, Ops
+from tessera.backends.llvm.text import FunctionText, ModuleText
+from tessera.backends.llvm.types import LLVMType
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size as text, and as a number where it is known."""
+
+    text: str
+    known: int | None
+
+
+class Loops:
+    """Writes one function; sizes and offsets are i64 texts.
+
+    Args:
+        module: where it belongs.
+        signature: everything before the attributes.
+    """
+
+    def __init__(self, module: ModuleText, signature: str):
+        self.module = module
+        self.fn = FunctionText(f"{signature} {module.attributes('nounwind noinline')}")
+        self.ops = Ops(module, self.fn)
+
+    def render(self) -> str:
+        """Return the function's text."""
+        raise NotImplementedError
+
+    def moved(self, pointer: str, type_: LLVMType, offset: str) -> str:
+        """Return a pointer moved by `offset` elements of a vector type."""
+        return self.ops.gep(type_.element, pointer, offset)
+
+    def times(self, value: str, factor: int) -> str:
+        """Return the product with a constant."""
+        if value.isdigit():
+            return str(int(value) * factor)
+        return value if factor == 1 else self.fn.assign(f"mul nsw i64 {value}, {factor}")
+
+    def sum(self, a: str, b: str) -> str:
+        """Return the sum of two sizes."""
+        if a == "0" or b == "0":
+            return b if a == "0" else a
+        if a.isdigit() and b.isdigit():
+            return str(int(a) + int(b))
+        return self.fn.assign(f"add nsw i64 {a}, {b}")
+
+    def divided(self, size: Size, by: int) -> tuple[Size, Size]:
+        """Return the quotient and the rest."""
+        if size.known is not None:
+            full, rest = divmod(size.known, by)
+            return Size(str(full), full), Size(str(rest), rest)
+        full = self.fn.assign(f"sdiv i64 {size.text}, {by}")
+        return Size(full, None), Size(self.fn.assign(f"srem i64 {size.text}, {by}"), None)
+
+    def repeat(self, count: Size, body: Callable[[str], None]) -> None:
+        """Loop `count` times; `body` takes the counter as text."""
+        fn = self.fn
+        if count.known is not None and count.known <= 1:
+            if count.known:
+                body("0")
+            return
+        before, head, exit_ = fn.block, fn.label("head"), fn.label("exit")
+        inside = fn.label("body")
+        fn.branch(head)
+        fn.start(head)
+        place, counter = fn.reserve(), fn.fresh("i")
+        fn.branch_if(self.ops.compare("slt", I64, counter, count.text), inside, exit_)
+        fn.start(inside)
+        body(counter)
+        following = fn.assign(f"add nsw i64 {counter}, 1")
+        fn.fill(place, f"{counter} = phi i64 [ 0, %{before} ], [ {following}, %{fn.block} ]")
+        fn.branch(head, f", !llvm.loop {self.module.loop()}")
+        fn.start(exit_)
+
+    def if_any(self, size: Size, body: Callable[[], None]) -> None:
+        """Run `body` unless the size is zero."""
+        if size.known is not None:
+            if size.known:
+                body()
+            return
+        self.choice(self.ops.compare("sgt", I64, size.text, "0"), body, lambda: None)
+
+    def choice(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Branch on a condition."""
+        fn = self.fn
+        labels = fn.label("then"), fn.label("else")
+        join = fn.label("join")
+        fn.branch_if(condition, *labels)
+        for label, body in zip(labels, (then, otherwise), strict=True):
+            fn.start(label)
+            body()
+            fn.branch(join)
+        fn.start(join)
+
+
+def sized(known: int | None, name: str) -> Size:
+    """Return a size that is a number, or else has a name."""
+    return Size(name if known is None else str(known), known)
+
+
+def halves(number: int) -> list[int]:
+    """Return a number and its halves down to 1."""
+    found = [number]
+    while found[-1] > 1:
+        found.append(found[-1] // 2)
+    return found

@@ -1,0 +1,113 @@
+"""Matrix products of the vector model: an op that multiplies whole tiles in memory, and one that prepares operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.target.types import BufferType, FragmentType, PointerType
+from tessera.ir.types import dtype_of, element_type, index
+from tessera.numerics import dtypes
+
+ORDERS = ("interleave", "join")
+
+
+@irdl_op_definition
+class ProductOp(IRDLOperation):
+    """Adds `a @ b` to the buffer `acc`, by the CPU instruction named `instruction`.
+
+    `rows`, `columns` and `depth` say how much of the operands counts; the rest is not read. Where the instruction
+    multiplies groups of neighbours along the depth, elements of `a` and `b` are such groups, 32 bits wide.
+
+    `a` is a buffer of rows. `b` is a buffer of panels, each `[k][n]` and a few vectors wide; or the address of a
+    tensor that is read in place: `place` is then where `b` begins, the distance of its rows and that of its columns, in
+    elements; one of the distances is the constant 1.
+    """
+
+    name = "tessera_target.product"
+    a = operand_def(BufferType)
+    b = operand_def(BufferType | PointerType)
+    acc = operand_def(BufferType)
+    rows = operand_def(index)
+    columns = operand_def(index)
+    depth = operand_def(index)
+    place = var_operand_def(index)
+    instruction = prop_def(StringAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = (
+        "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`place` $place^)? "
+        "attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+    )
+
+    def __init__(
+        self,
+        a: SSAValue,
+        b: SSAValue,
+        acc: SSAValue,
+        extents: tuple[SSAValue, SSAValue, SSAValue],
+        instruction: str,
+        place: Sequence[SSAValue] = (),
+    ):
+        super().__init__(
+            operands=[a, b, acc, *extents, list(place)],
+            properties={"instruction": StringAttr(instruction)},
+        )
+
+    def verify_(self) -> None:
+        """Check ranks, and that an operand in place has a pitch."""
+        a, b, acc = self.a.type, self.b.type, self.acc.type
+        assert isinstance(a, BufferType)
+        assert isinstance(acc, BufferType)
+        ranks = (len(a.shape), len(acc.shape), len(b.shape) if isinstance(b, BufferType) else 3)
+        if ranks != (2, 2, 3):
+            raise VerifyException("a product takes rows, panels and rows")
+        if len(self.place) != (3 if isinstance(b, PointerType) else 0):
+            raise VerifyException(
+                "an operand in place has an offset and two distances, a packed one has none"
+            )
+
+
+@irdl_op_definition
+class GroupChunksOp(IRDLOperation):
+    """Puts neighbours along the depth of a product into one 32-bit element of a chunk.
+
+    `interleave`: element j of the result holds element j of every operand, the first operand in the lowest bits.
+    `join`: the operands follow each other, and each run of as many elements as there are operands is one element.
+    """
+
+    name = "tessera_target.group_chunks"
+    chunks = var_operand_def(FragmentType)
+    order = prop_def(StringAttr)
+    result = result_def(FragmentType)
+    traits = traits_def(*PURE)
+    assembly_format = "$order $chunks attr-dict `:` type($chunks) `->` type($result)"
+
+    def __init__(self, chunks: Sequence[SSAValue], order: str):
+        first = chunks[0].type
+        assert isinstance(first, FragmentType)
+        result = FragmentType.of(element_type(dtypes.i32), first.linear)
+        super().__init__(
+            operands=[list(chunks)], properties={"order": StringAttr(order)}, result_types=[result]
+        )
+
+    def verify_(self) -> None:
+        """Check that the chunks are of one type and fill 32 bits together."""
+        types = {value.type for value in self.chunks}
+        if len(types) != 1 or self.order.data not in ORDERS:
+            raise VerifyException("chunks of one type are grouped, by interleaving or joining")
+        bits = dtype_of(self.chunks[0].type.element).bits * len(self.chunks)  # pyright: ignore
+        if bits != 32 or self.result.type.shape != self.chunks[0].type.shape:  # pyright: ignore
+            raise VerifyException("a group is 32 bits wide, and a chunk has as many groups as elements")

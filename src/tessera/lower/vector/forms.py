@@ -1,0 +1,86 @@
+"""In which form operands of a product lie in scratch memory, and the instruction that multiplies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from xdsl.ir import Attribute
+
+from tessera.ir.types import element_type
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+from tessera.target.records import TargetRecord
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a product is computed.
+
+    Args:
+        instruction: name of the CPU instruction (see `backends.cpu.instructions`).
+        operand: dtype that operands are converted to.
+        total: dtype of the sums.
+        group: neighbours along the depth that one 32-bit element holds; 1 when elements stand for themselves.
+        biased: whether 128 is added to each element of the left operand, for an instruction that takes it unsigned.
+    """
+
+    instruction: str
+    operand: DType
+    total: DType
+    group: int = 1
+    biased: bool = False
+
+    @property
+    def element(self) -> Attribute:
+        """The element type of packed operands."""
+        return element_type(self.operand if self.group == 1 else dtypes.i32)
+
+
+def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool) -> Form:
+    """Return the fastest form whose products are exact.
+
+    Args:
+        target: the CPU.
+        a: dtype of the left operand.
+        b: dtype of the right operand.
+        total: dtype of the accumulator.
+        strict: whether subnormal numbers count, which the bf16 instructions take for zero.
+    """
+    if total.is_int:
+        return _integers(target, a, total)
+    if dtypes.f64 in (a, b, total):
+        return Form("fma", dtypes.f64, dtypes.f64)
+    # Every float of 8 bits or fewer is a bf16 number.
+    narrow = all(dtype == dtypes.bf16 or dtype.bits <= 8 for dtype in (a, b))
+    if narrow and not strict:
+        if target.has("amx-bf16") and target.has("avx512bf16"):
+            return Form("amx_bf16", dtypes.bf16, dtypes.f32, 2)
+        if (target.has("avx512bf16") and target.vector_bytes == 64) or (
+            target.has("neon") and target.has("bf16")
+        ):
+            return Form("dot_bf16", dtypes.bf16, dtypes.f32, 2)
+    return Form("fma", dtypes.f32, dtypes.f32)
+
+
+def vector_form(form: Form) -> Form:
+    """Return the form for vector units where the given one is for a matrix unit."""
+    if form.instruction == "amx_bf16":
+        return replace(form, instruction="dot_bf16")
+    return replace(form, instruction="dot_u8_i8", biased=True) if form.instruction == "amx_i8" else form
+
+
+def _integers(target: TargetRecord, operand: DType, total: DType) -> Form:
+    if total.bits == 64:
+        return Form("fma", dtypes.i64, dtypes.i64)
+    signed = operand.kind == "int"
+    if operand.bits == 8:
+        if target.has("neon") and target.has("dotprod"):
+            return Form("dot_i8" if signed else "dot_u8", operand, dtypes.i32, 4)
+        if signed and target.has("amx-int8") and target.has("avx512vnni"):
+            return Form("amx_i8", operand, dtypes.i32, 4)
+        if signed and ((target.has("avx512vnni") and target.vector_bytes == 64) or target.has("avxvnni")):
+            return Form("dot_u8_i8", operand, dtypes.i32, 4, biased=True)
+    # Products of pairs of 16-bit integers are summed modulo 2^32, as the language asks.
+    if not target.has("neon") and (operand.bits == 8 or (operand.bits == 16 and signed)):
+        return Form("dot_i16", dtypes.i16, dtypes.i32, 2)
+    return Form("fma", dtypes.i32, dtypes.i32)
