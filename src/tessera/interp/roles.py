@@ -327,7 +327,7 @@ def _copy(op: BulkCopyOp, machine: Machine) -> None:
 @handles(BulkStoreOp)
 def _bulk_store(op: BulkStoreOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
-    settle(buffer, machine)
+    settle(buffer, machine.program.own_accesses(), machine)
     read_buffer(buffer, op, machine, ordered=True)
     buffer.state[...] = State.OUTGOING
     tensor, _, inside, within = box_of(op, machine)

@@ -237,15 +237,16 @@ def check_fences(buffer: Shared, op: Operation, machine: Machine) -> None:
 
 @handles(BarrierOp)
 def _barrier(op: BarrierOp, machine: Machine) -> None:
+    mine = machine.program.own_accesses()
     for buffer in machine.program.buffers:
-        settle(buffer, machine)
+        settle(buffer, mine, machine)
     machine.program.role.generation += 1
 
 
-def settle(buffer: Shared, machine: Machine) -> None:
-    """Let the lanes of this role see what they wrote to a buffer; what another role wrote is not its to settle."""
+def settle(buffer: Shared, mine: list[int], machine: Machine) -> None:
+    """Let the lanes of this role see what they wrote (`mine`); what another role wrote is not its to settle."""
     program = machine.program
     settled = buffer.state == State.UNORDERED
     if program.roles > 1:
-        settled &= np.isin(buffer.writer, program.own_accesses())
+        settled &= np.isin(buffer.writer, mine)
     buffer.state[settled] = State.DEFINED

@@ -22,7 +22,7 @@ def ahead_of(op: LoadOp, loop: scf.ForOp) -> bool:
 
 def name_of(kernel: KernelOp, op: LoadOp) -> str:
     """Return the name of the tensor that is loaded from."""
-    return kernel.infos[list(kernel.body.block.args).index(op.tensor)].name  # pyright: ignore[reportArgumentType]
+    return kernel.info_of(op.tensor).name
 
 
 def check_operand(kernel: KernelOp, op: LoadOp) -> None:

@@ -211,7 +211,7 @@ def _swizzle(op: LoadOp) -> str:
 
 def stored_transposed(kernel: KernelOp, op: LoadOp) -> bool:
     """Return whether the tensor is contiguous along the tile's first axis and not its last."""
-    info = kernel.infos[list(kernel.body.block.args).index(op.tensor)]  # pyright: ignore[reportArgumentType]
+    info = kernel.info_of(op.tensor)
     first, last = op.kept
     return info.strides[last] != 1 and info.strides[first] == 1
 

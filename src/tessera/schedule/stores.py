@@ -138,7 +138,7 @@ def final_stores(block: Block) -> list[StoreOp]:
 def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     tile = op.value.type
     assert isinstance(tile, TileType)
-    name = kernel.infos[list(kernel.body.block.args).index(op.tensor)].name  # pyright: ignore[reportArgumentType]
+    name = kernel.info_of(op.tensor).name
     if tile.rank != 2 or op.mask is not None:
         raise Unfit(f"{name} is stored under a mask or not as a matrix")
     readers = [

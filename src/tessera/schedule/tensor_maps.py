@@ -44,7 +44,7 @@ def check_tensor(
         Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
             contiguous dimension, sizes that are powers of two, boxes of at most 256.
     """
-    info = kernel.infos[list(kernel.body.block.args).index(tensor)]  # pyright: ignore[reportArgumentType]
+    info = kernel.info_of(tensor)
     if 1 not in info.strides or info.align % ALIGN_BYTES:
         raise Unfit(f"{info.name} has no contiguous dimension or is not aligned to 16 bytes")
     contiguous = info.strides.index(1)

@@ -189,10 +189,10 @@ def has_roles(module: ModuleOp) -> bool:
     return any(isinstance(op, RolesOp) for op in module.walk())
 
 
-def note(module: ModuleOp) -> str:
-    """Return why the only grid of a module has one role; empty when nothing is noted."""
+def note(module: ModuleOp, kind: str = "roles") -> str:
+    """Return what the only grid of a module says of a kind first; empty when nothing is noted."""
     (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
-    found: Any = grid.attributes.get("tessera_notes.roles")
+    found: Any = grid.attributes.get(f"tessera_notes.{kind}")
     return "" if found is None else found.data[0].data
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.errors import LanguageError
@@ -14,18 +13,12 @@ from tessera.interp import interpret
 from tessera.ir.tile.roles import AllocBarriersOp, BulkCopyOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.knobs import Knobs
-from tests.unit.schedule.hopper import attention, gemm, gemm_transposed, has_roles, random, scheduled
+from tests.unit.schedule.hopper import attention, gemm, gemm_transposed, has_roles, note, random, scheduled
 
 
 def adds(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]) -> None:
     for m, n in ts.tile.grid((M, 64), (N, 64)):
         y[m : m + 64, n : n + 64] = x[m : m + 64, n : n + 64] + 1.0
-
-
-def note(module: ModuleOp) -> str:
-    (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
-    found: Any = grid.attributes.get("tessera_notes.cluster")
-    return "" if found is None else found.data[0].data
 
 
 @pytest.mark.parametrize("programs", [2, 4])
@@ -60,7 +53,7 @@ def test_only_what_is_alike_in_all_programs_is_shared(function: Any) -> None:
 )
 def test_what_cannot_be_grouped_is_not_and_says_why(function: Any, target: str, why: str) -> None:
     module = scheduled(function, {"M": 64, "N": 64, "K": 128}, on=target, cluster=2)
-    assert why in note(module)
+    assert why in note(module, "cluster")
 
 
 def test_programs_that_share_a_tile_are_not_grouped_again() -> None:

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.errors import DeviceError, LanguageError
 from tessera.interp import interpret
 from tessera.ir.tile.split import PartialSendOp, PartialSumOp
-from tessera.ir.tile.structure import GridOp
 from tessera.schedule.knobs import Knobs
-from tests.unit.schedule.hopper import gemm, gemm_wide, has_roles, random, scheduled
+from tests.unit.schedule.hopper import gemm, gemm_wide, has_roles, note, random, scheduled
 
 
 def gated(
@@ -63,12 +61,6 @@ def stored_in_the_loop(
         c[m : m + 64, n : n + 64] = acc
 
 
-def note(module: ModuleOp) -> str:
-    (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
-    found: Any = grid.attributes.get("tessera_notes.split_k")
-    return "" if found is None else found.data[0].data
-
-
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("size", [(64, 64, 64), (77, 72, 200), (1, 8, 8), (16, 136, 1032)])
 @pytest.mark.parametrize("function", [gemm, gemm_wide])
@@ -76,7 +68,7 @@ def test_a_split_product_equals_float64(function: Any, size: tuple[int, int, int
     m, n, k = size
     module = scheduled(function, {"M": m, "N": n, "K": k}, split_k=ranks)
     assert has_roles(module)
-    assert note(module) == ""
+    assert note(module, "split_k") == ""
     assert any(isinstance(op, PartialSumOp) for op in module.walk())
     a, b, c = random(m, k), random(k, n), np.full((m, n), np.nan, np.float32)
     interpret(module, [a, b, c])
@@ -104,7 +96,7 @@ def test_two_sums_are_split_together() -> None:
 )
 def test_what_cannot_be_split_is_not_and_says_why(function: Any, target: str, why: str) -> None:
     module = scheduled(function, {"M": 64, "N": 64, "K": 128}, on=target, split_k=2)
-    assert why in note(module)
+    assert why in note(module, "split_k")
     assert not any(isinstance(op, PartialSumOp) for op in module.walk())
 
 

@@ -5,9 +5,11 @@ Source: PTX ISA 9.2, "barrier.cluster", "mapa", "mbarrier.arrive", "mbarrier.try
 
 from __future__ import annotations
 
+from xdsl.ir import SSAValue
+
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
-from tessera.backends.nvidia.hopper import barrier_address
+from tessera.backends.nvidia.hopper import barrier_address, try_wait
 from tessera.backends.simt.memory import SharedAddresses, shared_runs
 from tessera.ir.layouts import REGISTER
 from tessera.ir.target.cluster import (
@@ -34,6 +36,12 @@ def emit_barrier(emitter: NvidiaEmitter, _op: ClusterBarrierOp) -> None:
     emitter.asm(text, "~{memory}", [], [])
 
 
+def _number(emitter: NvidiaEmitter, rank: SSAValue) -> str:
+    """Return a program's number in its cluster as 32 bits."""
+    unit = emitter.unit(rank)
+    return unit if unit.isdigit() else emitter.ops.convert("trunc", I64, unit, I32)
+
+
 def _remote(emitter: NvidiaEmitter, local: str, number: str) -> str:
     """Return the cluster address of a byte of program `number`, given this program's address of it."""
     (address,) = emitter.asm(
@@ -45,10 +53,8 @@ def _remote(emitter: NvidiaEmitter, local: str, number: str) -> str:
 @NVIDIA.register(ClusterArriveOp)
 def emit_arrive(emitter: NvidiaEmitter, op: ClusterArriveOp) -> None:
     """Arrive for the warp, after all its lanes have come here."""
-    rank = emitter.unit(op.rank)
-    number = rank if rank.isdigit() else emitter.ops.convert("trunc", I64, rank, I32)
-    address = _remote(emitter, barrier_address(emitter, op.barriers, op.at), number)
-    leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
+    address = _remote(emitter, barrier_address(emitter, op.barriers, op.at), _number(emitter, op.rank))
+    leader = emitter.first_lane()
     _arrive(emitter, ".release.cluster", address, op.count.data, leader)
 
 
@@ -78,10 +84,7 @@ def _arrive(emitter: NvidiaEmitter, order: str, address: str, count: int, predic
 @NVIDIA.register(ClusterWaitOp)
 def emit_wait(emitter: NvidiaEmitter, op: ClusterWaitOp) -> None:
     """Try until the first phase has ended."""
-    text = (
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [$0], 0; "
-        "@done bra ready; bra again; ready: }"
-    )
+    text = try_wait("acquire.cluster.", "0")
     emitter.asm(text, "r,~{memory}", [], [("i32", emitter.shared_address(emitter.unit(op.barriers)))])
 
 
@@ -91,9 +94,7 @@ def emit_load(emitter: NvidiaEmitter, op: ClusterLoadOp) -> None:
     buffer, type_ = op.buffer.type, op.result.type
     assert isinstance(buffer, BufferType)
     assert isinstance(type_, FragmentType)
-    rank = emitter.unit(op.rank)
-    number = rank if rank.isdigit() else emitter.ops.convert("trunc", I64, rank, I32)
-    start = _remote(emitter, emitter.shared_address("0"), number)
+    start = _remote(emitter, emitter.shared_address("0"), _number(emitter, op.rank))
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), type_.linear, [0, 0])
     runs, vector = shared_runs(addresses, type_.dtype)
     words = emitter.word_types(type_.dtype, vector)

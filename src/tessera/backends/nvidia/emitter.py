@@ -83,6 +83,14 @@ class NvidiaEmitter(SimtEmitter):
         """Return the lane's number."""
         return self.entry("lane", f"and i32 {self._register('tid.x')}, 31")
 
+    def first_lane(self) -> str:
+        """Return whether the thread is the first of its warp."""
+        return self.entry("lane.zero", f"icmp eq i32 {self.lane()}, 0")
+
+    def first_thread(self) -> str:
+        """Return whether the thread is the first of its block."""
+        return self.entry("thread.zero", f"icmp eq i32 {self.thread()}, 0")
+
     def warp(self) -> str:
         """Return the warp's number; equal in all lanes, which the shuffle tells the compiler."""
         if self.num_warps == 1:

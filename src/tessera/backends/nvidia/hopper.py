@@ -60,6 +60,14 @@ def barrier_address(emitter: NvidiaEmitter, barriers: SSAValue, at: SSAValue) ->
     return emitter.shared_address(total)
 
 
+def try_wait(order: str, parity: str) -> str:
+    """Return the loop that waits for a phase of the barrier at `$0`; `order` has its dot, and is empty by default."""
+    return (
+        f"{{ .reg .pred done; again: mbarrier.try_wait.parity.{order}shared::cta.b64 done, [$0], {parity}; "
+        "@done bra ready; bra again; ready: }"
+    )
+
+
 @NVIDIA.register(MbarrierInitOp)
 def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
     """Let the first thread initialise the barriers, and all threads and the copy engine see it."""
@@ -67,7 +75,7 @@ def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
     assert isinstance(type_, BufferType)
     fn = emitter.fn
     then, join = fn.label("init"), fn.label("init.end")
-    first = emitter.entry("thread.zero", f"icmp eq i32 {emitter.thread()}, 0")
+    first = emitter.first_thread()
     fn.branch_if(first, then, join)
     fn.start(then)
     for number in range(type_.shape[0]):
@@ -93,7 +101,7 @@ def emit_expect(emitter: NvidiaEmitter, op: MbarrierExpectOp) -> None:
 def emit_arrive(emitter: NvidiaEmitter, op: MbarrierArriveOp) -> None:
     """Arrive once for the warp."""
     address = barrier_address(emitter, op.barriers, op.at)
-    leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
+    leader = emitter.first_lane()
     emitter.asm(
         "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
         "r,b,~{memory}",
@@ -107,10 +115,7 @@ def emit_wait(emitter: NvidiaEmitter, op: MbarrierWaitOp) -> None:
     """Try until the phase has ended."""
     address = barrier_address(emitter, op.barriers, op.at)
     parity = emitter.ops.convert("trunc", I64, emitter.unit(op.parity), I32)
-    text = (
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
-        "@done bra ready; bra again; ready: }"
-    )
+    text = try_wait("", "$1")
     emitter.asm(text, "r,r,~{memory}", [], [("i32", address), ("i32", parity)])
 
 
@@ -130,7 +135,7 @@ def emit_grid_wait(emitter: NvidiaEmitter, _op: GridWaitOp) -> None:
 @NVIDIA.register(PrefetchMapOp)
 def emit_prefetch(emitter: NvidiaEmitter, op: PrefetchMapOp) -> None:
     """Let the first thread fetch the map."""
-    first = emitter.entry("thread.zero", f"icmp eq i32 {emitter.thread()}, 0")
+    first = emitter.first_thread()
     emitter.asm(
         "@$1 prefetch.tensormap [$0];", "l,b,~{memory}", [], [("ptr", emitter.unit(op.map)), ("i1", first)]
     )
@@ -207,10 +212,10 @@ def emit_bulk_store(emitter: NvidiaEmitter, op: BulkStoreOp) -> None:
     box, rows, rank = op.box_sizes, op.rows.data, len(op.box_sizes)
     height, width = buffer.stored_shape
     if rows:
-        leader = emitter.entry("lane.zero", f"icmp eq i32 {emitter.lane()}, 0")
+        leader = emitter.first_lane()
         step = emitter.entry(("warp.rows", rows), f"mul i32 {emitter.warp()}, {rows}")
     else:
-        leader = emitter.entry("thread.zero", f"icmp eq i32 {emitter.thread()}, 0")
+        leader = emitter.first_thread()
         step = "0"
     coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
     names = ", ".join(f"${2 + i}" for i in range(rank))

@@ -154,6 +154,11 @@ class KernelOp(IRDLOperation):
         """What is known of each argument."""
         return tuple(ArgInfo.from_attr(attr) for attr in self.arg_info.data)
 
+    def info_of(self, tensor: SSAValue) -> ArgInfo:
+        """Return what is known of the argument that a value is."""
+        arguments: list[SSAValue] = list(self.body.block.args)
+        return self.infos[arguments.index(tensor)]
+
     @classmethod
     def parse(cls, parser: Parser) -> KernelOp:
         """Parse `@saxpy profile "fast" (%x : !tessera_tile.tensor<?xf32> as "x" dims ["N"] …) { … }`."""

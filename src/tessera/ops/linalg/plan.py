@@ -14,15 +14,11 @@ from typing import Any
 
 from tessera.errors import CallError, caller_location
 from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem
-from tessera.schedule.knobs import KNOBS
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
 RESERVED_BYTES = 2048
 """Shared memory that barriers and the epilogue's conversions keep."""
-
-CAN_SPLIT = "split_k" in KNOBS
-"""Whether the schedule divides the loop over K among the programs of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ class Plan:
             found["stages"] = (self.stages,)
         if self.num_warps is not None:
             found["num_warps"] = (self.num_warps,)
-        if self.split_k > 1 and CAN_SPLIT and self.path == "wgmma":
+        if self.split_k > 1 and self.path == "wgmma":
             found["split_k"] = (self.split_k,)
         return found
 
@@ -168,7 +164,7 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
             location=caller_location(), help="use at most 128 rows and columns, and 128 terms",
         )  # fmt: skip
     notes = (*chosen.notes, f"forced: {', '.join(name for name in changes if name != 'turned')}")
-    if (forced.split_k or 1) > 1 and not (CAN_SPLIT and target.has("clusters")):
+    if (forced.split_k or 1) > 1 and not target.has("clusters"):
         notes = (
             *notes,
             f"split_k={forced.split_k}: without effect, {target.name} has no schedule that splits K",
@@ -297,7 +293,7 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
             idle = tiles * split <= room and problem.k // split >= 2 * block_k
             # Sums of others come by registers.
             useful = path == "wgmma" and idle and not turned and _holds((block_m, block_n), 1)
-            allowed = split == 1 or (CAN_SPLIT and useful) or forced.split_k == split
+            allowed = split == 1 or useful or forced.split_k == split
             if (
                 allowed
                 and forced.split_k in (None, split)
@@ -439,8 +435,7 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
             "BM": tuple(sorted({m for m, _ in tiles})), "BN": tuple(sorted({n for _, n in tiles})),
             "BK": (block_k, 2 * block_k), "stages": (4, 3, 2), "num_warps": (8, 4),
         }  # fmt: skip
-        if CAN_SPLIT:
-            options["split_k"] = SPLITS
+        options["split_k"] = SPLITS
     first = best.space()
     return {
         name: tuple(dict.fromkeys((*first.get(name, ())[:1], *values))) for name, values in options.items()
