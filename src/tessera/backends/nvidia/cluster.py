@@ -63,7 +63,7 @@ def emit_arrive_all(emitter: NvidiaEmitter, op: ClusterArriveAllOp) -> None:
     """Lane n of each warp arrives at program n.
 
     What it releases was read by matrix instructions that have completed, so that no write has to be seen elsewhere: the
-    default scope suffices, where the cluster's would be a memory barrier per warp and stage (1.45 times the time).
+    default scope suffices, where the cluster's would be a memory barrier per warp and stage.
     """
     address = _remote(emitter, barrier_address(emitter, op.barriers, op.at), emitter.lane())
     programs = op.programs.data
