@@ -1,9 +1,10 @@
 """Measures Tessera's CPU kernels beside NumPy, PyTorch, `torch.compile` and Numba in one process, in turns.
 
-    python benchmarks/cpu.py [--only gemm rows] [--match softmax] [--quick] [--compile] [--csv results.csv]
+    python benchmarks/cpu.py [--only gemm rows] [--match softmax] [--quick] [--no-compile] [--csv results.csv]
 
-NumPy is the least a machine needs; the other peers take part where they are installed, `torch.compile` where
-`--compile` asks for it (it takes some seconds a kernel, and a C++ compiler). A turn of one contestant is followed by
+NumPy is the least a machine needs; the other peers take part where they are installed, `torch.compile` where there
+is a C++ compiler (it takes some seconds a kernel: not in a `--quick` run unless `--compile` asks). The notes below
+the table name the peers that are missing. A turn of one contestant is followed by
 a turn of the next, with a pause that lets thread pools go to sleep; the median turn counts. A ratio above 1 means
 that Tessera is faster than the fastest peer. Where other processes want the same cores, the threads of a peer wait
 for each other at barriers: `--minimum` then judges the code more and the machine less. Every result, ours and the
@@ -19,7 +20,9 @@ from __future__ import annotations
 import argparse
 import csv
 import ctypes
+import importlib.util
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -40,8 +43,9 @@ from tessera.runtime.pool import thread_count
 
 Pick = Callable[[Sequence[float]], float]
 
-PAUSE_S = 0.03
-"""OpenBLAS, OpenMP and our own workers spin for a while after their last job."""
+PAUSE_S = 0.15
+"""OpenBLAS, OpenMP and our own workers spin for a while after their last job: OpenBLAS's for 0.1 s on a core that the
+next contestant would do without."""
 CALLS = 2000
 _PEERS_SLOWED_BY = ("OPENBLAS_CORETYPE", "MKL_DEBUG_CPU_TYPE", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA")
 
@@ -142,7 +146,12 @@ def measured(work: Work, args: argparse.Namespace, ceilings: dict[str, float]) -
     setup = work.make(args.compile)
     errors = {name: _error(setup, name) for name in setup.contestants}
     timer = turn_seconds if work.amount else call_seconds
+    beside = work.share is not None and work.share[0] == "copy"
+    before = copy_rate(2, args.pick) if beside else 0.0
     seconds = in_turns(setup.contestants, args.turns, args.turn_s, timer, args.pick)
+    if beside:
+        # Memory that is shared with other machines changes its rate within a run: the larger one judges.
+        ceilings = {**ceilings, "copy": max(before, copy_rate(2, args.pick))}
     return Row(work, seconds, ceilings, errors)
 
 
@@ -240,15 +249,10 @@ def fma_rate() -> float:
     return 2e-9 * lanes * _CHAINS * count * threads / best
 
 
-def ceilings_for(chosen: Sequence[Work], turns: int, pick: Pick) -> dict[str, float]:
-    """Measure the ceilings that the works are held to."""
+def ceilings_for(chosen: Sequence[Work]) -> dict[str, float]:
+    """Measure the ceilings that no neighbour changes; the copy is measured beside each work."""
     wanted = {work.share[0] for work in chosen if work.share is not None}
-    found: dict[str, float] = {}
-    if "copy" in wanted:
-        found["copy"] = copy_rate(turns, pick)
-    if "fma" in wanted:
-        found["fma"] = fma_rate()
-    return found
+    return {"fma": fma_rate()} if "fma" in wanted else {}
 
 
 # The report
@@ -263,7 +267,11 @@ def table_of(rows: Sequence[Row]) -> Table:
         work = row.work
         peer = f"{row.rate(row.peer):.4g}" if row.peer else ""
         goal = f"≤ {work.most_us} µs" if work.most_us else f"≥ {work.ratio:g}" if work.ratio else ""
-        share = "" if row.share is None or work.share is None else f"{row.share:.2f} of {work.share[0]}"
+        share = (
+            ""
+            if row.share is None or work.share is None
+            else f"{row.share:.2f} of {work.share[0]} {row.ceilings[work.share[0]]:.0f}"
+        )
         table.add_row(
             f"{work.section} {work.name}", f"{row.rate('tessera'):.4g} {work.unit}", row.peer, peer,
             "" if row.ratio is None else f"{row.ratio:.2f}", goal, share,
@@ -298,11 +306,24 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
                 ))  # fmt: skip
 
 
-def notes() -> list[str]:
-    """Return what makes peers slower than they could be here."""
+def has_compiler() -> bool:
+    """Whether there is a C++ compiler for `torch.compile`."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
+
+
+def notes(compiled: bool) -> list[str]:
+    """Return what makes peers slower than they could be here, and which are missing.
+
+    Args:
+        compiled: whether `torch.compile` takes part.
+    """
     found = [f"{name}={os.environ[name]} binds a peer" for name in _PEERS_SLOWED_BY if os.environ.get(name)]
     if cpu_works.torch_or_none() is None:
         found.append("PyTorch is not installed: no ratio for bf16, attention and most rows")
+    elif not compiled:
+        found.append("torch.compile takes no part" + ("" if has_compiler() else ": there is no C++ compiler"))
+    if importlib.util.find_spec("numba") is None:
+        found.append("Numba is not installed: it takes no part")
     return found
 
 
@@ -322,13 +343,17 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, help="sections")
     parser.add_argument("--match", nargs="+", default=[], help="only works whose name holds one of these")
     parser.add_argument("--quick", action="store_true", help="few and small works, two turns")
-    parser.add_argument("--compile", action="store_true", help="torch.compile takes part")
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction,
+        help="torch.compile takes part (unless --quick, where there is a C++ compiler)",
+    )  # fmt: skip
     parser.add_argument(
         "--minimum", action="store_true", help="fastest instead of median: for a busy machine"
     )
     parser.add_argument("--turns", type=int, help="turns of each contestant (5, quick 2)")
     parser.add_argument("--turn-s", type=float, help="seconds of a turn, at least (0.05, quick 0.01)")
     args = parser.parse_args(given)
+    args.compile = has_compiler() and not args.quick if args.compile is None else args.compile
     args.turns = args.turns or (2 if args.quick else 5)
     args.turn_s = args.turn_s or (0.01 if args.quick else 0.05)
     args.pick = min if args.minimum else median
@@ -350,7 +375,7 @@ def main(given: Sequence[str] | None = None) -> int:
     ]
     console = Console()
     console.width = max(console.width, 160)  # a pipe has none
-    ceilings = ceilings_for(chosen, args.turns, args.pick)
+    ceilings = ceilings_for(chosen)
     rows: list[Row] = []
     for work in chosen:
         with console.status(f"{work.section} {work.name}"):
@@ -360,7 +385,7 @@ def main(given: Sequence[str] | None = None) -> int:
     console.print(
         f"{thread_count()} threads, NumPy {np.__version__}; ceilings (GB/s, GFLOP/s): {measured_rates or '-'}"
     )
-    for note in notes():
+    for note in notes(args.compile):
         console.print(f"note: {note}")
     if args.csv:
         write_csv(rows, args.csv)

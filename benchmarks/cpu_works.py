@@ -16,16 +16,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import bias_gelu
 import cpu_kernels
 import flash_attention
-import gemm
 import layernorm
 import rmsnorm
 import rope
 import softmax
 
 import tessera as ts
+from tessera.ops import linalg
 
 Call = Callable[[], Any]
-SECTIONS = ("gemm", "skinny", "rows", "attention", "calls")
+SECTIONS = ("gemm", "skinny", "transposes", "rows", "attention", "calls")
 DTYPES = {"f32": ts.f32, "bf16": ts.bf16}
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2}
 """Largest error over the largest expected value; peers are held to the same."""
@@ -90,7 +90,8 @@ def torch_or_none() -> Any:
 def works(sections: Sequence[str], quick: bool = False) -> list[Work]:
     """Return the works of some sections; `quick` keeps a few of each, smaller."""
     makers = {
-        "gemm": _gemms, "skinny": _skinny, "rows": _rows, "attention": _attentions, "calls": _calls
+        "gemm": _gemms, "skinny": _skinny, "transposes": _transposes, "rows": _rows, "attention": _attentions,
+        "calls": _calls,
     }  # fmt: skip
     return [work for section in SECTIONS if section in sections for work in makers[section](quick)]
 
@@ -154,8 +155,7 @@ def _gemm(
             normal(k, n, dtype=dtype, seed=9),
             ts.empty((m, n), DTYPES[dtype]),
         )
-        kernel = gemm.gemm_for(DTYPES[dtype], DTYPES[dtype], "cpu")
-        contestants: dict[str, Call] = {"tessera": lambda: kernel(a, b, c)}
+        contestants: dict[str, Call] = {"tessera": lambda: linalg.gemm(a, b, out=c)}
         if dtype == "f32":
             d = np.empty_like(c)
             contestants["NumPy"] = lambda: np.matmul(a, b, out=d)
@@ -168,6 +168,33 @@ def _gemm(
         return Setup(contestants, checker(wide(a)[rows] @ wide(b), lambda got: got[rows]), c)
 
     return Work(section, f"{dtype} {m}x{n}x{k}", dtype, 2e-9 * m * n * k, make, bar, share)
+
+
+def _transposes(quick: bool) -> Iterator[Work]:
+    """Each order of storage beside the same product of operands stored by rows: there is no other peer."""
+    shapes = [(256,) * 3] if quick else [(1024,) * 3, (2048,) * 3, (1000, 333, 777)]
+    for dtype in DTYPES:
+        for m, n, k in shapes:
+            for turned in ((False, True), (True, False), (True, True)):
+                yield _transposed(dtype, (m, n, k), turned)
+
+
+def _transposed(dtype: str, sizes: tuple[int, int, int], turned: tuple[bool, bool]) -> Work:
+    (m, n, k), (turn_a, turn_b) = sizes, turned
+
+    def make(_compile: bool) -> Setup:
+        a, b = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype, seed=9)
+        stored = [np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turned, strict=True)]
+        c, d = (ts.empty((m, n), DTYPES[dtype]) for _ in range(2))
+        contestants: dict[str, Call] = {
+            "tessera": lambda: linalg.gemm(*stored, out=c, trans_a=turn_a, trans_b=turn_b),
+            "by rows": lambda: linalg.gemm(a, b, out=d),
+        }
+        rows = rows_of(m)
+        return Setup(contestants, checker(wide(a)[rows] @ wide(b), lambda got: got[rows]), c)
+
+    name = f"{dtype} {'T' if turn_a else 'N'}{'T' if turn_b else 'N'} {m}x{n}x{k}"
+    return Work("transposes", name, dtype, 2e-9 * m * n * k, make, 0.95)
 
 
 # Rows

@@ -30,7 +30,7 @@ SPACE: dict[str, tuple[tuple[Shape, ...], tuple[str, ...]]] = {
     "bf16": (SHAPES, LAYOUTS),
     "fp8": (LARGE, ("NT",)),  # cuBLAS takes no other layout of 8-bit operands
     "f16": (((4096,) * 3,), ("NN", "NT")),
-    "tf32": (((4096,) * 3,), ("NN", "NT")),
+    "tf32": (((4096,) * 3,), LAYOUTS),
     "int8": (((4096,) * 3,), ("NT",)),
     "linear": (((8192, 16384, 4096),), ("NN",)),
     "gated": (((4096, 11008, 4096),), ("NN",)),

@@ -36,6 +36,7 @@ def interpret(
     checks: bool = True,
     uninitialized: Collection[str] = (),
     order_seed: int | None = None,
+    programs: int = 4,
     out: TextIO | None = None,
 ) -> list[Any]:
     """Run the kernel of a TIR-H module on NumPy arrays.
@@ -49,6 +50,7 @@ def interpret(
         uninitialized: names of tensor parameters whose contents do not count as written.
         order_seed: shuffles the order of a grid's programs, how the roles of a program interleave at their barriers,
             and the order in which copies arrive, to expose results that depend on it.
+        programs: how many programs a launch starts that shares out the steps of its tiles (`stream_k`).
         out: where device prints go, standard output by default.
 
     Returns:
@@ -65,7 +67,7 @@ def interpret(
         raise VerifyError(f"the module holds {len(kernels)} kernels, the interpreter runs one")
     kernel = kernels[0]
     order = None if order_seed is None else np.random.default_rng(order_seed)
-    machine = Machine(kernel.sym_name.data, checks, sys.stdout if out is None else out, order)
+    machine = Machine(kernel.sym_name.data, checks, sys.stdout if out is None else out, order, programs)
     values = _bind(kernel, args, uninitialized)
     with np.errstate(all="ignore"):
         machine.run(kernel.body.block, values)

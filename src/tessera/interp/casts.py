@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
-from tessera.ir.tile.elementwise import CastOp
+from tessera.ir.tile.elementwise import CastOp, RoundTf32Op
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
@@ -93,6 +93,11 @@ def _truncate(value: Array, target: DType) -> Array:
     return np.where(above, info.max, np.where(below, info.min, inside)).astype(target.numpy())
 
 
+@handles(RoundTf32Op)
+def _round_tf32(op: RoundTf32Op, machine: Machine) -> Any:
+    return tf32(machine.get(op.source))
+
+
 @handles(CastOp)
 def _cast(op: CastOp, machine: Machine) -> Any:
     return convert(
@@ -112,3 +117,9 @@ def tf32(value: Array) -> Array:
     half = np.uint32((1 << int(drop - 1)) - 1)
     rounded = (bits + half + ((bits >> drop) & np.uint32(1))) & ~np.uint32((1 << int(drop)) - 1)
     return np.where(np.isfinite(value), rounded.view(np.float32), value).astype(np.float32)
+
+
+def cut_to_tf32(value: Array) -> Array:
+    """Drop the bits of f32 values that tf32 lacks, as matrix units do with what they are given."""
+    bits = value.astype(np.float32).view(np.uint32)
+    return (bits & ~np.uint32((1 << (dtypes.f32.mantissa - dtypes.tf32.mantissa)) - 1)).view(np.float32)

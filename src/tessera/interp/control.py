@@ -9,9 +9,15 @@ import numpy as np
 from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
 
 from tessera.interp.machine import Machine, handles
+from tessera.interp.stream import run_shared
 from tessera.interp.values import Program, Tensor
+from tessera.ir.tile.roles import RolesOp
+from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, ReturnOp
 from tessera.ir.types import int_value
+
+TILES = 5
+"""Tiles that a program has where groups of consumers share them: an odd number, and more than one for each."""
 
 
 @handles(DimOp)
@@ -30,16 +36,34 @@ def _grid(op: GridOp, machine: Machine) -> None:
     extents = [int(extent) for extent in machine.all(op.extents)]
     axes = [range(0, extent, block) for extent, block in zip(extents, op.block_sizes, strict=True)]
     programs = list(product(*axes))
+    share = next((inner for inner in op.body.block.ops if isinstance(inner, ShareOp)), None)
+    if share is not None:
+        run_shared(op, machine, programs, share)
+        return
     if machine.order is not None:
         machine.order.shuffle(programs)
     outer = machine.program
     ranks = int_value(op.attributes.get("tessera_schedule.cluster")) or 1
-    for offsets in programs:
+    for tiles in _shares(op, programs, machine):
         partials: dict[int, tuple[Any, ...]] = {}
         for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums
-            machine.program = Program(offsets, rank=rank, partials=partials)
-            machine.run(op.body.block, [np.int64(offset) for offset in offsets])
+            machine.program = Program(tiles[0], tiles, rank=rank, partials=partials)
+            machine.run(op.body.block, [np.int64(offset) for offset in tiles[0]])
     machine.program = outer
+
+
+def _shares(
+    op: GridOp, tiles: list[tuple[int, ...]], machine: Machine
+) -> list[list[tuple[int, ...]]]:  # fmt: skip
+    """Return the tiles of each program: one, or several where groups of consumers take them in turn."""
+    if not any(isinstance(inner, RolesOp) and inner.groups.data > 1 for inner in op.body.block.ops):
+        return [[tile] for tile in tiles]
+    shares: list[list[tuple[int, ...]]] = []
+    while tiles:
+        count = TILES if machine.order is None else int(machine.order.integers(1, TILES + 1))
+        shares.append(tiles[:count])
+        tiles = tiles[count:]
+    return shares
 
 
 @handles(ForOp)

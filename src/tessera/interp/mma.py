@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interp.casts import convert, tf32
+from tessera.interp.casts import convert, cut_to_tf32, tf32
 from tessera.interp.machine import Machine, handles
 from tessera.interp.shared import check_fences, read_buffer
 from tessera.interp.values import Array, Shared, dtype_at
@@ -33,6 +33,11 @@ def multiply(a: Array, b: Array, acc: Array, operand: DType, accumulator: DType,
         return convert(total, inner, accumulator)
 
 
+def given_to_warpgroup(operand: Array, compute: str) -> Array:
+    """Return an operand as a warpgroup instruction takes it: what is not rounded before loses the bits tf32 lacks."""
+    return cut_to_tf32(operand) if compute == "tf32" else operand
+
+
 @handles(MmaOp)
 def _mma(op: MmaOp, machine: Machine) -> Any:
     values = [machine.get(operand) for operand in (op.a, op.b)]
@@ -41,6 +46,8 @@ def _mma(op: MmaOp, machine: Machine) -> Any:
             if isinstance(value, Shared):
                 check_fences(value, op, machine)
     a, b = (read_buffer(v, op, machine) if isinstance(v, Shared) else v for v in values)
+    if "tessera_schedule.warpgroup" in op.attributes:
+        a, b = (given_to_warpgroup(operand, op.compute.data) for operand in (a, b))
     acc_dtype = dtype_at(op.acc.type)
     if not acc_dtype.is_float and dtype_at(op.a.type).is_float:
         raise machine.fault(op, "type-mismatch", "float operands cannot accumulate in an integer type")

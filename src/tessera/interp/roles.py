@@ -6,6 +6,9 @@ seed. Races are found whatever the interleaving: barriers carry vector clocks (`
 barrier orders after a conflicting one is an error. A copy's data arrive as late as can be, when a role waits for
 its barrier.
 
+Groups of consumers are roles of their own. Then a program has several tiles: the producer goes through all of them, a
+group through its own, each from tile to tile with the state that the last one left.
+
 An element remembers its last reader only: of two roles that read a buffer, a write may miss a race with the first.
 """
 
@@ -20,9 +23,10 @@ from threading import Semaphore
 from typing import Any
 
 import numpy as np
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.errors import DeviceError
+from tessera.interp.casts import tf32
 from tessera.interp.machine import Machine, handles
 from tessera.interp.memory import box_of, read_box
 from tessera.interp.shared import read_buffer, settle, write_buffer
@@ -38,6 +42,7 @@ from tessera.ir.tile.roles import (
     BulkStoreOp,
     BulkWaitOp,
     RoleEndOp,
+    RoleGroupOp,
     RolesOp,
 )
 
@@ -135,11 +140,14 @@ class _Abandoned(BaseException):
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A role that runs in a thread, when it has the turn."""
+    """A role that runs in a thread, when it has the turn: its tiles one after the other, with values of its own."""
 
     role: Role
     block: Block
     state: Sequence[Any]
+    tiles: Sequence[tuple[int, ...]]
+    values: dict[SSAValue, Any]
+    offsets: tuple[int, ...] = ()
     turn: Semaphore = field(default_factory=lambda: Semaphore(0))
     wait: _Wait | None = None
     finished: bool = False
@@ -182,26 +190,42 @@ class Crew:
         try:
             if not self.abandoned:
                 with suppress(_Abandoned):
-                    self.machine.run(member.block, member.state)
+                    self._work(member)
             member.finished = True
         finally:
             member.failed = not member.finished
             self.handed_back.release()
 
+    def _work(self, member: _Member) -> None:
+        """Run a role for each of its tiles, and wait for its stores."""
+        machine, state = self.machine, member.state
+        for offsets in member.tiles:
+            member.offsets = machine.program.offsets = offsets
+            if len(machine.program.tiles) > 1:
+                _move_to(machine, member.block, offsets)
+            machine.run(member.block, state)
+            end = member.block.last_op
+            assert isinstance(end, RoleEndOp)
+            state = machine.all(end.state)
+        for store in member.role.stores:
+            store.finish()
+
     def _direct(self, op: RolesOp) -> None:
         """Give the turn to one role after the other until all have finished or one has failed."""
-        program, order = self.machine.program, self.machine.order
-        outside = program.role
+        machine = self.machine
+        program, order = machine.program, machine.order
+        outside, values = program.role, machine.values
         while unfinished := [member for member in self.members if not member.finished]:
             ready = [member for member in unfinished if self._is_ready(member)]
             if not ready:
-                program.role = outside
+                program.role, machine.values = outside, values
                 raise self._deadlock(op, unfinished)
             if order is not None:
                 self.current = ready[int(order.integers(len(ready)))]
             elif self.current not in ready:
                 self.current = ready[0]
-            program.role = self.current.role
+            program.role, program.offsets = self.current.role, self.current.offsets
+            machine.values = self.current.values
             self.current.turn.release()
             self.handed_back.acquire()
             if self.current.failed:
@@ -241,15 +265,42 @@ def _roles(op: RolesOp, machine: Machine) -> None:
     outside, around = program.role, program.crew
     past = outside.release()
     members: list[_Member] = []
-    state = machine.all(op.state)
-    for name, region in (("producer", op.producer), ("consumer", op.consumer)):
+    state, values, tiles = machine.all(op.state), machine.values, program.tiles or [()]
+    groups = op.groups.data
+
+    def add(name: str, block: Block, group: int, tiles: Sequence[tuple[int, ...]]) -> None:
         number = program.new_role()
-        members.append(_Member(Role(number, name, {**past, number: 1}), region.block, state))
+        role = Role(number, name, {**past, number: 1}, group=group)
+        members.append(_Member(role, block, state, tiles, dict(values) if groups > 1 else values))
+
+    add("producer", op.producer.block, 0, tiles)
+    for group in range(groups):
+        name = f"consumer {group}" if groups > 1 else "consumer"
+        add(name, op.consumer.block, group, tiles[group::groups])
     program.crew = Crew(machine, members)
     program.crew.run(op)
-    program.role, program.crew = outside, around
+    program.role, program.crew, program.offsets, machine.values = outside, around, tiles[0], values
     for member in members:
         outside.acquire(member.role.clock)
+
+
+def _move_to(machine: Machine, block: Block, offsets: tuple[int, ...]) -> None:
+    """Compute anew what depends on a program's tile: scalars of the grid, which roles use."""
+    roles = block.parent_op()
+    assert roles is not None
+    around = roles.parent
+    assert around is not None
+    machine.values.update(zip(around.args, map(np.int64, offsets), strict=True))
+    moving: set[SSAValue] = set(around.args)
+    for op in around.ops:
+        if op is not roles and any(operand in moving for operand in op.operands):
+            moving.update(op.results)
+            machine.step(op)
+
+
+@handles(RoleGroupOp)
+def _group(_op: RoleGroupOp, machine: Machine) -> Any:
+    return np.int64(machine.program.role.group)
 
 
 @handles(AllocBarriersOp)
@@ -296,7 +347,8 @@ def _expect(op: BarrierExpectOp, machine: Machine) -> None:
 
 @handles(BarrierArriveOp)
 def _arrive(op: BarrierArriveOp, machine: Machine) -> None:
-    _arrive_at(op, machine, 0)
+    if op.when is None or machine.get(op.when):
+        _arrive_at(op, machine, 0)
 
 
 @handles(BarrierWaitOp)
@@ -321,7 +373,7 @@ def _copy(op: BulkCopyOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
     write_buffer(buffer, State.IN_FLIGHT, op, machine)
     data = read_box(op, machine, np.zeros((), buffer.data.dtype)[()])
-    barrier.copies.append(BulkCopy(op, buffer, data))
+    barrier.copies.append(BulkCopy(op, buffer, data if op.tf32 is None else tf32(data)))
 
 
 @handles(BulkStoreOp)
@@ -344,7 +396,5 @@ def _bulk_wait(op: BulkWaitOp, machine: Machine) -> None:
 
 
 @handles(RoleEndOp)
-def _end(op: RoleEndOp, machine: Machine) -> None:
-    """Wait for the role's stores; the state it leaves is for the next tile, and here each program has one."""
-    for store in machine.program.role.stores:
-        store.finish()
+def _end(_op: RoleEndOp, _machine: Machine) -> None:
+    """Leave the state to the role's next tile."""

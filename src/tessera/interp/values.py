@@ -17,7 +17,6 @@ from tessera.numerics.dtypes import DType
 
 if TYPE_CHECKING:
     from tessera.interp.roles import Crew
-    from tessera.ir.tile.warpgroup import MmaStartOp
 
 Array = npt.NDArray[Any]
 
@@ -113,10 +112,13 @@ class BulkStore:
 
 @dataclass(eq=False, slots=True)
 class Product:
-    """A product that was started: its operands, and its accumulators once it has ended."""
+    """A product that was started: its operands, and its accumulators once it has ended.
 
-    op: MmaStartOp
-    operands: tuple[Any, Any, Array]
+    What it adds to may be a product under way itself, which ends first.
+    """
+
+    op: Operation
+    operands: tuple[Any, Any, Array | Product]
     result: Array | None = None
 
 
@@ -130,6 +132,7 @@ class Role:
     Args:
         number: identifies the role in its program.
         name: for messages; empty where the program has one role.
+        group: which of the groups of consumers it is.
         clock: by number of role; its own entry is the current time, which advances when it arrives at a barrier.
         generation: how many barriers its own warps have passed.
         stores: bulk stores that no wait has covered, oldest first.
@@ -140,6 +143,7 @@ class Role:
     name: str = ""
     clock: dict[int, int] = field(default_factory=lambda: {0: 1})
     generation: int = 0
+    group: int = 0
     stores: list[BulkStore] = field(default_factory=list[BulkStore])
     products: list[Product] = field(default_factory=list["Product"])
 
@@ -173,26 +177,38 @@ class Access(NamedTuple):
     generation: int
 
 
+class Share(NamedTuple):
+    """What a program does of a tile: see `ir.tile.stream.ShareOp`."""
+
+    first: int
+    last: int
+    owner: bool
+    others: int
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """The state of one program of a grid.
 
     Args:
         offsets: the program's tile offset in each grid dimension; empty outside of grids.
+        tiles: such offsets of all its tiles, in order.
         buffers: whole shared buffers, for barriers.
         started: copies that no group holds yet.
         groups: committed groups that no wait has covered, oldest first.
         role: the role that runs now.
         crew: the roles that run side by side, if there are several.
         roles: how many roles there were so far; barriers count too, as what delivers their copies.
-        rank: which of the programs that share its tile it is.
-        partials: partial sums that those programs have sent to the first, by rank.
+        rank: which of the programs that share its tile it is, or of all that share out steps.
+        partials: partial sums that those programs have sent to the first, or left for another, by rank.
+        share: the steps it does of its tile, None for all.
         accesses: accesses to shared memory, by number.
         numbers: the number of each access.
         fenced: numbers of the accesses that a proxy fence has followed.
     """
 
     offsets: tuple[int, ...] = ()
+    tiles: Sequence[tuple[int, ...]] = ()
     buffers: list[Shared] = field(default_factory=list["Shared"])
     started: list[Copy] = field(default_factory=list["Copy"])
     groups: list[list[Copy]] = field(default_factory=list[list["Copy"]])
@@ -201,6 +217,7 @@ class Program:
     roles: int = 1
     rank: int = 0
     partials: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+    share: Share | None = None
     accesses: list[Access] = field(default_factory=list[Access])
     numbers: dict[Access, int] = field(default_factory=dict[Access, int])
     fenced: set[int] = field(default_factory=set[int])

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.interp.machine import Machine, handles
-from tessera.interp.mma import multiply
+from tessera.interp.mma import given_to_warpgroup, multiply
 from tessera.interp.shared import end_reading, read_until_waited
 from tessera.interp.values import Product, Shared, dtype_at
 from tessera.ir.locations import location_of
-from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
+from tessera.ir.tile.warpgroup import MmaBeginOp, MmaRetireOp, MmaStartOp, MmaWaitOp, TurnOp, sums_type
 
 
 @handles(MmaStartOp)
@@ -26,13 +26,24 @@ def _start(op: MmaStartOp, machine: Machine) -> Any:
     return product
 
 
-@handles(MmaWaitOp)
-def _wait(op: MmaWaitOp, machine: Machine) -> Any:
+@handles(MmaBeginOp)
+def _begin(op: MmaBeginOp, machine: Machine) -> Any:
+    acc = machine.get(op.acc)
+    return Product(op, (None, None, acc), acc)
+
+
+@handles(MmaRetireOp)
+def _retire(op: MmaRetireOp | MmaWaitOp, machine: Machine) -> None:
     under_way = machine.program.role.products
     ended = max(len(under_way) - op.pending.data, 0)
     for product in under_way[:ended]:
         _end(product, machine)
     del under_way[:ended]
+
+
+@handles(MmaWaitOp)
+def _wait(op: MmaWaitOp, machine: Machine) -> Any:
+    _retire(op, machine)
     product: Product = machine.get(op.product)
     if product.result is None:
         place = location_of(product.op)
@@ -49,6 +60,11 @@ def _turn(op: TurnOp, machine: Machine) -> None:
 
 def _end(product: Product, machine: Machine) -> None:
     op = product.op
+    assert isinstance(op, MmaStartOp)
     a, b, acc = product.operands
     a, b = (end_reading(v, op, machine) if isinstance(v, Shared) else v for v in (a, b))
-    product.result = multiply(a, b, acc, dtype_at(op.a.type), dtype_at(op.acc.type), op.compute.data)
+    a, b = (given_to_warpgroup(operand, op.compute.data) for operand in (a, b))
+    if isinstance(acc, Product):
+        assert acc.result is not None
+        acc = acc.result
+    product.result = multiply(a, b, acc, dtype_at(op.a.type), dtype_at(sums_type(op.acc)), op.compute.data)

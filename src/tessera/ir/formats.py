@@ -37,6 +37,35 @@ class Int(CustomDirective):
 
 
 @irdl_custom_directive
+class Count(CustomDirective):
+    """`custom<Count>($groups)`: an `IntAttr` as a plain number; may anchor a group, absent when it is 1."""
+
+    value: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        """Parse `2`."""
+        self.value.set(state, IntAttr(parser.parse_integer(allow_boolean=False)))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        """Print `2`."""
+        state.print_whitespace(printer)
+        printer.print_string(str(cast(IntAttr, self.value.get(op)).data))
+        state.should_emit_space = True
+
+    def set_empty(self, state: ParsingState) -> None:
+        """Stand for 1 where the group is absent."""
+        self.value.set(state, IntAttr(1))
+
+    def is_present(self, op: IRDLOperation) -> bool:
+        """Return whether there are several."""
+        return cast(IntAttr, self.value.get(op)).data != 1
+
+    def is_anchorable(self) -> bool:
+        """Return that it may decide whether an optional group is there."""
+        return True
+
+
+@irdl_custom_directive
 class Ints(CustomDirective):
     """`custom<Ints>($sizes)`: an array of `IntAttr` as `[64, 32]`; may anchor a group, absent when empty."""
 

@@ -87,18 +87,33 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
     return known
 
 
+def runs_backwards(stride: int, view: ArrayView) -> bool:
+    """Return whether a stride is one that a GPU follows element by element only."""
+    return stride < 0 and view.device.kind != "cpu"
+
+
 def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, ...]) -> ArgFacts:
-    """Return what a compilation may rely on for one array."""
+    """Return what a compilation may rely on for one array.
+
+    Nothing is known of strides that run backwards on a GPU: its copy engine cannot follow them (CUDA Driver API,
+    `cuTensorMapEncodeTiled`: strides are unsigned), and no copy is started along strides that nothing is known of.
+    """
     known = tuple(stride if stride in (0, 1) else -1 for stride in strides)
     return ArgFacts(
         "tensor", view.dtype, view.shape, known, alignment(name, pointer, view),
-        tuple(divisor(stride, view.dtype) for stride in strides),
+        tuple(1 if runs_backwards(stride, view) else divisor(stride, view.dtype) for stride in strides),
         tuple(divisor(size, view.dtype) for size in view.shape),
     )  # fmt: skip
 
 
-def assumed_facts(param: TensorParam, sizes: dict[str, int]) -> ArgFacts:
-    """Return the facts that `ts.compile` assumes: contiguous, 16-byte aligned, of the sizes given."""
+def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int] | None = None) -> ArgFacts:
+    """Return the facts that `ts.compile` assumes: 16-byte aligned, of the sizes given.
+
+    Args:
+        param: the tensor parameter.
+        sizes: sizes by dimension name.
+        steps: strides in elements, by default those of a contiguous array.
+    """
     dtype = param.dtype.storage
     shape = tuple(_size(dim, sizes) for dim in param.dims)
     stride: int | None = 1
@@ -106,6 +121,8 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int]) -> ArgFacts:
     for size in reversed(shape):
         strides.insert(0, stride)
         stride = None if stride is None or size is None else stride * size
+    if steps is not None:
+        strides = list(steps)
     return ArgFacts(
         "tensor", dtype, shape, tuple(1 if step == 1 else -1 for step in strides), ALIGNMENT,
         tuple(1 if step is None else divisor(step, dtype) for step in strides),

@@ -16,6 +16,7 @@ from tessera.jit.binding import (
     canonical_strides,
     check_constexpr,
     check_tensors,
+    runs_backwards,
     tensor_facts,
 )
 from tessera.jit.entry import DirectCalls, Given, Origin
@@ -46,29 +47,32 @@ def compile(
     target: str | None = None,
     dump: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
+    strides: Mapping[str, Sequence[int]] | None = None,
     **constexprs: Any,
 ) -> Artifact:
     """Compile a kernel without running it; no device is needed.
 
-    Contiguous, 16-byte aligned arguments are assumed, and recorded in the artefact's `args`.
+    Contiguous (unless `strides` says otherwise), 16-byte aligned arguments are assumed, and recorded in the artefact's
+    `args`.
 
     Args:
         kernel: what `@ts.kernel` made.
         target: `"cpu"` (this machine), `"sm_90a"`, …; by default the chosen backend's device.
         dump: stages to keep in `Artifact.dumps`: `tirh`, `tirt`, `ll`, `ptx`, `cubin`, `asm`.
         dims: sizes of dimension names: fixed where the kernel needs one at compile time, hints elsewhere.
+        strides: strides of tensor arguments, in elements, by name.
         **constexprs: values of constexpr parameters, of tunables and of structured parameters.
 
     Returns:
         The artefact.
 
     Raises:
-        CallError: `unknown-dump`, `unknown-dim`, `unknown-keyword` or `argument-count`.
+        CallError: `unknown-dump`, `unknown-dim`, `unknown-keyword`, `argument-count`, or `bad-argument` for strides.
         TargetError: `unknown-target`.
         TesseraError: what the compiler says.
     """
     if isinstance(kernel, StructuredKernel):
-        return kernel.compile(target, dump, dims, **constexprs)
+        return kernel.compile(target, dump, dims, strides, **constexprs)
     for name in dump:
         if name not in DUMPS:
             raise CallError(
@@ -78,7 +82,8 @@ def compile(
     sizes = _checked_dims(signature, dims or {})
     record = target_record(target)
     space = _narrowed(signature, kernel.space, constexprs)
-    spec = _assumed(signature, sizes, constexprs, {name for name, _ in space})
+    _check_strides(signature, strides or {})
+    spec = _assumed(signature, sizes, strides or {}, constexprs, {name for name, _ in space})
     last: ResourceError | None = None
     for point in points(space):
         try:
@@ -118,6 +123,17 @@ def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, in
     return dict(dims)
 
 
+def _check_strides(signature: Signature, strides: Mapping[str, Sequence[int]]) -> None:
+    ranks = {param.name: len(param.dims) for param in signature.tensors}
+    for name, steps in strides.items():
+        if len(steps) != ranks.get(name):
+            known = ", ".join(f"{name} has {rank} dimensions" for name, rank in ranks.items())
+            raise CallError(
+                f"strides of {name!r} are {tuple(steps)}", code="bad-argument",
+                help=f"one for each dimension of a tensor argument: {known}",
+            )  # fmt: skip
+
+
 def _narrowed(signature: Signature, space: Space, constexprs: dict[str, Any]) -> Space:
     """Return the space with the tunables that the caller gives taken out of `constexprs` and fixed."""
     own = {param.name for param in signature.params}
@@ -126,14 +142,18 @@ def _narrowed(signature: Signature, space: Space, constexprs: dict[str, Any]) ->
 
 
 def _assumed(
-    signature: Signature, sizes: dict[str, int], constexprs: Mapping[str, Any], tunables: set[str]
+    signature: Signature,
+    sizes: dict[str, int],
+    strides: Mapping[str, Sequence[int]],
+    constexprs: Mapping[str, Any],
+    tunables: set[str],
 ) -> Specialization:
     facts: list[ArgFacts] = []
     values: list[tuple[str, object]] = []
     for param in signature.params:
         match param:
             case TensorParam():
-                facts.append(assumed_facts(param, sizes))
+                facts.append(assumed_facts(param, sizes, strides.get(param.name)))
             case ScalarParam():
                 facts.append(ArgFacts("scalar", param.dtype))
             case ConstexprParam():
@@ -308,7 +328,8 @@ def _guarded(spec: ArgSpec, pointer: int, view: ArrayView) -> tuple[int, ...]:
             raise _guard(spec, f"a size divisible by {spec.dim_div[axis]} in dimension {axis}", str(size))
         if size > 1 and spec.strides[axis] not in (-1, strides[axis]):
             raise _guard(spec, f"stride {spec.strides[axis]} in dimension {axis}", str(strides[axis]))
-        if size > 1 and strides[axis] % spec.stride_div[axis]:
+        backwards = runs_backwards(strides[axis], view) and spec.stride_div[axis] > 1
+        if size > 1 and (backwards or strides[axis] % spec.stride_div[axis]):
             raise _guard(
                 spec, f"a stride divisible by {spec.stride_div[axis]} in dimension {axis}", str(strides[axis])
             )

@@ -330,12 +330,13 @@ class Kernel(EntryCallable, Generic[P, R]):
         target: str | None = None,
         dump: Sequence[str] = (),
         dims: Mapping[str, int] | None = None,
+        strides: Mapping[str, Sequence[int]] | None = None,
         **constexprs: Any,
     ) -> Artifact:
         """Compile without running; see `ts.compile`."""
         from tessera.jit.compile import compile as compile_kernel
 
-        return compile_kernel(self, target=target, dump=dump, dims=dims, **constexprs)
+        return compile_kernel(self, target=target, dump=dump, dims=dims, strides=strides, **constexprs)
 
     def __reduce__(self) -> str:
         """A kernel is copied and pickled by its name, as a function is."""

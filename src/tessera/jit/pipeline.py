@@ -23,6 +23,7 @@ from tessera.canonicalize.fuse_shapes import FuseShapesPass
 from tessera.canonicalize.gather_to_slice import GatherToSlicePass
 from tessera.canonicalize.loop_invariants import LoopInvariantsPass
 from tessera.canonicalize.merge_casts import MergeCastsPass
+from tessera.canonicalize.narrow_comparisons import NarrowComparisonsPass
 from tessera.canonicalize.remove_noops import RemoveNoopsPass
 from tessera.canonicalize.simplify_control_flow import SimplifyControlFlowPass
 from tessera.errors import ResourceError, TargetError
@@ -35,11 +36,14 @@ from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.late_waits import LateWaitsPass
 from tessera.schedule.pair_tiles import PairTilesPass
+from tessera.schedule.ping_pong import GroupBuffersPass
 from tessera.schedule.pipeline_products import PipelineProductsPass
 from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
+from tessera.schedule.stream_k import StreamKPass
 from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
@@ -70,13 +74,17 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
         return (
             SumsOfProductsPass(target, knobs),
             SplitKPass(target, knobs),
+            StreamKPass(target, knobs),
             PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),
             StageCopiesPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),
+            NarrowComparisonsPass(),
             SkipMasksPass(target, knobs),
             PipelineProductsPass(target, knobs),
+            LateWaitsPass(target, knobs),
+            GroupBuffersPass(target, knobs),
             *CLEAN_UP,
         )
     return ()

@@ -142,11 +142,12 @@ class StructuredKernel(Generic[P, R]):
         target: str | None = None,
         dump: Sequence[str] = (),
         dims: Mapping[str, int] | None = None,
+        strides: Mapping[str, Sequence[int]] | None = None,
         **constexprs: Any,
     ) -> Artifact:
         """Compile without running; see `ts.compile`. Structures are given by name, as at a call."""
         structures = {name: constexprs.pop(name, None) for _, name in self._places}
-        return self.for_structures(**structures).compile(target, dump, dims, **constexprs)
+        return self.for_structures(**structures).compile(target, dump, dims, strides, **constexprs)
 
     def __repr__(self) -> str:
         return f"<ts.kernel {self._function.__name__}>"

@@ -20,7 +20,8 @@ from tessera.ir.target.types import PointerType
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
-from tessera.ir.types import dtype_of, index, int_value
+from tessera.ir.types import dtype_of, element_type, index, int_value
+from tessera.numerics import dtypes
 from tessera.target.artifact import ArgSpec, GridExpr, Parameter
 
 _GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum")
@@ -131,13 +132,21 @@ class Parameters:
         record = Parameter("pointer", arg, align=self.infos[arg].align, dtype=type_.dtype.name)
         return self._get(record, PointerType.of(type_.element))
 
-    def tensor_map(self, arg: int, order: Sequence[int], box: Sequence[int]) -> SSAValue:
-        """Return the address of a tensor argument's map for copies of `box` elements."""
+    def tensor_map(
+        self, arg: int, order: Sequence[int], box: Sequence[int], dtype: str | None = None
+    ) -> SSAValue:
+        """Return the address of a tensor argument's map for copies of `box` elements, to `dtype` if not as they are."""
         type_ = self.kernel.body.block.args[arg].type
         assert isinstance(type_, TensorType)
-        record = Parameter("tensor_map", arg, dtype=type_.dtype.name, order=tuple(order), box=tuple(box))
-        key = (f"tensor_map {record.order} {record.box}", arg, 0)
+        name = dtype or type_.dtype.name
+        record = Parameter("tensor_map", arg, dtype=name, order=tuple(order), box=tuple(box))
+        key = (f"tensor_map {name} {record.order} {record.box}", arg, 0)
         return self._get(record, PointerType.of(type_.element, "param"), key)
+
+    def workspace(self, slot_bytes: int) -> SSAValue:
+        """Return the address of the launch's workspace, with a slot of so many bytes for each program."""
+        record = Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=slot_bytes)
+        return self._get(record, PointerType.of(element_type(dtypes.u32)))
 
     @property
     def tensor_maps(self) -> list[SSAValue]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.errors import CallError
-from tessera.numerics.dtypes import DType
+from tessera.numerics.dtypes import DType, u8
 from tessera.runtime import empty, to_numpy
 from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of, view_of
 
@@ -48,6 +48,15 @@ def view(array: Any, name: str) -> ArrayView:
         raise CallError(f"argument {name!r}: {error.message}", code=error.code, help=error.help) from error
 
 
+def start(array: Any, name: str) -> int:
+    """Return the address of an array's first element.
+
+    Raises:
+        CallError: `not-an-array`, or what is wrong with it.
+    """
+    return reader(array, name).read(array)[0]
+
+
 def is_torch(array: Any) -> bool:
     """Return whether an array is a PyTorch tensor; PyTorch is never imported for the question."""
     torch = sys.modules.get("torch")
@@ -64,6 +73,34 @@ def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
         return lambda tensor: tensor.new_empty(shape, dtype=torch_dtype)
     device = view_of(like)[1].device
     return lambda _like: empty(shape, dtype, device)
+
+
+def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int) -> Any:
+    """Return an array over GPU memory that is used on one stream only: a tensor beside a tensor, else a device array.
+
+    Args:
+        like: an array.
+        pointer: address of the first element.
+        view: what lies there.
+        stream: the stream.
+    """
+    from tessera.runtime.cuda_array import DeviceArray
+
+    if not is_torch(like):
+        return DeviceArray.borrow(pointer, view, None, stream)
+    # DLPack lacks dtypes that PyTorch has: bytes are passed. -1: no stream has to wait for another.
+    size = (
+        1 + sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))
+    ) * view.dtype.bytes
+    memory = DeviceArray.borrow(
+        pointer, ArrayView((size,), (1,), u8, view.device, readonly=False), None, stream
+    )
+    torch: Any = sys.modules["torch"]
+    return (
+        torch.from_dlpack(memory.__dlpack__(stream=-1))
+        .view(torch_dtypes()[view.dtype.name])
+        .as_strided(view.shape, view.strides)
+    )
 
 
 def zero(array: Any) -> None:

@@ -235,12 +235,41 @@ def order_after(device: CudaDevice, later: int, earlier: int) -> None:
 
 
 # Stream-ordered memory.
+_KEPT_PART = 64
+"""The part of a GPU's memory, one in so many, that its pool may keep when nothing uses it."""
+
+
+@cache
+def _keep_freed(index: int) -> None:
+    """Let the device's pool keep freed memory, which it else gives back at the next synchronisation.
+
+    Memory that is asked for again at every call, such as scratch, would then be mapped anew each time. A threshold that
+    another library has set is never lowered. Source: CUDA Driver API, "Stream Ordered Memory Allocator"
+    (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
+    """
+    device = cuda_device(index)
+    with active(device) as cu:
+        # Attributes of pools may not be touched while the thread captures, unless it says that it knows.
+        mode = check(
+            cu.cuThreadExchangeStreamCaptureMode(cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        )
+        try:
+            pool = check(cu.cuDeviceGetDefaultMemPool(check(cu.cuDeviceGet(index))))
+            threshold = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+            wanted = device.memory_bytes // _KEPT_PART
+            if int(check(cu.cuMemPoolGetAttribute(pool, threshold))) < wanted:
+                check(cu.cuMemPoolSetAttribute(pool, threshold, cu.cuuint64_t(wanted)))
+        finally:
+            check(cu.cuThreadExchangeStreamCaptureMode(mode))
+
+
 def allocate(device: CudaDevice, size: int, stream: int) -> int:
     """Return the address of new device memory, usable by work queued on `stream`.
 
     Raises:
         DeviceError: `out-of-memory`.
     """
+    _keep_freed(device.device.index)
     with active(device) as cu:
         result = cu.cuMemAllocAsync(size, stream_object(stream))
         if result[0] == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:

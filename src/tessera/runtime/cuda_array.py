@@ -68,11 +68,18 @@ class DeviceArray:
         self._describe()
 
     @classmethod
-    def borrow(cls, pointer: int, view: ArrayView, owner: object) -> DeviceArray:
-        """Return an array over memory that `owner` keeps alive."""
+    def borrow(cls, pointer: int, view: ArrayView, owner: object, stream: int = 0) -> DeviceArray:
+        """Return an array over memory that `owner` keeps alive, or whoever made it where there is no owner.
+
+        Args:
+            pointer: address of the first element.
+            view: what lies there.
+            owner: what keeps the memory.
+            stream: the stream that it is used on.
+        """
         array = cls.__new__(cls)
         array.view = view
-        array._memory = _Memory(cuda.cuda_device(view.device.index), 0, 0, pointer, owner)
+        array._memory = _Memory(cuda.cuda_device(view.device.index), 0, stream, pointer, owner)
         array.pointer = pointer
         array._describe()
         return array

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from tessera.errors import CallError, DeviceError, ResourceError
-from tessera.runtime import cuda, tensor_maps
+from tessera.runtime import cuda, tensor_maps, workspaces
 from tessera.runtime.entry.host import function_address
 from tessera.runtime.entry.tables import NotDirect, Work
-from tessera.runtime.packing import Packing, Shapes
+from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.target.artifact import Artifact, Launch
 
 _GRID_LIMIT = 2**31 - 1
@@ -54,6 +54,10 @@ class CudaLauncher:
             self.functions = [
                 self._function(cu, launch.entry, launch.shared_bytes) for launch in artifact.launches
             ]
+        count = self.device.multiprocessors
+        self.slots_bytes = max(
+            (one.slot_bytes * one.most_programs(count) for one in artifact.launches), default=0
+        )
         self.waits = bool(artifact.reflection.get("debug"))
 
     def _function(self, cu: Any, entry: str, shared_bytes: int) -> Any:
@@ -104,6 +108,13 @@ class CudaLauncher:
             "encode": driver_address("cuTensorMapEncodeTiled") if maps else 0,
         }
         count = self.device.multiprocessors
+        if slots_bytes := self.slots_bytes:
+            words |= {
+                "slots_bytes": slots_bytes,
+                "workspaces": workspaces.known(self.device.device.index),
+                "is_capturing": driver_address("cuStreamIsCapturing"),
+                "stream_id": driver_address("cuStreamGetId"),
+            }
         most = [launch.most_programs(count) if launch.persistent else _GRID_LIMIT for launch in launches]
 
         def failed(status: int) -> object:
@@ -155,12 +166,15 @@ class CudaPlan:
         self._launcher = launcher
         self._packing = Packing(launcher.artifact, shapes, encode=tensor_maps.encode)
         cu = cuda.driver()
+        launches = launcher.artifact.launches
+        count = launcher.device.multiprocessors
         self._launches = [
             (
                 (_overlapping_start if launch.overlaps else _plain_start)(cu, function, launch),
-                launch.most_programs(launcher.device.multiprocessors) if launch.persistent else _GRID_LIMIT,
+                launch.most_programs(count) if launch.persistent else _GRID_LIMIT,
+                bool(launch.slot_bytes),
             )
-            for function, launch in zip(launcher.functions, launcher.artifact.launches, strict=True)
+            for function, launch in zip(launcher.functions, launches, strict=True)
         ]
         self._current, self._success = cu.cuCtxGetCurrent, cu.CUresult(0)
 
@@ -184,18 +198,22 @@ class CudaPlan:
                 owner.used_on(stream)
         block = self._packing.fill(pointers, scalars)
         counts = self._packing.counts(scalars)
-        queue = cuda.stream_object(stream)
         if int(self._current()[1]) == self._launcher.device.handle:
-            self._queue(block.addresses, counts, queue)
+            self._queue(block, counts, stream)
         else:
             with cuda.active(self._launcher.device):
-                self._queue(block.addresses, counts, queue)
+                self._queue(block, counts, stream)
         self._packing.release(block)  # the driver has copied the parameters
         if self._launcher.waits:
             self._wait(stream)
 
-    def _queue(self, params: list[int], counts: list[int], queue: Any) -> None:
-        for (start, most), address, programs in zip(self._launches, params, counts, strict=True):
+    def _queue(self, block: Block, counts: list[int], stream: int) -> None:
+        queue = cuda.stream_object(stream)
+        if slots_bytes := self._launcher.slots_bytes:
+            block.put_workspace(workspaces.workspace(self._launcher.device, stream, slots_bytes))
+        for (start, most, shares), address, programs in zip(
+            self._launches, block.addresses, counts, strict=True
+        ):
             if programs == 0:
                 continue
             if programs > _GRID_LIMIT:
@@ -203,7 +221,7 @@ class CudaPlan:
                     f"{programs} programs are more than a GPU's grid holds ({_GRID_LIMIT})",
                     code="grid-too-large", help="use larger tiles",
                 )  # fmt: skip
-            (status,) = start(min(programs, most), queue, address)
+            (status,) = start(most if shares else min(programs, most), queue, address)
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))
 

@@ -60,7 +60,7 @@ def size_class(size: int) -> int:
 def memory_is_short() -> bool:
     """Return whether the machine or this process's control group has little memory left."""
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         kib = {line.split(":")[0]: int(line.split()[1]) for line in lines}
         if kib["MemAvailable"] < _SHORT * kib["MemTotal"]:
             return True
@@ -68,7 +68,7 @@ def memory_is_short() -> bool:
         return False
     try:
         most, current = (
-            (_GROUP / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current")
+            (_GROUP / f"memory.{name}").read_text(encoding="utf-8") for name in ("max", "current")
         )
         return most.strip().isdecimal() and int(most) - int(current) < _SHORT * int(most)
     except OSError:  # no limit that we can see

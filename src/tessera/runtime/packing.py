@@ -1,9 +1,9 @@
 """Parameter blocks: the memory that a compiled entry point reads its parameters from.
 
-All parameters of a kernel live in 8-byte slots: first the base addresses, then the scalars, then sizes and
-strides. One `struct` call fills addresses and scalars; sizes and strides are written once per distinct set of
-shapes. Each launch has an array of pointers into the slots, which is what both `void** params` (CPU) and
-`kernelParams` (CUDA) are.
+All parameters of a kernel live in 8-byte slots: first the base addresses, then the scalars, then sizes and strides,
+then the address of a workspace. One `struct` call fills addresses and scalars; sizes and strides are written once per
+distinct set of shapes. Each launch has an array of pointers into the slots, which is what both `void** params` (CPU)
+and `kernelParams` (CUDA) are.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class MapSlot:
 
 
 class Block:
-    """One fillable parameter block; used by one launch at a time. Its last slot is the error word."""
+    """One fillable parameter block; used by one launch at a time.
+
+    Its last slot is the error word, the one before it the address of the workspace.
+    """
 
     __slots__ = ("addresses", "error_address", "maps", "params", "slots")
 
@@ -77,6 +80,10 @@ class Block:
         self.params = params
         self.addresses = [ctypes.addressof(array) for array in params]
         self.error_address = ctypes.addressof(slots) + 8 * (len(slots) - 1)
+
+    def put_workspace(self, address: int) -> None:
+        """Write the address of the workspace."""
+        self.slots[len(self.slots) - 2] = address
 
 
 class Packing:
@@ -145,7 +152,7 @@ class Packing:
     def _new_block(self) -> Block:
         base = len(self._position)
         keys = list(self._constants)
-        slots = (ctypes.c_int64 * (base + len(keys) + 1))(*([0] * base), *self._constants.values())
+        slots = (ctypes.c_int64 * (base + len(keys) + 2))(*([0] * base), *self._constants.values())
         start = ctypes.addressof(slots)
 
         maps: dict[Parameter, MapSlot] = {}
@@ -153,6 +160,8 @@ class Packing:
         def address(param: Parameter) -> int:
             if param.kind == "tensor_map":
                 return maps.setdefault(param, MapSlot(param)).address
+            if param.kind == "workspace":
+                return start + 8 * (base + len(keys))
             if param.kind in ("pointer", "scalar"):
                 return start + 8 * self._position[param.arg]
             return start + 8 * (base + keys.index((param.kind, param.arg, param.axis)))

@@ -132,6 +132,10 @@ def _functions() -> dict[str, int]:
         "save": python.PyEval_SaveThread, "restore": python.PyEval_RestoreThread,
         "check": python.PyErr_CheckSignals,
     }  # fmt: skip
+    # Linux only; elsewhere the system places threads by itself.
+    places = {"cpu": "sched_getcpu", "affinity": "sched_getaffinity", "set_affinity": "sched_setaffinity"}
+    if all(hasattr(system, function) for function in places.values()):
+        found |= {name: getattr(system, function) for name, function in places.items()}
     addresses = {name: ctypes.cast(value, ctypes.c_void_p).value or 0 for name, value in found.items()}
     return {**addresses, "setmask": int(signal.SIG_SETMASK), "clock_kind": time.CLOCK_MONOTONIC}
 

@@ -17,9 +17,9 @@ from tessera.target.artifact import Parameter
 MAP_BYTES = 128
 _BYTE = 0
 _TYPES = {
-    "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9,
+    "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11,
 }  # fmt: skip
-"""`CUtensorMapDataType`; other types are moved as bytes."""
+"""`CUtensorMapDataType`; other types are moved as bytes. `tf32` is f32, rounded to nearest even on its way."""
 _NO_INTERLEAVE, _PROMOTE_256, _FILL_ZEROS = 0, 3, 0
 _SWIZZLES = {32: 1, 64: 2, 128: 3}
 """`CUtensorMapSwizzle` by the bytes of a box's row; rows of other sizes are not swizzled."""
@@ -52,7 +52,7 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
         param: which array, the order of its dimensions and the box.
         pointer: address, a multiple of 16.
         sizes: size of each dimension; an empty array is described as one element, as no copy from it starts.
-        strides: stride of each dimension in elements, multiples of 16 bytes but for the contiguous one.
+        strides: stride of each dimension in elements, positive multiples of 16 bytes but for the contiguous one.
 
     Raises:
         DeviceError: `tensor-map` when the driver refuses the description.
@@ -61,6 +61,8 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
     dtype = dtype_named(param.dtype)
     dims = [max(sizes[axis], 1) for axis in param.order]
     steps = [strides[axis] * dtype.bytes for axis in param.order[1:]]
+    if any(step < 0 and size > 1 for step, size in zip(steps, dims[1:], strict=True)):
+        raise _refused(pointer, sizes, strides, "strides run backwards")
     # The stride of a dimension of one element is never used, but must be a multiple of 16 all the same.
     steps = [
         step if step % 16 == 0 and step > 0 else 16 * -(-max(step, 1) // 16) if size == 1 else step
@@ -81,10 +83,13 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
         cu.CUtensorMapFloatOOBfill(fixed["fill"]),
     )
     if int(status) != 0:
-        raise DeviceError(
-            f"the driver cannot describe an array of sizes {list(sizes)} and strides {list(strides)} "
-            f"at {pointer:#x}: {status.name}",
-            code="tensor-map",
-            help="pass a 16-byte aligned array whose strides are multiples of 16 bytes",
-        )
+        raise _refused(pointer, sizes, strides, status.name)
     return ctypes.string_at(int(made.getPtr()), MAP_BYTES)
+
+
+def _refused(pointer: int, sizes: Sequence[int], strides: Sequence[int], reason: str) -> DeviceError:
+    return DeviceError(
+        f"no tensor map describes an array of sizes {list(sizes)} and strides {list(strides)} at {pointer:#x}: "
+        f"{reason}",
+        code="tensor-map", help="pass a 16-byte aligned array whose strides are positive multiples of 16 bytes",
+    )  # fmt: skip

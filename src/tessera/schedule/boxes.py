@@ -34,7 +34,7 @@ def check_operand(kernel: KernelOp, op: LoadOp) -> None:
     assert isinstance(op.result.type, TileType)
     dtype = op.result.type.dtype
     contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, dtype)
-    if dtype.bytes == 1 and contiguous != _k_dimension(op):
+    if dtype.bytes == 1 and k_dimensions(op) != {contiguous}:
         name = name_of(kernel, op)
         raise Unfit(f"8-bit operands are read along K; {name} is contiguous along the other dimension")
 
@@ -56,12 +56,24 @@ def check_box(kernel: KernelOp, op: LoadOp) -> None:
         raise Unfit(f"the tile of {name_of(kernel, op)} has {rows} rows, no multiple of {PHASE_ROWS}")
 
 
-def _k_dimension(op: LoadOp) -> int:
-    """Return the tensor dimension of a load that its first product sums over."""
-    use = next(iter(op.result.uses))
-    axis, user = 0, use
-    transposed = not isinstance(use.operation, MmaOp)
-    if transposed:
-        user = next(iter(use.operation.results[0].uses))
-    axis = 1 if user.index == 0 else 0
-    return op.kept[1 - axis if transposed else axis]
+def k_dimensions(op: LoadOp) -> set[int]:
+    """Return the tensor dimensions of an operand that the products which read it sum over."""
+    return {op.kept[int(first != transposed)] for _, first, transposed in _reads(op)}
+
+
+def is_tf32(op: LoadOp) -> bool:
+    """Return whether products read an operand in tf32, all of them."""
+    return all(product.compute.data == "tf32" for product, _, _ in _reads(op))
+
+
+def _reads(op: LoadOp) -> list[tuple[MmaOp, bool, bool]]:
+    """Return the products that read an operand, whether as their first one, and whether transposed."""
+    found: list[tuple[MmaOp, bool, bool]] = []
+    ahead = [(use, False) for use in op.result.uses]
+    for use, transposed in ahead:
+        user = use.operation
+        if isinstance(user, MmaOp):
+            found.append((user, use.index == 0, transposed))
+        else:
+            ahead += [(after, not transposed) for after in user.results[0].uses]
+    return found

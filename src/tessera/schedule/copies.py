@@ -70,11 +70,13 @@ class Staged:
         load: the load.
         transposed: whether the buffer is stored with its two axes exchanged (the tensor's contiguous one last).
         swizzle: how the buffer is stored.
+        tf32: whether the copy rounds f32 to tf32.
     """
 
     load: LoadOp
     transposed: bool
     swizzle: str = "xor"
+    tf32: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from math import prod
 
 from xdsl.ir import Attribute, Operation
 
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
@@ -20,8 +20,8 @@ from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 
 GROUP_WARPS = 4
-PRODUCTS_PER_CYCLE = {1: 4096, 2: 2048}
-"""Multiply-adds of the matrix units, by bytes of an operand's element."""
+PRODUCTS_PER_CYCLE = {1: 4096, 2: 2048, 4: 1024}
+"""Multiply-adds of the matrix units, by bytes of an operand's element (four: tf32)."""
 
 RESULTS_PER_CYCLE = 128
 CONVERSIONS_PER_CYCLE = 64
@@ -80,7 +80,7 @@ def cycles_of(op: Operation, warps: int) -> float:
     tiles = (
         [o.type for o in op.operands] if isinstance(op, ReduceOp | ScanOp) else [r.type for r in op.results]
     )
-    rate = CONVERSIONS_PER_CYCLE if isinstance(op, CastOp) else RESULTS_PER_CYCLE
+    rate = CONVERSIONS_PER_CYCLE if isinstance(op, CastOp | RoundTf32Op) else RESULTS_PER_CYCLE
     if engine_of(op) == Engine.SPECIAL:
         rate = SPECIAL_PER_CYCLE
     return sum(prod(t.shape) for t in tiles if isinstance(t, TileType)) / groups / rate

@@ -16,16 +16,17 @@ KNOBS: tuple[str, ...] = (
     "group_m",
     "bulk_stores",
     "split_k",
+    "stream_k",
     "cluster",
     "pipeline",
     "ping_pong",
 )
 MMA_KINDS = ("wgmma", "mma_sync", "fma")
-SWITCHES = ("bulk_stores", "pipeline", "ping_pong")
+SWITCHES = ("bulk_stores", "stream_k", "pipeline", "ping_pong")
 """Knobs that are 0 or 1."""
 
 
-_ALLOWED = {"split_k": (1, 2, 4, 8), "cluster": (1, 2, 4)}
+_ALLOWED = {"split_k": (1, 2, 4, 8), "stream_k": (0, 1), "cluster": (1, 2, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,13 @@ class Knobs:
         stages: depth of the ring buffers of pipelined copies (GPU).
         group_m: rows of tiles that are walked together, for reuse in the L2 cache.
         split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
+        stream_k: 1 shares the last tiles of a launch out evenly over all its programs, by steps of the loop (Hopper).
         cluster: neighbouring programs along the rows that fetch the operands they share once: 1, 2 or 4 (Hopper).
         bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
         pipeline: 1 overlaps dependent products with the arithmetic between them even where the cost model sees no
             gain, 0 keeps them in order (GPU).
-        ping_pong: 1 lets two consumer warpgroups start their overlapped products in turn (Hopper).
+        ping_pong: 1 lets two groups of consumers take tiles in turn or, where products wait for each other, two
+            consumer warpgroups start their overlapped products in turn (Hopper).
         mma_kind: instructions of products: anything but `wgmma` keeps a program in one role.
     """
 
@@ -50,6 +53,7 @@ class Knobs:
     group_m: int | None = None
     bulk_stores: int | None = None
     split_k: int | None = None
+    stream_k: int | None = None
     cluster: int | None = None
     pipeline: int | None = None
     ping_pong: int | None = None
@@ -80,7 +84,7 @@ class Knobs:
                 raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
         plain = {
             name: values.get(name)
-            for name in ("group_m", "bulk_stores", "split_k", "cluster", "pipeline", "ping_pong")
+            for name in ("group_m", "bulk_stores", "split_k", "stream_k", "cluster", "pipeline", "ping_pong")
         }
         kind = config.get("mma_kind")
         if kind not in (None, *MMA_KINDS):

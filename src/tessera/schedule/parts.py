@@ -12,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.random import PhiloxOp
-from tessera.ir.tile.shape import BroadcastOp, SubtileOp
+from tessera.ir.tile.shape import BroadcastOp, SubtileOp, TransposeOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.schedule.copies import Inserter
 
@@ -32,8 +32,8 @@ class Parts:
     around: frozenset[Operation] = field(default=frozenset())
 
     @classmethod
-    def of(cls, matrix: SSAValue, width: int) -> Parts:
-        """Find what leads to a matrix and to nothing else."""
+    def of(cls, matrix: SSAValue, width: int, store: Operation) -> Parts:
+        """Find what leads to a matrix and to nothing else but the store that the parts replace."""
         block = matrix.owner.parent if isinstance(matrix.owner, Operation) else None
         found = _leading_to(matrix, block) if block is not None else set[Operation]()
         while True:
@@ -43,7 +43,7 @@ class Parts:
                 for op in found
                 for result in op.results
                 for use in result.uses
-                if use.operation not in found and result is not matrix
+                if use.operation not in found and use.operation is not store and result is not matrix
             }
             if not outside:
                 return cls(matrix, width, frozenset(found))
@@ -76,39 +76,44 @@ def _divisible(op: Operation) -> bool:
         return False
     if isinstance(op, LoadOp):
         return op.mask is None and op.fill is None
-    return isinstance(op, ElementwiseOp | CastOp | BroadcastOp | SplatOp | PhiloxOp)
+    return isinstance(op, ElementwiseOp | CastOp | BroadcastOp | SplatOp | PhiloxOp | TransposeOp)
 
 
 @dataclass
 class _Part:
-    """One part in the making: what has been made of which value."""
+    """One part in the making: what has been made of which value, cut along which axis."""
 
     parts: Parts
     insert: Inserter
     column: int
-    made: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    made: dict[tuple[SSAValue, int], SSAValue] = field(default_factory=dict[tuple[SSAValue, int], SSAValue])
 
-    def value(self, whole: SSAValue) -> SSAValue:
-        """Return the part of a value; a column, or a scalar, is its own."""
-        if whole in self.made:
-            return self.made[whole]
+    def value(self, whole: SSAValue, axis: int = 1) -> SSAValue:
+        """Return the part of a value along an axis; what does not run along it, or a scalar, is its own."""
+        if (whole, axis) in self.made:
+            return self.made[whole, axis]
         type_, owner = whole.type, whole.owner
-        if not isinstance(type_, TileType) or type_.shape[-1] == 1:
+        if not isinstance(type_, TileType) or type_.shape[axis] == 1:
             return whole
         if isinstance(owner, Operation) and owner in self.parts.around:
-            results = self._again(owner)
-            self.made.update(zip(owner.results, results, strict=True))
+            results = self._again(owner, axis)
+            self.made.update(zip(((result, axis) for result in owner.results), results, strict=True))
         else:
-            part = SubtileOp(whole, [0, self.column], (type_.shape[0], self.parts.width))
-            self.made[whole] = self.insert.value(part)
-        return self.made[whole]
+            part = SubtileOp(
+                whole, [self.column if at == axis else 0 for at in (0, 1)], self._shape(type_, axis)
+            )
+            self.made[whole, axis] = self.insert.value(part)
+        return self.made[whole, axis]
 
-    def _again(self, op: Operation) -> list[SSAValue]:
+    def _shape(self, whole: TileType, axis: int) -> tuple[int, ...]:
+        return tuple(self.parts.width if at == axis else size for at, size in enumerate(whole.shape))
+
+    def _again(self, op: Operation, axis: int) -> list[SSAValue]:
         type_ = op.results[0].type
         assert isinstance(type_, TileType)
-        shape = (type_.shape[0], self.parts.width)
+        shape = self._shape(type_, axis)
         if isinstance(op, LoadOp):
-            moved = op.kept[1]
+            moved = op.kept[axis]
             offsets, sizes = list(op.offsets), list(op.size_list)
             if self.column:
                 offsets[moved] = self.insert.binary("add", offsets[moved], self.insert.constant(self.column))
@@ -116,7 +121,9 @@ class _Part:
             return [self.insert.value(LoadOp(op.tensor, offsets, sizes, op.dropped))]
         if isinstance(op, SplatOp):
             return [self.insert.value(SplatOp(op.value, shape))]
-        operands = [self.value(operand) for operand in op.operands]
+        if isinstance(op, TransposeOp):
+            return [self.insert.value(TransposeOp(self.value(op.source, 1 - axis), op.permutation))]
+        operands = [self.value(operand, axis) for operand in op.operands]
         if isinstance(op, BroadcastOp):
             return [self.insert.value(BroadcastOp(operands[0], shape))]
         if isinstance(op, CastOp):

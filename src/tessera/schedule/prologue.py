@@ -19,15 +19,17 @@ ahead in registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.target.types import PANEL_BYTES
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
@@ -46,7 +48,7 @@ from tessera.schedule.boxes import ahead_of, check_box, name_of
 from tessera.schedule.copies import Inserter, Staged, qualifies, remade, stored_transposed, with_arguments
 from tessera.schedule.tensor_maps import Unfit
 
-_COMPUTES = (ElementwiseOp, CastOp, TransposeOp, BroadcastOp, ReshapeOp)
+_COMPUTES = (ElementwiseOp, CastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
 SMALL_BYTES = 1024
 """Bytes of a tile that consumers load ahead: few registers a thread, and fewer than the copies need a wait for."""
 
@@ -74,6 +76,8 @@ class Product:
     def dtypes(self) -> tuple[str, str, str]:
         """Names of the dtypes of the left operand, the right one and the sum."""
         a, b, acc = (dtype_of(element_of(value.type)).name for value in (self.op.a, self.op.b, self.op.acc))
+        if self.op.compute.data == "tf32":
+            a = b = "tf32"
         return (b, a, acc) if self.turned else (a, b, acc)
 
     @property
@@ -258,6 +262,20 @@ def stored_along_k(kernel: KernelOp, op: MmaOp) -> bool:
     depth, columns = shape_of(op.b.type)
     along_k, along_columns = _panels(op.b, columns, depth)
     return along_k and (not along_columns or _runs_along_rows(kernel, op.b))
+
+
+def spread_rows(kernel: KernelOp, products: Sequence[MmaOp], raw: set[LoadOp]) -> None:
+    """Let products take the rows of their sums in the order in which threads read 32-bit left operands best.
+
+    Sums of one launch share an order: none changes where a left operand lies otherwise.
+    """
+    for op in products:
+        loads = computed_from(op.a)
+        wide = all(dtype_of(element_of(load.result.type)).bytes == 4 for load in loads)
+        if is_direct(op.a) or not loads <= raw or not wide or not _runs_along_rows(kernel, op.a):
+            return
+    for op in products:
+        op.attributes["tessera_schedule.spread_rows"] = IntAttr(1)
 
 
 def _runs_along_rows(kernel: KernelOp, value: SSAValue) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 
-from tessera.ir.tile.roles import AllocBarriersOp
+from tessera.ir.tile.roles import AllocBarriersOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.target.records import TargetRecord
 
@@ -17,12 +17,30 @@ ALIGN_BYTES = 1024
 
 
 def shared_bytes(unit: Operation) -> int:
-    """Return the bytes of the shared buffers that a launch allocates."""
+    """Return the bytes of the shared buffers that a launch allocates, for each group of consumers its own."""
     return sum(
-        -(-prod(op.result.type.shape) * op.result.type.dtype.bytes // ALIGN_BYTES) * ALIGN_BYTES
+        _copies(op) * -(-prod(op.result.type.shape) * op.result.type.dtype.bytes // ALIGN_BYTES) * ALIGN_BYTES
         for op in unit.walk()
         if isinstance(op, AllocSharedOp)
     )
+
+
+def _copies(alloc: AllocSharedOp) -> int:
+    assert alloc.parent is not None
+    roles = [op for op in alloc.parent.ops if isinstance(op, RolesOp)]
+    return max((op.groups.data for op in roles if is_private(alloc, op)), default=1)
+
+
+def is_private(alloc: AllocSharedOp, roles: RolesOp) -> bool:
+    """Return whether only consumers use a buffer, so that each group of them needs its own."""
+    return all(_is_within(use.operation, roles.consumer.block) for use in alloc.result.uses)
+
+
+def _is_within(op: Operation, block: Block) -> bool:
+    inner: Operation | None = op
+    while inner is not None and inner.parent is not block:
+        inner = inner.parent_op()
+    return inner is not None
 
 
 def free_shared_bytes(target: TargetRecord, unit: Operation) -> int:

@@ -34,11 +34,13 @@ from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
+from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import int_value
 from tessera.schedule.copies import Inserter
 from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.loops import ceildiv, only_loop
 from tessera.schedule.tensor_maps import Unfit
 from tessera.target.records import TargetRecord
 
@@ -71,7 +73,7 @@ class SplitKPass(Pass):
                     try:
                         if not self.target.has("clusters"):
                             raise Unfit(f"{self.target.name} has no clusters")
-                        _split(grid, _candidate(grid), ranks)
+                        _split(grid, sum_loop(grid), ranks)
                     except Unfit as reason:
                         text = f"split_k={ranks} is ignored: {reason}"
                         grid.attributes["tessera_notes.split_k"] = ArrayAttr([StringAttr(text)])
@@ -81,11 +83,13 @@ class SplitKPass(Pass):
         return f"{self.name}{{target={self.target.name}, split_k={self.knobs.split_k}}}"
 
 
-def _candidate(grid: GridOp) -> scf.ForOp:
-    loops = [op for op in grid.body.block.ops if isinstance(op, scf.ForOp)]
-    if len(loops) != 1:
-        raise Unfit("the grid has not exactly one outermost loop")
-    loop = loops[0]
+def sum_loop(grid: GridOp) -> scf.ForOp:
+    """Return the loop of a launch whose sums of products can be split.
+
+    Raises:
+        Unfit: it has none.
+    """
+    loop = only_loop(grid)
     end = loop.body.block.last_op
     assert end is not None
     for initial, argument, following in zip(
@@ -127,36 +131,55 @@ def _split(grid: GridOp, loop: scf.ForOp, ranks: int) -> None:
     rank = insert.value(ClusterRankOp())
     one = insert.constant(1)
     length = insert.binary("sub", loop.ub, loop.lb)
-    steps = _ceildiv(insert, length, loop.step, one)
-    part = insert.binary("mul", _ceildiv(insert, steps, insert.constant(ranks), one), loop.step)
+    steps = ceildiv(insert, length, loop.step, one)
+    part = insert.binary("mul", ceildiv(insert, steps, insert.constant(ranks), one), loop.step)
     start = insert.binary("add", loop.lb, insert.binary("mul", rank, part))
     stop = insert.binary("minimum", loop.ub, insert.binary("add", start, part))
     loop.operands[0], loop.operands[1] = start, stop
-    then, other = Block(), Block()
-    following = loop.next_op
-    while following is not None:
-        current, following = following, following.next_op
-        current.detach()
-        then.add_op(current)
-    total = PartialSumOp(links, sums, buffers)
-    total.location = loop.location
-    for old, new in zip(sums, total.sums, strict=True):
-        old.replace_uses_with_if(new, lambda use: use.operation is not total)
-    assert then.first_op is not None
-    then.insert_op_before(total, then.first_op)
-    send = PartialSendOp(links, sums, buffers)
-    send.location = loop.location
-    other.add_op(send)
-    for block in (then, other):
-        block.add_op(scf.YieldOp())
+    then = rest_after(loop)
     after = Inserter(InsertPoint.after(loop), loop)
     first = after.binary("eq", rank, after.constant(0))
-    branch = scf.IfOp(first, [], Region(then), Region(other))
-    branch.attributes["tessera_schedule.leader"] = IntAttr(1)
-    after.add(branch)
+    finish_in_one(loop, then, first, PartialSumOp(links, sums, buffers), PartialSendOp(links, sums, buffers))
     grid.attributes["tessera_schedule.split_k"] = IntAttr(ranks)
     grid.attributes["tessera_schedule.cluster"] = IntAttr(ranks)
 
 
-def _ceildiv(insert: Inserter, value: SSAValue, by: SSAValue, one: SSAValue) -> SSAValue:
-    return insert.binary("floordiv", insert.binary("add", value, insert.binary("sub", by, one)), by)
+def rest_after(loop: scf.ForOp) -> Block:
+    """Move what follows a loop to a block of its own."""
+    rest = Block()
+    following = loop.next_op
+    while following is not None:
+        current, following = following, following.next_op
+        current.detach()
+        rest.add_op(current)
+    return rest
+
+
+def finish_in_one(
+    loop: scf.ForOp, rest: Block, leads: SSAValue, total: PartialSumOp | CollectSumsOp, send: Operation
+) -> None:
+    """Let the one program of a tile that leads go on with the total sums, and the others send theirs.
+
+    Args:
+        loop: the loop that sums.
+        rest: what followed it.
+        leads: whether this program is the one.
+        total: adds up the loop's results.
+        send: what the others do instead.
+    """
+    for old, new in zip(total.partials, total.sums, strict=True):
+        old.replace_uses_with_if(new, lambda use: use.operation not in (total, send))
+    other = Block([send])
+    if rest.first_op is None:
+        rest.add_op(total)
+    else:
+        rest.insert_op_before(total, rest.first_op)
+    for op in (total, send):
+        op.location = loop.location
+    for block in (rest, other):
+        block.add_op(scf.YieldOp())
+    branch = scf.IfOp(leads, [], Region(rest), Region(other))
+    branch.attributes["tessera_schedule.leader"] = IntAttr(1)
+    block = loop.parent_block()
+    assert block is not None
+    Inserter(InsertPoint.at_end(block), loop).add(branch)

@@ -4,7 +4,8 @@ Before, at the end of the consumers' role::
 
     store %tile -> C[%m, %n]
 
-After, for each part of the tile that is 128 bytes wide, with a ring of D buffers::
+After, for each part of the tile, with a ring of D buffers (a part is 128 bytes wide, or, where rows of the tensor run
+across the warps, some rows)::
 
     bulk_wait (D - 1); %part = <columns 64 * i to 64 * i + 63 of %tile>; shared_store %part, %ring_i
     bulk_store %ring_i -> C[%m, %n + 64 * i]
@@ -27,23 +28,30 @@ from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.passes import Pass
-from tessera.ir.target.types import PANEL_BYTES
-from tessera.ir.tile.elementwise import CastOp
+from tessera.ir.target.types import PANEL_BYTES, SWIZZLE_BYTES
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BulkStoreOp, BulkWaitOp, RolesOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import AllocSharedOp, SharedStoreOp, SharedTransposeOp
+from tessera.ir.tile.split import PartialSumOp
+from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.schedule.copies import Inserter
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.parts import Parts
-from tessera.schedule.resources import free_shared_bytes
+from tessera.schedule.resources import ALIGN_BYTES, free_shared_bytes
 from tessera.schedule.tensor_maps import Unfit, check_tensor
 from tessera.target.records import TargetRecord
 
 MOST_BUFFERS = 4
-LEAST_BUFFERS = 2
+LEAST_BUFFERS = {1: 2, 2: 1}
+"""By groups of consumers: of two, one may wait for its stores while the other's products run; rings get the room."""
+WHOLE_BYTES = 64 * 1024
+PART_BYTES = 16 * 1024
+"""Bytes up to which a tile across the warps leaves as a whole, and of the parts of a larger one."""
 
 
 @dataclass
@@ -104,13 +112,22 @@ class BulkStoresPass(Pass):
     def _rewrite(self, kernel: KernelOp, grid: GridOp, roles: RolesOp) -> None:
         found: list[_Bulk] = []
         notes: list[Attribute] = []
+        groups = roles.groups.data
         for op in final_stores(roles.consumer.block):
             try:
-                found.append(_candidate(kernel, grid, op))
+                bulk = _candidate(kernel, grid, op)
+                if groups > 1 and bulk.part_bytes % SWIZZLE_BYTES:
+                    raise Unfit(
+                        f"buffers of {bulk.part_bytes} bytes for each group would start within a swizzle"
+                    )
+                found.append(bulk)
             except Unfit as reason:
                 notes.append(StringAttr(f"stored from registers: {reason}"))
-        if found and not _share(found, free_shared_bytes(self.target, grid)):
-            notes.append(StringAttr("stored from registers: no shared memory is left for two buffers"))
+        least, free = LEAST_BUFFERS[groups], free_shared_bytes(self.target, grid) // groups
+        # Two groups leave room for what else they hand from thread to thread, lest it cost a stage of the ring.
+        if found and not _share(found, free, least, ALIGN_BYTES if groups > 1 else 0):
+            names = {1: "a buffer for each group", 2: "two buffers"}
+            notes.append(StringAttr(f"stored from registers: no shared memory is left for {names[least]}"))
             found = []
         for number in range(len(found)):
             _replace(grid, found, number)
@@ -150,11 +167,24 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
         raise Unfit(f"{name} is also written or read elsewhere in the launch")
     contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype)
-    flipped = _transposed_source(op.value) is not None
+    flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to change places.
-    parts = 1 if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
+    parts = _parts_across(tile) if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
     return _Bulk(op, flipped, transposed, parts)
+
+
+def _parts_across(tile: TileType) -> int:
+    """Return how many parts a tile is stored in whose rows in memory run across the warps: one unless it is large."""
+    total = prod(tile.shape) * tile.dtype.bytes
+    return 1 if total <= WHOLE_BYTES else total // PART_BYTES
+
+
+def bytes_across(stores: Sequence[StoreOp], groups: int) -> int:
+    """Return the shared memory that the largest of some stores wants for a group, if sums lie across its rows."""
+    tiles = [op.value.type for op in stores if isinstance(op.value.type, TileType)]
+    wanted = [(prod(tile.shape) * tile.dtype.bytes, _parts_across(tile)) for tile in tiles]
+    return max((total // parts * min(LEAST_BUFFERS[groups], parts) for total, parts in wanted), default=0)
 
 
 def _transposed_source(value: SSAValue) -> SSAValue | None:
@@ -165,29 +195,44 @@ def _transposed_source(value: SSAValue) -> SSAValue | None:
     return owner.source if isinstance(owner, TransposeOp) else None
 
 
-def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp]) -> int:
-    """Return the shared memory that the stores of a launch want at least, for the depth of its rings."""
+def _is_turned(value: SSAValue) -> bool | None:
+    """Return whether a tile is computed from the transpose of sums of products, None if from no such sums."""
+    owner = value.owner
+    if isinstance(owner, TransposeOp):
+        turned = _is_turned(owner.source)
+        return None if turned is None else not turned
+    if isinstance(owner, PartialSumOp | CollectSumsOp):
+        place = next(i for i, total in enumerate(owner.sums) if total is value)
+        return _is_turned(owner.partials[place])
+    if isinstance(owner, ElementwiseOp | CastOp):
+        found = [_is_turned(operand) for operand in owner.operands if isinstance(operand.type, TileType)]
+        return next((turned for turned in found if turned is not None), None)
+    return False if isinstance(owner, scf.ForOp | MmaOp) else None
+
+
+def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp], groups: int) -> int:
+    """Return the shared memory that a launch's stores want at least for each group of consumers."""
     total = 0
     for op in stores:
         try:
             bulk = _candidate(kernel, grid, op)
         except Unfit:
             continue
-        total += bulk.part_bytes * min(LEAST_BUFFERS, bulk.parts)
+        total += bulk.part_bytes * min(LEAST_BUFFERS[groups], bulk.parts)
     return total
 
 
-def _share(found: Sequence[_Bulk], free: int) -> bool:
-    """Give each store as many buffers as fit; return whether the least do."""
+def _share(found: Sequence[_Bulk], free: int, least: int, spare: int) -> bool:
+    """Give each store as many buffers as fit and leave bytes to spare; return whether the least fit."""
     for bulk in found:
-        bulk.buffers = min(LEAST_BUFFERS, bulk.parts)
+        bulk.buffers = min(least, bulk.parts)
     used = sum(bulk.buffers * bulk.part_bytes for bulk in found)
     if used > free:
         return False
     for bulk in found:
         while (
             bulk.buffers * 2 <= min(bulk.parts, MOST_BUFFERS)
-            and used + bulk.buffers * bulk.part_bytes <= free
+            and used + bulk.buffers * bulk.part_bytes <= free - spare
         ):
             used += bulk.buffers * bulk.part_bytes
             bulk.buffers *= 2
@@ -211,12 +256,12 @@ def _replace(grid: GridOp, found: Sequence[_Bulk], number: int) -> None:
     insert = Inserter(InsertPoint.before(op), op)
     matrix = _transposed_source(op.value)
     if matrix is None:
-        matrix = op.value
+        matrix = insert.value(TransposeOp(op.value, [1, 0])) if bulk.flipped else op.value
     elif element_of(matrix.type) != tile.element:
         matrix = insert.value(CastOp(matrix, tile.element))
     width, moving = bulk.part_shape[1], op.kept[0 if bulk.flipped else 1]
     total = sum(other.parts for other in found)
-    parts = Parts.of(matrix, width)
+    parts = Parts.of(matrix, width, op)
     for part in range(bulk.parts):
         since = bulk.buffers if part >= bulk.buffers else total - bulk.parts + bulk.buffers
         insert.add(BulkWaitOp(since - 1))

@@ -10,6 +10,8 @@ After::
 
 The product's accumulators then are the sum's registers, which a loop carries anyway. Sums of floats change their order,
 which only the `fast` profile allows; a product of shared buffers keeps its place between the barriers around it.
+Products of 8-bit floats stay apart: Hopper's matrix units sum them with fewer bits than f32 has, and who adds by hand
+wants all of them.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.types import element_of
+from tessera.ir.types import dtype_of
+from tessera.numerics.dtypes import DType
 from tessera.schedule.copies import Inserter
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.target.records import TargetRecord
@@ -65,6 +70,8 @@ def _try(op: ElementwiseOp) -> None:
             continue
         if effect_of(product) > Effect.PURE or product.result.uses.get_length() > 1:
             continue
+        if any(dtype.is_float and dtype.bits == 8 for dtype in map(_dtype, (product.a, product.b))):
+            continue
         new = MmaOp(product.a, product.b, other, product.compute.data)
         new.attributes.update(product.attributes)
         Inserter(InsertPoint.before(op), op).add(new)
@@ -72,6 +79,10 @@ def _try(op: ElementwiseOp) -> None:
         Rewriter.erase_op(op)
         Rewriter.erase_op(product)
         return
+
+
+def _dtype(value: SSAValue) -> DType:
+    return dtype_of(element_of(value.type))
 
 
 def _is_zero(value: SSAValue) -> bool:

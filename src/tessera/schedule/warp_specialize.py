@@ -31,6 +31,8 @@ Operands that are loaded before the loop are copied by the producer too, once fo
 The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
 program's tiles, so that the copies of the next tile overlap the end of this one.
 
+With `ping_pong`, two groups of consumers take the tiles in turn (`schedule.ping_pong`).
+
 Other tiles that the loop loads go through the same rings: consumers read them from there, for operands that they
 compute or anything else (`schedule.prologue`).
 
@@ -42,8 +44,7 @@ go through a ring, is noted on its grid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -53,8 +54,8 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
-from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.elementwise import ElementwiseOp, RoundTf32Op
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import (
     AllocBarriersOp,
@@ -70,7 +71,7 @@ from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType, TileType
 from tessera.ir.types import int_value
-from tessera.schedule.boxes import ahead_of, check_operand
+from tessera.schedule.boxes import ahead_of, check_operand, is_tf32
 from tessera.schedule.copies import (
     Inserter,
     Staged,
@@ -83,7 +84,9 @@ from tessera.schedule.copies import (
     written_tensors,
 )
 from tessera.schedule.knobs import Knobs, default_gpu
+from tessera.schedule.loops import depends_on, only_loop
 from tessera.schedule.pair_tiles import depends_on_rank
+from tessera.schedule.ping_pong import GROUPS, Turns, check_groups, is_plain
 from tessera.schedule.prologue import (
     Product,
     carry_turned,
@@ -94,57 +97,25 @@ from tessera.schedule.prologue import (
     load_ahead,
     raw_boxes,
     read_raw,
+    spread_rows,
     stage_right,
-    staged_bytes,
     stored_along_k,
     turn,
 )
-from tessera.schedule.resources import RESERVED_BYTES, free_shared_bytes
-from tessera.schedule.rings import Ring, allocate_rings, allocate_single, ring_groups
-from tessera.schedule.stores import final_stores, least_bytes
+from tessera.schedule.reuse import fetched_once
+from tessera.schedule.rings import Ring, allocate_rings, allocate_single
+from tessera.schedule.role_plan import (
+    GROUP_ROWS,
+    REGISTERS,
+    SHARING_REGISTERS,
+    RolePlan,
+    consumer_warps,
+    ring_stages,
+)
+from tessera.schedule.rounding import round_operands, undo
 from tessera.schedule.tensor_maps import Unfit
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
-
-MOST_STAGES = 8
-GROUP_ROWS = 64
-REGISTERS = {4: (56, 240), 8: (24, 240)}
-"""Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
-
-
-@dataclass
-class _Plan:
-    """How a launch is split.
-
-    Args:
-        loop: the loop whose loads become copies.
-        operands: loads that products read as they are.
-        raw: loads that threads read, to compute operands or anything else.
-        plain: the other loads of the loop, and why the consumers do them.
-        ahead: those of them that are small, which are done one iteration ahead.
-        products: every product of the launch.
-        once: operands that are loaded before the loop and that the producer can fetch, once for each tile.
-    """
-
-    loop: scf.ForOp
-    operands: list[Staged]
-    raw: list[Staged]
-    plain: dict[LoadOp, str]
-    ahead: list[LoadOp]
-    products: list[Product]
-    once: list[Staged]
-
-    @property
-    def group(self) -> list[Staged]:
-        """What a stage of the rings holds."""
-        return [*self.operands, *self.raw]
-
-    def notes(self) -> list[str]:
-        """Say which loads the consumers do, and why."""
-        return [
-            f"loaded by consumers{', one iteration ahead' if op in self.ahead else ''}: {reason}"
-            for op, reason in self.plain.items()
-        ]
 
 
 @dataclass(frozen=True)
@@ -153,7 +124,8 @@ class WarpSpecializePass(Pass):
 
     Args:
         target: the GPU.
-        knobs: `stages` forces the depth of the rings, `num_warps` the consumer warps.
+        knobs: `stages` forces the depth of the rings, `num_warps` the consumer warps; `ping_pong` asks for two groups
+            of consumers.
     """
 
     name: ClassVar[str] = "warp-specialize"
@@ -172,29 +144,43 @@ class WarpSpecializePass(Pass):
     def _try(self, kernel: KernelOp, grid: GridOp) -> None:
         if not any(isinstance(op, MmaOp) for op in grid.walk()):
             return
+        rounded: list[RoundTf32Op] = []
         try:
             if self.knobs.mma_kind not in (None, "wgmma"):
                 raise Unfit(f"mma_kind={self.knobs.mma_kind} was asked for")
-            plan = _candidate(kernel, grid)
-            warps = _warps(plan.products, self.knobs)
-            stages = _stages(self.target, self.knobs, kernel, grid, plan)
+            loop = only_loop(grid)
+            rounded += round_operands(kernel, grid, lambda op: _is_fetched(kernel, grid, loop, op))
+            plan = _candidate(kernel, grid, loop)
+            groups, notes = self._groups(kernel, grid, plan)
+            warps = consumer_warps(plan.products, self.knobs, groups)
+            stages = ring_stages(self.target, self.knobs, kernel, grid, plan, groups)
         except Unfit as reason:
+            undo(rounded)
             grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(f"one role: {reason}")])
             return
-        if plan.plain:
-            grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(note) for note in plan.notes()])
-        _specialize(kernel, grid, plan, stages, warps)
+        if notes := [*notes, *plan.notes()]:
+            grid.attributes["tessera_notes.roles"] = ArrayAttr([StringAttr(note) for note in notes])
+        _specialize(kernel, grid, plan, stages, warps, groups)
+
+    def _groups(self, kernel: KernelOp, grid: GridOp, plan: RolePlan) -> tuple[int, list[str]]:
+        """Return how many groups of consumers take tiles in turn, and why not as many as were asked for."""
+        if not self.knobs.ping_pong or not is_plain(plan.loop):
+            return 1, []
+        try:
+            check_groups(grid, plan.loop, [s.load for s in plan.operands], plan.once, self.knobs)
+            consumer_warps(plan.products, self.knobs, GROUPS)
+            ring_stages(self.target, self.knobs, kernel, grid, replace(plan, raw=list(plan.raw)), GROUPS)
+        except Unfit as reason:
+            return 1, [f"no ping-pong: {reason}"]
+        return GROUPS, []
 
     def options(self) -> str:
         """Return the pass with its target and the depth asked for."""
         return f"{self.name}{{target={self.target.name}, stages={self.knobs.stages}}}"
 
 
-def _candidate(kernel: KernelOp, grid: GridOp) -> _Plan:
-    loops = [op for op in grid.body.block.ops if isinstance(op, scf.ForOp)]
-    if len(loops) != 1:
-        raise Unfit("the grid has not exactly one outermost loop")
-    loop, stored = loops[0], written_tensors(grid)
+def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
+    stored = written_tensors(grid)
     loads = [
         op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op) and ahead_of(op, loop)
     ]
@@ -216,27 +202,39 @@ def _candidate(kernel: KernelOp, grid: GridOp) -> _Plan:
             raise Unfit("an operand of a product is stored to by the same launch")
         check_operand(kernel, op)
     _check_shared(grid, loop, [*loads, *fetched])
-    operands = [Staged(op, stored_transposed(kernel, op), "panels") for op in loads]
+    operands = [_operand(kernel, op) for op in loads]
     ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and op.tensor not in stored]
-    return _Plan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
+    return RolePlan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
 
 
 def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged]:
-    """Return the operands that are loaded before the loop and that the producer can fetch, once for each tile."""
-    stored = written_tensors(grid)
-    found: list[Staged] = []
-    for op in grid.body.block.ops:
-        if op is loop:
-            break
-        if not isinstance(op, LoadOp) or not qualifies(op) or op.tensor in stored:
-            continue
-        try:
-            check_operand(kernel, op)
-            _check_shared(grid, loop, [op])
-        except Unfit:
-            continue  # left to `stage-copies`
-        found.append(Staged(op, stored_transposed(kernel, op), "panels"))
-    return found
+    """Return the operands that are loaded before the loop and that the producer can fetch, once for each tile.
+
+    The others are left to `stage-copies`.
+    """
+    return [
+        _operand(kernel, op)
+        for op in grid.body.block.ops
+        if isinstance(op, LoadOp) and qualifies(op) and _is_fetched(kernel, grid, loop, op)
+    ]
+
+
+def _is_fetched(kernel: KernelOp, grid: GridOp, loop: scf.ForOp, op: LoadOp) -> bool:
+    """Return whether the producer will fetch an operand, should the launch have one."""
+    if op.parent is not grid.body.block:
+        return ahead_of(op, loop)
+    if not op.is_before_in_block(loop) or op.tensor in written_tensors(grid):
+        return False
+    try:
+        check_operand(kernel, op)
+        _check_shared(grid, loop, [op])
+    except Unfit:
+        return False
+    return True
+
+
+def _operand(kernel: KernelOp, op: LoadOp) -> Staged:
+    return Staged(op, stored_transposed(kernel, op), "panels", is_tf32(op))
 
 
 def _product(op: MmaOp, raw: list[Staged]) -> Product:
@@ -257,7 +255,7 @@ def _check_product(product: Product) -> None:
     if any(isinstance(value.type, SharedType) for value in (product.op.a, product.op.b)):
         raise Unfit("an operand of a product is a shared buffer of the kernel's own")
     instruction = wgmma_instruction(a, b, acc, n)
-    if instruction is None or product.op.compute.data == "tf32":
+    if instruction is None:
         raise Unfit(f"no warpgroup instruction for {a} x {b} -> {acc} with {n} columns")
     if m % GROUP_ROWS or n & (n - 1) or m & (m - 1) or k % instruction.k or k & (k - 1):
         raise Unfit(
@@ -267,97 +265,44 @@ def _check_product(product: Product) -> None:
         check_staged(product)
 
 
-def _warps(products: Sequence[Product], knobs: Knobs) -> int:
-    """Return the consumer warps: each warpgroup takes 64 rows of every product."""
-    rows = {product.shape[0] for product in products}
-    warps = knobs.num_warps or (8 if min(rows) >= 2 * GROUP_ROWS else 4)
-    if warps not in REGISTERS or any(size % (warps * 16) for size in rows):
-        raise Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
-    held = sum(prod(product.shape[:2]) for product in products)
-    if held / (32 * warps) > REGISTERS[warps][1] * 0.75:
-        raise Unfit(f"the accumulators of {warps} warps leave no registers")
-    return warps
-
-
-def _stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, plan: _Plan) -> int:
-    """Return the depth of the rings; raw tiles for which there is no room stay with the consumers."""
-    if knobs.stages == 1:
-        raise Unfit("one stage was asked for, and roles need two")
-    other = sum(staged_bytes(product) for product in plan.products) + sum(
-        Staged(op, False).size_bytes
-        for op in grid.walk()
-        if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
-    )
-    rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
-    free = free_shared_bytes(target, grid) - other - (rings - 1) * RESERVED_BYTES
-    stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
-    roomy = free - max(least_bytes(kernel, grid, stores), _turned_bytes(stores, plan.products))
-    while True:
-        ring = sum(staged.size_bytes for staged in plan.group)
-        fitting, wanted = free // ring, roomy // ring
-        stages = knobs.stages or min(MOST_STAGES, wanted if wanted > 1 else fitting)
-        if 2 <= stages <= fitting:
-            return stages
-        dropped = next((s for s in plan.raw if not _feeds_products(s, plan.products)), None)
-        if dropped is None:
-            raise Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
-        plan.raw.remove(dropped)
-        tile = "x".join(map(str, dropped.shape))
-        plan.plain[dropped.load] = (
-            f"a stage of {dropped.size_bytes} bytes for {tile} does not fit in shared memory"
-        )
-
-
-def _turned_bytes(stores: Sequence[StoreOp], products: Sequence[Product]) -> int:
-    """Return the bytes of the largest tile that is stored, if sums lie across it: it leaves as a whole."""
-    if not any(product.turned for product in products):
-        return 0
-    tiles = [op.value.type for op in stores if isinstance(op.value.type, TileType)]
-    return max((prod(tile.shape) * tile.dtype.bytes for tile in tiles), default=0)
-
-
-def _feeds_products(staged: Staged, products: Sequence[Product]) -> bool:
-    return any(staged.load in computed_from(v) for product in products for v in (product.op.a, product.op.b))
-
-
-def _specialize(kernel: KernelOp, grid: GridOp, plan: _Plan, stages: int, warps: int) -> None:
+def _specialize(
+    kernel: KernelOp, grid: GridOp, plan: RolePlan, stages: int, warps: int, groups: int
+) -> None:  # fmt: skip
     body, group = grid.body.block, plan.group
-    for product in plan.products:
-        op = turn(product.op) if product.turned else product.op
+    products = [turn(product.op) if product.turned else product.op for product in plan.products]
+    spread_rows(kernel, products, {staged.load for staged in plan.raw})
+    for op in products:
         op.attributes["tessera_schedule.warpgroup"] = IntAttr(1)
         if not is_direct(op.b):
             stage_right(op, body, stored_along_k(kernel, op))
     plan.loop = carry_turned(plan.loop)
     loop = load_ahead(plan.loop, plan.ahead)
-    uneven = any(_depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
+    uneven = any(depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
     shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
     rings = allocate_rings(loop, group, shared, stages, body)
     single = allocate_single(loop, plan.once, body) if plan.once else None
     setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
-    state = [setup.constant(0) for _ in range(3 if plan.once else 2)]
-    producer = _producer(loop, rings, stages, single)
+    turns = setup.value(AllocBarriersOp(groups, 1)) if groups > 1 else None
+    state = [setup.constant(0) for _ in range(3 if plan.once or turns is not None else 2)]
+    once = {id(staged): fetched_once(setup, grid, staged.load) for staged in (*group, *plan.once)}
+    producer = _producer(loop, rings, stages, single, once, len(state))
     consumer = Block(arg_types=[value.type for value in state])
     for op in _not_shared(body):
         op.detach()
         consumer.add_op(op)
-    roles = RolesOp(producer, consumer, *REGISTERS[warps], state)
+    registers = SHARING_REGISTERS if "tessera_schedule.stream_k" in grid.attributes else REGISTERS
+    roles = RolesOp(producer, consumer, *registers[warps * groups], state, groups)
     roles.location = loop.location
     body.add_op(roles)
-    _consume(loop, rings, stages, single)
+    _consume(loop, rings, stages, single, turns)
     if "tessera_schedule.split_k" not in grid.attributes:  # with few tiles, none is left for a second turn
         grid.attributes["tessera_schedule.persistent"] = IntAttr(1)
         if uneven:
             grid.attributes["tessera_schedule.uneven"] = IntAttr(1)
     grid.attributes["tessera_schedule.num_warps"] = IntAttr(warps)
-
-
-def _depends_on(value: SSAValue, block: Block) -> bool:
-    """Return whether a value follows from a block's arguments: from where in the grid a program is."""
-    owner = value.owner
-    if isinstance(owner, Block):
-        return owner is block
-    return any(_depends_on(operand, block) for operand in owner.operands)
+    if groups > 1:
+        grid.attributes["tessera_schedule.ping_pong"] = IntAttr(1)
 
 
 def _not_shared(body: Block) -> list[Operation]:
@@ -398,20 +343,27 @@ def _is_shared(load: LoadOp) -> bool:
     return not any(depends_on_rank(offset) for offset in load.offsets)
 
 
-def _producer(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None) -> Block:
+def _producer(
+    loop: scf.ForOp,
+    rings: Sequence[Ring],
+    stages: int,
+    single: Ring | None,
+    once: dict[int, SSAValue],
+    size: int,
+) -> Block:
     """Return the producer's block: the loop with nothing but copies, behind those that a tile needs once."""
-    block = Block(arg_types=[loop.lb.type] * (2 if single is None else 3))
+    block = Block(arg_types=[loop.lb.type] * size)
     outer = Inserter(InsertPoint.at_end(block), loop)
-    turns: list[SSAValue] = []
+    turns: list[SSAValue] = list(block.args[2:])
     if single is not None:
-        _fill(outer, single, loop, outer.constant(0), block.args[2], {})
-        turns.append(outer.binary("sub", outer.constant(1), block.args[2]))
+        _fill(outer, single, loop, outer.constant(0), block.args[2], {}, once)
+        turns = [outer.binary("sub", outer.constant(1), block.args[2])]
     inner = Block(arg_types=[loop.lb.type] * 3)
     counter, at, phase = inner.args
     insert = Inserter(InsertPoint.at_end(inner), loop)
     known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
     for ring in rings:
-        _fill(insert, ring, loop, at, phase, known)
+        _fill(insert, ring, loop, at, phase, known, once)
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
     copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args[:2]), Region(inner)))
     outer.add(RoleEndOp([*copies.results, *turns]))
@@ -419,7 +371,8 @@ def _producer(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring 
 
 
 def _fill(
-    insert: Inserter, ring: Ring, loop: scf.ForOp, at: SSAValue, phase: SSAValue, known: dict[SSAValue, SSAValue]
+    insert: Inserter, ring: Ring, loop: scf.ForOp, at: SSAValue, phase: SSAValue, known: dict[SSAValue, SSAValue],
+    once: dict[int, SSAValue],
 ) -> None:  # fmt: skip
     """Start the copies of one stage when it is free: its consumers have ended the phase before this one."""
     insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
@@ -429,7 +382,8 @@ def _fill(
         offsets = [remade(insert, offset, loop, known) for offset in load.offsets]
         view = logical(insert, ring.stage(insert, buffer, at), staged)
         box = (load.size_list, load.dropped)
-        insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs))
+        alone = once[id(staged)]
+        insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs, alone, staged.tf32))
 
 
 def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:
@@ -444,26 +398,36 @@ def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> li
     ]
 
 
-def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None) -> None:
+def _consume(
+    loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None, turns: SSAValue | None
+) -> None:  # fmt: skip
     """Let the loop read the rings: wait for a stage, use it, hand it back."""
     role = loop.parent_block()
     assert role is not None
-    turns: list[SSAValue] = []
+    places: Sequence[SSAValue] = role.args[:2]
+    around = Turns.of(loop, turns, role.args[2], stages) if turns is not None else None
+    following: list[SSAValue] = []
+    if around is not None:
+        places = around.skip(Inserter(InsertPoint.before(loop), loop), places, around.before)
+        following.append(around.following)
     if single is not None:
         start = Inserter(InsertPoint.at_start(role), loop)
-        turns.append(start.binary("sub", start.constant(1), role.args[2]))
+        following.append(start.binary("sub", start.constant(1), role.args[2]))
         _drain(role, single, start.constant(0), role.args[2])
-    loop = with_arguments(loop, role.args[:2])
+    loop = with_arguments(loop, places)
     block = loop.body.block
     slot, parity = block.args[-2:]
     for ring in rings:
         _drain(block, ring, slot, parity)
     end = block.last_op
     assert end is not None
-    following = _next(Inserter(InsertPoint.before(end), end), slot, parity, stages)
-    end.operands = [*end.operands, *following]
+    end.operands = [*end.operands, *_next(Inserter(InsertPoint.before(end), end), slot, parity, stages)]
     loop.attributes["tessera_schedule.stages"] = IntAttr(stages)
-    Inserter(InsertPoint.at_end(role), loop).add(RoleEndOp([*loop.results[-2:], *turns]))
+    insert, places = Inserter(InsertPoint.at_end(role), loop), loop.results[-2:]
+    if around is not None:
+        around.take(loop)
+        places = around.skip(insert, places, around.after)
+    insert.add(RoleEndOp([*places, *following]))
 
 
 def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue) -> None:

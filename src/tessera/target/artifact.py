@@ -18,6 +18,9 @@ from tessera.errors import TesseraError
 FORMAT = 1
 """Version of the file format."""
 
+FLAG_BYTES = 4096
+"""Bytes before the slots of a workspace: four for each program."""
+
 _AGAIN = "compile the kernel again"
 
 GridExpr = list[Any] | tuple[Any, ...]
@@ -40,23 +43,26 @@ class Parameter:
 
     Args:
         kind: `pointer` (base address of argument `arg`), `size` or `stride` (of its dimension `axis`; strides in
-            elements), `scalar` (the argument itself) or `tensor_map` (a 128-byte descriptor of the argument for the
-            copy engine; the host encodes it).
+            elements), `scalar` (the argument itself), `tensor_map` (a 128-byte descriptor of the argument for the
+            copy engine; the host encodes it) or `workspace` (the address of device memory that belongs to the
+            stream, see `Launch.slot_bytes`; its `arg` is -1).
         arg: position of the kernel argument it comes from.
         axis: dimension, for sizes and strides.
         align: known alignment of a pointer, in bytes.
-        dtype: dtype of a scalar or of the elements.
+        dtype: dtype of a scalar or of the elements; for a tensor map, what they are copied as: `tf32` rounds f32.
         order: for a tensor map, the argument's dimensions from the contiguous one on.
         box: for a tensor map, the elements one copy moves along each of them.
+        slot_bytes: for a workspace, the bytes of each program's slot.
     """
 
-    kind: Literal["pointer", "size", "stride", "scalar", "tensor_map"]
+    kind: Literal["pointer", "size", "stride", "scalar", "tensor_map", "workspace"]
     arg: int
     axis: int = 0
     align: int = 1
     dtype: str = "i64"
     order: tuple[int, ...] = ()
     box: tuple[int, ...] = ()
+    slot_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,16 @@ class Launch:
     persistent: bool = False
     overlaps: bool = False
     cluster: int = 1
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of device memory that each program hands partial sums on in, 0 where none does.
+
+        Such a launch shares its work out over all programs that a GPU runs at once, however few tiles there are. Its
+        workspace begins with `FLAG_BYTES` of flags, which are 0 before a launch and after it; a slot for each program
+        follows.
+        """
+        return next((param.slot_bytes for param in self.params if param.kind == "workspace"), 0)
 
     def most_programs(self, multiprocessors: int) -> int:
         """Return how many programs of a persistent launch a GPU is given at most: one a multiprocessor."""

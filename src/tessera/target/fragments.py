@@ -268,7 +268,8 @@ class WgmmaInstruction:
 
 
 _WGMMA_A = {
-    "f16": _A16_K16, "bf16": _A16_K16, "fp8_e4m3": _A8_K32, "fp8_e5m2": _A8_K32, "i8": _A8_K32, "u8": _A8_K32
+    "f16": _A16_K16, "bf16": _A16_K16, "fp8_e4m3": _A8_K32, "fp8_e5m2": _A8_K32, "i8": _A8_K32, "u8": _A8_K32,
+    "tf32": _A32_K8,
 }  # fmt: skip
 
 

@@ -75,7 +75,9 @@ def compile(
     """  # noqa: D301 - click wants the backspace character itself
     stages = [stage.strip() for text in dump for stage in text.split(",") if stage.strip()]
     constants = {name: _constant(value) for name, value in _assignments("--const", const).items()}
-    artifact = compile_kernel(find_kernel(kernel), target=target, dump=stages, dims=_dims(dims), **constants)
+    artifact = compile_kernel(
+        find_kernel(kernel), target=target, dump=stages, dims=_dims(dims), strides=None, **constants
+    )
     if out is None:
         _print(artifact)
     else:

@@ -18,15 +18,17 @@ tessera_tile.kernel @gemm profile "fast" (
     // CHECK: [[RA:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<6x128x64xbf16, "panels", [0, 1, 2]>
     // CHECK: [[FULL:%\w+]] = tessera_tile.alloc_barriers arrivals 1 programs 1 : !tessera_tile.barriers<6>
     // CHECK: [[EMPTY:%\w+]] = tessera_tile.alloc_barriers arrivals 1 programs 1 : !tessera_tile.barriers<6>
+    // CHECK: [[A_ONCE:%\w+]] = tessera_tile.elementwise "le"(%n, {{%\w+}})
+    // CHECK: [[B_ONCE:%\w+]] = tessera_tile.elementwise "le"(%m, {{%\w+}})
     // CHECK: tessera_tile.roles([[ZERO:%\w+]], {{%\w+}}) producer 24 {
     // CHECK-NOT: mma
     // CHECK: scf.for
     // CHECK: barrier_wait [[EMPTY]][
     // CHECK: barrier_expect [[FULL]]{{.*}} bytes 32768
     // CHECK: [[TA:%\w+]] = tessera_tile.shared_view [[RA]]
-    // CHECK: bulk_copy %a[%i, {{.*}}] [128, 64] into [[TA]], [[FULL]][
+    // CHECK: bulk_copy %a[%i, {{.*}}] [128, 64] into [[TA]], [[FULL]][{{.*}} once [[A_ONCE]]
     // CHECK: [[TB:%\w+]] = tessera_tile.shared_view [[RB]]
-    // CHECK: bulk_copy %b[%j, {{.*}}] [128, 64] into [[TB]], [[FULL]][
+    // CHECK: bulk_copy %b[%j, {{.*}}] [128, 64] into [[TB]], [[FULL]][{{.*}} once [[B_ONCE]]
     // CHECK: } consumer 240 {
     // CHECK: tessera_tile.splat
     // CHECK: scf.for

@@ -1,5 +1,7 @@
 """Stores past the caches, prefetched rows, two vectors side by side: only what runs differs, never what comes out."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -171,3 +173,37 @@ def test_rounding_to_bf16_is_that_of_ml_dtypes(profile):
     nan = np.isnan(x)
     np.testing.assert_array_equal(y.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
     assert np.isnan(y.astype(np.float32)[nan]).all()
+
+
+@ts.kernel
+def bell(
+    X: ts.Tensor["M", "N", ts.f32],
+    Y: ts.Tensor["M", "N", ts.f32],
+    rows: ts.constexpr = 16,
+    columns: ts.constexpr = 256,
+):
+    for m, n in ts.tile.grid((M, rows), (N, columns)):
+        Y[m : m + rows, n : n + columns] = ts.tile.erf(X[m : m + rows, n : n + columns])
+
+
+def test_short_rows_of_one_tile_are_asked_for_ahead_and_a_single_one_is_not():
+    several = ts.compile(bell, target="x86-64-v4", dump=["tirt"]).dumps["tirt"]
+    assert "tessera_target.prefetch" in several
+    single = ts.compile(bell, target="x86-64-v4", dump=["tirt"], rows=1, columns=1024).dumps["tirt"]
+    assert "tessera_target.prefetch" not in single
+
+
+@pytest.mark.parametrize(("target", "width"), [("x86-64-v4", 64), ("x86-64-v3", 16), ("aarch64", 16)])
+def test_the_registers_say_how_many_vectors_go_side_by_side(target, width):
+    tirt = ts.compile(bell, target=target, dump=["tirt"]).dumps["tirt"]
+    assert f"-> !tessera_target.fragment<{width}xf32" in tirt
+
+
+@pytest.mark.parametrize("columns", [48, 64, 100, 120, 256])
+def test_four_vectors_side_by_side_keep_to_the_row(columns):
+    x, out = ts.empty((19, 300)), ts.full((19, 320), 7)
+    x[...] = np.random.default_rng(3).standard_normal((19, 300)) * 2
+    bell(x, out[:, :300], columns=columns)
+    expected = np.vectorize(math.erf)(x.astype(np.float64))
+    np.testing.assert_allclose(out[:, :300], expected, rtol=4e-7)
+    assert (out[:, 300:] == 7).all()

@@ -120,6 +120,13 @@ def test_few_rows_and_contiguous_columns_are_inner_products(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("target", _runnable())
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "u8"])
+def test_a_left_operand_stored_by_columns_is_packed_by_columns(dtype: str, target: str) -> None:
+    check(dtype, (70, 50, 37), (32, 64, 16), (True, False), target)
+    check(dtype, (33, 20, 5), (48, 32, 33), (True, True), target)
+
+
+@pytest.mark.parametrize("target", _runnable())
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 def test_older_cpus_give_the_same(dtype: str, target: str) -> None:
     check(dtype, (40, 50, 37), (32, 64, 16), (False, True), target)
@@ -131,6 +138,24 @@ def test_products_with_what_lies_outside_are_not_made() -> None:
     c = np.zeros((8, 40), np.float32)
     run(ts.kernel(product("f32", (16, 64, 16))), [a, b, c])
     assert np.all(np.isposinf(c))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("depth", [1, 5, 33, 77])
+def test_what_follows_a_row_in_memory_is_no_part_of_it(dtype: str, depth: int) -> None:
+    a, b = numbers(dtype, (40, depth)), numbers(dtype, (depth, 70))
+    a[1::2] = np.nan
+    c = np.zeros((40, 70), np.float32)
+    run(ts.kernel(product(dtype, (32, 64, 32))), [a, b, c])
+    np.testing.assert_allclose(c[::2], a[::2].astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-4)
+    assert np.all(np.isnan(c[1::2]))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_in_place_of_all_heights_and_widths(dtype: str) -> None:
+    for m, n, k in ((29, 203, 301), (17, 16, 64), (23, 33, 131), (6, 64, 260)):
+        check(dtype, (m, n, k), (48, 128, 130))
+        check(dtype, (m, n, k), (max(m, 17), n, k))
 
 
 SAPPHIRE_RAPIDS = TargetRecord(

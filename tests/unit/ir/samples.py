@@ -13,6 +13,7 @@ from tessera.ir.target import debug as t_debug
 from tessera.ir.target import memory as t_mem
 from tessera.ir.target import product as t_product
 from tessera.ir.target import roles as t_roles
+from tessera.ir.target import stream as t_stream
 from tessera.ir.target import structure as t_struct
 from tessera.ir.target import tensor_core as t_core
 from tessera.ir.target import warpgroup as t_group
@@ -29,6 +30,7 @@ from tessera.ir.tile import (
     shape,
     shared,
     split,
+    stream,
     structure,
     warpgroup,
 )
@@ -109,6 +111,7 @@ def _tile_body(
     scaled = at(elementwise.ElementwiseOp("mul", [wide, alphas]))
     less = at(elementwise.ElementwiseOp("lt", [scaled, wide]))
     at(elementwise.ElementwiseOp("select", [less, scaled, wide]))
+    at(elementwise.RoundTf32Op(scaled))
     lane = at(elementwise.ArangeOp(32, element_type(dtypes.i32)))
     at(shape.ReshapeOp(row, [1, 32]))
     at(shape.SubtileOp(row, [16], [16]))
@@ -184,13 +187,29 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
     behind(warpgroup.MmaWaitOp(first, 1))
     behind(warpgroup.MmaWaitOp(second))
     behind.do(roles.BarrierArriveOp(empty, zero))
+    _carried_products(behind, ready, acc, empty)
     behind.do(roles.BulkWaitOp(1))
     behind.do(roles.BulkStoreOp(row, a, [i, zero], [1, 64], drop=[0]))
     for block in (producer, consumer):
         block.insert_arg(one.type, 0)
         At(block).do(roles.RoleEndOp([block.args[0]]))
     at.do(warpgroup.TurnOp("init"))
-    at.do(roles.RolesOp(producer, consumer, 56, 240, [zero]))
+    at.do(roles.RolesOp(producer, consumer, 56, 240, [zero], groups=2))
+
+
+def _carried_products(at: At, ready: SSAValue, acc: SSAValue, empty: SSAValue) -> None:
+    """Add products under way to a sum that a loop carries."""
+    group, one, two = at(roles.RoleGroupOp()), at.const(1), at.const(2)
+    begun = at(warpgroup.MmaBeginOp(acc))
+    step = Block(arg_types=[one.type, begun.type])
+    inside = At(step)
+    following = inside(warpgroup.MmaStartOp(ready, ready, step.args[1], "bf16"))
+    inside.do(warpgroup.MmaRetireOp(1))
+    inside.do(
+        roles.BarrierArriveOp(empty, one, inside(elementwise.ElementwiseOp("gt", [step.args[0], group])))
+    )
+    inside.do(YieldOp(following))
+    at(warpgroup.MmaWaitOp(at(ForOp(group, two, one, [begun], step))))
 
 
 def _split_body(at: At) -> None:
@@ -201,6 +220,10 @@ def _split_body(at: At) -> None:
     at(cluster.ClusterRankOp())
     at(split.PartialSumOp(links, [part], [buffer]))
     at.do(split.PartialSendOp(links, [part], [buffer]))
+    share = stream.ShareOp(at.const(4))
+    at.do(share)
+    at(stream.CollectSumsOp(share.others, [part]))
+    at.do(stream.LeaveSumsOp([part]))
 
 
 def layout() -> LinearLayout:
@@ -215,10 +238,11 @@ def target_module() -> ModuleOp:
         Parameter("size", 0, 0),
         Parameter("stride", 0, 0),
         Parameter("tensor_map", 0, dtype="bf16", order=(1, 0), box=(64, 8)),
+        Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=512),
     ]
-    types = [PointerType.of(BF16), index, index, PointerType.of(BF16, "param")]
+    types = [PointerType.of(BF16), index, index, PointerType.of(BF16, "param"), PointerType.of(U32)]
     func = t_struct.FuncOp("every_op", params, types, '[["const", 4]]', num_warps=4)
-    pointer, size, stride, tensor_map = func.body.block.args
+    pointer, size, stride, tensor_map, workspace = func.body.block.args
     at = At(func.body.block)
     program = at(t_struct.ProgramIdOp())
     at(t_struct.ProgramCountOp())
@@ -234,6 +258,7 @@ def target_module() -> ModuleOp:
     _target_buffers(at, pointer, loaded, zero, box)
     _target_roles(at, tensor_map, program, zero)
     _target_cluster(at, zero)
+    _target_stream(at, workspace, zero)
     at.do(t_struct.ReturnOp())
     return ModuleOp([func])
 
@@ -242,6 +267,7 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     wide = at(t_arith.CastOp(loaded, F32, saturate=True))
     one = at(t_arith.ConstantOp(1.0, F32))
     ones = at(t_arith.SplatOp(one, layout()))
+    at(t_arith.RoundTf32Op(ones))
     total = at(t_arith.ElementwiseOp("add", [wide, ones]))
     less = at(t_arith.ElementwiseOp("lt", [wide, ones]))
     offsets = at(t_arith.IotaOp(1, index, layout()))
@@ -277,12 +303,27 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     panels = at(t_mem.AllocOp(BufferType.of([1, 8, 16], F32, "scratch"), 320))
     at.do(t_product.ProductOp(scratch, panels, scratch, (zero, zero, zero), "fma"))
     at.do(t_product.ProductOp(scratch, pointer, scratch, (zero, zero, zero), "fma", [zero, zero, zero]))
+    zeros = [zero, zero, zero]
+    at.do(
+        t_product.ProductOp(
+            pointer,
+            panels,
+            scratch,
+            (zero, zero, zero),
+            "fma",
+            left=zeros[:2],
+            source=pointer,
+            ahead=[*zeros, zero],
+        )
+    )
     run = LinearLayout.make({"register": [(1,)]}, (2,))
     half = at(t_arith.SplatOp(at(t_arith.ConstantOp(1.0, BF16)), run))
     at(t_product.GroupChunksOp([half, half], "interleave"))
     acc = at(t_arith.CastOp(loaded, F32))
     at(t_core.TensorCoreOp(loaded, held, acc, "m16n8k16"))
-    started = at(t_group.TensorCoreStartOp(loaded, stage, acc, "wgmma"))
+    begun = at(t_group.TensorCoreBeginOp(acc))
+    at.do(t_group.TensorCoreRetireOp(1))
+    started = at(t_group.TensorCoreStartOp(loaded, stage, begun, "wgmma"))
     at.do(t_group.OrderOp())
     at.do(t_group.TurnOp("take"))
     at(t_group.TensorCoreWaitOp(started, 0))
@@ -296,10 +337,19 @@ def _target_cluster(at: At, zero: SSAValue) -> None:
     barrier = at(t_mem.AllocOp(BufferType.of([1], I64, "shared")))
     at(t_cluster.ClusterRankOp())
     at.do(t_cluster.ClusterBarrierOp())
-    at.do(t_cluster.ClusterArriveOp(barrier, zero, zero, 1))
     at.do(t_cluster.ClusterArriveAllOp(barrier, zero, 2))
-    at.do(t_cluster.ClusterWaitOp(barrier))
+    at.do(t_cluster.ClusterArriveAllOp(barrier, zero, 2, at(t_arith.ElementwiseOp("eq", [zero, zero]))))
     at(t_cluster.ClusterLoadOp(buffer, zero, FragmentType.of(F32, rows)))
+
+
+def _target_stream(at: At, workspace: SSAValue, zero: SSAValue) -> None:
+    rows = LinearLayout.make(
+        {"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4)
+    )
+    left = at(t_stream.SlotLoadOp(workspace, zero, 256, 512, FragmentType.of(F32, rows)))
+    at.do(t_stream.SlotStoreOp(left, workspace, zero, 0, 512))
+    at.do(t_stream.FlagSetOp(workspace, zero))
+    at.do(t_stream.FlagTakeOp(workspace, zero))
 
 
 def _target_roles(at: At, tensor_map: SSAValue, program: SSAValue, zero: SSAValue) -> None:
@@ -317,4 +367,6 @@ def _target_roles(at: At, tensor_map: SSAValue, program: SSAValue, zero: SSAValu
     behind.do(t_roles.ProxyFenceOp())
     behind.do(t_roles.BulkStoreOp(buffer, tensor_map, [zero, program], [64, 2], 2, 1))
     behind.do(t_roles.MbarrierArriveOp(full, zero))
-    at.do(t_roles.RolesOp(producer, consumer, (56, 240)))
+    group = behind(t_roles.RoleGroupOp())
+    behind.do(t_roles.MbarrierArriveOp(full, zero, behind(t_arith.ElementwiseOp("eq", [group, zero]))))
+    at.do(t_roles.RolesOp(producer, consumer, (56, 240), 2))

@@ -11,7 +11,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tessera.ir.collect import new_context
-from tessera.ir.target import arithmetic, memory, roles, structure, warpgroup
+from tessera.ir.target import arithmetic, memory, roles, stream, structure, warpgroup
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.types import element_type, index
 from tessera.numerics import dtypes
@@ -60,6 +60,15 @@ def product_wait(pending: int = 0, same_block: bool = True) -> Operation:
     return wait
 
 
+def slot_store(offset: int, size: int) -> Operation:
+    return stream.SlotStoreOp(fragment(), value(PointerType.of(I64)), value(index), offset, size)
+
+
+def slot_load(offset: int, size: int) -> Operation:
+    type_ = FragmentType.of(F32, layout())
+    return stream.SlotLoadOp(value(PointerType.of(I64)), value(index), offset, size, type_)
+
+
 def function_without_records() -> Operation:
     op = structure.FuncOp("f", [], [index], "[]")
     op.body.block.add_op(structure.ReturnOp())
@@ -84,6 +93,9 @@ def function_without_records() -> Operation:
         ("its own block starts", lambda: product_wait(same_block=False)),
         ("not negative", lambda: product_wait(pending=-1)),
         ("the step of a turn", lambda: warpgroup.TurnOp("skip")),
+        ("a slot holds the fragment", lambda: slot_store(8, 512)),
+        ("a slot holds the fragment", lambda: slot_store(0, 240)),
+        ("a slot holds the fragment", lambda: slot_load(-16, 512)),
     ],
 )
 def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:
@@ -118,7 +130,7 @@ def test_a_layout_that_is_none_is_a_parse_error() -> None:
 
 def test_the_text_of_roles_is_readable() -> None:
     text = str(samples.target_module())
-    assert "tessera_target.roles registers [56, 240] producer {" in text
+    assert "tessera_target.roles registers [56, 240] groups 2 producer {" in text
     assert "tessera_target.mbarrier_expect %" in text
     assert "] bytes 2048 : !tessera_target.buffer<" in text
     assert "] box [64, 8] programs 1 axis 0 into %" in text

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from xdsl.dialects import test
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.scf import ForOp, YieldOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -21,6 +22,7 @@ from tessera.ir.tile import (
     shape,
     shared,
     split,
+    stream,
     structure,
     warpgroup,
 )
@@ -68,6 +70,8 @@ def wrong_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
         lambda: elementwise.ElementwiseOp("add", [tile(4), tile(8)]),
     )
     yield "operands differ", lambda: elementwise.ElementwiseOp("mul", [tile(4), tile(4, element=BF16)])
+    yield "round_tf32 takes f32, got tile<4xbf16>", lambda: elementwise.RoundTf32Op(tile(4, element=BF16))
+    yield "keeps the type", lambda: with_result(elementwise.RoundTf32Op(tile(4)), TileType.of([8], F32))
     yield "not defined for tile<4xi32>", lambda: elementwise.ElementwiseOp("exp", [tile(4, element=I32)])
     yield "not defined for tile<4xbool>", lambda: elementwise.ElementwiseOp("add", [tile(4, element=i1)] * 2)
     yield "bool condition", lambda: elementwise.ElementwiseOp("select", [tile(4), tile(4), tile(4)])
@@ -172,10 +176,37 @@ def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "2 offsets and sizes", lambda: copy(tensor(-1, -1), [4])
     yield "size 1 can be dropped", lambda: copy(tensor(-1, -1, -1), [2, 4, 8], (0,))
     yield "is not shared<4x8xf32", lambda: copy(tensor(-1, -1, element=BF16), [4, 8])
+    yield (
+        "only f32 is rounded",
+        lambda: roles.BulkCopyOp(
+            value(SharedType.of([4, 8], BF16)),
+            tensor(-1, -1, element=BF16),
+            barriers,
+            at,
+            [at, at],
+            [4, 8],
+            tf32=True,
+        ),
+    )
     yield "barriers", lambda: roles.BarrierArriveOp(buffer, at)
     yield "index", lambda: roles.BarrierWaitOp(barriers, at, value(I32))
     yield "the slice holds (4, 4)", lambda: roles.BulkStoreOp(buffer, tensor(-1, -1), [at, at], [4, 4])
     yield "bulk stores is not negative", lambda: roles.BulkWaitOp(-1)
+    yield "only consumers are counted", roles.RoleGroupOp
+    yield "only consumers are counted", lambda: in_the_producer(roles.RoleGroupOp())
+    yield "one or two groups", lambda: groups_of(3)
+
+
+def groups_of(count: int, *ahead: Operation) -> Operation:
+    """Roles of which the producer runs some ops."""
+    return roles.RolesOp(
+        Block([*ahead, roles.RoleEndOp()]), Block([roles.RoleEndOp()]), 24, 240, groups=count
+    )
+
+
+def in_the_producer(op: Operation) -> Operation:
+    groups_of(2, op)
+    return op
 
 
 def wrong_splits() -> Iterator[tuple[str, Callable[[], Operation]]]:
@@ -184,6 +215,9 @@ def wrong_splits() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "at least two programs", lambda: split.AllocLinksOp(1)
     yield "a buffer of its size", lambda: split.PartialSendOp(links, [part, part], [buffer])
     yield "a buffer of its size", lambda: split.PartialSumOp(links, [tile(8, 4)], [buffer])
+    yield "at least one partial sum", lambda: stream.LeaveSumsOp([])
+    yield "at least one partial sum", lambda: stream.CollectSumsOp(value(index), [])
+    yield "index", lambda: stream.ShareOp(value(I32))
 
 
 def started(count: int) -> list[Operation]:
@@ -219,6 +253,19 @@ def before_its_start() -> Operation:
     return use.operation
 
 
+def wait_behind_loop(pending: int) -> Operation:
+    """The wait for products that a loop has started."""
+    bound, shared_tile = value(index), value(SharedType.of([64, 64], BF16, "panels"))
+    begin = warpgroup.MmaBeginOp(tile(64, 64))
+    body = Block(arg_types=[index, begin.result.type])
+    start = warpgroup.MmaStartOp(shared_tile, shared_tile, body.args[1], "bf16")
+    body.add_ops([start, YieldOp(start.result)])
+    loop = ForOp(bound, bound, bound, [begin.result], body)
+    wait = warpgroup.MmaWaitOp(loop.results[0], pending)
+    Block([begin, loop, wait])
+    return wait
+
+
 def wrong_products() -> Iterator[tuple[str, Callable[[], Operation]]]:
     shared_tile = value(SharedType.of([64, 64], BF16, "panels"))
     unused = lambda: warpgroup.MmaStartOp(shared_tile, shared_tile, tile(64, 64), "bf16")  # noqa: E731
@@ -231,6 +278,9 @@ def wrong_products() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "may still be under way", lambda: wait_for(1, 1)
     yield "may still be under way", lambda: wait_for(0, -1)
     yield "may still be under way", before_its_start
+    yield "waited for exactly once", lambda: warpgroup.MmaBeginOp(tile(64, 64))
+    yield "no product may be pending", lambda: wait_behind_loop(1)
+    yield "not negative", lambda: warpgroup.MmaRetireOp(-1)
     yield (
         "mma of shared<64x64xbf16>",
         lambda: warpgroup.MmaStartOp(shared_tile, shared_tile, tile(64, 32), "bf16"),

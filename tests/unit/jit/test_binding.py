@@ -18,7 +18,8 @@ from tessera.jit.binding import (
     tensor_facts,
     text_sizes,
 )
-from tessera.runtime.views import view_of
+from tessera.runtime.device import Device
+from tessera.runtime.views import ArrayView, view_of
 
 
 def sample(
@@ -68,6 +69,15 @@ def test_facts_of_a_contiguous_array():
 def test_facts_of_a_transposed_and_a_broadcast_array():
     assert facts_of(np.zeros((5, 32), np.float32).T).strides == (1, -1)
     assert facts_of(np.broadcast_to(np.zeros(32, np.float32), (5, 32))).strides == (0, 1)
+
+
+def test_nothing_is_known_of_strides_that_run_backwards_on_a_gpu():
+    facts = {}
+    for kind in ("cpu", "cuda"):
+        view = ArrayView((64, 32), (-32, 1), ts.f32, Device(kind), False)
+        facts[kind] = tensor_facts("x", 0, view, view.strides)
+    assert [facts[kind].stride_div for kind in facts] == [(16, 1), (1, 1)]
+    assert [facts[kind].strides for kind in facts] == [(-1, 1)] * 2
 
 
 def test_strides_of_one_element_dimensions_make_no_variants():

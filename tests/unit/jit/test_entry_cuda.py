@@ -16,12 +16,14 @@ import pytest
 
 import tessera as ts
 from tessera.errors import CallError, DeviceError
+from tessera.jit.compile import LoadedKernel
 from tessera.jit.kernel import Kernel
-from tessera.runtime import cuda, cuda_launch, dlpack, tensor_maps
+from tessera.runtime import cuda, cuda_launch, dlpack, tensor_maps, workspaces
 from tessera.runtime.cuda_array import DeviceArray
 from tessera.runtime.device import Device
 from tessera.runtime.entry import host, layout
 from tessera.runtime.views import ArrayView, row_major
+from tessera.target.artifact import Parameter
 from tessera.target.records import target_named
 
 driver = pytest.importorskip("cuda.bindings.driver")
@@ -32,6 +34,8 @@ LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
 LAUNCH_EX = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+STREAM_OF = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+ASK_STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 ENCODE = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, *[ctypes.c_void_p] * 4,
@@ -52,6 +56,10 @@ class FakeDriver:
         self.c_launch_ex = LAUNCH_EX(self._c_launch_ex)
         self.c_current = CURRENT(self._c_current)
         self.c_encode = ENCODE(self._c_encode)
+        self.stream, self.capture, self.allocated = 0, (0, 0, None), 0x6F00_0000_0000
+        self.c_stream_of = STREAM_OF(self._c_stream_of)
+        self.c_capturing = ASK_STREAM(self._c_capturing)
+        self.c_stream_id = ASK_STREAM(self._c_stream_id)
 
     def address(self, name: str) -> int:
         functions = {
@@ -59,6 +67,8 @@ class FakeDriver:
             "cuLaunchKernelEx": self.c_launch_ex,
             "cuCtxGetCurrent": self.c_current,
             "cuTensorMapEncodeTiled": self.c_encode,
+            "cuStreamIsCapturing": self.c_capturing,
+            "cuStreamGetId": self.c_stream_id,
         }
         return ctypes.cast(functions[name], ctypes.c_void_p).value or 0
 
@@ -78,6 +88,35 @@ class FakeDriver:
 
     def cuMemAllocAsync(self, size, stream):
         return driver.CUresult(0), 0x7F00_0000_0000 + 256 * random.randrange(2**20)
+
+    def cuMemAlloc(self, size):
+        self.allocated += size
+        return driver.CUresult(0), self.allocated - size
+
+    def cuStreamGetId(self, stream):
+        return driver.CUresult(self._refused()), stream + 1000
+
+    def cuStreamGetCaptureInfo(self, stream):
+        return driver.CUresult(0), *self.capture
+
+    def _refused(self):
+        """A capture forbids the question and is ended by it."""
+        if self.capture[0]:
+            self.capture = (2, 0, None)
+            return int(driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        return 0
+
+    def _c_stream_of(self, kind, index, out):
+        out[0] = self.stream
+        return 0
+
+    def _c_capturing(self, stream, out):
+        ctypes.c_int.from_address(out).value = self.capture[0]
+        return 0
+
+    def _c_stream_id(self, stream, out):
+        ctypes.c_uint64.from_address(out).value = stream + 1000
+        return self._refused()
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
         self._note("python", function, (gx, gy, gz, bx, by, bz, shared), stream, params)
@@ -242,6 +281,18 @@ def gemm(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts
 
 
 @ts.kernel
+def with_residual(
+    a: ts.Tensor["M", "M", ts.f32], b: ts.Tensor["M", "M", ts.f32], c: ts.Tensor["M", "M", ts.f32]
+):
+    """Multiply in tf32, and add an operand as it is."""
+    for m, n in ts.tile.grid((M, 128), (M, 128)):
+        acc = ts.tile.zeros((128, 128), ts.f32)
+        for k in ts.tile.range(0, M, 32):
+            acc = ts.tile.mma(a[m : m + 128, k : k + 32], b[n : n + 128, k : k + 32].T, acc, compute=ts.tf32)
+        c[m : m + 128, n : n + 128] = acc + a[m : m + 128, n : n + 128]
+
+
+@ts.kernel
 def eight(
     a: ts.Tensor["M", "N", ts.f32],
     b: ts.Tensor["N", ts.f16],
@@ -260,6 +311,93 @@ def eight(
         z = ts.tile.cast(ts.tile.transpose(g[n : n + 32, m : m + 8]), ts.f32)
         w = ts.tile.cast(d[m : m + 8], ts.f32) + ts.tile.cast(f[m : m + 8, 1], ts.f32)
         h[m : m + 8, n : n + 32] = x + y + z + ts.tile.cast(e[0], ts.f32) + w[:, None]
+
+
+@ts.kernel.autotune(space=dict(stream_k=[1]))
+def shared(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]):
+    """Multiply by programs that share out the last tiles."""
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+@pytest.fixture
+def nothing_held(monkeypatch):
+    """A process that has no workspace."""
+    for name, empty in (("_current", {}), ("_lent", []), ("_tables", {})):
+        monkeypatch.setattr(workspaces, name, empty)
+
+
+def workspace_of(launch):
+    """Return the workspace that a noted launch was given."""
+    record = next(one for one in shared_launches() if one.slot_bytes)
+    place = next(place for place, param in enumerate(record.params) if param.kind == "workspace")
+    return struct.unpack("<Q", launch[4][place])[0]
+
+
+def shared_launches():
+    """Return the records of the launches of `shared`."""
+    return ts.compile(shared, target="sm_90a", dims=dict(M=128, N=64, K=192)).launches
+
+
+def test_programs_that_share_steps_get_the_workspace_of_their_stream(gpu, nothing_held, monkeypatch):
+    work = cuda_launch.CudaLauncher.work
+    address = ctypes.cast(gpu.c_stream_of, ctypes.c_void_p).value
+    monkeypatch.setattr(cuda_launch.CudaLauncher, "work", lambda self, _stream_of=0: work(self, address))
+    args = array([128, 192], ts.bf16), array([192, 64], ts.bf16), array([128, 64], ts.bf16)
+    (launch,) = both(gpu, shared, *args)
+    assert launch[2][0] == 132, "all multiprocessors share two tiles"
+    first = workspace_of(launch)
+    gpu.stream = 0x500
+    shared(*args)
+    assert gpu.launches[-1][0] == "python", "the entry makes no workspace"
+    other = workspaces.workspace(cuda.cuda_device(0), 0x500, 132 * 64 * 64 * 4)
+    shared(*args)
+    assert gpu.launches[-1][0] == "entry"
+    assert gpu.launches[-1][3] == 0x500
+    assert workspace_of(gpu.launches[-1]) == other != first
+    gpu.capture = (1, 7, 70)
+    shared(*args)
+    assert gpu.launches[-1][0] == "python", "the entry does not tell captures apart"
+    assert gpu.capture == (1, 7, 70), "the capture goes on"
+    gpu.capture, gpu.stream = (0, 0, None), 0
+    shared(*args)
+    assert gpu.launches[-1][0] == "entry"
+    assert workspace_of(gpu.launches[-1]) == first
+
+
+def test_the_entry_knows_the_streams_that_came_last(gpu, nothing_held):
+    device = cuda.cuda_device(0)
+    made = [workspaces.workspace(device, 0x100 * number, 4096) for number in range(1, 41)]
+    assert len(set(made)) == 40
+    known = (ctypes.c_int64 * (3 * layout.WORKSPACES)).from_address(workspaces.known(0))
+    assert list(known[0::3]) == [0x100 * number + 1000 for number in range(40, 40 - layout.WORKSPACES, -1)]
+    assert list(known[2::3]) == made[: -layout.WORKSPACES - 1 : -1]
+    assert workspaces.workspace(device, 0x100, 4096) == made[0]
+    assert known[2] == made[0]
+    assert workspaces.workspace(device, 0x100, 2**20) != made[0], "a larger one is made beside the old one"
+    assert known[0:3:2] == [0x100 + 1000, workspaces.workspace(device, 0x100, 2**20)]
+    assert sum(word == 0x100 + 1000 for word in known[0::3]) == 1
+
+
+def test_a_graph_is_lent_a_workspace_until_it_is_gone(gpu, nothing_held):
+    device = cuda.cuda_device(0)
+    own = workspaces.workspace(device, 0x500, 4096)
+    gpu.capture = (1, 7, 70)
+    lent = workspaces.workspace(device, 0x500, 4096)
+    assert lent == workspaces.workspace(device, 0x500, 4096) != own
+    gpu.capture = (1, 8, 80)
+    second = workspaces.workspace(device, 0x500, 4096)
+    assert second not in (own, lent)
+    ctypes.CDLL(None).sem_post(next(one for one in workspaces._lent if one.address == lent).returned)
+    gpu.capture = (1, 9, 90)
+    assert workspaces.workspace(device, 0x500, 4096) == lent
+    gpu.capture = (1, 10, 100)
+    assert workspaces.workspace(device, 0x500, 4096) not in (own, lent, second)
+    gpu.capture = (0, 0, None)
+    assert workspaces.workspace(device, 0x500, 4096) == own
 
 
 def test_scalars_of_every_kind_have_the_same_bits(gpu):
@@ -306,6 +444,59 @@ def test_tensor_maps_are_the_same_and_are_remembered(gpu):
             assert gpu.launches[-1][1:] == launch[1:]
     assert gpu.encoded > 0
     assert any(len(data) == 128 for data in launch[4])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_strides_that_run_backwards_need_no_tensor_map(gpu, axis):
+    m, n, k = 256, 512, 128
+    forwards = array([m, k], ts.bf16), array([k, n], ts.bf16), array([m, n], ts.bf16)
+    both(gpu, gemm, *forwards)  # the entry now knows a variant that such arrays must not get
+    assert gpu.launches[-1][0] == "entry"
+    steps = (-k, 1) if axis == 0 else (k, -1)
+    backwards = array([m, k], ts.bf16, strides=steps)
+    gpu.launches.clear()
+    for _ in range(4):
+        gemm(backwards, *forwards[1:])
+    assert [launch[0] for launch in gpu.launches] == ["python"] * 4
+    params = gpu.known[gpu.launches[-1][1]].params
+    assert not [param for param in params if param.kind == "tensor_map" and param.arg == 0]
+
+
+def test_an_artefact_for_tensor_maps_refuses_strides_that_run_backwards(gpu):
+    made = ts.compile(gemm, target="sm_90a", dims=dict(M=256, N=512, K=128))
+    args = (
+        array([256, 128], ts.bf16, strides=(-128, 1)),
+        array([128, 512], ts.bf16),
+        array([256, 512], ts.bf16),
+    )
+    with pytest.raises(
+        CallError, match="a stride divisible by 16 in dimension 0 of argument 'a', got -128"
+    ) as caught:
+        LoadedKernel(made)(*args)
+    assert caught.value.code == "artifact-guard"
+
+
+def test_no_tensor_map_is_made_of_strides_that_run_backwards(gpu):
+    param = Parameter("tensor_map", 0, dtype="f32", order=(1, 0), box=(32, 64))
+    with pytest.raises(DeviceError, match="strides run backwards") as caught:
+        tensor_maps.encode(param, 0x7F0000000000, (64, 64), (-64, 1))
+    assert caught.value.code == "tensor-map"
+    assert (
+        len(tensor_maps.encode(param, 0x7F0000000000, (1, 64), (-64, 1))) == 128
+    )  # of one row, none is taken
+
+
+def test_operands_of_tf32_products_have_maps_that_round(gpu):
+    x, y = (array([256, 256], ts.f32) for _ in range(2))
+    (launch,) = both(gpu, with_residual, x, y, array([256, 256], ts.f32))
+    maps = [param for param in gpu.known[launch[1]].params if param.kind == "tensor_map"]
+    assert sorted((param.arg, param.dtype) for param in maps) == [(0, "tf32"), (1, "tf32"), (2, "f32")]
+    # `CUtensorMapDataType`, cuda.h.
+    kinds = {param.dtype: tensor_maps.plan(param).constants["kind"] for param in maps}
+    assert kinds == {
+        "tf32": int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32),
+        "f32": int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32),
+    }
 
 
 def test_what_the_driver_refuses_is_an_error_of_the_call(gpu):

@@ -18,12 +18,14 @@ from tessera.schedule.knobs import Knobs
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.records import target_named
 
+Steps = Mapping[str, tuple[int, ...]]
 
-def aligned(function: Any, sizes: Mapping[str, int] | None = None) -> ModuleOp:
-    """Return a kernel's TIR-H for contiguous, aligned arguments of sizes divisible by 16."""
+
+def aligned(function: Any, sizes: Mapping[str, int] | None = None, strides: Steps | None = None) -> ModuleOp:
+    """Return a kernel's TIR-H for aligned arguments of sizes divisible by 16, contiguous unless `strides` says more."""
     signature = Signature.of(function)
     facts = [
-        assumed_facts(param, dict(sizes or {}))
+        assumed_facts(param, dict(sizes or {}), (strides or {}).get(param.name))
         if isinstance(param, TensorParam)
         else ArgFacts("scalar", param.dtype)
         for param in signature.runtime_params
@@ -32,10 +34,14 @@ def aligned(function: Any, sizes: Mapping[str, int] | None = None) -> ModuleOp:
 
 
 def lowered(
-    function: Any, target: str = "sm_90a", knobs: Knobs | None = None, sizes: Mapping[str, int] | None = None
+    function: Any,
+    target: str = "sm_90a",
+    knobs: Knobs | None = None,
+    sizes: Mapping[str, int] | None = None,
+    strides: Steps | None = None,
 ) -> FuncOp:
     """Return the single TIR-T function of a kernel, scheduled for `target`."""
-    module = aligned(function, sizes)
+    module = aligned(function, sizes, strides)
     record = target_named(target)
     for step in (StageCopiesPass(record, knobs or Knobs()), ChooseWarpsPass(record, knobs or Knobs())):
         step.apply(module)

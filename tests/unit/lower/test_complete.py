@@ -7,6 +7,7 @@ import pytest
 import tessera.lower.simt as simt
 import tessera.lower.vector as vector
 from tessera.ir.tile import structure, tile_dialect
+from tessera.ir.tile.elementwise import RoundTf32Op
 from tessera.ir.tile.roles import RoleEndOp
 from tessera.ir.tile.shape import SubtileOp
 from tessera.lower.simt.rules import LAZY, LOWERINGS
@@ -27,9 +28,13 @@ def test_gpus() -> None:
 
 
 def test_cpus() -> None:
-    # Warp roles, products under way, clusters, split sums and parts of tiles are written by the schedule of GPUs only.
-    families = (".roles", ".split", ".cluster", ".warpgroup")
-    of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(families)} | {SubtileOp}
+    # Warp roles, products under way, clusters, split and shared sums, parts of tiles and rounded operands are written
+    # by the schedule of GPUs only.
+    families = (".roles", ".split", ".stream", ".cluster", ".warpgroup")
+    of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(families)} | {
+        SubtileOp,
+        RoundTf32Op,
+    }
     # A dimension's size is a parameter of the entry point.
     known = {*RULES, *STRUCTURE, *of_gpus, structure.DimOp}
     assert [op.name for op in tile_dialect().operations if op not in known] == []

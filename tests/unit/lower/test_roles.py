@@ -8,9 +8,10 @@ import pytest
 from xdsl.dialects import scf
 
 from tessera.backends.nvidia import compile_nvidia
+from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, bank_conflicts
 from tessera.ir.target import arithmetic
 from tessera.ir.target import roles as target
-from tessera.ir.target.memory import BarrierOp
+from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp, LdmatrixOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.warpgroup import TensorCoreStartOp
@@ -20,6 +21,7 @@ from tessera.schedule.knobs import Knobs
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import target_named
 from tests.unit.lower.support import aligned
+from tests.unit.schedule import test_rounding as tf32
 from tests.unit.schedule.hopper import (
     attention,
     gemm,
@@ -139,6 +141,8 @@ def test_products_are_of_warpgroups_and_assemble_without_spills(function: Any) -
         ("i8", "u8", 128, "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.u8"),
         ("i8", "i8", 24, "wgmma.mma_async.sync.aligned.m64n24k32.s32.s8.s8"),
         ("i8", "i8", 40, None),
+        ("tf32", "tf32", 256, "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32"),
+        ("tf32", "bf16", 64, None),
         ("f16", "bf16", 64, None),
         ("bf16", "bf16", 264, None),
         ("f32", "f32", 64, None),
@@ -166,3 +170,35 @@ def test_a_tile_stored_along_the_other_axis_is_stored_by_one_thread() -> None:
     (store,) = ops(func, target.BulkStoreOp)
     assert [store.rows.data, store.box_sizes] == [0, (32, 64)]
     assert not ops(func, target.WarpBarrierOp)
+
+
+def rows(layout: LinearLayout, dim: str) -> list[int]:
+    """Return the steps along rows of a layout's basis vectors, without those that stay in a row."""
+    return [row for row, _ in layout.in_bases(dim) if row]
+
+
+@pytest.mark.parametrize("kernel", [tf32.nn, tf32.tt, tf32.tn], ids=lambda kernel: kernel.__name__)
+def test_lanes_read_a_left_operand_of_tf32_from_all_banks(kernel: Any) -> None:
+    func = lowered(kernel)
+    (product,) = ops(func, TensorCoreOp)
+    left, sums = product.a.type.linear, product.acc.type.linear
+    # The instruction multiplies row i of its operand into row i of its sums, wherever these are in the tile.
+    for dim in (REGISTER, LANE, WARP):
+        assert rows(left, dim) == rows(sums, dim)
+    assert sorted(row for dim in (REGISTER, LANE, WARP) for row in rows(left, dim)) == [
+        1 << bit for bit in range(left.out_sizes[0].bit_length() - 1)
+    ]
+    (load,) = [op for op in ops(func, BufferLoadOp) if op.result.type.linear.size == left.size]
+    stored = load.buffer.type
+    assert bank_conflicts(load.result.type.linear, stored.shared_layout(), stored.dtype.bytes) == 0
+
+
+def test_operands_that_are_turned_in_shared_memory_meet_no_conflicts() -> None:
+    func = lowered(tf32.tn)
+    (load,) = [op for op in ops(func, LdmatrixOp)]
+    (store,) = [
+        op for op in ops(func, BufferStoreOp) if op.value.type.linear.size == load.result.type.linear.size
+    ][:1]
+    for value, buffer in ((load.result, load.buffer), (store.value, store.buffer)):
+        shared = buffer.type.shared_layout()
+        assert bank_conflicts(value.type.linear, shared, 4) == 0

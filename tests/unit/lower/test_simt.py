@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera.errors import ResourceError
-from tessera.ir.target.memory import LdmatrixOp, LoadOp, MemcpyOp
+from tessera.ir.target.memory import LdmatrixOp, LoadOp, MemcpyOp, StoreOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import FragmentType
@@ -153,3 +153,39 @@ def test_a_tile_beyond_all_registers_is_an_error_at_its_line() -> None:
         lowered(huge, sizes={"M": 1, "N": 10**6})
     assert caught.value.code == "tile-too-large"
     assert caught.value.location is not None
+
+
+def turned(a: ts.Tensor["K", "M", ts.bf16], b: ts.Tensor["M", "K", ts.bf16]) -> None:
+    for m, k in ts.tile.grid((M, 64), (K, 64)):
+        b[m : m + 64, k : k + 64] = a[k : k + 64, m : m + 64].T
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_neighbouring_lanes_load_neighbours_in_memory(columns: bool) -> None:
+    strides = {"a": (1, 4096) if columns else (4096, 1)}
+    (load,) = ops(lowered(turned, strides=strides), LoadOp)
+    layout = load.result.type.linear
+    fast = 0 if columns else 1
+    assert layout.contiguous_per_thread(fast) == 8
+    step = [0, 0]
+    step[fast] = 8
+    assert list(layout.apply(lane=1)) == step
+
+
+def rounded(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]
+) -> None:
+    for m, n in ts.tile.grid((M, 128), (N, 128)):
+        acc = ts.tile.zeros((128, 128), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(a[m : m + 128, k : k + 32], b[k : k + 32, n : n + 128], acc)
+        c[m : m + 128, n : n + 128] = acc
+
+
+@pytest.mark.parametrize(("n", "run"), [(4096, 8), (4095, 1)])
+def test_neighbouring_lanes_store_neighbours_of_a_product(n: int, run: int) -> None:
+    func = lowered(rounded, sizes={"M": 4096, "N": n, "K": 4096})
+    (store,) = ops(func, StoreOp)
+    layout = store.value.type.linear
+    assert list(layout.apply(lane=1)) == [0, run]
+    assert store.vector.data == run

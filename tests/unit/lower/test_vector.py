@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 import tessera as ts
 from tessera.errors import LanguageError, ResourceError
@@ -16,7 +16,7 @@ from tessera.ir.target.arithmetic import ElementwiseOp, TransposeChunksOp
 from tessera.ir.target.memory import AllocOp, BufferLoadOp, BufferStoreOp, GatherOp, LoadOp, StoreOp
 from tessera.ir.target.product import ProductOp
 from tessera.ir.target.structure import FuncOp
-from tessera.ir.target.types import FragmentType
+from tessera.ir.target.types import FragmentType, PointerType
 from tessera.ir.text import parse_module, text_of
 from tessera.ir.tile import tile_dialect
 from tessera.jit.pipeline import CANONICALIZE
@@ -137,6 +137,28 @@ def test_mma_packs_operands_straight_from_memory_and_updates_in_place():
     assert str(product.a.type.element) == "f32"
 
 
+def gemm_f32(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: ts.Tensor["m", "n", ts.f32]):
+    for i, j in ts.tile.grid((m, 64), (n, 128)):
+        acc = ts.tile.zeros((64, 128), ts.f32)
+        for step in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 64, step : step + 32], b[step : step + 32, j : j + 128], acc)
+        c[i : i + 64, j : j + 128] = acc
+
+
+def test_contiguous_rows_are_multiplied_in_place_and_the_next_panel_is_asked_for():
+    (product,) = ops(func := lowered(gemm_f32, {"m": 128, "n": 256, "k": 64}), ProductOp)
+    assert isinstance(product.a.type, PointerType)
+    assert len(ops(func, AllocOp)) == 2  # panels of b, accumulator
+    assert isinstance(product.source, SSAValue)
+    assert product.source.type.element == product.a.type.element
+    assert len(product.ahead) == 4
+
+
+def test_without_a_loop_nothing_is_asked_for():
+    (product,) = ops(lowered(gemm_transposed, {"m": 128, "n": 128}), ProductOp)
+    assert product.source is None
+
+
 def gemm_transposed(
     a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor["n", 64, ts.f32], c: ts.Tensor["m", "n", ts.f32]
 ):
@@ -211,6 +233,7 @@ def test_every_op_of_the_language_has_a_rule():
     added = {
         "roles",
         "role_end",
+        "role_group",
         "alloc_barriers",
         "barrier_arrive",
         "barrier_expect",
@@ -218,11 +241,17 @@ def test_every_op_of_the_language_has_a_rule():
         "bulk_copy",
         "bulk_store",
         "bulk_wait",
+        "round_tf32",
         "subtile",
         "cluster_rank",
         "alloc_links",
         "partial_send",
         "partial_sum",
+        "mma_begin",
+        "mma_retire",
+        "share",
+        "leave_sums",
+        "collect_sums",
         "mma_start",
         "mma_wait",
         "turn",

@@ -201,6 +201,8 @@ BAD = {
     "triangle": (lambda: gemm(A, B, triangular_only="left"), "bad-argument", "triangular_only"),
     "block": (lambda: gemm(A, B, block=(8, 8)), "bad-argument", "block"),
     "split": (lambda: gemm(A, B, split_k=3), "bad-argument", "split_k"),
+    "turns": (lambda: gemm(A, B, ping_pong=2), "bad-argument", "ping_pong"),
+    "stream": (lambda: gemm(A, B, stream_k=2), "bad-argument", "stream_k"),
     "mma_kind": (lambda: gemm(A, B, mma_kind="wgmma"), "unsupported-mma-kind", "wgmma"),
     "scale": (lambda: gemm(A, B, scale_a=random(3)), "wrong-shape", "'scale_a'"),
     "compute": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -39,10 +40,9 @@ def uses(artifact, name: str) -> bool:
 def test_no_default_schedule_of_bf16_spills(shape):
     made = gemm.compile(*shape, target="sm_90a")
     assert spills(made) == 0
-    if shape != (1000, 777, 333):  # rows that are no multiples of 16 bytes: bulk copies cannot fetch them
-        assert uses(made, "wgmma")
-        assert uses(made, "tma")
-        assert "roles" not in made.reflection
+    assert uses(made, "wgmma")
+    assert uses(made, "tma")
+    assert "roles" not in made.reflection
 
 
 COL = np.ones(4096, ts.bf16.numpy())
@@ -68,12 +68,68 @@ CASES = {
 }
 
 
+TRANSPOSES = [(False, False), (False, True), (True, False), (True, True)]
+
+
+@pytest.mark.parametrize("trans", TRANSPOSES)
+@pytest.mark.parametrize("chain", [EMPTY, E.chain([E.bias(OUT), E.gelu()])], ids=["plain", "gelu"])
+def test_no_default_schedule_of_tf32_spills(trans, chain):
+    options = dict(compute=ts.tf32, trans_a=trans[0], trans_b=trans[1], epilogue=chain)
+    made = gemm.compile(4096, 4096, 4096, ts.f32, target="sm_90a", dump=("ptx",), **options)
+    assert spills(made) == 0
+    assert uses(made, "wgmma")
+    assert "wgmma.mma_async.sync.aligned.m64n" in made.dumps["ptx"]
+    assert "k8.f32.tf32.tf32" in made.dumps["ptx"]
+    assert "roles" not in made.reflection
+    assert not any("serialized_products" in facts for facts in made.reflection["kernels"].values())
+    # Operands along K come rounded by the copy engine, others are rounded by threads.
+    assert ("cvt.rn.tf32.f32" in made.dumps["ptx"]) == (trans != (False, True))
+
+
+def test_tf32_takes_the_instructions_asked_for():
+    made = gemm.compile(512, 512, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="mma_sync")
+    assert uses(made, "mma.")
+    assert not uses(made, "wgmma")
+    assert (
+        gemm.plan(512, 512, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma").path == "wgmma"
+    )
+    with pytest.raises(ts.CallError, match="computes this product of f32 and f32 with fma"):
+        gemm.plan(512, 512, 512, ts.f32, target="sm_90a", mma_kind="wgmma")
+    with pytest.raises(ts.CallError, match="in tf32 with mma"):
+        gemm.plan(512, 510, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma", pack=False)
+    copied = gemm.plan(512, 510, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma")
+    assert (copied.path, copied.pack_a, copied.pack_b) == ("wgmma", "", "other")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_default_schedule_of_the_family_spills(name):
     dtype, options = CASES[name]
     made = gemm.compile(4096, 4096, 4096, dtype, target="sm_90a", **options)
     assert spills(made) == 0
     assert uses(made, "wgmma")
+
+
+STREAMED = [
+    ((4096, 4096, 4096), (128, 256, 64), {}),
+    ((128, 8192, 8192), (128, 128, 64), {}),
+    ((16, 4096, 4096), None, {}),
+    ((4096, 4096, 4096), None, dict(CASES["linear bias gelu"][1])),
+    ((4096, 4096, 4096), None, dict(CASES["row sums"][1])),
+    ((4096, 4096, 4096), None, dict(dtype=ts.f32, compute=ts.tf32)),  # computed as the transpose
+    ((4096, 4096, 4096), None, dict(dtype=ts.f32, compute=ts.tf32, trans_a=True)),
+]
+
+
+@pytest.mark.parametrize(("shape", "block", "options"), STREAMED)
+def test_products_whose_last_tiles_are_shared_out_do_not_spill(shape, block, options):
+    made = gemm.compile(*shape, target="sm_90a", stream_k=1, block=block, **options)
+    assert spills(made) == 0
+    assert uses(made, "wgmma")
+    assert uses(made, "tma")
+    assert "stream_k" not in made.reflection
+    (launch,) = made.launches
+    assert launch.slot_bytes % 128 == 0
+    assert launch.slot_bytes >= 64 * 16 * 4
 
 
 def test_scaled_and_batched_products_are_split_into_roles():
@@ -180,8 +236,61 @@ def test_what_is_forced_is_followed():
     assert "forced" in got.notes[-1]
     assert plan(problem, HOPPER, Forced(split_k=4)).split_k == 4
     assert "without effect" in plan(problem, target_named("sm_80"), Forced(split_k=4)).notes[-1]
+    streamed = plan(problem, HOPPER, Forced(stream_k=1))
+    assert (streamed.stream_k, streamed.split_k, streamed.space()["stream_k"]) == (1, 1, (1,))
+    assert "stream_k" in str(streamed)
+    assert "without effect" in plan(problem, target_named("sm_80"), Forced(stream_k=1)).notes[-1]
+    turns = plan(problem, HOPPER, Forced(stream_k=1, ping_pong=True))
+    assert (turns.ping_pong, turns.stream_k) == (True, 0)
+    assert turns.notes[-1].startswith("stream_k=1: without effect")
     assert got.explain()["block_n"] == 128
     assert "64x128x64, 2 stages, 4 warps" in str(got)
+
+
+def test_groups_that_take_turns_are_planned_when_asked_for():
+    chain = E.chain([E.bias(np.zeros(16384, np.float32)), E.gelu("tanh")])
+    for options in (
+        {},
+        {"epilogue": chain},
+        {"block": (64, 256, 64)},
+        {"block": (64, 128, 64), "trans_a": True},
+    ):
+        got = gemm.plan(8192, 16384, 4096, target="sm_90a", ping_pong=True, **options)
+        assert (got.ping_pong, got.num_warps, got.space()["ping_pong"]) == (True, 4, (1,))
+        assert "ping-pong" in str(got)
+        made = gemm.compile(8192, 16384, 4096, target="sm_90a", ping_pong=True, **options)
+        assert made.reflection["schedule"]["ping_pong"] == 1
+        assert spills(made) == 0
+    for target, options in (("sm_80", {}), ("sm_90a", {"split_k": 2}), ("sm_90a", {"mma_kind": "mma_sync"})):
+        got = gemm.plan(4096, 4096, 4096, target=target, ping_pong=True, **options)
+        assert not got.ping_pong
+        assert any("ping_pong: without effect" in note for note in got.notes)
+    assert gemm.space(4096, 4096, 4096, target="sm_90a")["ping_pong"] == (0, 1)
+
+
+def test_the_ends_of_tiles_decide_whether_groups_take_turns():
+    """Long ends beside short products are what turns hide; alone, products are faster together."""
+    chain = E.chain([E.bias(np.zeros(8192, np.float32)), E.gelu("tanh")])
+
+    def turns(k, **options):
+        return gemm.plan(8192, 8192, k, target="sm_90a", **options).ping_pong
+
+    assert [turns(k) for k in (8192, 4096, 512)] == [False, False, True]
+    assert [turns(k, epilogue=chain) for k in (16384, 4096, 512)] == [False, True, True]
+    assert not turns(512, epilogue=chain, ping_pong=False)
+    assert not turns(512, block=(128, 256, 64))
+
+
+def test_tiles_that_just_miss_a_round_are_shared_out():
+    """162 tiles on 132 multiprocessors would leave most of the second round empty."""
+
+    def shared(size, k, **options):
+        return gemm.plan(size, size, k, target="sm_90a", **options).stream_k
+
+    assert [shared(2304, 8192), shared(4096, 8192), shared(2048, 8192), shared(2304, 64)] == [1, 0, 0, 0]
+    assert not shared(2304, 8192, stream_k=0)
+    assert not shared(2304, 8192, triangular_only="lower")
+    assert not shared(2304, 8192, block=(128, 256, 64))
 
 
 def test_plans_fit_shared_memory_on_every_target():
@@ -206,3 +315,67 @@ def test_too_much_shared_memory_is_a_typed_error():
     with pytest.raises(ts.ResourceError) as caught:
         gemm.compile(4096, 4096, 4096, target="sm_90a", block=(256, 256, 256), num_warps=8)
     assert caught.value.code in ("no-valid-point", "shared-memory")
+
+
+def test_promoted_sums_are_added_with_all_bits():
+    """On Hopper the matrix units keep fewer: each block of terms joins the sums by additions in f32."""
+    shape = dict(dtype=ts.fp8_e4m3, target="sm_90a", dump=("ptx",), trans_b=True, block=(128, 128, 128))
+    plain, promoted = (gemm.compile(512, 512, 512, promote=promote, **shape) for promote in (0, 128))
+    sums = [len(re.findall(r"add(?:\.rn)?\.f32", made.dumps["ptx"])) for made in (plain, promoted)]
+    assert sums[0] == 0
+    assert sums[1] >= 128 * 128 // 256, "one for each element of a thread"
+
+
+ZEN5 = replace(
+    target_named("x86-64-v4"), features=target_named("x86-64-v4").features | {"avx512bf16", "avx512vnni"},
+    l1_bytes=48 << 10, l2_bytes=1 << 20, cores=2,
+)  # fmt: skip
+
+
+def cpu_plan(*sizes: int, target=ZEN5, dtype=ts.f32, **options):
+    """Return the plan of a product on a CPU."""
+    return plan(sized(*sizes, dtype, dtype, Options(**options)), target)
+
+
+@pytest.mark.parametrize(
+    "target", [ZEN5, target_named("x86-64-v3"), target_named("aarch64")], ids=lambda t: t.name
+)
+@pytest.mark.parametrize("dtype", [ts.f32, ts.f64, ts.bf16, ts.i8])
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (64, 64, 64), (1000, 333, 777), (4096, 4096, 4096), (33, 9000, 5)]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_blocks_of_a_cpu_fit_its_caches(target, dtype, sizes, turned):
+    found = cpu_plan(*sizes, target=target, dtype=dtype, trans_a=turned)
+    total = 8 if dtype is ts.f64 else 4
+    assert found.block_m * found.block_n * total <= target.l2_bytes
+    assert found.block_n * found.block_k * max(dtype.bytes, 1) <= target.l2_bytes // 2
+    assert found.block_k * dtype.bytes >= min(sizes[2] * dtype.bytes, 64)
+
+
+def test_blocks_of_a_cpu_share_the_work_evenly():
+    found = cpu_plan(1000, 333, 777)
+    tiles = [
+        min(found.block_m, 1000 - m) * min(found.block_n, 333 - n)
+        for m in range(0, 1000, found.block_m)
+        for n in range(0, 333, found.block_n)
+    ]
+    busy = [0, 0]
+    for tile in tiles:
+        busy[busy.index(min(busy))] += tile
+    assert max(busy) <= 1.05 * 1000 * 333 / 2
+
+
+def test_steps_of_a_cpu_are_of_equal_length():
+    assert cpu_plan(1000, 333, 777).block_k == 130  # six steps; 128 would leave nine terms for a seventh
+    assert cpu_plan(1000, 333, 777, dtype=ts.bf16).block_k == 260
+    assert cpu_plan(2048, 2048, 2048).block_k == 128
+
+
+def test_many_shapes_share_few_blocks_of_a_cpu():
+    rng = np.random.default_rng(2)
+    blocks = {
+        (found.block_m, found.block_n)
+        for found in (cpu_plan(*map(int, rng.integers(32, 3000, 3))) for _ in range(300))
+    }
+    assert len(blocks) <= 60

@@ -6,6 +6,10 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops import arrays
+from tessera.runtime import cuda
+from tessera.runtime.device import CPU
+from tessera.runtime.views import ArrayView
 
 torch = pytest.importorskip("torch")
 E, L = op.epilogue, op.linalg
@@ -38,3 +42,15 @@ def test_reductions_and_triangles():
     L.gemm(a, b, epilogue=E.chain([E.row_sum(rows)]))
     assert torch.allclose(rows, (a @ b).sum(1), atol=1e-3)
     assert torch.allclose(L.gemm(a, b, triangular_only="upper"), torch.triu(a @ b), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8_e4m3", "i8", "f32"])
+def test_scratch_memory_is_seen_as_tensors(name, monkeypatch):
+    monkeypatch.setattr(cuda, "cuda_device", lambda _index: None)
+    dtype = getattr(ts, name)
+    memory = torch.arange(64 * dtype.bytes * 5, dtype=torch.uint8)
+    view = ArrayView((5, 7), (64, 1), dtype, CPU, readonly=False)
+    got = arrays.over_scratch(memory, memory.data_ptr(), view, 3)
+    assert str(got.dtype) == str(arrays.torch_dtypes()[name])
+    expected = memory.view(5, -1)[:, : 7 * dtype.bytes]
+    assert torch.equal(got.contiguous().view(torch.uint8), expected)

@@ -77,6 +77,25 @@ def test_a_small_job_after_a_pause_wakes_nobody(workers):
         assert set(names) == {threading.get_ident()}
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="affinity is Linux's")
+def test_workers_stay_within_the_affinity_of_the_process(workers):
+    allowed = os.sched_getaffinity(0)
+    masks = []
+
+    def body(params, first, last):
+        masks.append((threading.get_native_id(), os.sched_getaffinity(0)))
+        time.sleep(1e-3)
+
+    for _ in range(20):
+        run(workers, body, 8)
+        time.sleep(1e-3)  # so that they are woken again
+    assert {mask == allowed for thread, mask in masks if thread == threading.get_native_id()} == {True}
+    for thread, mask in masks:
+        assert mask
+        assert mask <= allowed
+        assert len(allowed - mask) <= (thread != threading.get_native_id())  # at most the caller's CPU
+
+
 def test_each_worker_has_aligned_scratch_of_its_own(workers):
     seen: dict[int, set[int]] = {}
 

@@ -13,11 +13,14 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.late_waits import LateWaitsPass
 from tessera.schedule.pair_tiles import PairTilesPass
+from tessera.schedule.ping_pong import GroupBuffersPass
 from tessera.schedule.pipeline_products import PipelineProductsPass
 from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
+from tessera.schedule.stream_k import StreamKPass
 from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
@@ -166,6 +169,7 @@ def specialized(
 PASSES = (
     SumsOfProductsPass,
     SplitKPass,
+    StreamKPass,
     PairTilesPass,
     WarpSpecializePass,
     StageCopiesPass,
@@ -173,6 +177,8 @@ PASSES = (
     ChooseWarpsPass,
     SkipMasksPass,
     PipelineProductsPass,
+    LateWaitsPass,
+    GroupBuffersPass,
 )
 
 

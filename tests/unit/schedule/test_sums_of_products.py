@@ -30,6 +30,14 @@ def added(a: A, b: B, c: C) -> None:
         c[m : m + 16, n : n + 16] = acc
 
 
+def added_in_8_bits(a: ts.Tensor["M", "K", ts.fp8_e4m3], b: ts.Tensor["K", "N", ts.fp8_e5m2], c: C) -> None:
+    for m, n in ts.tile.grid((M, 16), (N, 16)):
+        acc = ts.tile.zeros((16, 16), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = acc + ts.tile.mma(a[m : m + 16, k : k + 32], b[k : k + 32, n : n + 16])
+        c[m : m + 16, n : n + 16] = acc
+
+
 def added_twice(a: A, b: B, c: C) -> None:
     for m, n in ts.tile.grid((M, 16), (N, 16)):
         acc = ts.tile.zeros((16, 16), ts.f32)
@@ -93,3 +101,7 @@ def test_a_product_with_another_use_stays() -> None:
 
 def test_a_product_of_a_shared_buffer_stays_between_its_barriers() -> None:
     assert tile_sums(rewritten(between_barriers)) == 1
+
+
+def test_products_of_8_bit_floats_are_added_apart() -> None:
+    assert tile_sums(rewritten(added_in_8_bits)) == 1

@@ -15,6 +15,9 @@ TILE = 16
 """Rows of a tile, and its 32-bit columns."""
 
 _DOT = {"amx_bf16": "tdpbf16ps", "amx_i8": "tdpbssd"}
+WIDE = 2
+"""Tiles beside each other in a block of sums, and below each other."""
+
 _LEFT, _RIGHT = 4, 6
 """The first tile register of each operand; sums are in the registers before."""
 
@@ -97,17 +100,17 @@ class _TileKernel(Loops):
         return self.fn.render()
 
     def _step(self, step: str) -> None:
+        """Load each tile just before it is first multiplied: loads and products of tiles run side by side."""
         block = self.block
-        for row in range(block.rows):
-            offset = self.sum(self.times(step, TILE), str(row * TILE * block.a_stride))
-            self._move("tileloadd64", _LEFT + row, "%a", offset, block.a_stride)
-        for column in range(block.columns):
-            offset = self.sum(self.times(step, TILE * block.b_stride), str(column * TILE))
-            self._move("tileloadd64", _RIGHT + column, "%b", offset, block.b_stride)
         symbol = f"llvm.x86.{_DOT[block.instruction]}"
         self.module.declare(f"declare void @{symbol}(i8 immarg, i8 immarg, i8 immarg)")
         for row in range(block.rows):
+            offset = self.sum(self.times(step, TILE), str(row * TILE * block.a_stride))
+            self._move("tileloadd64", _LEFT + row, "%a", offset, block.a_stride)
             for column in range(block.columns):
+                if row == 0:
+                    offset = self.sum(self.times(step, TILE * block.b_stride), str(column * TILE))
+                    self._move("tileloadd64", _RIGHT + column, "%b", offset, block.b_stride)
                 registers = (row * block.columns + column, _LEFT + row, _RIGHT + column)
                 self.fn.line(f"call void @{symbol}({', '.join(f'i8 {number}' for number in registers)})")
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.backends.cpu.instructions import multiply_add
+from tessera.backends.cpu.instructions import GROUPS, multiply_add
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText, phi_text
 from tessera.backends.llvm.types import LLVMType
 from tessera.target.records import TargetRecord
 
 MAX_ROWS = 16
+MOST_IN_PLACE = 8
+"""Rows at a distance that is known only at run time: each takes a register for its address."""
+
 UNROLL = 2
 BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 FLIP = -0x7F7F7F80
@@ -26,9 +29,10 @@ def register_count(target: TargetRecord) -> int:
     return 32 if target.has("avx512f") or target.has("neon") else 16
 
 
-def block_rows(target: TargetRecord, vectors: int) -> int:
+def block_rows(target: TargetRecord, vectors: int, in_place: bool = False) -> int:
     """Return the rows of accumulators that fit beside `vectors` operands and a broadcast."""
-    return max(min((register_count(target) - vectors - 2) // vectors, MAX_ROWS), 1)
+    most = MOST_IN_PLACE if in_place else MAX_ROWS
+    return max(min((register_count(target) - vectors - 2) // vectors, most), 1)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Block:
         instruction: a vector instruction of `instructions`.
         rows: rows of accumulators.
         vectors: vectors of each row.
-        a_stride: distance of two rows of the left operand.
+        a_stride: distance of two rows of the left operand, None where it is an argument.
+        a_step: distance of two elements of such a row: 1 unless the operand is stored by columns.
         b_stride: distance of two steps in a panel.
         c_stride: distance of two rows of accumulators.
         operand: vector of operands.
@@ -48,12 +53,13 @@ class Block:
         flip: whether bytes of the left operand are still signed.
         shifted: whether bytes of the left operand are taken 128 too large, so that sums of the right one, which the
             caller has, are subtracted.
+        odd: whether the last pair of the depth may hold one term, with what follows it in memory no part of it.
     """
 
     instruction: str
     rows: int
     vectors: int
-    a_stride: int
+    a_stride: int | None
     b_stride: int
     c_stride: int
     operand: LLVMType
@@ -61,23 +67,28 @@ class Block:
     whole: bool
     flip: bool = False
     shifted: bool = False
+    odd: bool = False
+    a_step: int = 1
 
     @property
     def _flags(self) -> str:
-        return "_w" * self.whole + "_f" * self.flip + "_s" * self.shifted
+        return "_w" * self.whole + "_f" * self.flip + "_s" * self.shifted + "_o" * self.odd
 
     @property
     def name(self) -> str:
         """A symbol that tells kernels apart."""
-        sizes = f"{self.rows}x{self.vectors}_{self.a_stride}_{self.b_stride}_{self.c_stride}"
+        stride = "n" if self.a_stride is None else str(self.a_stride)
+        stride += f"by{self.a_step}" * (self.a_step > 1)
+        sizes = f"{self.rows}x{self.vectors}_{stride}_{self.b_stride}_{self.c_stride}"
         return f"tessera_mma_{self.instruction}_{self.total.mangled}_{sizes}{self._flags}"
 
 
 def block_kernel(module: ModuleText, target: TargetRecord, block: Block) -> str:
-    """Define the kernel `void (a, b, c, depth, shift)` once, and return its symbol.
+    """Define the kernel `void (a, b, c, depth, shift, pitch, odd)` once, and return its symbol.
 
     It adds `rows` x `depth` times `depth` x `vectors` to the accumulators; `shift` holds what is subtracted from each
-    row first, where bytes are shifted.
+    row first, where bytes are shifted; `pitch` is the distance of rows in bytes, where they are read in place; `odd`
+    is 1 when the last pair of the depth holds one term.
     """
     if not module.has(block.name):
         module.define(block.name, _Kernel(module, target, block).render())
@@ -91,12 +102,13 @@ class _Kernel:
         attributes = module.attributes("nounwind noinline")
         signature = (
             f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %depth, "
-            f"ptr noalias %shift) {attributes}"
+            f"ptr noalias %shift, i64 %pitch, i64 %odd) {attributes}"
         )
         self.module, self.target, self.block = module, target, block
         self.fn = FunctionText(signature)
         self.ops = Ops(module, self.fn)
         self.align = BYTES[block.total.element]
+        self.bases: list[str] = []
 
     def render(self) -> str:
         """Return the function's text."""
@@ -112,16 +124,39 @@ class _Kernel:
             totals = [
                 ops.binary("sub", block.total, t, shifts[i % block.vectors]) for i, t in enumerate(totals)
             ]
+        self.bases = [self._base(row) for row in range(block.rows)]
         if block.whole:
             totals = self._loop("0", "%depth", UNROLL, totals, True)
         else:
-            most = fn.assign(f"and i64 %depth, {-UNROLL}")
+            end = fn.assign("sub nsw i64 %depth, %odd") if block.odd else "%depth"
+            most = fn.assign(f"and i64 {end}, {-UNROLL}")
             totals = self._loop("0", most, UNROLL, totals, False)
-            totals = self._loop(most, "%depth", 1, totals, False)
+            totals = self._loop(most, end, 1, totals, False)
+        if block.odd:
+            totals = self._last_term(totals)
         for place, total in zip(places, totals, strict=True):
             fn.line(f"store {block.total} {total}, ptr {place}, align {self.align}")
         fn.line("ret void")
         return fn.render()
+
+    def _base(self, row: int) -> str:
+        stride = self.block.a_stride
+        if stride is not None:
+            return self.ops.gep(self.block.operand.element, "%a", str(row * stride))
+        return self.ops.gep("i8", "%a", self.fn.assign(f"mul nsw i64 %pitch, {row}")) if row else "%a"
+
+    def _last_term(self, totals: list[str]) -> list[str]:
+        """Add the term of a pair of which memory holds the first half only."""
+        fn = self.fn
+        before, body, join = fn.block, fn.label("half"), fn.label("whole")
+        fn.branch_if(self.ops.compare("ne", I64, "%odd", "0"), body, join)
+        fn.start(body)
+        last = self._step(fn.assign("sub nsw i64 %depth, 1"), totals, half=True)
+        fn.branch(join)
+        fn.start(join)
+        return [
+            fn.phi(str(self.block.total), [(a, before), (b, body)]) for a, b in zip(totals, last, strict=True)
+        ]
 
     def _loop(self, first: str, end: str, unroll: int, totals: list[str], at_least_once: bool) -> list[str]:
         """Loop over the depth from `first` to `end`."""
@@ -156,7 +191,24 @@ class _Kernel:
         place = self.ops.gep(type_.element, base, str(vector * type_.width))
         return self.fn.assign(f"load {type_}, ptr {place}, align {self.align}")
 
-    def _step(self, k: str, totals: list[str]) -> list[str]:
+    def _scalar(self, row: int, k: str, half: bool) -> str:
+        """Return one element of the left operand; with `half`, only the first term of the pair."""
+        block, fn = self.block, self.fn
+        element = block.operand.element
+        place = self.ops.gep(element, self.bases[row], k) if block.a_step == 1 else self._at_column(row, k)
+        if half:
+            return fn.assign(f"zext i16 {fn.assign(f'load i16, ptr {place}, align 2')} to {element}")
+        align = BYTES[element] // (GROUPS[block.instruction] if block.a_stride is None else 1)
+        return fn.assign(f"load {element}, ptr {place}, align {align}")
+
+    def _at_column(self, row: int, k: str) -> str:
+        """Return where an element is by its column's address, which the rows of a step share."""
+        element, block = self.block.operand.element, self.block
+        assert block.a_stride is not None
+        offset = self.fn.assign(f"mul nuw nsw i64 {k}, {block.a_step}")
+        return self.ops.gep(element, self.ops.gep(element, "%a", offset), str(row * block.a_stride))
+
+    def _step(self, k: str, totals: list[str], half: bool = False) -> list[str]:
         """Append one step: load the vectors of b, and use each element of a for all of them."""
         fn, ops, block = self.fn, self.ops, self.block
         operand = block.operand
@@ -165,9 +217,7 @@ class _Kernel:
         vectors = [self._load(panel, v, operand) for v in range(block.vectors)]
         results: list[str] = []
         for row in range(block.rows):
-            base = ops.gep(operand.element, "%a", str(row * block.a_stride))
-            place = ops.gep(operand.element, base, k)
-            scalar = fn.assign(f"load {operand.element}, ptr {place}, align {self.align}")
+            scalar = self._scalar(row, k, half)
             if block.flip:
                 scalar = fn.assign(f"xor {operand.element} {scalar}, {FLIP}")
             spread = ops.splat(operand, scalar)

@@ -23,6 +23,7 @@ from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import dtype_of
 from tessera.target.records import TargetRecord
 
+LINE_BYTES = 64
 PANEL_SHARE = 0.7
 """Part of the first-level cache that a panel may take; rows of the left operand and sums pass through the rest."""
 
@@ -63,31 +64,41 @@ class Product:
     Args:
         instruction: a key of `instructions.GROUPS`.
         sizes: rows, columns and depth, None where a size is known only at run time.
-        a_stride: elements between two rows of the left operand.
+        a_stride: elements between two rows of the left operand; None where they are read in place, at a distance
+            that is known at run time.
+        a_step: elements between two elements of such a row.
         c_stride: elements between two rows of the sums.
         panel: steps and columns of a panel of the right operand.
         room: rows and columns of the sums.
         operand: vector of operands.
         total: vector of sums.
+        ahead: bytes of each row that is asked for meanwhile, 0 for none.
     """
 
     instruction: str
     sizes: tuple[int | None, int | None, int | None]
-    a_stride: int
+    a_stride: int | None
     c_stride: int
     panel: tuple[int, int]
     room: tuple[int, int]
     operand: LLVMType
     total: LLVMType
+    ahead: int = 0
+    a_step: int = 1
 
     @property
     def name(self) -> str:
         """A symbol that tells functions apart."""
         sizes = "x".join("n" if size is None else str(size) for size in self.sizes)
-        strides = (
-            f"{self.a_stride}_{self.c_stride}_{self.room[0]}x{self.room[1]}_{self.panel[0]}x{self.panel[1]}"
-        )
-        return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}"
+        step = f"by{self.a_step}" * (self.a_step > 1)
+        strides = f"{_stride_name(self.a_stride)}{step}_{self.c_stride}"
+        shapes = "_".join(f"{shape[0]}x{shape[1]}" for shape in (self.room, self.panel))
+        ahead = f"_{self.ahead}" * (self.ahead > 0)
+        return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}_{shapes}{ahead}"
+
+
+def _stride_name(stride: int | None) -> str:
+    return "n" if stride is None else str(stride)
 
 
 @CPU.register(ProductOp)
@@ -107,32 +118,68 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         loops: Loops = (DotLoops if turned else StreamLoops)(module, target, product)
     else:
         loops = _Loops(module, target, product)
+        if product.a_stride is None:
+            a, pitch = _left_in_place(emitter, op, a)
+            given.append(pitch)
+        if product.ahead:
+            given += _rows_ahead(emitter, op)
     if not module.has(name):
         module.define(name, loops.render())
     emitter.fn.line(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
 
 
+def _left_in_place(emitter: CpuEmitter, op: ProductOp, a: str) -> tuple[str, str]:
+    """Return where rows in place begin, and their distance in bytes as an argument."""
+    assert isinstance(op.a.type, PointerType)
+    offset, distance = emitter.all_units(list(op.left))
+    memory, ops = emitter.memory_type(op.a.type.dtype, 1), emitter.ops
+    pitch = ops.binary("mul", I64, distance, str(op.a.type.dtype.bytes))
+    return ops.gep(memory.element, a, offset), f"i64 {pitch}"
+
+
+def _rows_ahead(emitter: CpuEmitter, op: ProductOp) -> list[str]:
+    """Return where the rows to ask for begin, their distance in bytes and their number as arguments."""
+    assert op.source is not None
+    assert isinstance(op.source.type, PointerType)
+    offset, distance, rows, _ = emitter.all_units(list(op.ahead))
+    dtype, ops = op.source.type.dtype, emitter.ops
+    first = ops.gep(emitter.memory_type(dtype, 1).element, emitter.unit(op.source), offset)
+    return [f"ptr {first}", f"i64 {ops.binary('mul', I64, distance, str(dtype.bytes))}", f"i64 {rows}"]
+
+
 def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
     a, b, acc = op.a.type, op.b.type, op.acc.type
-    assert isinstance(a, BufferType)
     assert isinstance(acc, BufferType)
     lanes = max(emitter.target.vector_bytes // acc.dtype.bytes, 1)
     texts = [emitter.unit(value) for value in (op.rows, op.columns, op.depth)]
     rows, columns, depth = (int(text) if text.isdigit() else None for text in texts)
     sizes, name = (rows, columns, depth), op.instruction.data
-    types = LLVMType(llvm_element(dtype_of(a.element)), lanes), LLVMType(llvm_element(acc.dtype), lanes)
+    total = LLVMType(llvm_element(acc.dtype), lanes)
     if isinstance(b, BufferType):
         return Product(
             name,
             sizes,
-            a.strides[0],
+            a.strides[0] if isinstance(a, BufferType) else None,
             acc.strides[0],
             (b.shape[1], b.shape[2]),
             (acc.shape[0], acc.shape[1]),
-            *types,
+            LLVMType(llvm_element(dtype_of(b.element)), lanes),
+            total,
+            _length_ahead(emitter, op),
+            a.strides[1] if isinstance(a, BufferType) else 1,
         )
+    assert isinstance(a, BufferType)
     assert isinstance(b, PointerType)
-    return Stream(name, sizes, a.strides[0], acc.strides[0], emitter.memory_type(b.dtype, 1), *types)
+    operand = LLVMType(llvm_element(dtype_of(a.element)), lanes)
+    return Stream(name, sizes, a.strides[0], acc.strides[0], emitter.memory_type(b.dtype, 1), operand, total)
+
+
+def _length_ahead(emitter: CpuEmitter, op: ProductOp) -> int:
+    """Return the bytes of each row to ask for."""
+    if op.source is None:
+        return 0
+    assert isinstance(op.source.type, PointerType)
+    return int(emitter.unit(op.ahead[3])) * op.source.type.dtype.bytes
 
 
 class _Loops(Loops):
@@ -148,15 +195,22 @@ class _Loops(Loops):
         super().__init__(
             module,
             f"define internal void @{product.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
-            f"i64 %columns, i64 %depth)",
+            f"i64 %columns, i64 %depth{', i64 %pitch' * (product.a_stride is None)}"
+            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (product.ahead > 0)})",
         )
         self.target, self.product = target, product
+        self.in_place = product.a_stride is None
         self.group = GROUPS[product.instruction]
         self.instruction = VECTOR_PART.get(product.instruction, product.instruction)
         self.width = product.panel[1]
         self.vectors = self.width // product.total.width
-        limit = int(target.l1_bytes * PANEL_SHARE) // (self.width * BYTES[product.operand.element])
-        self.cut = max(limit // amx.TILE, 1) * amx.TILE
+        tiles = product.instruction in VECTOR_PART
+        used = amx.WIDE * amx.TILE if tiles else self.width
+        limit = int(target.l1_bytes * PANEL_SHARE) // (used * BYTES[product.operand.element])
+        step = amx.TILE if tiles else UNROLL
+        self.cut = max(limit // step, 1) * step
+        self.odd = "0"
+        self.asked = ""
 
     def render(self) -> str:
         """Return the function's text."""
@@ -167,6 +221,11 @@ class _Loops(Loops):
             raised = self.fn.assign(f"add nsw i64 %depth, {self.group - 1}")
             groups = Size(self.fn.assign(f"sdiv i64 {raised}, {self.group}"), None)
         extents = sized(rows, "%rows"), sized(columns, "%columns"), groups
+        if self.in_place and self.group == 2:  # the last pair may hold one term only
+            self.odd = str(depth % 2) if depth is not None else self.fn.assign("and i64 %depth, 1")
+        if self.product.ahead:
+            self.asked = self.fn.entry_assign("alloca i64, align 8")
+            self.fn.line(f"store i64 0, ptr {self.asked}, align 8")
         if self.product.instruction in VECTOR_PART:
             self._tiles(extents)
             self._rests(extents)
@@ -185,32 +244,34 @@ class _Loops(Loops):
 
         def piece(first: str, count: Size) -> None:
             a, b = self._at_depth("%a", "%b", self.times(first, cut * amx.TILE))
-            self.repeat(
-                panels, lambda panel: self._tile_rows(a, *self._at_panel(b, "%c", panel), high, count)
-            )
+
+            def panel(number: str) -> None:
+                right, sums = self._at_panel(b, "%c", number)
+                for column in range(0, self.width, amx.WIDE * amx.TILE):
+                    at = self.moved(right, self.product.operand, str(column))
+                    self._tile_rows(a, at, self.moved(sums, self.product.total, str(column)), high, count)
+
+            self.repeat(panels, panel)
 
         self.repeat(full, lambda i: piece(i, sized(cut, "")))
         self.if_any(rest, lambda: piece(full.text, rest))
         amx.release(self)
 
     def _tile_rows(self, a: str, b: str, c: str, high: Size, count: Size) -> None:
-        pairs, single = self.divided(high, 2)
+        """Run the blocks of one pair of columns of tiles, which stays in the first cache meanwhile."""
+        pairs, single = self.divided(high, amx.WIDE)
 
         def blocks(row: str, height: int) -> None:
             product, at = self.product, self.times(row, amx.TILE)
-            left = self.moved(a, product.operand, self.times(at, product.a_stride))
-            for column in range(0, self.width, 2 * amx.TILE):
-                sums = self.sum(self.times(at, product.c_stride), str(column))
-                block = amx.TileBlock(
-                    product.instruction, height, 2, product.a_stride, self.width, product.c_stride
-                )
-                symbol = amx.tile_kernel(self.module, block)
-                right = self.moved(b, product.operand, str(column))
-                target = self.moved(c, product.total, sums)
-                self.fn.line(f"call void @{symbol}(ptr {left}, ptr {right}, ptr {target}, i64 {count.text})")
+            block = amx.TileBlock(
+                product.instruction, height, amx.WIDE, product.a_stride or 0, self.width, product.c_stride
+            )
+            symbol, left = amx.tile_kernel(self.module, block), self._left(a, at)
+            target = self.moved(c, product.total, self.times(at, product.c_stride))
+            self.fn.line(f"call void @{symbol}(ptr {left}, ptr {b}, ptr {target}, i64 {count.text})")
 
-        self.repeat(pairs, lambda i: blocks(self.times(i, 2), 2))
-        self.if_any(single, lambda: blocks(self.times(pairs.text, 2), 1))
+        self.repeat(pairs, lambda i: blocks(self.times(i, amx.WIDE), amx.WIDE))
+        self.if_any(single, lambda: blocks(self.times(pairs.text, amx.WIDE), 1))
 
     def _rests(self, extents: tuple[Size, Size, Size]) -> None:
         """Run the vector units on what fills no tile: rows below, the columns beside, the end of the depth."""
@@ -226,7 +287,7 @@ class _Loops(Loops):
         product = self.product
 
         def below() -> None:
-            a = self.moved("%a", product.operand, self.times(tiled[1].text, product.a_stride))
+            a = self._left("%a", tiled[1].text)
             c = self.moved("%c", product.total, self.times(tiled[1].text, product.c_stride))
             self._part(a, "%b", c, (low, tiled[0], tiled[2]))
 
@@ -242,9 +303,20 @@ class _Loops(Loops):
     def _scaled(self, size: Size, factor: int) -> Size:
         return Size(self.times(size.text, factor), None if size.known is None else size.known * factor)
 
+    def _left(self, a: str, row: str) -> str:
+        """Return where a row of the left operand is."""
+        if self.product.a_stride is not None:
+            return self.moved(a, self.product.operand, self.times(row, self.product.a_stride))
+        if row == "0":
+            return a
+        return self.ops.gep("i8", a, self.fn.assign(f"mul nsw i64 {row}, %pitch"))
+
     def _at_depth(self, a: str, b: str, first: str) -> tuple[str, str]:
         operand = self.product.operand
-        return self.moved(a, operand, first), self.moved(b, operand, self.times(first, self.width))
+        return (
+            self.moved(a, operand, self.times(first, self.product.a_step)),
+            self.moved(b, operand, self.times(first, self.width)),
+        )
 
     def _at_panel(self, b: str, c: str, number: str) -> tuple[str, str]:
         size = self.times(number, self.product.panel[0] * self.width)
@@ -258,17 +330,18 @@ class _Loops(Loops):
         rows, columns, groups = extents
         full, rest = self.divided(groups, self.cut)
 
-        def piece(first: str, length: Size) -> None:
-            self._panels(*self._at_depth(a, b, first), c, rows, columns, length)
+        def piece(first: str, length: Size, odd: str) -> None:
+            self._panels(*self._at_depth(a, b, first), c, (rows, columns, length), odd)
 
-        self.repeat(full, lambda i: piece(self.times(i, self.cut), sized(self.cut, "")))
-        self.if_any(rest, lambda: piece(self.times(full.text, self.cut), rest))
+        self.repeat(full, lambda i: piece(self.times(i, self.cut), sized(self.cut, ""), "0"))
+        self.if_any(rest, lambda: piece(self.times(full.text, self.cut), rest, self.odd))
 
-    def _panels(self, a: str, b: str, c: str, rows: Size, columns: Size, groups: Size) -> None:
+    def _panels(self, a: str, b: str, c: str, extents: tuple[Size, Size, Size], odd: str) -> None:
+        rows, columns, groups = extents
         full, rest = self.divided(columns, self.width)
 
         def panel(number: str, vectors: int) -> None:
-            self._rows(a, *self._at_panel(b, c, number), rows, vectors, groups)
+            self._rows(a, *self._at_panel(b, c, number), rows, vectors, (groups, odd))
 
         self.repeat(full, lambda number: panel(number, self.vectors))
         lanes = self.product.total.width
@@ -293,19 +366,18 @@ class _Loops(Loops):
             return halves(self.vectors)[::-1]
         return list(range(1, min(self.vectors, -(-room // self.product.total.width)) + 1))
 
-    def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, groups: Size) -> None:
+    def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, depth: tuple[Size, str]) -> None:
         """Run the blocks of rows: whole ones, and halves of them for what is left."""
-        product = self.product
-        depth = self.product.sizes[2]
-        whole = depth is not None and -(-depth // self.group) % UNROLL == 0 and self.cut % amx.TILE == 0
+        product, known = self.product, self.product.sizes[2]
+        whole = known is not None and known % (self.group * UNROLL) == 0
         block = Block(
             self.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
             product.total, whole, self.instruction != product.instruction and self.group == 4,
-            self.instruction == "dot_u8_i8",
+            self.instruction == "dot_u8_i8", self.odd != "0", product.a_step,
         )  # fmt: skip
-        shift = self._shift(b, block, groups) if block.shifted else "null"
+        shift = self._shift(b, block, depth[0]) if block.shifted else "null"
         first, left = "0", rows
-        limit = block_rows(self.target, vectors)
+        limit = block_rows(self.target, vectors, self.in_place)
         sizes = [limit, left.known % limit] if left.known is not None else self._heights(limit, vectors)
         for size in sizes:
             if not size:
@@ -316,7 +388,7 @@ class _Loops(Loops):
             self.repeat(
                 count,
                 lambda i, s=size, k=kernel, f=start: self._call(
-                    k, a, b, c, self.sum(f, self.times(i, s)), groups, shift
+                    k, a, b, c, self.sum(f, self.times(i, s)), depth, shift
                 ),
             )
             first, left = self.sum(first, self.times(count.text, size)), rest
@@ -327,11 +399,39 @@ class _Loops(Loops):
             return [limit, limit // 4, 1]
         return sorted({limit, self.product.room[0] % limit, limit // 2, 1} - {0}, reverse=True)
 
-    def _call(self, block: Block, a: str, b: str, c: str, row: str, groups: Size, shift: str) -> None:
+    def _call(
+        self, block: Block, a: str, b: str, c: str, row: str, depth: tuple[Size, str], shift: str
+    ) -> None:
         symbol = block_kernel(self.module, self.target, block)
-        a = self.moved(a, block.operand, self.times(row, block.a_stride))
+        a, pitch = self._left(a, row), "%pitch" if self.in_place else "0"
         c = self.moved(c, block.total, self.times(row, block.c_stride))
-        self.fn.line(f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {groups.text}, ptr {shift})")
+        if self.asked:
+            self._ask()
+        self.fn.line(
+            f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {depth[0].text}, ptr {shift}, i64 {pitch}, "
+            f"i64 {depth[1]})"
+        )
+
+    def _ask(self) -> None:
+        """Ask memory for a few of the rows that are packed next: for all of a step by its last block."""
+        product, fn = self.product, self.fn
+        rows, columns = product.room
+        blocks = max(rows // block_rows(self.target, self.vectors, self.in_place), 1)
+        calls = blocks * -(-columns // self.width) * -(-product.panel[0] // self.cut)
+        count = -(-product.panel[0] * self.group // calls)
+        number = fn.assign(f"load i64, ptr {self.asked}, align 8")
+
+        def ask() -> None:
+            for row in range(count):
+                offset = fn.assign(f"mul nsw i64 {self.sum(number, str(row))}, %distance")
+                place = self.ops.gep("i8", "%ahead", offset)
+                for first in range(0, product.ahead, LINE_BYTES):
+                    line = self.ops.gep("i8", place, str(first))
+                    fn.line(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 2, i32 1)")
+            fn.line(f"store i64 {self.sum(number, str(count))}, ptr {self.asked}, align 8")
+
+        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+        self.choice(self.ops.compare("slt", I64, number, "%wanted"), ask, lambda: None)
 
     def _shift(self, b: str, block: Block, groups: Size) -> str:
         """Return where 128 times the sums of each column of a panel are: the products with a row of 128s."""
@@ -345,7 +445,9 @@ class _Loops(Loops):
             f"tessera_shift_{self.cut}",
             f"private unnamed_addr constant [{self.cut} x i32] [{many}], align 64",
         )
-        single = replace(block, rows=1, a_stride=0, c_stride=0, flip=False, shifted=False)
+        single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, flip=False, shifted=False)
         symbol = block_kernel(self.module, self.target, single)
-        self.fn.line(f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null)")
+        self.fn.line(
+            f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null, i64 0, i64 0)"
+        )
         return place

@@ -28,6 +28,30 @@ _PAUSE = {
 }
 """What tells a core that it spins, by the first part of the triple."""
 
+_LOOK = """\
+look:
+  %time = call i64 @now(ptr %pool)
+  %passed = sub i64 %time, %asked
+  %due = icmp sgt i64 %passed, POLL_NS
+  br i1 %due, label %ask, label %piece
+ask:
+  %restore = load ptr, ptr {restore}
+  %save = load ptr, ptr {save}
+  %check = load ptr, ptr {check}
+  %held = load ptr, ptr %gil
+  call void %restore(ptr %held)
+  %signalled = call i32 %check()
+  %again = call ptr %save()
+  store ptr %again, ptr %gil
+  %raised = icmp ne i32 %signalled, 0
+  br i1 %raised, label %STOPPED, label %signals
+signals:
+  %later = call i64 @now(ptr %pool)
+  br label %piece
+"""
+"""Between two pieces of a caller's own: lets CPython handle signals now and then, and goes to `STOPPED` if one raises.
+It stands where the text below says `LOOK_` and the name of that place."""
+
 # `{name}` is the address of a field of the pool; see `_addressed`.
 _IR = """
 define internal i64 @now(ptr %pool) {
@@ -82,25 +106,7 @@ work:
   br i1 %asks, label %look, label %onward
 onward:
   br label %piece
-look:
-  %time = call i64 @now(ptr %pool)
-  %passed = sub i64 %time, %asked
-  %due = icmp sgt i64 %passed, POLL_NS
-  br i1 %due, label %ask, label %piece
-ask:
-  %restore = load ptr, ptr {restore}
-  %save = load ptr, ptr {save}
-  %check = load ptr, ptr {check}
-  %held = load ptr, ptr %gil
-  call void %restore(ptr %held)
-  %signalled = call i32 %check()
-  %again = call ptr %save()
-  store ptr %again, ptr %gil
-  %raised = icmp ne i32 %signalled, 0
-  br i1 %raised, label %break, label %signals
-signals:
-  %later = call i64 @now(ptr %pool)
-  br label %piece
+LOOK_break
 break:
   store atomic i64 1, ptr {broken} monotonic, align 8
   store atomic i64 NONE, ptr {next} monotonic, align 8
@@ -124,29 +130,67 @@ work:
   %end = call i64 @llvm.smin.i64(i64 %full, i64 %last)
   call void %function(ptr %params, i64 %at, i64 %end)
   br label %look
-look:
-  %time = call i64 @now(ptr %pool)
-  %passed = sub i64 %time, %asked
-  %due = icmp sgt i64 %passed, POLL_NS
-  br i1 %due, label %ask, label %piece
-ask:
-  %restore = load ptr, ptr {restore}
-  %save = load ptr, ptr {save}
-  %check = load ptr, ptr {check}
-  %held = load ptr, ptr %gil
-  call void %restore(ptr %held)
-  %signalled = call i32 %check()
-  %again = call ptr %save()
-  store ptr %again, ptr %gil
-  %raised = icmp ne i32 %signalled, 0
-  br i1 %raised, label %broken, label %signals
-signals:
-  %later = call i64 @now(ptr %pool)
-  br label %piece
+LOOK_broken
 broken:
   ret i64 -1
 done:
   ret i64 0
+}
+
+; Leave the caller's CPU to the caller: a worker is woken there when its own CPU seems taken, as that of a halted
+; virtual one does, and would wait its turn while another CPU idles. %left is the CPU that it stays away from, or -1.
+define internal void @move_away(ptr %pool, ptr %left) noinline {
+entry:
+  %mask = alloca [CPU_BYTES x i8], align 8
+  %which = load ptr, ptr {cpu}
+  %can = icmp ne ptr %which, null
+  br i1 %can, label %compare, label %done
+compare:
+  %here = call i32 %which()
+  %place = sext i32 %here to i64
+  %home = load atomic i64, ptr {home} monotonic, align 8
+  %same = icmp eq i64 %place, %home
+  %known = icmp ult i64 %home, CPUS
+  %shared = and i1 %same, %known
+  br i1 %shared, label %read, label %done
+read:
+  %get = load ptr, ptr {affinity}
+  %size = call i32 %get(i32 0, i64 CPU_BYTES, ptr %mask)
+  %read_ok = icmp sge i32 %size, 0
+  br i1 %read_ok, label %look, label %done
+look:
+  %before = load i64, ptr %left
+  %some = icmp sge i64 %before, 0
+  br i1 %some, label %return, label %leave
+return:
+  %byte_was = lshr i64 %before, 3
+  %at_was = getelementptr i8, ptr %mask, i64 %byte_was
+  %bit_was64 = and i64 %before, 7
+  %bit_was = trunc i64 %bit_was64 to i8
+  %one_was = shl i8 1, %bit_was
+  %old_was = load i8, ptr %at_was
+  %new_was = or i8 %old_was, %one_was
+  store i8 %new_was, ptr %at_was
+  br label %leave
+leave:
+  %byte = lshr i64 %home, 3
+  %at = getelementptr i8, ptr %mask, i64 %byte
+  %bit64 = and i64 %home, 7
+  %bit = trunc i64 %bit64 to i8
+  %one = shl i8 1, %bit
+  %others = xor i8 %one, -1
+  %old = load i8, ptr %at
+  %new = and i8 %old, %others
+  store i8 %new, ptr %at
+  %set = load ptr, ptr {set_affinity}
+  %status = call i32 %set(i32 0, i64 CPU_BYTES, ptr %mask)
+  %moved = icmp eq i32 %status, 0
+  br i1 %moved, label %note, label %done
+note:
+  store i64 %home, ptr %left
+  br label %done
+done:
+  ret void
 }
 
 ; What a thread of the pool does for ever.
@@ -155,6 +199,8 @@ entry:
   %own = alloca [PARAMS x ptr], align 16
   %scratch = alloca ptr, align 8
   %size = alloca i64, align 8
+  %left_cpu = alloca i64, align 8
+  store i64 -1, ptr %left_cpu
   store ptr null, ptr %scratch
   store i64 0, ptr %size
   br label %next_job
@@ -234,9 +280,10 @@ tell:
   call void @wake_all(ptr %pool, ptr {done})
   br label %look_out
 look_out:
-  %since = call i64 @now(ptr %pool)
+  %idle = call i64 @now(ptr %pool)
   br label %spin
 spin:
+  %since = phi i64 [ %idle, %look_out ], [ %since, %tire ], [ %time, %linger ]
   PAUSE
   %current = load atomic i32, ptr {posted} seq_cst, align 4
   %same = icmp eq i32 %current, %seen
@@ -245,7 +292,15 @@ tire:
   %time = call i64 @now(ptr %pool)
   %spent = sub i64 %time, %since
   %awake = icmp slt i64 %spent, SPIN_NS
-  br i1 %awake, label %spin, label %bed
+  br i1 %awake, label %spin, label %linger
+linger:
+  %latest = load atomic i32, ptr {state} monotonic, align 4
+  %others_bit = and i32 %latest, OPEN
+  %others = icmp ne i32 %others_bit, 0
+  %waited = sub i64 %time, %idle
+  %patient = icmp slt i64 %waited, LINGER_NS
+  %stays = and i1 %others, %patient
+  br i1 %stays, label %spin, label %bed
 bed:
   call void @locked(ptr %pool, i1 true)
   atomicrmw add ptr {sleepers}, i32 1 seq_cst
@@ -261,6 +316,7 @@ sleeping:
 rise:
   atomicrmw sub ptr {sleepers}, i32 1 seq_cst
   call void @locked(ptr %pool, i1 false)
+  call void @move_away(ptr %pool, ptr %left_cpu)
   br label %next_job
 end:
   %release = load ptr, ptr {free}
@@ -317,7 +373,7 @@ spin:
 tire:
   %time = call i64 @now(ptr %pool)
   %spent = sub i64 %time, %since
-  %awake = icmp slt i64 %spent, SPIN_NS
+  %awake = icmp slt i64 %spent, CLOSE_NS
   br i1 %awake, label %spin, label %bed
 bed:
   call void @locked(ptr %pool, i1 true)
@@ -404,6 +460,15 @@ post:
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %wake, label %join
 wake:
+  %which = load ptr, ptr {cpu}
+  %tells = icmp ne ptr %which, null
+  br i1 %tells, label %tell, label %call
+tell:
+  %here = call i32 %which()
+  %home = sext i32 %here to i64
+  store atomic i64 %home, ptr {home} monotonic, align 8
+  br label %call
+call:
   call void @wake_all(ptr %pool, ptr {wake})
   br label %join
 join:
@@ -462,11 +527,15 @@ _CONSTANTS = {
     "WAITING": layout.POOL_WAITING,
     "COUNT": layout.POOL_WAITING - 1,
     "SPIN_NS": layout.POOL_SPIN_NS,
+    "LINGER_NS": layout.POOL_LINGER_NS,
+    "CLOSE_NS": layout.POOL_CLOSE_NS,
     "POLL_NS": layout.POOL_POLL_NS,
     "WAKE_NS": layout.POOL_WAKE_NS,
     "PIECES": layout.POOL_PIECES,
     "MOST": layout.POOL_THREADS - 1,
     "NONE": 1 << 61,
+    "CPUS": layout.POOL_CPUS,
+    "CPU_BYTES": layout.POOL_CPUS // 8,
     "RUN": layout.POOL_RUN,
     "STOP": layout.POOL_STOP,
 }
@@ -481,7 +550,8 @@ def pool_ir(architecture: str) -> str:
     declaration, pause = _PAUSE[architecture]
     names = "|".join(sorted((*_CONSTANTS, "PAUSE"), key=len, reverse=True))
     values = {**{name: str(value) for name, value in _CONSTANTS.items()}, "PAUSE": pause}
-    text = re.sub(rf"\b({names})\b", lambda match: values[match[1]], _IR)
+    whole = re.sub(r"(?m)^LOOK_(\w+)\n", lambda match: _LOOK.replace("STOPPED", match[1]), _IR)
+    text = re.sub(rf"\b({names})\b", lambda match: values[match[1]], whole)
     # A field's address is a constant expression only of a constant: its instruction goes before the line.
     lines: list[str] = [declaration]
     for number, line in enumerate(text.splitlines()):

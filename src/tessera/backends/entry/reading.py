@@ -58,10 +58,11 @@ def _check_axis(f: Function, guard: str, size: str, stride: str) -> None:
     fits = f.op("or", f.op("icmp eq", wanted, -1), f.op("icmp eq", wanted, size), "i1")
     fits = f.op("and", fits, _class_fits(f, size, guard, AXIS["zero"], AXIS["some"]), "i1")
     known = f.load(guard, AXIS["stride"])
-    exact = f.op("icmp eq", known, stride)
+    free = f.op("icmp eq", known, layout.ANY_STRIDE)
+    exact = f.op("and", f.op("xor", free, "true", "i1"), f.op("icmp eq", known, stride), "i1")
     apart = f.op("icmp ugt", stride, 1)
     divides = _class_fits(f, stride, guard, AXIS["stride_zero"], AXIS["stride_some"])
-    free = f.op("and", f.op("icmp eq", known, layout.ANY_STRIDE), f.op("and", apart, divides, "i1"), "i1")
+    free = f.op("and", free, f.op("and", apart, divides, "i1"), "i1")
     fits = f.op("and", fits, f.op("or", exact, free, "i1"), "i1")
     f.unless_give(fits, "false")
     # A kernel must not store to elements that share an address.

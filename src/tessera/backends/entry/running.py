@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.backends.entry.writer import Function
 from tessera.runtime.entry import layout
-from tessera.runtime.entry.layout import API, ATTRIBUTE, CONFIG, COST, LAUNCH, MAP, RECORD
+from tessera.runtime.entry.layout import API, ATTRIBUTE, CONFIG, COST, LAUNCH, MAP, RECORD, WORKSPACE
 
 MISS, DONE, FAILED = 0, 1, 2
 """What running gives: nothing happened, it ran, or a Python exception is set."""
@@ -14,7 +14,7 @@ _RUN = (("ptr", "record"), ("ptr", "block"), ("ptr", "api"))
 
 def functions() -> list[Function]:
     """Return the functions that run records."""
-    return [_prepare(), _clock(), _describe(), _cpu_launch(), _cpu(), _gpu_launch(), _gpu()]
+    return [_prepare(), _clock(), _describe(), _cpu_launch(), _cpu(), _gpu_launch(), _workspace(), _gpu()]
 
 
 def _prepare() -> Function:
@@ -246,6 +246,10 @@ def _gpu() -> Function:
             f.do(f.load("%api", API["clear"], "ptr"))
             f.give(MISS)
     f.unless_give(f.call("i1", "@prepare", *_passed()), MISS)
+    with f.when(f.op("icmp ne", f.load("%record", RECORD["slots_bytes"]), 0)):
+        held = f.call("i64", "@workspace", ("ptr", "%record"), ("ptr", f.load(stream, kind="ptr")))
+        f.unless_give(f.op("icmp ne", held, 0), MISS)
+        f.store(held, "%block", f.load("%record", RECORD["workspace"]))
     maps = f.load("%record", RECORD["maps"], "ptr")
     with f.count_up(f.load("%record", RECORD["map_count"])) as number:
         one = f.at(maps, f.op("mul", number, layout.WORD * layout.MAP_WORDS))
@@ -261,6 +265,34 @@ def _gpu() -> Function:
     return f
 
 
+def _workspace() -> Function:
+    """Write the search for a stream's workspace; gives 0 where Python makes one: a new stream, or one under capture."""
+    f = Function("workspace", "i64", [("ptr", "record"), ("ptr", "stream")])
+    number, captured = f.variable("i64", "0"), f.variable("i32", "0")
+    with f.when(f.op("icmp ne", "%stream", "null", "ptr")):
+        _ask(f, "is_capturing", captured)
+        # A capture would be ended by the question for the number.
+        f.unless_give(f.op("icmp eq", f.load(captured, kind="i32"), 0, "i32"), 0)
+        _ask(f, "stream_id", number)
+    known = f.load("%record", RECORD["workspaces"], "ptr")
+    with f.count_up(str(layout.WORKSPACES)) as place:
+        one = f.at(known, f.op("mul", place, layout.WORKSPACE_BYTES))
+        own = f.op("icmp eq", f.load(one, WORKSPACE["stream"]), f.load(number))
+        size = f.load(one, WORKSPACE["slots_bytes"])
+        enough = f.op("icmp uge", size, f.load("%record", RECORD["slots_bytes"]))
+        with f.when(f.op("and", own, enough, "i1")):
+            f.give(f.load(one, WORKSPACE["address"]))
+    f.give(0)
+    return f
+
+
+def _ask(f: Function, name: str, out: str) -> None:
+    """Ask the driver about a stream, or give 0 where it does not answer."""
+    function = f.load("%record", RECORD[name], "ptr")
+    status = f.call("i32", function, ("ptr", "%stream"), ("ptr", out))
+    f.unless_give(f.op("icmp eq", status, 0, "i32"), 0)
+
+
 def _gpu_launch() -> Function:
     f = Function("launch_gpu", "i32", [*_RUN, ("ptr", "stream")])
     launches = f.load("%record", RECORD["launches"], "ptr")
@@ -268,7 +300,12 @@ def _gpu_launch() -> Function:
     with f.count_up(f.load("%record", RECORD["launch_count"])) as number:
         launch = f.at(launches, f.op("mul", number, layout.LAUNCH_BYTES))
         programs = f.load(counts, f.op("shl", number, 3))
-        grid = f.value(f"call i64 @llvm.umin.i64(i64 {programs}, i64 {f.load(launch, LAUNCH['most'])})")
+        most = f.load(launch, LAUNCH["most"])
+        # Programs that share out steps are as many as can be, however few tiles there are.
+        shares = f.op("icmp ne", f.load(launch, LAUNCH["shares"]), 0)
+        some = f.op("and", shares, f.op("icmp ne", programs, 0), "i1")
+        wanted = f.value(f"select i1 {some}, i64 {most}, i64 {programs}")
+        grid = f.value(f"call i64 @llvm.umin.i64(i64 {wanted}, i64 {most})")
         with f.when(f.op("icmp ne", grid, 0)):
             narrow = [
                 f.value(f"trunc i64 {value} to i32")

@@ -103,15 +103,21 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
 
 
 def threads_of(func: FuncOp) -> int:
-    """Return the threads of a program: the warps that hold fragments, and a producer warpgroup where there is one."""
+    """Return the threads of a program: the warps that hold fragments, for each group of them, and a producer's."""
     roles = any(isinstance(op, RolesOp) for op in func.walk())
-    return (func.num_warps.data + (GROUP_WARPS if roles else 0)) * 32
+    return (_consumer_warps(func) + (GROUP_WARPS if roles else 0)) * 32
+
+
+def _consumer_warps(func: FuncOp) -> int:
+    """Return the warps that hold fragments: as many for each group of consumers."""
+    groups = (op.groups.data for op in func.walk() if isinstance(op, RolesOp))
+    return func.num_warps.data * max(groups, default=1)
 
 
 def _parameter(record: Parameter, number: int) -> str:
     if record.kind == "tensor_map":
         return f'ptr byval([128 x i8]) align 64 "nvvm.grid_constant" %p{number}'
-    if record.kind == "pointer":
+    if record.kind in ("pointer", "workspace"):
         return f"ptr addrspace(1) align {max(record.align, 1)} %p{number}"
     if record.kind in ("size", "stride"):
         return f"i64 %p{number}"
@@ -126,6 +132,7 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> No
     params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
+    emitter.consumer_warps = _consumer_warps(func)
     for number, (record, arg) in enumerate(zip(func.parameters, func.body.block.args, strict=True)):
         value = f"%p{number}"
         if record.kind == "scalar" and record.dtype == "bool":

@@ -13,7 +13,7 @@ from tessera.backends.llvm.ops import F32, I8, I16, I32
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.simt.fragments import emit_cast as emit_unit_casts
-from tessera.ir.target.arithmetic import CastOp
+from tessera.ir.target.arithmetic import CastOp, RoundTf32Op
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics import dtypes
@@ -52,6 +52,17 @@ def emit_cast(emitter: NvidiaEmitter, op: CastOp) -> None:
     element = LLVMType("half" if result == dtypes.f16 else "bfloat")
     emitter.bind(op.result, [unit for word in pairs for unit in emitter.split(word, element, I32, 2)])
     emitter.words[op.result] = pairs
+
+
+@NVIDIA.register(RoundTf32Op)
+def emit_round_tf32(emitter: NvidiaEmitter, op: RoundTf32Op) -> None:
+    """Round each register, as the copy engine does: to nearest even."""
+    words = [
+        emitter.asm("cvt.rn.tf32.f32 $0, $1;", "=r,f", [I32], [("float", unit)], pure=True)[0]
+        for unit in emitter.units(op.source)
+    ]
+    emitter.bind(op.result, [emitter.ops.convert("bitcast", I32, word, F32) for word in words])
+    emitter.words[op.result] = words
 
 
 def _pair_conversion(emitter: NvidiaEmitter, source: DType, result: DType) -> Pair | None:

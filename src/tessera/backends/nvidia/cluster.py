@@ -1,6 +1,6 @@
 """Clusters: programs that run together and read each other's shared memory.
 
-Source: PTX ISA 9.2, "barrier.cluster", "mapa", "mbarrier.arrive", "mbarrier.try_wait", "ld.shared::cluster".
+Source: PTX ISA 9.2, "barrier.cluster", "mapa", "mbarrier.arrive", "ld.shared::cluster".
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
-from tessera.backends.nvidia.hopper import barrier_address, try_wait
+from tessera.backends.nvidia.roles import barrier_address
 from tessera.backends.simt.memory import SharedAddresses, shared_runs
 from tessera.ir.layouts import REGISTER
 from tessera.ir.target.cluster import (
     ClusterArriveAllOp,
-    ClusterArriveOp,
     ClusterBarrierOp,
     ClusterLoadOp,
     ClusterRankOp,
-    ClusterWaitOp,
 )
 from tessera.ir.target.types import BufferType, FragmentType
 
@@ -31,8 +29,9 @@ def emit_rank(emitter: NvidiaEmitter, op: ClusterRankOp) -> None:
 
 @NVIDIA.register(ClusterBarrierOp)
 def emit_barrier(emitter: NvidiaEmitter, _op: ClusterBarrierOp) -> None:
-    """Wait for the threads of the cluster, and see what they wrote."""
-    text = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+    """Wait for the threads of the cluster, and see what they wrote; the producer's end does not hold it up."""
+    aligned = "" if emitter.in_role else ".aligned"
+    text = f"barrier.cluster.arrive.release{aligned}; barrier.cluster.wait.acquire{aligned};"
     emitter.asm(text, "~{memory}", [], [])
 
 
@@ -50,14 +49,6 @@ def _remote(emitter: NvidiaEmitter, local: str, number: str) -> str:
     return address
 
 
-@NVIDIA.register(ClusterArriveOp)
-def emit_arrive(emitter: NvidiaEmitter, op: ClusterArriveOp) -> None:
-    """Arrive for the warp, after all its lanes have come here."""
-    address = _remote(emitter, barrier_address(emitter, op.barriers, op.at), _number(emitter, op.rank))
-    leader = emitter.first_lane()
-    _arrive(emitter, ".release.cluster", address, op.count.data, leader)
-
-
 @NVIDIA.register(ClusterArriveAllOp)
 def emit_arrive_all(emitter: NvidiaEmitter, op: ClusterArriveAllOp) -> None:
     """Lane n of each warp arrives at program n.
@@ -68,24 +59,15 @@ def emit_arrive_all(emitter: NvidiaEmitter, op: ClusterArriveAllOp) -> None:
     address = _remote(emitter, barrier_address(emitter, op.barriers, op.at), emitter.lane())
     programs = op.programs.data
     leaders = emitter.entry(("lane.below", programs), f"icmp ult i32 {emitter.lane()}, {programs}")
-    _arrive(emitter, "", address, 1, leaders)
-
-
-def _arrive(emitter: NvidiaEmitter, order: str, address: str, count: int, predicate: str) -> None:
+    if op.when is not None:
+        leaders = emitter.fn.assign(f"and i1 {leaders}, {emitter.unit(op.when)}")
     emitter.asm("bar.warp.sync -1;", "~{memory}", [], [])
     emitter.asm(
-        f"@$1 mbarrier.arrive{order}.shared::cluster.b64 _, [$0], {count};",
+        "@$1 mbarrier.arrive.shared::cluster.b64 _, [$0], 1;",
         "r,b,~{memory}",
         [],
-        [("i32", address), ("i1", predicate)],
+        [("i32", address), ("i1", leaders)],
     )
-
-
-@NVIDIA.register(ClusterWaitOp)
-def emit_wait(emitter: NvidiaEmitter, op: ClusterWaitOp) -> None:
-    """Try until the first phase has ended."""
-    text = try_wait("acquire.cluster.", "0")
-    emitter.asm(text, "r,~{memory}", [], [("i32", emitter.shared_address(emitter.unit(op.barriers)))])
 
 
 @NVIDIA.register(ClusterLoadOp)
@@ -98,16 +80,10 @@ def emit_load(emitter: NvidiaEmitter, op: ClusterLoadOp) -> None:
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), type_.linear, [0, 0])
     runs, vector = shared_runs(addresses, type_.dtype)
     words = emitter.word_types(type_.dtype, vector)
-    kind = "r" if words[0].element == "i32" else "l"
-    bits = words[0].element[1:]
-    outputs = ", ".join(f"${i}" for i in range(len(words)))
-    suffix, braces = ("", outputs) if len(words) == 1 else (f".v{len(words)}", f"{{{outputs}}}")
-    text = f"ld.shared::cluster{suffix}.b{bits} {braces}, [${len(words)}];"
-    constraints = ",".join([*[f"={kind}"] * len(words), "r", "~{memory}"])
     units: list[str] = [""] * type_.linear.in_size(REGISTER)
     for access in runs:
         address = emitter.ops.binary("add", I32, start, addresses.offset(access.at[0]))
-        loaded = emitter.asm(text, constraints, words, [("i32", address)])
+        loaded = emitter.load_vector("ld.shared::cluster", words, ("i32", address))
         for register, unit in zip(access.registers, emitter.unpack(loaded, type_.dtype, vector), strict=True):
             units[register] = unit
     emitter.bind(op.result, units)

@@ -57,6 +57,9 @@ class NvidiaEmitter(SimtEmitter):
         profile: numerics profile.
         num_warps: warps of a program.
         target: the target record.
+
+    `consumer_warps` are the warps before the producer's, where roles are split; `groups` how many groups they form, and
+    `in_role` whether what is emitted is theirs.
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
@@ -67,7 +70,9 @@ class NvidiaEmitter(SimtEmitter):
         super().__init__(module, fn, profile, num_warps)
         self.ops: Ops = NvidiaOps(module, fn, contract=profile == "fast")
         self.target = target
+        self.consumer_warps = num_warps
         self.in_role = False
+        self.groups = 1
 
     # Identity
 
@@ -88,13 +93,22 @@ class NvidiaEmitter(SimtEmitter):
         return self.entry("lane.zero", f"icmp eq i32 {self.lane()}, 0")
 
     def first_thread(self) -> str:
-        """Return whether the thread is the first of its block."""
+        """Return whether the thread is the first of its block, or of its group of consumers."""
+        if self.groups > 1:
+            threads = self.num_warps * 32
+            inside = self.entry("thread.group", f"and i32 {self.thread()}, {threads - 1}")
+            return self.entry("thread.group.zero", f"icmp eq i32 {inside}, 0")
         return self.entry("thread.zero", f"icmp eq i32 {self.thread()}, 0")
 
     def warp(self) -> str:
-        """Return the warp's number; equal in all lanes, which the shuffle tells the compiler."""
+        """Return the warp's number among those of its block, or of its group of consumers.
+
+        It is equal in all lanes, which the shuffle tells the compiler.
+        """
         if self.num_warps == 1:
             return self.entry("warp", "add i32 0, 0")
+        if self.groups > 1:
+            return self.entry("warp.group", f"and i32 {self.warp_uniform()}, {self.num_warps - 1}")
         return self.warp_uniform()
 
     def warp_uniform(self) -> str:
@@ -103,6 +117,11 @@ class NvidiaEmitter(SimtEmitter):
         raw = self.entry("warp.raw", f"lshr i32 {thread}, 5")
         self.module.declare("declare i32 @llvm.nvvm.shfl.sync.idx.i32(i32, i32, i32, i32)")
         return self.entry("warp", f"call i32 @llvm.nvvm.shfl.sync.idx.i32(i32 -1, i32 {raw}, i32 0, i32 31)")
+
+    def group(self) -> str:
+        """Return the number of the warp's group of consumers."""
+        shift = self.num_warps.bit_length() - 1
+        return self.entry("role.group", f"lshr i32 {self.warp_uniform()}, {shift}")
 
     def program_id(self) -> str:
         """Return the block's number."""
@@ -152,6 +171,24 @@ class NvidiaEmitter(SimtEmitter):
             return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]
         return result
 
+    def load_vector(
+        self, instruction: str, words: Sequence[LLVMType], address: tuple[str, str]
+    ) -> list[str]:  # fmt: skip
+        """Load neighbouring words at once, by an instruction that LLVM does not have.
+
+        Args:
+            instruction: its name, up to the vector and the type.
+            words: integer types of the words, all alike.
+            address: type and value, an i32 or a pointer of 64 bits.
+        """
+        count, element = len(words), words[0].element
+        outputs = ", ".join(f"${i}" for i in range(count))
+        suffix, braces = ("", outputs) if count == 1 else (f".v{count}", f"{{{outputs}}}")
+        text = f"{instruction}{suffix}.{_PTX_BITS[element]} {braces}, [${count}];"
+        where = "r" if address[0] == "i32" else "l"
+        constraints = ",".join([*[f"={_CONSTRAINT[element]}"] * count, where, "~{memory}"])
+        return self.asm(text, constraints, words, [address])
+
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
         """Store words by one instruction."""
         element, count = words[0][0].element, len(words)
@@ -184,7 +221,11 @@ class NvidiaEmitter(SimtEmitter):
     # Synchronisation and exchange
 
     def barrier(self) -> None:
-        """Wait for all threads of the block, or of the consumers where roles are split."""
+        """Wait for all threads of the block, or of the consumers (of one group of them) where roles are split."""
+        if self.groups > 1:
+            mine = self.entry("barrier.group", f"add i32 {self.group()}, 1")
+            self.asm(f"bar.sync $0, {self.num_warps * 32};", "r,~{memory}", [], [("i32", mine)])
+            return
         if self.in_role:
             self.asm(f"bar.sync 1, {self.num_warps * 32};", "~{memory}", [], [])
             return
@@ -296,7 +337,7 @@ def _rsqrt(emitter: NvidiaEmitter, value: str) -> str:
 def _sigmoid(emitter: NvidiaEmitter, value: str) -> str:
     negated = emitter.fn.assign(f"fneg float {value}")
     below = emitter.ops.binary("fadd", F32, emitter.ops.real(F32, 1.0), _exp(emitter, negated))
-    return emitter.unary_asm("rcp.approx.f32", below)
+    return emitter.unary_asm("rcp.approx.ftz.f32", below)  # of at least 1: what is flushed is below 2**-126
 
 
 _APPROXIMATE = {"exp2": _exp2, "exp": _exp, "rsqrt": _rsqrt, "sigmoid": _sigmoid}

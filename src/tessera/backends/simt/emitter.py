@@ -20,6 +20,7 @@ from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, memory_element, of_dtype
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
+from tessera.ir.target.warpgroup import PendingType
 from tessera.numerics.dtypes import DType
 
 SIMT = Handlers()
@@ -110,6 +111,8 @@ class SimtEmitter(Emitter):
 
     def carried_types(self, type_: Attribute) -> list[LLVMType]:
         """Return words of 32 bits for fragments of narrower elements, so that they take no more registers."""
+        if isinstance(type_, PendingType):
+            return super().carried_types(type_.fragment)
         per_word = _per_word(type_)
         return [I32] * (self.unit_count(type_) // per_word) if per_word else super().carried_types(type_)
 

@@ -209,7 +209,8 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
 
 
 def _first_thread(emitter: SimtEmitter) -> str:
-    both = emitter.entry(("or", "lane", "warp"), f"or i32 {emitter.lane()}, {emitter.warp()}")
+    lane, warp = emitter.lane(), emitter.warp()
+    both = emitter.entry(("or", lane, warp), f"or i32 {lane}, {warp}")
     return emitter.entry(("first", both), f"icmp eq i32 {both}, 0")
 
 

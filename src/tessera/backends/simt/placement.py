@@ -1,4 +1,8 @@
-"""Places shared buffers: bytes are used again once their buffer is dead."""
+"""Places shared buffers: bytes are used again once their buffer is dead.
+
+Transient buffers of two groups of consumers are pairs, which all meet at one place: the first group's lie before it,
+the second group's behind it, so that no buffer of one group shares bytes with any of the other.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.target.memory import AllocOp, ViewOp
+from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType
 
@@ -37,6 +42,14 @@ class _Life:
     def transient(self) -> bool:
         return self.op.transient is not None
 
+    @property
+    def paired(self) -> bool:
+        """Whether it is a transient buffer for each of two groups of consumers."""
+        roles = self.op.parent_op()
+        while roles is not None and not isinstance(roles, RolesOp):
+            roles = roles.parent_op()
+        return self.transient and roles is not None and roles.groups.data > 1
+
     def meets(self, other: _Life) -> bool:
         """Return whether the two may hold data at the same time."""
         if self.transient and other.transient:
@@ -48,7 +61,13 @@ def place_shared(func: FuncOp) -> tuple[int, list[AllocOp]]:
     """Give each shared buffer its byte offset; return the bytes a program needs and the buffers."""
     lives = _lives(func)
     placed: list[_Life] = []
+    largest: _Life | None = None
     for life in sorted(lives, key=lambda life: (life.transient, -life.size)):
+        if life.paired:
+            if largest is not None:
+                life.op.offset = IntAttr(largest.offset + (largest.size - life.size) // 2)
+                continue
+            largest = life
         taken = sorted((o.offset, o.offset + o.size) for o in placed if o.meets(life))
         for start, end in taken:
             if life.offset + life.size <= start:

@@ -117,6 +117,25 @@ class CastOp(IRDLOperation):
 
 
 @irdl_op_definition
+class RoundTf32Op(IRDLOperation):
+    """Rounds f32 values of a fragment, with the meaning of `tessera_tile.round_tf32`."""
+
+    name = "tessera_target.round_tf32"
+    source = operand_def(FragmentType)
+    result = result_def(FragmentType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue):
+        super().__init__(operands=[source], result_types=[source.type])
+
+    def verify_(self) -> None:
+        """Check that the fragment stays what it is."""
+        if self.result.type != self.source.type:
+            raise VerifyException("round_tf32 keeps the type")
+
+
+@irdl_op_definition
 class SplatOp(IRDLOperation):
     """A fragment whose elements all are one scalar."""
 

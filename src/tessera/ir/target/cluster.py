@@ -5,9 +5,17 @@ Source: PTX ISA 9.2, "Cluster-level hierarchy", "barrier.cluster", "mapa", "ld.s
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr
+from xdsl.dialects.builtin import IntAttr, i1
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE, Effect, effect
@@ -31,7 +39,7 @@ class ClusterRankOp(IRDLOperation):
 
 @irdl_op_definition
 class ClusterBarrierOp(IRDLOperation):
-    """Waits for all threads of all programs of the cluster."""
+    """Waits for all threads of all programs of the cluster that have not ended, and sees what they wrote before."""
 
     name = "tessera_target.cluster_barrier"
     traits = traits_def(*effect(Effect.STATE))
@@ -42,61 +50,31 @@ class ClusterBarrierOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ClusterArriveOp(IRDLOperation):
-    """One thread of each warp of the role arrives `count` times at barrier `at` of program `rank`."""
-
-    name = "tessera_target.cluster_arrive"
-    barriers = operand_def(BufferType)
-    at = operand_def(index)
-    rank = operand_def(index)
-    count = prop_def(IntAttr)
-    traits = traits_def(*effect(Effect.STATE))
-    assembly_format = (
-        "$barriers `[` $at `]` `rank` $rank `count` custom<Int>($count) attr-dict `:` type($barriers)"
-    )
-    custom_directives = (Int,)
-
-    def __init__(self, barriers: SSAValue, at: SSAValue, rank: SSAValue, count: int):
-        super().__init__(operands=[barriers, at, rank], properties={"count": IntAttr(count)})
-
-    def verify_(self) -> None:
-        """Check that it arrives at all."""
-        if self.count.data < 1:
-            raise VerifyException("an arrival counts at least once")
-
-
-@irdl_op_definition
 class ClusterArriveAllOp(IRDLOperation):
-    """Each warp of the role arrives once at barrier `at` of every program of a cluster of `programs`."""
+    """Each warp of the role arrives once at barrier `at` of every program of a cluster of `programs`.
+
+    None does where `when` is given and false.
+    """
 
     name = "tessera_target.cluster_arrive_all"
     barriers = operand_def(BufferType)
     at = operand_def(index)
+    when = opt_operand_def(i1)
     programs = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "$barriers `[` $at `]` `programs` custom<Int>($programs) attr-dict `:` type($barriers)"
+    assembly_format = (
+        "$barriers `[` $at `]` `programs` custom<Int>($programs) (`when` $when^)? attr-dict "
+        "`:` type($barriers)"
+    )
     custom_directives = (Int,)
 
-    def __init__(self, barriers: SSAValue, at: SSAValue, programs: int):
-        super().__init__(operands=[barriers, at], properties={"programs": IntAttr(programs)})
+    def __init__(self, barriers: SSAValue, at: SSAValue, programs: int, when: SSAValue | None = None):
+        super().__init__(operands=[barriers, at, when], properties={"programs": IntAttr(programs)})
 
     def verify_(self) -> None:
         """Check that a warp has a lane for every program."""
         if not 2 <= self.programs.data <= 32:
             raise VerifyException("a cluster has 2 to 32 programs")
-
-
-@irdl_op_definition
-class ClusterWaitOp(IRDLOperation):
-    """Every thread waits for the first phase of this program's first barrier, and sees what arrivals ordered before."""
-
-    name = "tessera_target.cluster_wait"
-    barriers = operand_def(BufferType)
-    traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "$barriers attr-dict `:` type($barriers)"
-
-    def __init__(self, barriers: SSAValue):
-        super().__init__(operands=[barriers])
 
 
 @irdl_op_definition

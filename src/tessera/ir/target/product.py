@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     prop_def,
     result_def,
     traits_def,
@@ -32,24 +34,33 @@ class ProductOp(IRDLOperation):
     `rows`, `columns` and `depth` say how much of the operands counts; the rest is not read. Where the instruction
     multiplies groups of neighbours along the depth, elements of `a` and `b` are such groups, 32 bits wide.
 
-    `a` is a buffer of rows. `b` is a buffer of panels, each `[k][n]` and a few vectors wide; or the address of a
-    tensor that is read in place: `place` is then where `b` begins, the distance of its rows and that of its columns, in
-    elements; one of the distances is the constant 1.
+    `a` is a buffer of rows; or the address of a tensor whose rows are read in place: `left` is then where `a` begins
+    and the distance of its rows, in elements of the tensor. `b` is a buffer of panels, each `[k][n]` and a few vectors
+    wide; or the address of a tensor that is read in place: `place` is then where `b` begins, the distance of its rows
+    and that of its columns; one of the distances is the constant 1.
+
+    `ahead` are rows of the tensor at `source` that will be packed next, which the product asks memory for as it goes:
+    where they begin, their distance, their number, and their length, a constant.
     """
 
     name = "tessera_target.product"
-    a = operand_def(BufferType)
+    a = operand_def(BufferType | PointerType)
     b = operand_def(BufferType | PointerType)
     acc = operand_def(BufferType)
     rows = operand_def(index)
     columns = operand_def(index)
     depth = operand_def(index)
+    left = var_operand_def(index)
     place = var_operand_def(index)
+    source = opt_operand_def(PointerType)
+    ahead = var_operand_def(index)
     instruction = prop_def(StringAttr)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`place` $place^)? "
-        "attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+        "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`left` $left^)? "
+        "(`place` $place^)? (`ahead` $ahead^)? attr-dict `:` type($a) `,` type($b) `,` type($acc) "
+        "(`,` $source^ `:` type($source))?"
     )
 
     def __init__(
@@ -60,23 +71,35 @@ class ProductOp(IRDLOperation):
         extents: tuple[SSAValue, SSAValue, SSAValue],
         instruction: str,
         place: Sequence[SSAValue] = (),
+        left: Sequence[SSAValue] = (),
+        source: SSAValue | None = None,
+        ahead: Sequence[SSAValue] = (),
     ):
         super().__init__(
-            operands=[a, b, acc, *extents, list(place)],
+            operands=[a, b, acc, *extents, list(left), list(place), source, list(ahead)],
             properties={"instruction": StringAttr(instruction)},
         )
 
     def verify_(self) -> None:
         """Check ranks, and that an operand in place has a pitch."""
         a, b, acc = self.a.type, self.b.type, self.acc.type
-        assert isinstance(a, BufferType)
         assert isinstance(acc, BufferType)
-        ranks = (len(a.shape), len(acc.shape), len(b.shape) if isinstance(b, BufferType) else 3)
+        ranks = (
+            len(a.shape) if isinstance(a, BufferType) else 2,
+            len(acc.shape),
+            len(b.shape) if isinstance(b, BufferType) else 3,
+        )
         if ranks != (2, 2, 3):
             raise VerifyException("a product takes rows, panels and rows")
+        if len(self.left) != (2 if isinstance(a, PointerType) else 0):
+            raise VerifyException("rows in place have an offset and a distance, packed ones have none")
         if len(self.place) != (3 if isinstance(b, PointerType) else 0):
             raise VerifyException(
                 "an operand in place has an offset and two distances, a packed one has none"
+            )
+        if len(self.ahead) != (0 if self.source is None else 4):
+            raise VerifyException(
+                "rows to ask for have a tensor, an offset, a distance, a number and a length"
             )
 
 

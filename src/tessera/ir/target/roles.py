@@ -8,29 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, i1
 from xdsl.ir import Block, Region, SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     prop_def,
     region_def,
+    result_def,
     traits_def,
     var_operand_def,
 )
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.effects import Effect, effect
-from tessera.ir.formats import Int, Ints
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import index
 
 
 @irdl_op_definition
 class MbarrierInitOp(IRDLOperation):
-    """Makes each 64-bit element of a shared buffer a barrier that `arrivals` threads complete, seen by all threads."""
+    """Makes each 64-bit element of a shared buffer a barrier that `arrivals` threads complete.
+
+    Other threads and the copy engine may use it after the next barrier of the block.
+    """
 
     name = "tessera_target.mbarrier_init"
     barriers = operand_def(BufferType)
@@ -75,16 +81,17 @@ class MbarrierExpectOp(IRDLOperation):
 
 @irdl_op_definition
 class MbarrierArriveOp(IRDLOperation):
-    """One thread of each warp of the role arrives at barrier `at`."""
+    """One thread of each warp of the role arrives at barrier `at`; none where `when` is given and false."""
 
     name = "tessera_target.mbarrier_arrive"
     barriers = operand_def(BufferType)
     at = operand_def(index)
+    when = opt_operand_def(i1)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "$barriers `[` $at `]` attr-dict `:` type($barriers)"
+    assembly_format = "$barriers `[` $at `]` (`when` $when^)? attr-dict `:` type($barriers)"
 
-    def __init__(self, barriers: SSAValue, at: SSAValue):
-        super().__init__(operands=[barriers, at])
+    def __init__(self, barriers: SSAValue, at: SSAValue, when: SSAValue | None = None):
+        super().__init__(operands=[barriers, at, when])
 
 
 @irdl_op_definition
@@ -122,7 +129,7 @@ class BulkCopyOp(IRDLOperation):
     `coordinates` are offsets in the tensor, the contiguous dimension first, as the map has them; `box` is the box
     of one copy in the same order. A buffer wider than the box is filled panel by panel. The thread of each of a
     cluster's `programs` copies a part, of the panels (`part_axis` = 0) or of the rows along another axis of the box,
-    to the buffers and barriers of all of them.
+    to the buffers and barriers of all of them. Where `once` is true, the box leaves the caches before other data.
     """
 
     name = "tessera_target.bulk_copy"
@@ -131,13 +138,15 @@ class BulkCopyOp(IRDLOperation):
     barriers = operand_def(BufferType)
     at = operand_def(index)
     coordinates = var_operand_def(index)
+    once = opt_operand_def(i1)
     box = prop_def(ArrayAttr[IntAttr])
     programs = prop_def(IntAttr)
     part_axis = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.MEMORY))
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$map `[` $coordinates `]` `box` custom<Ints>($box) `programs` custom<Int>($programs) "
-        "`axis` custom<Int>($part_axis) `into` $buffer `,` $barriers `[` $at `]` attr-dict "
+        "`axis` custom<Int>($part_axis) (`once` $once^)? `into` $buffer `,` $barriers `[` $at `]` attr-dict "
         "`:` type($map) `,` type($buffer) `,` type($barriers)"
     )
     custom_directives = (Int, Ints)
@@ -152,9 +161,10 @@ class BulkCopyOp(IRDLOperation):
         box: Sequence[int],
         programs: int = 1,
         part_axis: int = 0,
+        once: SSAValue | None = None,
     ):
         super().__init__(
-            operands=[buffer, map, barriers, at, list(coordinates)],
+            operands=[buffer, map, barriers, at, list(coordinates), [once] if once is not None else []],
             properties={
                 "box": ArrayAttr([IntAttr(size) for size in box]),
                 "programs": IntAttr(programs),
@@ -271,21 +281,45 @@ class ProxyFenceOp(IRDLOperation):
 class RolesOp(IRDLOperation):
     """The last warpgroup runs `producer` (in one thread), the warps before it run `consumer`.
 
-    `registers` are what a thread of each role gets (`setmaxnreg`), producer first.
+    `registers` are what a thread of each role gets (`setmaxnreg`), producer first. Several `groups` of as many warps as
+    hold fragments run `consumer` side by side; barriers and single threads within it are those of a group.
     """
 
     name = "tessera_target.roles"
     registers = prop_def(ArrayAttr[IntAttr])
+    groups = prop_def(IntAttr)
     producer = region_def("single_block")
     consumer = region_def("single_block")
     traits = traits_def(NoTerminator())
     assembly_format = (
-        "`registers` custom<Ints>($registers) `producer` $producer `consumer` $consumer attr-dict"
+        "`registers` custom<Ints>($registers) (`groups` custom<Count>($groups)^)? "
+        "`producer` $producer `consumer` $consumer attr-dict"
     )
-    custom_directives = (Ints,)
+    custom_directives = (Count, Ints)
 
-    def __init__(self, producer: Block, consumer: Block, registers: tuple[int, int]):
+    def __init__(self, producer: Block, consumer: Block, registers: tuple[int, int], groups: int = 1):
         super().__init__(
-            properties={"registers": ArrayAttr([IntAttr(r) for r in registers])},
+            properties={
+                "registers": ArrayAttr([IntAttr(r) for r in registers]),
+                "groups": IntAttr(groups),
+            },
             regions=[Region(producer), Region(consumer)],
         )
+
+    def verify_(self) -> None:
+        """Check that there are one or two groups of consumers."""
+        if self.groups.data not in (1, 2):
+            raise VerifyException("there are one or two groups of consumers")
+
+
+@irdl_op_definition
+class RoleGroupOp(IRDLOperation):
+    """The number of the consumer group that runs this op, counted from 0."""
+
+    name = "tessera_target.role_group"
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[index])

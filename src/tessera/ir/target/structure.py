@@ -28,6 +28,8 @@ def parameter_attr(parameter: Parameter) -> DictionaryAttr:
     for name, values in (("order", parameter.order), ("box", parameter.box)):
         if values:
             fields[name] = ArrayAttr([IntAttr(value) for value in values])
+    if parameter.slot_bytes:
+        fields["slot_bytes"] = IntAttr(parameter.slot_bytes)
     return DictionaryAttr(fields)
 
 
@@ -44,6 +46,7 @@ def _from_attr(attr: DictionaryAttr) -> Parameter:
         data["dtype"].data,
         order,
         box,
+        data["slot_bytes"].data if "slot_bytes" in data else 0,
     )
 
 

@@ -18,6 +18,8 @@ from tessera.numerics.dtypes import DType
 
 PANEL_BYTES = 128
 """Width of the panels that the copy engine and the warpgroup matrix unit read wide tiles in."""
+SWIZZLE_BYTES = 8 * PANEL_BYTES
+"""After so many bytes the order of a panel's columns repeats; the engines tell it from the address."""
 
 SPACES = ("register", "shared", "global", "peer", "host", "scratch", "param")
 
@@ -175,6 +177,13 @@ class BufferType(_Shaped):
             ArrayAttr([IntAttr(s) for s in shape]), element, StringAttr(space), StringAttr(swizzle),
             IntAttr(pitch or last), ArrayAttr([IntAttr(p) for p in order]),
         )  # fmt: skip
+
+    def times(self, count: int) -> BufferType:
+        """Return the type of that many such buffers, one after the other along a new first axis."""
+        perm = [0, *(axis + 1 for axis in self.permutation)]
+        return BufferType.of(
+            (count, *self.shape), self.element, self.space.data, self.swizzle.data, self.pitch.data, perm
+        )
 
     @property
     def permutation(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": `wgmma.fenc
 
 from __future__ import annotations
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
@@ -34,13 +35,32 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
 
 
 @irdl_op_definition
+class TensorCoreBeginOp(IRDLOperation):
+    """Hands a fragment over as the accumulators of products under way."""
+
+    name = "tessera_target.tensor_core_begin"
+    acc = operand_def(FragmentType)
+    result = result_def(PendingType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$acc attr-dict `:` type($acc) `->` type($result)"
+
+    def __init__(self, acc: SSAValue):
+        type_ = acc.type
+        assert isinstance(type_, FragmentType)
+        super().__init__(operands=[acc], result_types=[PendingType(type_)])
+
+
+@irdl_op_definition
 class TensorCoreStartOp(IRDLOperation):
-    """Starts `acc + a @ b` by a warpgroup instruction, as a group of its own; operands as `tensor_core` has them."""
+    """Starts `acc + a @ b` by a warpgroup instruction, as a group of its own; operands as `tensor_core` has them.
+
+    `acc` may be the accumulators of a product under way.
+    """
 
     name = "tessera_target.tensor_core_start"
     a = operand_def(FragmentType | BufferType)
     b = operand_def(BufferType)
-    acc = operand_def(FragmentType)
+    acc = operand_def(FragmentType | PendingType)
     instruction = prop_def(StringAttr)
     result = result_def(PendingType)
     traits = traits_def(*effect(Effect.STATE))
@@ -50,18 +70,44 @@ class TensorCoreStartOp(IRDLOperation):
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, instruction: str):
-        type_ = acc.type
-        assert isinstance(type_, FragmentType)
         super().__init__(
             operands=[a, b, acc],
             properties={"instruction": StringAttr(instruction)},
-            result_types=[PendingType(type_)],
+            result_types=[PendingType(sums_type(acc))],
         )
 
     def verify_(self) -> None:
         """Check that the accumulators keep their layout."""
-        if self.result.type.fragment != self.acc.type:
+        if self.result.type.fragment != sums_type(self.acc):
             raise VerifyException("tensor_core_start gives the accumulators' type, pending")
+
+
+def sums_type(acc: SSAValue) -> FragmentType:
+    """Return the type of accumulators, whether they are under way or not."""
+    type_ = acc.type
+    if isinstance(type_, PendingType):
+        return type_.fragment
+    assert isinstance(type_, FragmentType)
+    return type_
+
+
+@irdl_op_definition
+class TensorCoreRetireOp(IRDLOperation):
+    """Waits until at most `pending` of the newest products are under way; the older ones read no operands any more."""
+
+    name = "tessera_target.tensor_core_retire"
+    pending = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    custom_directives = (Int,)
+    assembly_format = "`pending` custom<Int>($pending) attr-dict"
+
+    def __init__(self, pending: int):
+        super().__init__(properties={"pending": IntAttr(pending)})
+
+    def verify_(self) -> None:
+        """Check that the number is not negative."""
+        if self.pending.data < 0:
+            raise VerifyException("the number of pending products is not negative")
 
 
 @irdl_op_definition
@@ -104,18 +150,14 @@ class TensorCoreWaitOp(IRDLOperation):
             operands=[product], properties={"pending": IntAttr(pending)}, result_types=[type_.fragment]
         )
 
-    @property
-    def start(self) -> TensorCoreStartOp:
-        """The op that started the product."""
-        assert isinstance(self.product.owner, TensorCoreStartOp)
-        return self.product.owner
-
     def verify_(self) -> None:
         """Check that it is known which product is waited for."""
         start = self.product.owner
-        if not isinstance(start, TensorCoreStartOp) or start.parent is not self.parent:
-            raise VerifyException("tensor_core_wait waits for a product that its own block starts")
-        if self.result.type != start.result.type.fragment:
+        if not isinstance(start, TensorCoreStartOp | scf.ForOp) or start.parent is not self.parent:
+            raise VerifyException(
+                "tensor_core_wait waits for a product that its own block starts, or a loop in it"
+            )
+        if self.result.type != sums_type(self.product):
             raise VerifyException("tensor_core_wait gives the accumulators' type")
         if self.pending.data < 0:
             raise VerifyException("the number of pending products is not negative")

@@ -143,6 +143,27 @@ class CastOp(IRDLOperation):
 
 
 @irdl_op_definition
+class RoundTf32Op(IRDLOperation):
+    """Rounds f32 values to tf32's 10 bits of mantissa, to nearest even; they stay f32."""
+
+    name = "tessera_tile.round_tf32"
+    source = operand_def(TileType)
+    result = result_def(TileType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue):
+        super().__init__(operands=[source], result_types=[source.type])
+
+    def verify_(self) -> None:
+        """Check that the tile is of f32 and stays what it is."""
+        if dtype_of(element_of(self.source.type)).name != "f32":
+            raise VerifyException(f"round_tf32 takes f32, got {describe(self.source.type)}")
+        if self.result.type != self.source.type:
+            raise VerifyException("round_tf32 keeps the type")
+
+
+@irdl_op_definition
 class SplatOp(IRDLOperation):
     """A tile whose elements all are one scalar."""
 

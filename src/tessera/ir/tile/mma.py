@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -50,15 +50,15 @@ class MmaOp(IRDLOperation):
 
     def verify_(self) -> None:
         """Check shapes and that the accumulator's type stays."""
-        verify_product(self.a, self.b, self.acc, self.compute.data)
+        verify_product(self.a, self.b, self.acc.type, self.compute.data)
         if self.result.type != self.acc.type:
             raise VerifyException("mma gives the accumulator's type")
 
 
-def verify_product(a: SSAValue, b: SSAValue, acc: SSAValue, compute: str) -> None:
+def verify_product(a: SSAValue, b: SSAValue, acc: Attribute, compute: str) -> None:
     """Check the operands of `acc + a @ b`."""
-    left, right, total = shape_of(a.type), shape_of(b.type), shape_of(acc.type)
+    left, right, total = shape_of(a.type), shape_of(b.type), shape_of(acc)
     if len(left) != 2 or len(right) != 2 or left[1] != right[0] or total != (left[0], right[1]):
-        raise VerifyException(f"mma of {describe(a.type)} and {describe(b.type)} into {describe(acc.type)}")
+        raise VerifyException(f"mma of {describe(a.type)} and {describe(b.type)} into {describe(acc)}")
     if element_of(a.type) != element_of(b.type) and compute != "fp8":
         raise VerifyException("mma operands have one dtype")

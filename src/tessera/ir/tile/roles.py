@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, UnitAttr, i1
 from xdsl.ir import Attribute, Block, ParametrizedAttribute, Region, SSAValue, TypeAttribute
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
+    opt_prop_def,
     param_def,
     prop_def,
     region_def,
@@ -23,11 +26,11 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.effects import Effect, effect
-from tessera.ir.formats import Int, Ints
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.tile.memory import Slice, ints
-from tessera.ir.tile.types import SharedType, TensorType
-from tessera.ir.types import index
+from tessera.ir.tile.types import SharedType, TensorType, element_of
+from tessera.ir.types import dtype_of, index
 
 
 @irdl_attr_definition
@@ -106,16 +109,17 @@ class BarrierExpectOp(IRDLOperation):
 
 @irdl_op_definition
 class BarrierArriveOp(IRDLOperation):
-    """The role's warps are done with what barrier `at` guards."""
+    """The role's warps are done with what barrier `at` guards; nothing where `when` is given and false."""
 
     name = "tessera_tile.barrier_arrive"
     barriers = operand_def(BarriersType)
     at = operand_def(index)
+    when = opt_operand_def(i1)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "$barriers `[` $at `]` attr-dict `:` type($barriers)"
+    assembly_format = "$barriers `[` $at `]` (`when` $when^)? attr-dict `:` type($barriers)"
 
-    def __init__(self, barriers: SSAValue, at: SSAValue):
-        super().__init__(operands=[barriers, at])
+    def __init__(self, barriers: SSAValue, at: SSAValue, when: SSAValue | None = None):
+        super().__init__(operands=[barriers, at, when])
 
 
 @irdl_op_definition
@@ -138,7 +142,9 @@ class BulkCopyOp(IRDLOperation, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; its bytes count towards barrier `at`.
 
     Elements outside the tensor become zero and count too. The buffer may be read once the barrier's phase has ended.
-    Each of the `programs` of a cluster that copy the same box fetches a part of it for all of them.
+    Each of the `programs` of a cluster that copy the same box fetches a part of it for all of them. Where `once` is
+    true, no other tile fetches the box, so that caches need not keep it. With `tf32` the copy engine rounds f32
+    elements to tf32's 10 bits of mantissa, to nearest even, on their way.
     """
 
     name = "tessera_tile.bulk_copy"
@@ -147,13 +153,16 @@ class BulkCopyOp(IRDLOperation, Slice):
     barriers = operand_def(BarriersType)
     at = operand_def(index)
     offsets = var_operand_def(index)
+    once = opt_operand_def(i1)
     sizes = prop_def(ArrayAttr[IntAttr])
     drop = prop_def(ArrayAttr[IntAttr])
     programs = prop_def(IntAttr)
+    tf32 = opt_prop_def(UnitAttr)
     traits = traits_def(*effect(Effect.MEMORY))
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? `into` $buffer `,` "
-        "$barriers `[` $at `]` `programs` custom<Int>($programs) attr-dict "
+        "$barriers `[` $at `]` `programs` custom<Int>($programs) (`once` $once^)? (`tf32` $tf32^)? attr-dict "
         "`:` type($tensor) `,` type($buffer) `,` type($barriers)"
     )
     custom_directives = (Int, Ints)
@@ -168,10 +177,17 @@ class BulkCopyOp(IRDLOperation, Slice):
         sizes: Sequence[int],
         drop: Sequence[int] = (),
         programs: int = 1,
+        once: SSAValue | None = None,
+        tf32: bool = False,
     ):
         super().__init__(
-            operands=[buffer, tensor, barriers, at, list(offsets)],
-            properties={"sizes": ints(sizes), "drop": ints(drop), "programs": IntAttr(programs)},
+            operands=[buffer, tensor, barriers, at, list(offsets), [once] if once is not None else []],
+            properties={
+                "sizes": ints(sizes),
+                "drop": ints(drop),
+                "programs": IntAttr(programs),
+                "tf32": UnitAttr() if tf32 else None,
+            },
         )
 
     def verify_(self) -> None:
@@ -179,6 +195,8 @@ class BulkCopyOp(IRDLOperation, Slice):
         self.verify_slice(self.buffer.type)
         if self.programs.data < 1:
             raise VerifyException("at least one program copies")
+        if self.tf32 is not None and dtype_of(element_of(self.tensor.type)).name != "f32":
+            raise VerifyException("only f32 is rounded to tf32 on its way")
 
 
 @irdl_op_definition
@@ -245,19 +263,24 @@ class RolesOp(IRDLOperation):
 
     `registers` are the registers a thread of each role gets. Each role starts from `state` (its block's arguments) and
     ends with the state it leaves: where in the rings it is, so that it can go on with another tile.
+
+    Of several consumer `groups`, each runs `consumer` for tiles of its own: of a program's tiles, the first group takes
+    the first, the next group the next, and so on in turn, while the producer serves all of them in that order. Groups
+    run side by side, from the same state, and `role_group` tells them apart.
     """
 
     name = "tessera_tile.roles"
     state = var_operand_def(index)
     producer_registers = prop_def(IntAttr)
     consumer_registers = prop_def(IntAttr)
+    groups = prop_def(IntAttr)
     producer = region_def("single_block")
     consumer = region_def("single_block")
     assembly_format = (
         "`(` $state `)` `producer` custom<Int>($producer_registers) $producer "
-        "`consumer` custom<Int>($consumer_registers) $consumer attr-dict"
+        "`consumer` custom<Int>($consumer_registers) (`groups` custom<Count>($groups)^)? $consumer attr-dict"
     )
-    custom_directives = (Int,)
+    custom_directives = (Count, Int)
 
     def __init__(
         self,
@@ -266,23 +289,48 @@ class RolesOp(IRDLOperation):
         producer_registers: int,
         consumer_registers: int,
         state: Sequence[SSAValue] = (),
+        groups: int = 1,
     ):
         super().__init__(
             operands=[list(state)],
             properties={
                 "producer_registers": IntAttr(producer_registers),
                 "consumer_registers": IntAttr(consumer_registers),
+                "groups": IntAttr(groups),
             },
             regions=[Region(producer), Region(consumer)],
         )
 
     def verify_(self) -> None:
-        """Check that both roles take and leave the state."""
+        """Check that there are one or two groups of consumers, and that both roles take and leave the state."""
+        if self.groups.data not in (1, 2):
+            raise VerifyException("there are one or two groups of consumers")
         count = len(self.state)
         for region in self.regions:
             end = region.block.last_op
             if not isinstance(end, RoleEndOp) or len(end.state) != count or len(region.block.args) != count:
                 raise VerifyException("a role takes the state and ends with it")
+
+
+@irdl_op_definition
+class RoleGroupOp(IRDLOperation):
+    """The number of the consumer group that runs this op, counted from 0."""
+
+    name = "tessera_tile.role_group"
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[index])
+
+    def verify_(self) -> None:
+        """Check that consumers run it."""
+        region, roles = self.parent_region(), self.parent_op()
+        while roles is not None and not isinstance(roles, RolesOp):
+            region, roles = roles.parent_region(), roles.parent_op()
+        if roles is None or region is not roles.consumer:
+            raise VerifyException("only consumers are counted in groups")
 
 
 @irdl_op_definition

@@ -16,6 +16,7 @@ from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.roles import RolesOp
+from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.ir.types import dtype_of, element_type, index
@@ -24,6 +25,7 @@ from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
+from tessera.lower.simt.stream import share_out
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
 
@@ -90,14 +92,17 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
 def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> None:
     """Lower a grid whose programs take many tiles: what depends on the tile goes into a loop in each role.
 
-    In round r, program p takes tile p of the next as many as there are programs. Where tiles differ in length, the
-    order of the programs turns around after each round, so that no program always takes the longer ones.
+    In round r, program p takes tile p of the next as many as there are programs; of several consumer groups, each
+    takes part in every so many rounds. Where tiles differ in length, the order of the programs turns around after each
+    round, so that no program always takes the longer ones.
     """
     context.location = grid.location
     moving: set[SSAValue] = set(grid.body.block.args)
     inner: list[Operation] = []
     for op in body:
-        if not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands):
+        if isinstance(op, ShareOp) or (
+            not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands)
+        ):
             moving.update(op.results)
             inner.append(op)
     cluster = schedule_value(grid, "cluster", 1)
@@ -115,9 +120,13 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
 
     def tiles(run: TileRun, state: Sequence[SSAValue]) -> None:
         loop = Block(arg_types=[index, *(value.type for value in state)])
+        start, step = first, stride
+        if context.group is not None:
+            start = context.scalars.binary("add", first, context.scalars.mul(context.group, stride))
+            step = context.scalars.mul(stride, context.groups)
         with context.into(loop):
             one_tile(loop.args[0], run, loop.args[1:])
-        context.emit(scf.ForOp(first, count, stride, list(state), Region(loop)))
+        context.emit(scf.ForOp(start, count, step, list(state), Region(loop)))
 
     def tiles_there_and_back(run: TileRun, state: Sequence[SSAValue]) -> None:
         zero, last = context.scalars.constant(0), context.scalars.binary("sub", stride, 1)
@@ -134,7 +143,11 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
             context.emit(scf.YieldOp(*branch.results, context.scalars.binary("sub", last, place)))
         context.emit(scf.ForOp(zero, count, stride, [*state, first], Region(loop)))
 
-    context.tiles = tiles_there_and_back if schedule_value(grid, "uneven", 0) else tiles
+    share = next((op for op in inner if isinstance(op, ShareOp)), None)
+    if share is not None:
+        share_out(context, share, stride, count, one_tile)
+    else:
+        context.tiles = tiles_there_and_back if schedule_value(grid, "uneven", 0) else tiles
     context.lower_block([op for op in body if op not in inner])
 
 

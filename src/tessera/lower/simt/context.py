@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -12,7 +13,7 @@ from tessera.errors import CompilerFault, ResourceError
 from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp, SplatOp
-from tessera.ir.target.memory import AllocOp, BarrierOp, BufferLoadOp, BufferStoreOp
+from tessera.ir.target.memory import AllocOp, BarrierOp, BufferLoadOp, BufferStoreOp, ViewOp
 from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.types import TileType
@@ -32,6 +33,16 @@ TileLoop = Callable[[Callable[[Sequence[SSAValue]], list[SSAValue]], Sequence[SS
 """Runs a function, from state to state, for every tile of a persistent program."""
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The results of a `share`: indices, and for `owner` a truth value."""
+
+    first: SSAValue
+    last: SSAValue
+    owner: SSAValue
+    others: SSAValue
+
+
 class SimtContext:
     """Lowers one launch.
 
@@ -41,7 +52,9 @@ class SimtContext:
         placements: layout of every placed tile.
 
     `asynchronous_reads` says whether warpgroup instructions read shared memory that threads have written; `tiles` is
-    the loop over tiles that each role of a persistent program runs.
+    the loop over tiles that each role of a persistent program runs, `share` what the program does of the tile where
+    such loops share out steps; `group` is the number of the consumer group whose ops are lowered, and `groups` how many
+    there are.
     """
 
     def __init__(self, target: TargetRecord, params: Parameters, placements: Placements):
@@ -55,6 +68,9 @@ class SimtContext:
         self.divisors: dict[SSAValue, int] = {}
         self.asynchronous_reads = False
         self.tiles: TileLoop | None = None
+        self.group: SSAValue | None = None
+        self.groups = 1
+        self.share: Share | None = None
         self.scalars = Scalars(self._insert, lambda: self.location)
         self._made: list[dict[tuple[SSAValue, LinearLayout], SSAValue]] = [{}]
 
@@ -196,8 +212,15 @@ class SimtContext:
         return buffer
 
     def transient(self, type_: BufferType) -> SSAValue:
-        """Return a shared buffer for short use; a barrier makes sure that no one still reads its bytes."""
-        buffer = self.value(AllocOp(type_, transient=True))
+        """Return a shared buffer for short use; a barrier makes sure that no one still reads its bytes.
+
+        Each of several consumer groups gets one of its own.
+        """
+        if self.group is None:
+            buffer = self.value(AllocOp(type_, transient=True))
+        else:
+            buffers = self.value(AllocOp(type_.times(self.groups), transient=True))
+            buffer = self.value(ViewOp(buffers, type_, self.group))
         self.emit(BarrierOp())
         return buffer
 

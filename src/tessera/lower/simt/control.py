@@ -8,8 +8,11 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.ir.target.types import FragmentType
+from tessera.ir.target.warpgroup import PendingType as TargetPending
 from tessera.ir.tile.types import element_of
+from tessera.ir.tile.warpgroup import PendingType
 from tessera.lower.simt.context import SimtContext, is_tile
+from tessera.lower.simt.mma import pending_layout
 from tessera.lower.simt.rules import lowers
 
 
@@ -23,6 +26,9 @@ def _carried(context: SimtContext, value: SSAValue, like: SSAValue) -> SSAValue:
 def _type(context: SimtContext, value: SSAValue) -> Attribute:
     if is_tile(value):
         return FragmentType.of(element_of(value.type), context.placements.layout_or_default(value))
+    if isinstance(value.type, PendingType):
+        layout = pending_layout(context.placements, value)
+        return TargetPending(FragmentType.of(value.type.tile.element, layout))
     return value.type
 
 

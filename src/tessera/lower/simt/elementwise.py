@@ -7,13 +7,13 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as target
 from tessera.ir.target.types import FragmentType
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, RoundTf32Op, SplatOp
 from tessera.ir.tile.types import element_of
 from tessera.lower.simt.context import SimtContext, is_tile
 from tessera.lower.simt.placement import follow, infers
 from tessera.lower.simt.rules import lazy, lowers
 
-infers(ElementwiseOp, CastOp)(follow)
+infers(ElementwiseOp, CastOp, RoundTf32Op)(follow)
 
 
 @lowers(ConstantOp)
@@ -77,3 +77,15 @@ def _lazy_cast(context: SimtContext, op: CastOp, layout: LinearLayout) -> SSAVal
     source = context.tile(op.source, layout)
     assert isinstance(source.type, FragmentType)
     return context.value(target.CastOp(source, element_of(op.result.type), op.saturate is not None))
+
+
+@lowers(RoundTf32Op)
+def _round_tf32(context: SimtContext, op: RoundTf32Op) -> None:
+    layout = _placed(context, op)
+    if layout is not None:
+        context.define(op.result, _lazy_round_tf32(context, op, layout))
+
+
+@lazy(RoundTf32Op)
+def _lazy_round_tf32(context: SimtContext, op: RoundTf32Op, layout: LinearLayout) -> SSAValue:
+    return context.value(target.RoundTf32Op(context.tile(op.source, layout)))

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp, ElementwiseOp
 from tessera.ir.target.types import FragmentType, with_element
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, index
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
-from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers
+from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 
 
 @infers(LoadOp)
 def _place_load(placements: Placements, op: LoadOp) -> None:
     if is_tile(op.result) and placements.of(op.result) is None:
-        placements.place(op.result, placements.default(tile_shape(op.result)), LOADED)
+        shape = tile_shape(op.result)
+        placements.place(op.result, placements.default(shape, _fastest(op)), LOADED)
+
+
+def _fastest(op: LoadOp | StoreOp) -> int | None:
+    """Return the tile's axis whose elements are neighbours in memory where that is known and not the last."""
+    kernel = op.tensor.owner.parent_op() if isinstance(op.tensor.owner, Block) else None
+    if not isinstance(kernel, KernelOp):
+        return None
+    steps = [kernel.info_of(op.tensor).strides[axis] for axis in op.kept]
+    return steps.index(1) if 1 in steps[:-1] and steps[-1] != 1 else None
 
 
 def box_of(context: SimtContext, op: Any, shape: tuple[int, ...]) -> BoxOperands:
@@ -58,13 +69,12 @@ def _load(context: SimtContext, op: LoadOp) -> None:
 @lowers(StoreOp)
 def _store(context: SimtContext, op: StoreOp) -> None:
     layout: LinearLayout | None = None
+    box = box_of(context, op, padded_shape(tile_shape(op.value)) if is_tile(op.value) else ())
     if is_tile(op.value):
-        layout = store_layout(context, op)
+        layout = store_layout(context, op, box.vector)
         value = context.tile(op.value, layout)
-        shape = layout.out_sizes
     else:
-        value, shape = context.scalar(op.value), ()
-    box = box_of(context, op, shape)
+        value = context.scalar(op.value)
     context.emit(
         target.StoreOp(
             value, box.pointer, box.offsets, box.strides, box.sizes, box.axes, box.checked, box.vector,
@@ -73,18 +83,25 @@ def _store(context: SimtContext, op: StoreOp) -> None:
     )  # fmt: skip
 
 
-def store_layout(context: SimtContext, op: StoreOp) -> LinearLayout:
+def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:
     """Return the layout to store in: the value's own if a thread has 16 bytes in a row, else the coalesced one.
 
     A matrix fragment's rows are short, so that storing it as it is would touch every memory sector several
-    times; one trip through shared memory costs less.
+    times; one trip through shared memory costs less. Rows that are not aligned are stored an element at a time: then
+    neighbouring threads take neighbouring elements, for the same reason.
+
+    Args:
+        context: the state of the lowering.
+        op: the store.
+        vector: elements that one access may move.
     """
     own = context.layout_of(op.value)
     last = len(own.out_sizes) - 1
     element_bytes = dtype_of(element_of(op.value.type)).bytes
     if own.contiguous_per_thread(last) * element_bytes >= 8 or own.size * element_bytes < 4096:
         return own
-    return context.placements.default(tile_shape(op.value))
+    most = vector if vector * element_bytes < 16 else None
+    return context.placements.default(tile_shape(op.value), most=most)
 
 
 def _linear_offsets(

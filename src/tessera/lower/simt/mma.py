@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
 from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
@@ -19,7 +20,7 @@ from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.tile.types import element_of as tile_element
-from tessera.ir.tile.warpgroup import MmaStartOp
+from tessera.ir.tile.warpgroup import MmaStartOp, start_of, sums_type
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.launch import schedule_value
 from tessera.lower.simt.context import SimtContext
@@ -65,7 +66,7 @@ def choose_instruction(
     sm_70's quad-pair instruction is tried like the others; its fragments replicate operands.
     """
     a, b = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b))
-    acc = dtype_of(tile_element(op.acc.type)).name
+    acc = dtype_of(tile_element(sums_type(op.acc))).name
     acc = "i32" if acc == "u32" else acc  # sums that wrap have the same bits
     if op.compute.data == "tf32":
         a = b = "tf32"
@@ -89,8 +90,11 @@ def warpgroup_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> Wgmma
     """Return the warpgroup instruction of a product that the schedule marked for it, else None."""
     if not schedule_value(op, "warpgroup", 0):
         return None
-    a, b, acc = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b, op.acc))
-    return wgmma_instruction(a, b, acc, shape_of(op.acc.type)[1])
+    a, b = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b))
+    if op.compute.data == "tf32":
+        a = b = "tf32"
+    acc = dtype_of(sums_type(op.acc).element).name
+    return wgmma_instruction(a, b, acc, shape_of(sums_type(op.acc))[1])
 
 
 def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only: bool) -> tuple[int, int]:
@@ -109,11 +113,12 @@ def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only
 
 def plan_mma(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
     """Choose instruction, warps and layouts of a product."""
-    m, n = padded_shape(shape_of(op.acc.type))
+    m, n = padded_shape(shape_of(sums_type(op.acc)))
     warpgroup = warpgroup_instruction(placements.target, op)
     if warpgroup is not None:
         warps = (placements.num_warps, 1)
-        return MmaPlan(None, None, warps, from_fragment(warpgroup.c, (m, n), warps), warpgroup=warpgroup)
+        accumulator = _with_rows(op, from_fragment(warpgroup.c, (m, n), warps))
+        return MmaPlan(None, None, warps, accumulator, warpgroup=warpgroup)
     instruction, operand, fallback = choose_instruction(placements.target, op)
     if instruction is None:
         return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback)
@@ -138,7 +143,37 @@ def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLa
     plan = plan_mma(placements, op)
     if plan.warpgroup is None or isinstance(op.a.type, SharedType):
         return None
-    return from_fragment(plan.warpgroup.a, padded_shape(shape_of(op.a.type)), plan.warps)
+    return _with_rows(op, from_fragment(plan.warpgroup.a, padded_shape(shape_of(op.a.type)), plan.warps))
+
+
+_SPREAD = {4: 16, 8: 4, 16: 8}
+"""Which row of a warpgroup's 64 is taken for one of an instruction, by their binary digits.
+
+Lanes of a warp read 4 terms of 8 rows of a left operand of 32-bit elements. Where these are stored with rows side by
+side, 128 bytes of them for each term, rows 0 to 3 and 16 to 19 lie in all 32 banks, rows 0 to 7 in half of them.
+"""
+
+
+def _with_rows(op: MmaOp | MmaStartOp, layout: LinearLayout) -> LinearLayout:
+    """Return a layout of a product's left operand or sums, with the rows that the schedule lets the product take."""
+    if not schedule_value(op, "spread_rows", 0):
+        return layout
+    bases = {dim: [(_spread(row), column) for row, column in vectors] for dim, vectors in layout.bases}
+    return LinearLayout.make(bases, layout.out_sizes)
+
+
+def _spread(row: int) -> int:
+    return sum(_SPREAD.get(1 << bit, 1 << bit) for bit in range(row.bit_length()) if row >> bit & 1)
+
+
+def pending_layout(placements: Placements, product: SSAValue) -> LinearLayout:
+    """Return the layout of accumulators under way, which is that of the products that add to them."""
+    users = [use.operation for use in product.uses if not isinstance(use.operation, scf.YieldOp)]
+    user = users[0] if users else None
+    if isinstance(user, scf.ForOp):
+        return pending_layout(placements, user.body.block.args[1 + list(user.iter_args).index(product)])
+    start = user if isinstance(user, MmaStartOp) else start_of(product)
+    return plan_mma(placements, start).accumulator
 
 
 @infers(MmaOp)

@@ -57,9 +57,23 @@ class Placements:
     found: dict[SSAValue, Placement] = field(default_factory=dict[SSAValue, Placement])
 
     def default(
-        self, shape: tuple[int, ...], fastest: int | None = None, element_bytes: int | None = None
+        self,
+        shape: tuple[int, ...],
+        fastest: int | None = None,
+        element_bytes: int | None = None,
+        *,
+        across: bool = False,
+        most: int | None = None,
     ) -> LinearLayout:
-        """Return the coalesced layout of a shape: 16 bytes of neighbours a thread along axis `fastest` (the last)."""
+        """Return the coalesced layout of a shape: 16 bytes of neighbours a thread along axis `fastest` (the last).
+
+        Args:
+            shape: the tile's.
+            fastest: axis whose elements are neighbours in memory.
+            element_bytes: bytes of an element, by default of the narrowest that such tiles are loaded or stored as.
+            across: whether the lanes of a warp follow one another across `fastest` instead of along it.
+            most: neighbours that a thread takes at most.
+        """
         shape = padded_shape(shape)
         rank = len(shape)
         if rank == 0:
@@ -70,10 +84,10 @@ class Placements:
         order = [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]
         threads = self.target.warp_size * self.num_warps
         unit = element_bytes or self.narrowest.get(shape, 4)
-        vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads))
+        vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads), most or 16)
         per_thread = [vector if axis == fast else 1 for axis in range(rank)]
         left = [size // box for size, box in zip(shape, per_thread, strict=True)]
-        lanes = self._spread(self.target.warp_size, left, order)
+        lanes = self._spread(self.target.warp_size, left, [*order[1:], fast] if across else order)
         left = [max(1, size // box) for size, box in zip(left, lanes, strict=True)]
         warps = self._spread(self.num_warps, left, list(reversed(order)))
         return blocked(shape, per_thread, lanes, warps, order)

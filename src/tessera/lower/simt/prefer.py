@@ -11,7 +11,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.layouts import LinearLayout
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
@@ -54,7 +54,7 @@ def _tile_results(value: SSAValue) -> list[SSAValue]:
     """Return the results of the elementwise ops that use a tile; nothing if it has another kind of use."""
     results: list[SSAValue] = []
     for use in value.uses:
-        if not isinstance(use.operation, ElementwiseOp | CastOp):
+        if not isinstance(use.operation, ElementwiseOp | CastOp | RoundTf32Op):
             return []
         results.append(use.operation.result)
     return results
@@ -93,7 +93,7 @@ def _wanted(placements: Placements, value: SSAValue) -> set[LinearLayout] | None
     found: set[LinearLayout] = set()
     for use in value.uses:
         user = use.operation
-        if not isinstance(user, ElementwiseOp | CastOp | BroadcastOp | ReshapeOp):
+        if not isinstance(user, ElementwiseOp | CastOp | RoundTf32Op | BroadcastOp | ReshapeOp):
             return None
         placed = None if isinstance(user, ReshapeOp) else placements.of(user.result)
         after = {placed.layout} if placed is not None else _wanted(placements, user.result)

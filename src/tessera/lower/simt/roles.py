@@ -7,6 +7,7 @@ from functools import partial
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.errors import CompilerFault
 from tessera.ir.layouts import WARP
 from tessera.ir.target import cluster
 from tessera.ir.target import memory as memory
@@ -22,6 +23,7 @@ from tessera.ir.tile.roles import (
     BulkStoreOp,
     BulkWaitOp,
     RoleEndOp,
+    RoleGroupOp,
     RolesOp,
 )
 from tessera.ir.tile.shared import SharedLoadOp, SharedStoreOp
@@ -44,25 +46,37 @@ def _place_roles(placements: Placements, op: RolesOp) -> None:
 def _roles(context: SimtContext, op: RolesOp) -> None:
     blocks: list[Block] = []
     state = [context.scalar(value) for value in op.state]
+    groups = op.groups.data
+    if groups > 1 and context.tiles is None:
+        raise CompilerFault("groups of consumers share the tiles of a persistent program")
     for region in op.regions:
         block = Block()
         with context.into(block):
+            if groups > 1 and region is op.consumer:
+                context.group, context.groups = context.value(target.RoleGroupOp()), groups
             run = partial(_run_role, context, region.block)
             if context.tiles is None:
                 run(state)
             else:
                 context.tiles(run, state)
         blocks.append(block)
+    context.group, context.groups = None, 1
     context.location = op.location
     registers = (op.producer_registers.data, op.consumer_registers.data)
     if any(isinstance(inner, BulkStoreOp) for inner in op.consumer.walk()):
         end = target.BulkWaitOp(0)  # shared memory must stay until the last stores have read it
         end.location = op.location
         blocks[1].add_op(end)
-    for map_ in context.params.tensor_maps:
-        context.emit(target.PrefetchMapOp(map_))
+    start = context.params.func.body.block
+    for map_ in reversed(
+        context.params.tensor_maps
+    ):  # it takes as long as setting up the barriers: both at once
+        fetch = target.PrefetchMapOp(map_)
+        fetch.location = op.location
+        start.insert_op_before(fetch, start.first_op) if start.first_op is not None else start.add_op(fetch)
+    context.emit(memory.BarrierOp())  # all threads see the phase barriers
     context.wait_for_launch()
-    context.emit(target.RolesOp(blocks[0], blocks[1], registers))
+    context.emit(target.RolesOp(blocks[0], blocks[1], registers, groups))
     if any(isinstance(inner, BulkCopyOp) and inner.programs.data > 1 for inner in op.producer.walk()):
         context.emit(
             cluster.ClusterBarrierOp()
@@ -77,6 +91,12 @@ def _run_role(context: SimtContext, source: Block, state: Sequence[SSAValue]) ->
     assert isinstance(end, RoleEndOp)
     context.lower_block([op for op in source.ops if op is not end])
     return [context.scalar(value) for value in end.state]
+
+
+@lowers(RoleGroupOp)
+def _group(context: SimtContext, op: RoleGroupOp) -> None:
+    assert context.group is not None
+    context.define(op.result, context.group)
 
 
 @lowers(AllocBarriersOp)
@@ -107,10 +127,11 @@ def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
     if any(isinstance(other, SharedLoadOp) for other in op.parent.ops):
         context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must lie behind
     barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
+    when = None if op.when is None else context.scalar(op.when)
     if programs > 1:
-        context.emit(cluster.ClusterArriveAllOp(barriers, at, programs))
+        context.emit(cluster.ClusterArriveAllOp(barriers, at, programs, when))
     else:
-        context.emit(target.MbarrierArriveOp(barriers, at))
+        context.emit(target.MbarrierArriveOp(barriers, at, when))
 
 
 def _sharing(op: BarrierArriveOp) -> int:
@@ -141,10 +162,11 @@ def _copy(context: SimtContext, op: BulkCopyOp) -> None:
     if programs > 1 and op.size_list[order[0]] // box[0] % programs:
         part_axis = max(range(1, len(box)), key=lambda axis: box[axis])
         box[part_axis] //= programs
-    map_ = context.params.tensor_map(arg, order, box)
+    map_ = context.params.tensor_map(arg, order, box, "tf32" if op.tf32 is not None else None)
     coordinates = [context.scalar(op.offsets[axis]) for axis in order]
     buffer, barriers, at = (context.scalar(value) for value in (op.buffer, op.barriers, op.at))
-    context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box, programs, part_axis))
+    once = None if op.once is None else context.scalar(op.once)
+    context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box, programs, part_axis, once))
 
 
 def _box(op: BulkCopyOp | BulkStoreOp, order: Sequence[int]) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.errors import CompilerFault
 from tessera.ir.layouts import LinearLayout, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target import roles
-from tessera.ir.target.types import BufferType, FragmentType
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.target.types import SWIZZLE_BYTES, BufferType, FragmentType
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import (
@@ -49,8 +50,10 @@ def _alloc(context: SimtContext, op: AllocSharedOp) -> None:
 
 @lowers(SharedViewOp)
 def _view(context: SimtContext, op: SharedViewOp) -> None:
-    source, at = context.scalar(op.source), context.scalar(op.index)
-    context.define(op.result, context.value(target.ViewOp(source, buffer_type(op.result.type), at)))
+    source, at, type_ = context.scalar(op.source), context.scalar(op.index), buffer_type(op.result.type)
+    if type_.swizzle.data == "panels" and type_.size_bytes % SWIZZLE_BYTES:
+        raise CompilerFault(f"a stage of {type_.size_bytes} bytes starts within a swizzle")
+    context.define(op.result, context.value(target.ViewOp(source, type_, at)))
 
 
 @lowers(SharedTransposeOp)
@@ -63,35 +66,51 @@ def _transpose(context: SimtContext, op: SharedTransposeOp) -> None:
 def _place_load(placements: Placements, op: SharedLoadOp) -> None:
     if placements.of(op.result) is None:
         default = Placement(placements.default(tile_shape(op.result)), DEFAULT)
-        placements.found[op.result] = _wanted(placements, op.result) or default
+        placements.found[op.result] = _wanted(placements, op.result, _fastest(op.buffer)) or default
 
 
-def _wanted(placements: Placements, value: SSAValue) -> Placement | None:
-    """Return where the first product, or store to shared memory, that a tile reaches element by element wants it."""
+def _fastest(buffer: SSAValue) -> int:
+    """Return the axis of a buffer along which its elements are neighbours."""
+    assert isinstance(buffer.type, SharedType)
+    return buffer.type.permutation.index(len(buffer.type.permutation) - 1)
+
+
+def _wanted(placements: Placements, value: SSAValue, fastest: int) -> Placement | None:
+    """Return where the first product, or store to shared memory, that a tile reaches element by element wants it.
+
+    Args:
+        placements: the placements so far.
+        value: the tile.
+        fastest: its axis along which neighbours were neighbours in the buffer that it was loaded from.
+    """
     for use in value.uses:
         user, found = use.operation, None
         if isinstance(user, MmaOp | MmaStartOp):
             layout = register_operand(placements, user) if use.index == 0 else None
             found = Placement(layout, MATRIX) if layout is not None else None
         elif isinstance(user, SharedStoreOp):
-            found = Placement(_rows_of(placements, user), DEFAULT)
+            found = Placement(_rows_of(placements, user, fastest), DEFAULT)
         elif isinstance(user, TransposeOp):
-            after = _wanted(placements, user.result)
+            after = _wanted(placements, user.result, user.permutation.index(fastest))
             inverse = [user.permutation.index(axis) for axis in range(len(user.permutation))]
             found = Placement(after.layout.transpose(inverse), after.strength) if after else None
-        elif isinstance(user, ElementwiseOp | CastOp):
-            found = _wanted(placements, user.result)
+        elif isinstance(user, ElementwiseOp | CastOp | RoundTf32Op):
+            found = _wanted(placements, user.result, fastest)
         if found is not None:
             return found
     return None
 
 
-def _rows_of(placements: Placements, op: SharedStoreOp) -> LinearLayout:
-    """Return the layout whose threads store 16 bytes in a row of a buffer."""
+def _rows_of(placements: Placements, op: SharedStoreOp, loaded: int) -> LinearLayout:
+    """Return the layout whose threads store 16 bytes in a row of a buffer.
+
+    Lanes lie side by side along the axis `loaded` of the buffer that the elements come from: where that is the other
+    axis, a warp reads whole rows there, and what it stores lies in different banks.
+    """
     assert isinstance(op.buffer.type, SharedType)
-    fastest = op.buffer.type.permutation.index(len(op.buffer.type.permutation) - 1)
+    stored = _fastest(op.buffer)
     element_bytes = dtype_of(op.buffer.type.element).bytes
-    return placements.default(op.buffer.type.shape, fastest, element_bytes)
+    return placements.default(op.buffer.type.shape, stored, element_bytes, across=loaded != stored)
 
 
 @lowers(SharedLoadOp)

@@ -7,26 +7,19 @@ from xdsl.ir import SSAValue
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target import cluster as target
 from tessera.ir.target.arithmetic import ElementwiseOp
-from tessera.ir.target.memory import AllocOp, BufferStoreOp
-from tessera.ir.target.roles import MbarrierInitOp
-from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.target.memory import BufferStoreOp
+from tessera.ir.target.types import FragmentType
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
-from tessera.ir.types import element_type
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import Placements, infers
 from tessera.lower.simt.rules import lowers
-from tessera.numerics import dtypes
 
 ACCESS_BYTES = 16
 
 
 @lowers(AllocLinksOp)
-def _links(context: SimtContext, op: AllocLinksOp) -> None:
-    """One barrier: at the first program the others arrive when their sums are ready, at the others it, having read."""
-    barrier = context.value(AllocOp(BufferType.of([1], element_type(dtypes.i64), "shared")))
-    context.emit(MbarrierInitOp(barrier, (op.ranks.data - 1) * context.num_warps))
-    context.emit(target.ClusterBarrierOp())
-    context.define(op.result, barrier)
+def _links(_context: SimtContext, _op: AllocLinksOp) -> None:
+    """Nothing: the hardware has a barrier for each cluster."""
 
 
 def _in_rows(layout: LinearLayout, element_bytes: int) -> LinearLayout:
@@ -63,10 +56,8 @@ def _exchanged(context: SimtContext, partial: SSAValue) -> tuple[SSAValue, Fragm
 def _send(context: SimtContext, op: PartialSendOp) -> None:
     for partial, buffer in zip(op.partials, op.buffers, strict=True):
         context.emit(BufferStoreOp(_exchanged(context, partial)[0], context.scalar(buffer)))
-    barrier = context.scalar(op.links)
-    first = context.scalars.constant(0)
-    context.emit(target.ClusterArriveOp(barrier, first, first, 1))
-    context.emit(target.ClusterWaitOp(barrier))
+    context.emit(target.ClusterBarrierOp())
+    context.emit(target.ClusterBarrierOp())  # the first program has read: the buffers may go
 
 
 @infers(PartialSumOp)
@@ -79,18 +70,15 @@ def _place(placements: Placements, op: PartialSumOp) -> None:
 
 @lowers(PartialSumOp)
 def _sum(context: SimtContext, op: PartialSumOp) -> None:
-    barrier = context.scalar(op.links)
-    context.emit(target.ClusterWaitOp(barrier))
-    ranks = _ranks_of(op)
-    first, *others = (context.scalars.constant(rank) for rank in range(ranks))
+    context.emit(target.ClusterBarrierOp())
+    others = [context.scalars.constant(rank) for rank in range(1, _ranks_of(op))]
     for partial, buffer, total in zip(op.partials, op.buffers, op.sums, strict=True):
         result, type_ = _exchanged(context, partial)
         for rank in others:
             part = context.value(target.ClusterLoadOp(context.scalar(buffer), rank, type_))
             result = context.value(ElementwiseOp("add", [result, part]))
         context.define(total, context.relabel(result, context.layout_of(partial)))
-    for rank in others:
-        context.emit(target.ClusterArriveOp(barrier, first, rank, ranks - 1))
+    context.emit(target.ClusterBarrierOp())
 
 
 def _ranks_of(op: PartialSumOp) -> int:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from tessera.errors import CompilerFault
 from tessera.ir.target import warpgroup as target
-from tessera.ir.target.warpgroup import OrderOp, TensorCoreStartOp, TensorCoreWaitOp
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.target.warpgroup import (
+    OrderOp,
+    TensorCoreBeginOp,
+    TensorCoreRetireOp,
+    TensorCoreStartOp,
+    TensorCoreWaitOp,
+)
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.reduce import ReduceOp
-from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
+from tessera.ir.tile.warpgroup import MmaBeginOp, MmaRetireOp, MmaStartOp, MmaWaitOp, PendingType, TurnOp
 from tessera.lower.simt.context import SimtContext
-from tessera.lower.simt.mma import plan_mma, warpgroup_operands
+from tessera.lower.simt.mma import pending_layout, plan_mma, warpgroup_operands
 from tessera.lower.simt.placement import MATRIX, Placements, infers
 from tessera.lower.simt.rules import lowers
 
@@ -25,16 +31,28 @@ def _start(context: SimtContext, op: MmaStartOp) -> None:
     if plan.warpgroup is None:
         raise CompilerFault("a product is started that no warpgroup instruction computes")
     a, b = warpgroup_operands(context, op)
-    acc = context.tile(op.acc, plan.accumulator)
+    under_way = isinstance(op.acc.type, PendingType)
+    acc = context.scalar(op.acc) if under_way else context.tile(op.acc, plan.accumulator)
     context.define(op.result, context.value(TensorCoreStartOp(a, b, acc, plan.warpgroup.name)))
 
 
 @lowers(MmaWaitOp)
 def _wait(context: SimtContext, op: MmaWaitOp) -> None:
-    if isinstance(op.prev_op, ElementwiseOp | CastOp | ReduceOp):
+    if isinstance(op.prev_op, ElementwiseOp | CastOp | RoundTf32Op | ReduceOp):
         context.emit(OrderOp())
     product = context.scalar(op.product)
     context.define(op.result, context.value(TensorCoreWaitOp(product, op.pending.data)))
+
+
+@lowers(MmaBeginOp)
+def _begin(context: SimtContext, op: MmaBeginOp) -> None:
+    layout = pending_layout(context.placements, op.result)
+    context.define(op.result, context.value(TensorCoreBeginOp(context.tile(op.acc, layout))))
+
+
+@lowers(MmaRetireOp)
+def _retire(context: SimtContext, op: MmaRetireOp) -> None:
+    context.emit(TensorCoreRetireOp(op.pending.data))
 
 
 @lowers(TurnOp)

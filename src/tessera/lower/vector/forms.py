@@ -35,6 +35,11 @@ class Form:
         """The element type of packed operands."""
         return element_type(self.operand if self.group == 1 else dtypes.i32)
 
+    @property
+    def reads_rows(self) -> bool:
+        """Whether contiguous rows of a tensor can stand for packed ones: their elements, or pairs of them."""
+        return self.group <= 2 and not self.biased and not self.instruction.startswith("amx")
+
 
 def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool) -> Form:
     """Return the fastest form whose products are exact.

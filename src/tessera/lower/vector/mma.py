@@ -1,7 +1,7 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
-What is packed how is in `packing`, the instructions in `forms`. With few rows a right operand whose rows
-or columns are contiguous is not packed at all: it is read once, where it lies.
+What is packed how is in `packing`, the instructions in `forms`. A left operand whose rows are contiguous is read where
+it lies. With few rows so is a right operand whose rows or columns are contiguous: it is read once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from tessera.ir.tile.types import shape_of
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.forms import Form, form_of, vector_form
-from tessera.lower.vector.nodes import Convert, Node, Remap
-from tessera.lower.vector.packing import Packed, panels, plain_load, rows, valid_sizes
+from tessera.lower.vector.next_rows import next_step
+from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap
+from tessera.lower.vector.packing import FEW_ROWS, Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
-
-FEW_ROWS = 16
-"""Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
 
 LONG = 128
 """From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
@@ -48,43 +46,90 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     right = _in_place(context, op, form)
     if right is not None:
         form = vector_form(form)
-    a = _packed(context, op.a, "a", form)
-    right = right or _in_panels(_packed(context, op.b, "b", form))
+    left = _rows_in_place(context, op, form) if right is None else None
+    left = left or _in_memory(_packed(context, op.a, "a", form))
+    ahead = (None, ()) if right is not None else _ahead(context, op, form)
+    right = right or _in_memory(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
     if acc.element == element:
         total = context.own_buffer(op.acc)
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total)
-    for root in (a.buffer.root, right.root, total.root):
+    for root in (left.root, right.root, total.root):
         if root is not None:
             context.scratch.touch(root, context.position_end(root))
     (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
     extents = (
-        _extent(context, a.outer, m), _extent(context, right.columns, n), _depth(context, a.depth, right.depth, k),
+        _extent(context, left.outer, m), _extent(context, right.outer, n), _depth(context, left.depth, right.depth, k),
     )  # fmt: skip
-    product = ProductOp(a.buffer.buffer, right.value, total.buffer, extents, form.instruction, right.place)
+    product = ProductOp(
+        left.value, right.value, total.buffer, extents, form.instruction, right.place, left.place,
+        *ahead,
+    )  # fmt: skip
     context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
     context.define(op.result, result)
 
 
 @dataclass(frozen=True)
-class _Right:
-    """A right operand: its panels, or where it lies in a tensor."""
+class _Operand:
+    """An operand: its rows or panels, or where it lies in a tensor."""
 
     value: SSAValue
-    columns: SSAValue | None
+    outer: SSAValue | None
     depth: SSAValue | None
     root: SSAValue | None = None
     place: tuple[SSAValue, ...] = ()
 
 
-def _in_panels(packed: Packed) -> _Right:
-    return _Right(packed.buffer.buffer, packed.outer, packed.depth, packed.buffer.root)
+def _in_memory(packed: Packed) -> _Operand:
+    return _Operand(packed.buffer.buffer, packed.outer, packed.depth, packed.buffer.root)
 
 
-def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Right | None:
+def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> _Operand | None:
+    """Return the left operand as it lies in its tensor, where its rows are what the kernels read anyway.
+
+    They read a few elements of a few rows at a time, so that packing would bring nothing.
+    """
+    if (op.a, "a", form) in context.packed or not form.reads_rows:
+        return None
+    node = context.node(op.a)
+    sizes = valid_sizes(context, node)
+    if sizes is None or not isinstance(node, Load) or dtype_of(node.element) != form.operand:
+        return None
+    box = node.box
+    if not box.unit[box.kept[1]]:
+        return None
+    return _Operand(box.pointer, sizes[0], sizes[1], None, (_start(context, box), box.strides[box.kept[0]]))
+
+
+def _ahead(context: VectorContext, op: MmaOp, form: Form) -> tuple[SSAValue | None, tuple[SSAValue, ...]]:
+    """Return the rows that the loop's next iteration packs as the right operand: their tensor and its `ahead`.
+
+    Packing waits for memory, multiplying does not: so the rows are asked for meanwhile.
+    """
+    found = None if (op.b, "b", form) in context.packed else plain_load(context.node(op.b))
+    box = None if found is None else next_step(context, op, found[0].box)
+    if box is None:
+        return None, ()
+    (length,) = (axis for axis in box.kept if box.unit[axis])
+    (row,) = (axis for axis in box.kept if axis != length)
+    scalars = context.writer.scalars
+    left = scalars.binary("minimum", scalars.binary("sub", box.bounds[row], box.offsets[row]), box.sizes[row])
+    rows = scalars.binary("maximum", left, 0)
+    return box.pointer, (_start(context, box), box.strides[row], rows, scalars.constant(box.sizes[length]))
+
+
+def _start(context: VectorContext, box: Box) -> SSAValue:
+    """Return where a box begins in its tensor, in elements."""
+    scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
+    for start, stride in zip(box.offsets, box.strides, strict=True):
+        offset = scalars.add(offset, scalars.binary("mul", start, stride))
+    return offset
+
+
+def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Operand | None:
     """Return the right operand as it lies in its tensor, when few rows would not pay for packing it."""
     if shape_of(op.a.type)[0] > FEW_ROWS or (op.b, "b", form) in context.packed:
         return None
@@ -99,10 +144,8 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Right | None:
         return None
     if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
         return None
-    scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
-    for start, stride in zip(box.offsets, box.strides, strict=True):
-        offset = scalars.add(offset, scalars.binary("mul", start, stride))
-    return _Right(box.pointer, sizes[1], sizes[0], None, (offset, box.strides[row], box.strides[column]))
+    place = (_start(context, box), box.strides[row], box.strides[column])
+    return _Operand(box.pointer, sizes[1], sizes[0], None, place)
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:

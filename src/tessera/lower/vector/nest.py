@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from tessera.lower.vector.nodes import SCATTERED_COST, Box, Coord, Coords, Gather, Load, Node, walk
+from tessera.ir.types import element_type
+from tessera.lower.vector.nodes import SCATTERED_COST, Apply, Box, Coord, Coords, Gather, Load, Node, walk
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 from tessera.lower.vector.transposed import against_order, squares
+from tessera.numerics import dtypes
 
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
 
 
-PAIRED_COST = 12
-"""Vector instructions of a chunk from which on two are computed side by side."""
+F64 = element_type(dtypes.f64)
+INTERLEAVED = ((20, 4), (12, 2))
+"""Vector instructions of a chunk from which on several are computed side by side, and how many."""
 
 
 def run_nest(
@@ -39,7 +42,7 @@ def run_nest(
     width = chunk_width(shape[axis], context.lanes)
     turnable = len(shape) == 2 and axis == 1
     if not (turnable and against_order(roots, shape[0], shape[1], width)):
-        width = _paired(context, shape[axis], width, roots)
+        width = _interleaved(context, shape[axis], width, roots)
 
     def nest(site: Site) -> Sequence[SSAValue]:
         turned = against_order(roots, shape[0], shape[1], width) if turnable else []
@@ -54,21 +57,33 @@ def run_nest(
     versions(context, width, roots, nest, boxes)
 
 
-def _paired(context: VectorContext, size: int, width: int, roots: Sequence[Node]) -> int:
-    """Return the width of chunks of two vectors where arithmetic rules, else the given one.
+def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[Node]) -> int:
+    """Return the width of chunks of several vectors where arithmetic rules, else the given one.
 
-    A long chain of dependent instructions fills a core's schedulers before the next chunk begins; two chains side by
-    side keep its units busy. The last chunk must not reach past the padding of a row, which is one of vectors.
+    A long chain of dependent instructions fills a core's schedulers before the next chunk begins; chains side by side
+    keep its units busy. Four want registers for their values: 32 of them, and no f64, which takes two.
+    The last chunk must not reach past the padding of a row, which is one of vectors.
     """
-    rest = size % (2 * width)
-    if width < context.lanes or size < 2 * width or 0 < rest <= width:
+    if width < context.lanes:
         return width
     parts = {node: node for root in roots for node, _ in walk(root)}
     if any(
         isinstance(node, Gather) or (node.cost >= SCATTERED_COST and isinstance(node, Load)) for node in parts
     ):
         return width
-    return 2 * width if sum(node.cost for node in parts) >= PAIRED_COST else width
+    cost = sum(node.cost for node in parts)
+    for least, count in INTERLEAVED:
+        rest = size % (count * width)
+        fits = size >= count * width and not 0 < rest <= (count - 1) * width
+        if cost >= least and fits and (count == 2 or _roomy(context, parts)):
+            return count * width
+    return width
+
+
+def _roomy(context: VectorContext, parts: Iterable[Node]) -> bool:
+    """Return whether registers hold four chunks of these tiles."""
+    many = bool({"avx512f", "neon"} & context.target.features)
+    return many and all(node.element != F64 for node in parts if isinstance(node, Apply))
 
 
 def _loops(

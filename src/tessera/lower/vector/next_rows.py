@@ -1,8 +1,9 @@
-"""Asking for the next program's rows while this one writes its own.
+"""Asking for the next program's rows while this one writes its own, and for the next iteration's in a loop.
 
 A program that reads a row several times, to reduce it and then to use it, leaves the memory idle while it computes:
 the hardware follows one stream of addresses, and each row begins a new one. Programs run in the order of their
-numbers, so the rows that the next one reads are known, and the loop that writes this one's result asks for them.
+numbers, so the rows that the next one reads are known, and the loop that writes this one's result asks for them. So do
+tiles of several rows that go along them: each row is a stream of its own, too short for the hardware to follow.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation
 
 from tessera.ir.target.memory import PrefetchOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
@@ -49,10 +53,33 @@ def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box | None:
     fastest, block = grid.body.block.args[-1], grid.block_sizes[-1]
     axes = [axis for axis, offset in enumerate(op.offsets) if offset is fastest]
     size = prod(box.sizes) * dtype_of(op.result.type.element).bytes  # pyright: ignore
-    if len(axes) != 1 or axes[0] == box.kept[-1] or not LEAST_BYTES <= size <= MOST_BYTES:
+    if len(axes) != 1 or not LEAST_BYTES <= size <= MOST_BYTES:
         return None
+    if axes[0] == box.kept[-1] and prod(box.sizes) == box.sizes[axes[0]]:
+        return None  # one row that goes on: a stream that the hardware follows already
     offsets = list(box.offsets)
     offsets[axes[0]] = context.writer.scalars.add(offsets[axes[0]], block)
+    return replace(box, offsets=tuple(offsets))
+
+
+def next_step(context: VectorContext, op: Operation, box: Box) -> Box | None:
+    """Return the matrix that the next iteration of the loop around an op loads; None where that is not known to pay.
+
+    Args:
+        context: the lowering.
+        op: an op in the body of the loop.
+        box: what it takes now.
+    """
+    loop = op.parent_op()
+    if not isinstance(loop, scf.ForOp) or sum(box.unit[axis] for axis in box.kept) != 1 or len(box.kept) != 2:
+        return None
+    counter, step = (context.scalar(value) for value in (loop.body.block.args[0], loop.step))
+    axes = [axis for axis, offset in enumerate(box.offsets) if offset is counter]
+    size = prod(box.sizes) * dtype_of(box.pointer.type.element).bytes  # pyright: ignore
+    if len(axes) != 1 or not LEAST_BYTES <= size <= context.target.l2_bytes // 4:
+        return None
+    offsets = list(box.offsets)
+    offsets[axes[0]] = context.writer.scalars.add(counter, step)
     return replace(box, offsets=tuple(offsets))
 
 

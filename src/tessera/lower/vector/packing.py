@@ -1,8 +1,9 @@
 """Operands of products in scratch memory, in the form the micro-kernels read.
 
-A left operand becomes rows, a right one panels `[n / width][k][n % width]` of a few vectors' width. Where an operand
-is a box of a tensor that may leave it, only the part inside is packed and multiplied: the products with what lies
-outside are zero. Nothing is tested there except at the last chunk, row and group of each axis.
+A left operand becomes rows, or columns of groups where it is stored by columns; a right one panels
+`[n / width][k][n % width]` of a few vectors' width. Where an operand is a box of a tensor that may leave it, only the
+part inside is packed and multiplied: the products with what lies outside are zero. Nothing is tested there except at
+the last chunk, row and group of each axis.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, replace
 from xdsl.ir import SSAValue
 
 from tessera.ir.target.arithmetic import TransposeChunksOp
+from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.product import GroupChunksOp
+from tessera.ir.target.types import BufferType
 from tessera.ir.types import element_type
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.forms import Form
@@ -22,13 +25,16 @@ from tessera.lower.vector.site import Site, versions
 from tessera.lower.vector.transposed import against_order
 from tessera.numerics import dtypes
 
+FEW_ROWS = 16
+"""Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
+
 
 @dataclass(frozen=True)
 class Packed:
     """An operand in scratch memory.
 
     Args:
-        buffer: the rows or panels.
+        buffer: the rows or panels; or columns, as a view whose rows are not contiguous.
         outer: how many rows, or columns, lie inside the tensor; None for all.
         depth: how many terms of each sum lie inside; None for all.
     """
@@ -40,11 +46,19 @@ class Packed:
 
 @dataclass(eq=False)
 class Grouped(Node):
-    """A tile whose neighbours along `axis` are grouped in 32-bit elements; past its end they are zero."""
+    """A tile whose neighbours along `axis` are grouped in 32-bit elements; past its end they are zero.
+
+    Args:
+        source: the tile.
+        axis: the axis that the sums run along.
+        form: the product's form.
+        flipped: whether 128 is added to each byte.
+    """
 
     source: Node
     axis: int
     form: Form
+    flipped: bool = False
 
     def operands(self, coords: Coords) -> list[tuple[Node, Coords]]:
         """The source where the group begins."""
@@ -64,7 +78,7 @@ class Grouped(Node):
             chunks.append(self._member(site, coords, member * step, along))
             site.tail = tail
         grouped = site.writer.value(GroupChunksOp(chunks, "join" if along else "interleave"))
-        if not self.form.biased or self.axis == 0:
+        if not self.flipped:
             return grouped
         flip = site.writer.scalars.constant(-0x7F7F7F80, element_type(dtypes.i32))
         return site.apply("xor", [grouped, flip])
@@ -94,7 +108,10 @@ def rows(context: VectorContext, node: Node, form: Form) -> Packed:
     stored = converted.stored or converted
     if form.group == 1 and isinstance(stored, Stored) and stored.type.strides[-1] == 1:
         return Packed(stored)
-    source = Grouped((node.shape[0], -(-node.shape[1] // form.group)), form.element, converted, 1, form)
+    if _by_columns(context, converted, form):
+        return _columns(context, converted, form)
+    shape = (node.shape[0], -(-node.shape[1] // form.group))
+    source = Grouped(shape, form.element, converted, 1, form, form.biased)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=1)
     return walk.pack(lambda shape: context.new_buffer(shape, form.element), None)
 
@@ -105,6 +122,31 @@ def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed
     source = Grouped((-(-node.shape[0] // form.group), node.shape[1]), form.element, converted, 0, form)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=0)
     return walk.pack(lambda shape: context.new_buffer(shape, form.element, dense=True), width)
+
+
+def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
+    """Whether a left operand stays in the order it is stored in, by columns, of which groups are interleaved.
+
+    Matrix units take rows, and so do the inner products of few rows. Turning squares of elements that are no groups
+    takes no longer than memory does.
+    """
+    if node.shape[0] <= FEW_ROWS or form.group == 1 or form.instruction.startswith("amx"):
+        return False
+    return against_order([node], node.shape[0], context.lanes, context.lanes) == [node]
+
+
+def _columns(context: VectorContext, node: Node, form: Form) -> Packed:
+    """Return a left operand as a view of its columns."""
+    (m, k), groups = node.shape, -(-node.shape[1] // form.group)
+    turned = Remap((k, m), node.element, node, (1, 0))
+    source = Grouped((groups, m), form.element, turned, 0, form, form.biased)
+    walk = _Walk(context, turned, source, form, depth_axis=0)
+    packed = walk.pack(lambda shape: context.new_buffer(shape, form.element), None)
+    type_ = packed.buffer.type
+    shape = (type_.shape[1], type_.shape[0])
+    view = BufferType.of(shape, form.element, "scratch", pitch=type_.pitch.data, perm=(1, 0))
+    value = context.writer.value(ViewOp(packed.buffer.buffer, view))
+    return replace(packed, buffer=Stored(shape, form.element, value, packed.buffer.root))
 
 
 def _converted(node: Node, form: Form) -> Node:

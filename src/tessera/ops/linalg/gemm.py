@@ -11,6 +11,7 @@ from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import is_number
+from tessera.ops.linalg.packing import copies
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
 from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, layout_of, prepare, sized
 from tessera.ops.linalg.problem import Options, default_out
@@ -56,9 +57,12 @@ class Gemm:
         mma_kind: str | None = None,
         cta_pairs: bool | None = None,
         split_k: int | None = None,
+        stream_k: int | None = None,
         block: tuple[int, int, int] | None = None,
         stages: int | None = None,
         num_warps: int | None = None,
+        ping_pong: bool | None = None,
+        pack: bool | None = None,
         stream: Any = None,
     ) -> Any:
         """Return `epilogue(alpha·a·b + beta·c)`.
@@ -87,9 +91,16 @@ class Gemm:
             mma_kind: `wgmma`, `mma_sync` or `fma`; the plan's choice unless given.
             cta_pairs: pairs of programs that share one product; recorded, without effect before Blackwell.
             split_k: programs that share one tile's K; the plan's choice unless given.
+            stream_k: 1 shares the last tiles of a large product out evenly over all programs (Hopper), 0 leaves whole
+                tiles; the plan's choice unless given.
             block: `(BM, BN, BK)` to use; the plan's choice unless given.
             stages: depth of the rings of copies.
             num_warps: warps that compute.
+            ping_pong: two groups of four warps take the tiles in turn, so that one's epilogue overlaps the other's
+                products (Hopper); the plan's choice unless given.
+            pack: on GPUs with warpgroup products, whether operands that bulk copies cannot fetch (misaligned rows or
+                address, no contiguous dimension) are copied first, into scratch memory that `plan(...).scratch_bytes`
+                counts; the plan's choice unless given.
             stream: CUDA stream to launch on.
 
         Returns:
@@ -98,13 +109,14 @@ class Gemm:
         Raises:
             CallError: `wrong-rank`, `wrong-shape`, `unsupported-dtypes`, `bad-argument`, `unsupported-mma-kind`, or
                 what is wrong with an argument.
+            DeviceError: `out-of-memory` when there is no room for copies of operands.
 
         Numerics:
             Sums are kept in f32 (f64, i32) in the order of K within a tile; `K = 0` gives `epilogue(beta·c)`.
         """
         options = (
             trans_a, trans_b, out_dtype, acc_dtype, compute, promote, triangular_only, mma_kind, cta_pairs, split_k,
-            block, stages, num_warps,
+            stream_k, block, stages, num_warps, ping_pong, pack,
         )  # fmt: skip
         return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
 
@@ -114,7 +126,7 @@ class Gemm:
     ) -> Any:  # fmt: skip
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         key = (
-            _traits(a, "a"), _traits(b, "b"), None if out is None else getattr(out, "dtype", None),
+            _placed(a, "a"), _placed(b, "b"), a is b, None if out is None else getattr(out, "dtype", None),
             out is None, out is a or out is b, alpha == 1, beta == 0, options,
             layout_of(epilogue),
             None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
@@ -140,11 +152,16 @@ class Gemm:
         if self._batched:
             a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
         if call.extra is None:
+            if call.copies is not None:
+                return call.copies.run(kernel, a, b, (out,), stream)
             return kernel(a, b, out) if stream is None else kernel(a, b, out, stream=stream)
         if epilogue is not None and epilogue.needs_sizes:
             epilogue = epilogue.bound(call.problem.sizes)
         extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, epilogue)
-        result = kernel(a, b, *extra) if stream is None else kernel(a, b, *extra, stream=stream)
+        if call.copies is not None:
+            result = call.copies.run(kernel, a, b, extra, stream)
+        else:
+            result = kernel(a, b, *extra) if stream is None else kernel(a, b, *extra, stream=stream)
         if epilogue is not None and epilogue.needs_sizes:
             epilogue.finish(stream)
         return result
@@ -183,7 +200,7 @@ class Gemm:
         self, m: int, n: int, k: int, dtype: DType = ts.bf16, b_dtype: DType | None = None, *,
         target: str | None = None, dump: tuple[str, ...] = (), epilogue: epi.Epilogue = EMPTY, **options: Any,
     ) -> Artifact:  # fmt: skip
-        """Compile the product of contiguous, aligned operands without running it; arguments as for `plan`.
+        """Compile the product of contiguous operands, or of their copies, without running it; arguments as for `plan`.
 
         Args:
             m: rows of the result.
@@ -198,8 +215,11 @@ class Gemm:
         """
         chosen = _options(options)
         problem = sized(m, n, k, dtype, b_dtype or dtype, chosen, epilogue)
-        kernel = kernel_for(problem, plan(problem, _record(target), chosen.forced), epilogue)
-        return kernel.compile(target=target, dump=dump, dims={"M": m, "N": n, "K": k})
+        schedule = plan(problem, _record(target), chosen.forced)
+        a, b = copies(problem, schedule.pack_a, schedule.pack_b)
+        strides = {name: copy.strides for name, copy in (("a", a), ("b", b)) if copy is not None}
+        kernel = kernel_for(problem, schedule, epilogue)
+        return kernel.compile(target=target, dump=dump, dims={"M": m, "N": n, "K": k}, strides=strides)
 
     def space(
         self, m: int, n: int, k: int, dtype: DType = ts.bf16, target: str | TargetRecord | None = None
@@ -281,6 +301,14 @@ def _traits(array: Any, name: str) -> Any:
     kind = cast("type[Any]", type(array))
     found = READERS.get(kind) or arrays.reader(array, name)
     return found.read(array)[1]
+
+
+def _placed(array: Any, name: str) -> Any:
+    """Return the traits of an operand, and whether it begins where bulk copies can."""
+    kind = cast("type[Any]", type(array))
+    found = READERS.get(kind) or arrays.reader(array, name)
+    pointer, traits, _ = found.read(array)
+    return traits, pointer % 16 == 0
 
 
 def _scale_traits(scale: Any, name: str) -> Any:

@@ -214,6 +214,7 @@ def _plan(problem: Problem, groups: int, target: Any, forced: Forced) -> Plan:
     """Return the plan for groups of the mean size: a tile holds rows of one group only."""
     mean = max(ceil(problem.m / max(groups, 1)), 1)
     typical = replace(problem, m=mean, batch=max(groups, 1))
+    forced = replace(forced, pack=False)
     if plan(typical, target, forced).path == "wgmma":
         # A program reads where its group starts: its copies cannot be left to a producer, which knows no loads.
         typical = replace(typical, mma_kind="mma_sync")

@@ -11,6 +11,10 @@ from typing import Any
 import tessera as ts
 
 M, N, K, B, G, OFFSETS = ts.dims("M N K B G OFFSETS")
+BA, RA, CA, PA = ts.dims("BA RA CA PA")
+BB, RB, CB, PB = ts.dims("BB RB CB PB")
+COPIED = ((BA, RA, CA, PA), (BB, RB, CB, PB))
+"""Of each operand that is copied: its batch, the lines of the copy, elements of a line without and with padding."""
 SCALE_BLOCK = 128
 """Terms, and rows or columns, that share one scale of an operand."""
 
@@ -166,3 +170,52 @@ def gemm_grouped(a: Any, b: Any, offsets: Any, out: Any, epilogue: Any) -> Any:
         if (m + ts.tile.arange(ctx.BM, dtype=ts.i64) < end)[:, None]:
             out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
     return out
+
+
+@ts.function
+def tiles_of(lines: Any, padded: Any) -> Any:
+    """Return how many tiles the lines of a copy take."""
+    ctx = ts.tile.context()
+    return (lines + (ctx.BM - 1)) // ctx.BM * ((padded + (ctx.BN - 1)) // ctx.BN)
+
+
+@ts.function
+def copy_tile(source: Any, lines: Any, tile: Any, count: Any, padded: Any, across: Any, batched: Any) -> None:
+    """Copy one tile; what pads a line is read past the end of the operand: 0."""
+    ctx = ts.tile.context()
+    wide = (padded + (ctx.BN - 1)) // ctx.BN
+    matrix = tile // tiles_of(count, padded)
+    place = tile % tiles_of(count, padded)
+    r = place // wide * ctx.BM
+    c = place % wide * ctx.BN
+    if batched:
+        if across:
+            lines[matrix, r : r + ctx.BM, c : c + ctx.BN] = source[matrix, c : c + ctx.BN, r : r + ctx.BM].T
+        else:
+            lines[matrix, r : r + ctx.BM, c : c + ctx.BN] = source[matrix, r : r + ctx.BM, c : c + ctx.BN]
+    else:
+        if across:
+            lines[r : r + ctx.BM, c : c + ctx.BN] = source[c : c + ctx.BN, r : r + ctx.BM].T
+        else:
+            lines[r : r + ctx.BM, c : c + ctx.BN] = source[r : r + ctx.BM, c : c + ctx.BN]
+
+
+def copy_one(a: Any, x: Any) -> Any:
+    """Copy an operand, or a batch of them, to padded lines."""
+    ctx = ts.tile.context()
+    batch = BA if ctx.batched_a else 1
+    for (t,) in ts.tile.grid((batch * tiles_of(RA, PA), 1)):
+        copy_tile(a, x, t, RA, PA, ctx.across_a, ctx.batched_a)
+    return x
+
+
+def copy_two(a: Any, b: Any, x: Any, y: Any) -> Any:
+    """Copy both operands to padded lines, the left one's tiles first: one launch costs less than two."""
+    ctx = ts.tile.context()
+    before = (BA if ctx.batched_a else 1) * tiles_of(RA, PA)
+    for (t,) in ts.tile.grid((before + (BB if ctx.batched_b else 1) * tiles_of(RB, PB), 1)):
+        if t < before:
+            copy_tile(a, x, t, RA, PA, ctx.across_a, ctx.batched_a)
+        else:
+            copy_tile(b, y, t - before, RB, PB, ctx.across_b, ctx.batched_b)
+    return x, y

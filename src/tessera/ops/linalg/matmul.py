@@ -38,7 +38,8 @@ class Matmul:
             CallError: `wrong-rank`, `wrong-shape`, or what `gemm` says.
 
         Numerics:
-            No operand is copied: what cannot be one batch by strides alone is computed batch by batch.
+            No operand is copied to make one batch of it: what cannot be one by strides alone is computed batch by
+            batch. Misaligned operands may be copied for bulk copies, as `gemm` says.
         """
         left, right = np.ndim(a), np.ndim(b)
         if left == 2 and right == 2:

@@ -1,8 +1,6 @@
 """Which blocks, stages, warps and split of K a product gets: a pure function of sizes, dtypes, layouts and target.
 
-The model counts, for each candidate tile, the waves of tiles over the multiprocessors, the time of one tile on the
-matrix units (smaller tiles feed them worse) and the time of its bytes from the L2 cache and from memory. Numbers of a
-whole machine are in `Machine`; relative tile rates are fitted to measurements on an H200 (docs/linalg.md).
+The candidates are tiles whose sums stay in registers; `machine.predict` says how long each of them takes.
 """
 
 from __future__ import annotations
@@ -13,7 +11,10 @@ from math import ceil, prod
 from typing import Any
 
 from tessera.errors import CallError, caller_location
-from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem
+from tessera.ops.linalg.cpu_plan import cpu_block
+from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, machine_of, predict, tile_count, units_of
+from tessera.ops.linalg.packing import Order, distinct, packed, packings
+from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem, power_of_two
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
@@ -21,48 +22,8 @@ RESERVED_BYTES = 2048
 """Shared memory that barriers and the epilogue's conversions keep."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the model needs to know of a machine beside its record.
-
-    Args:
-        units: multiprocessors.
-        flops: dense 16-bit operations per second of one multiprocessor's matrix units, as large products reach it.
-        memory: bytes per second of the memory.
-        cache: bytes per second of the L2 cache to one multiprocessor.
-        launch: seconds a tile spends before its first and after its last product.
-    """
-
-    units: int
-    flops: float
-    memory: float
-    cache: float
-    launch: float = 2.0e-6
-
-
-MACHINES = {
-    80: Machine(108, 2.3e12, 1.6e12, 45e9),
-    86: Machine(84, 0.8e12, 0.7e12, 40e9),
-    89: Machine(128, 1.2e12, 0.9e12, 45e9),
-    90: Machine(132, 5.45e12, 3.7e12, 85e9),
-    100: Machine(148, 12.0e12, 7.0e12, 80e9),
-    120: Machine(170, 1.4e12, 1.7e12, 60e9),
-}
-"""By compute capability; another one is taken for the next lower known."""
-
-_TILE_RATE = {
-    (128, 256): 1.0, (256, 128): 0.97, (128, 128): 0.95, (64, 256): 0.91, (128, 64): 0.78, (64, 128): 0.78,
-    (64, 64): 0.55, (128, 32): 0.40, (64, 32): 0.25,
-}  # fmt: skip
-"""Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
-
-
-_CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
-"""Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
-
-_MEETING = 0.5e-6
-_EXCHANGE = 25e9
-"""Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
+_PACK = 2.5e-6
+"""Seconds that the launch of copies adds, beside their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +37,15 @@ class Plan:
         stages: depth of the rings of copies, None for what the schedule finds room for.
         num_warps: warps that compute, None on CPUs.
         split_k: programs that share one tile's K.
+        stream_k: 1 where the last tiles are shared out over all programs.
         turned: whether the product of the transposes is computed, for few rows.
+        ping_pong: whether two groups of consumers take the tiles in turn.
         path: which instructions it is meant for: `wgmma`, `mma`, `fma` or `vector`.
-        seconds: predicted time.
+        pack_a: which dimension is contiguous (`k` or `other`) in the copy that is made of the left operand first;
+            empty where it is used as it is.
+        pack_b: the same of the right operand.
+        scratch_bytes: device memory that the copies take while the product runs.
+        seconds: predicted time, that of copies included.
         notes: what was decided and why.
     """
 
@@ -88,8 +55,13 @@ class Plan:
     stages: int | None = None
     num_warps: int | None = None
     split_k: int = 1
+    stream_k: int = 0
     turned: bool = False
+    ping_pong: bool = False
     path: str = "vector"
+    pack_a: Order = ""
+    pack_b: Order = ""
+    scratch_bytes: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
@@ -104,6 +76,10 @@ class Plan:
             found["num_warps"] = (self.num_warps,)
         if self.split_k > 1 and self.path == "wgmma":
             found["split_k"] = (self.split_k,)
+        if self.stream_k and self.path == "wgmma":
+            found["stream_k"] = (1,)
+        if self.ping_pong:
+            found["ping_pong"] = (1,)
         return found
 
     def explain(self) -> dict[str, Any]:
@@ -114,8 +90,12 @@ class Plan:
         stages = f", {self.stages} stages" if self.stages else ""
         warps = f", {self.num_warps} warps" if self.num_warps else ""
         split = f", split_k {self.split_k}" if self.split_k > 1 else ""
+        split += ", stream_k" if self.stream_k else ""
         blocks = f"{self.block_m}x{self.block_n}x{self.block_k}{' turned' if self.turned else ''}"
-        return f"{blocks}{stages}{warps}{split} ({self.path}, {1e6 * self.seconds:.1f} µs predicted)"
+        turns = ", ping-pong" if self.ping_pong else ""
+        names = " and ".join(name for name, order in (("a", self.pack_a), ("b", self.pack_b)) if order)
+        packs = f", packs {names}" if names else ""
+        return f"{blocks}{stages}{warps}{split}{turns}{packs} ({self.path}, {1e6 * self.seconds:.1f} µs predicted)"
 
 
 def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -> Plan:
@@ -133,27 +113,71 @@ def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -
     if target.backend == "cpu":
         if problem.mma_kind is not None:
             raise _no_kind(problem, target, "vector units")
-        chosen = _cpu(problem, target)
+        chosen = Plan(*cpu_block(problem, target), path="vector")
     else:
-        chosen = min(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
-    return _with_forced(chosen, forced, problem, target)
+        chosen = _gpu(problem, target, forced)
+    return _with_forced(chosen, forced, packed(problem, chosen.pack_a, chosen.pack_b), target)
+
+
+def _gpu(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
+    """Return the fastest schedule for the operands as they are, or for copies of them that bulk copies can fetch."""
+    ways = [] if forced.pack is False else _packings(problem, target)
+    if not ways:
+        return _fastest(problem, target, forced)
+    memory = machine_of(target).memory
+    best = min(
+        (_with_copies(problem, a, b, _fastest(after, target, forced), memory) for a, b, after in ways),
+        key=lambda p: p.seconds,
+    )
+    if problem.mma_kind == "wgmma":
+        return best
+    direct = _fastest(problem, target, forced)
+    microseconds = f"{1e6 * best.seconds:.1f} µs, {1e6 * direct.seconds:.1f} µs without"
+    if forced.pack or best.seconds < direct.seconds:
+        return replace(best, notes=(*best.notes, f"predicted with copies: {microseconds}"))
+    return replace(direct, notes=(*direct.notes, f"no copies of operands: predicted {microseconds}"))
+
+
+def _packings(problem: Problem, target: TargetRecord) -> list[tuple[Order, Order, Problem]]:
+    """Return the copies that let warpgroup instructions compute a product that they cannot compute as it is."""
+    if not target.has("wgmma") or problem.mma_kind not in (None, "wgmma") or problem.k == 0:
+        return []
+    if _best_path(problem, target) == "wgmma":
+        return []
+    for turned in (False, True):  # a copy in the order of storage is the cheaper one
+        ways = [way for way in packings(problem, turned) if _best_path(way[2], target) == "wgmma"]
+        if ways:
+            return ways
+    return []
+
+
+def _with_copies(problem: Problem, pack_a: Order, pack_b: Order, after: Plan, memory: float) -> Plan:
+    """Return the plan of a product of copies with what making them takes."""
+    made = distinct(problem, pack_a, pack_b)
+    size = sum(copy.bytes for copy in made)
+    read = sum(prod(copy.shape) * copy.dtype.bytes for copy in made)
+    seconds = _PACK + (size + read) / memory
+    names = [
+        f"{name} ({'K' if order == 'k' else side} contiguous)"
+        for name, order, side in (("a", pack_a, "M"), ("b", pack_b, "N"))
+        if order
+    ]
+    note = (
+        f"copied first to rows that bulk copies can fetch: {' and '.join(names)}; {size} bytes of scratch memory, "
+        f"{1e6 * seconds:.1f} µs predicted; pack=False computes without"
+    )
+    return replace(
+        after, pack_a=pack_a, pack_b=pack_b, scratch_bytes=size, seconds=after.seconds + seconds,
+        notes=(*after.notes, note),
+    )  # fmt: skip
+
+
+def _fastest(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
+    return min(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
 
 
 def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord) -> Plan:
     """Return a plan with what the caller fixed in place of what was chosen."""
-    changes: dict[str, Any] = {}
-    if forced.block is not None:
-        changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
-        changes["num_warps"] = None if target.backend == "cpu" else _warps(*forced.block[:2])
-        changes["turned"] = False
-    if forced.stages is not None and target.backend != "cpu":
-        changes["stages"] = forced.stages
-    if forced.num_warps is not None and target.backend != "cpu":
-        changes["num_warps"] = forced.num_warps
-    if forced.split_k is not None:
-        changes["split_k"] = forced.split_k
-    if not changes:
-        return chosen
     if (
         problem.scaled
         and forced.block is not None
@@ -163,81 +187,57 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
             f"block is {forced.block}, and scales belong to blocks of 128", code="bad-argument",
             location=caller_location(), help="use at most 128 rows and columns, and 128 terms",
         )  # fmt: skip
-    notes = (*chosen.notes, f"forced: {', '.join(name for name in changes if name != 'turned')}")
+    takes_turns = bool(forced.ping_pong) and chosen.path == "wgmma" and forced.split_k in (None, 1)
+    changes = _changes(chosen, forced, problem, target, takes_turns)
+    notes = list(chosen.notes)
+    if changes:
+        notes.append(f"forced: {', '.join(name for name in changes if name != 'turned')}")
+    if forced.pack and not (chosen.pack_a or chosen.pack_b):
+        notes.append(f"pack=True: without effect, {_why_no_copies(problem, target)}")
+    return replace(chosen, **changes, notes=(*notes, *_without_effect(forced, target, takes_turns)))
+
+
+def _changes(
+    chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord, takes_turns: bool
+) -> dict[str, Any]:
+    """Return the fields of a plan that the caller fixed."""
+    gpu = target.backend != "cpu"
+    changes: dict[str, Any] = {}
+    if forced.block is not None:
+        changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
+        warps = _warps(*units_of(problem, chosen.path, *forced.block[:2]))
+        changes |= {"num_warps": warps if gpu else None, "turned": False}
+    if takes_turns:
+        changes |= {"ping_pong": True, "num_warps": _GROUP_WARPS}
+    asked = {
+        "stages": forced.stages if gpu else None,
+        "num_warps": forced.num_warps if gpu else None,
+        "split_k": forced.split_k,
+        "stream_k": None if takes_turns else forced.stream_k,
+    }
+    return changes | {name: value for name, value in asked.items() if value is not None}
+
+
+def _without_effect(forced: Forced, target: TargetRecord, takes_turns: bool) -> Iterator[str]:
+    """Yield why some of what the caller fixed changes nothing."""
+    if forced.ping_pong and not takes_turns:
+        yield f"ping_pong: without effect, {target.name} has no such schedule of this product"
     if (forced.split_k or 1) > 1 and not target.has("clusters"):
-        notes = (
-            *notes,
-            f"split_k={forced.split_k}: without effect, {target.name} has no schedule that splits K",
-        )
-    return replace(chosen, **changes, notes=notes)
+        yield f"split_k={forced.split_k}: without effect, {target.name} has no schedule that splits K"
+    if forced.stream_k and not target.has("wgmma"):
+        yield f"stream_k=1: without effect, {target.name} has no persistent programs"
+    if forced.stream_k and takes_turns:
+        yield "stream_k=1: without effect, groups of consumers that take turns do not share tiles"
 
 
-def _power_of_two(value: int, low: int, high: int) -> int:
-    return max(low, min(high, 1 << max(value - 1, 0).bit_length()))
-
-
-def _cpu(problem: Problem, target: TargetRecord) -> Plan:
-    """Blocks for a CPU: sums and operands of one step stay in the second-level cache, small results in one tile."""
-    wide = problem.acc.bytes == 8
-    block_k = _power_of_two(problem.k, 16, max(512 // max(problem.a.bytes, problem.b.bytes), 64))
-    block_m, block_n = _power_of_two(problem.m, 16, 128), _power_of_two(problem.n, 16, 128 if wide else 256)
-    if (
-        problem.m <= FEW_ROWS and not problem.reduces
-    ):  # the right operand is read in place, along rows or columns
-        if problem.trans_b:
-            block_n, block_k = min(block_n, 64), _power_of_two(problem.k, 16, 4096)
-        else:
-            block_n = _power_of_two(problem.n // 4, block_n, 1024)
-    elif not problem.reduces:
-        block_m, block_n = _least_packing(problem, target, (block_m, block_n, block_k))
-    if problem.m < 32 and not problem.reduces:
-        block_m = max(problem.m, 1)
-    if problem.promote:
-        block_k = problem.promote
-    if problem.scaled:  # one scale for each tile
-        block_m, block_n = min(block_m, 128), min(block_n, 128)
-    return Plan(block_m, block_n, block_k, path="vector")
-
-
-def _least_packing(problem: Problem, target: TargetRecord, block: tuple[int, int, int]) -> tuple[int, int]:
-    """Return the block, up to four times as large, that packs least while there are tiles for all cores.
-
-    Rows are packed once for each column of tiles, and columns once for each row of tiles.
-    """
-    block_m, block_n, block_k = block
-    found, least = (block_m, block_n), float("inf")
-    for m in (block_m, 2 * block_m, 4 * block_m):
-        for n in (block_n, 2 * block_n):
-            across, down = ceil(problem.n / n), ceil(problem.m / m)
-            held = m * n * problem.acc.bytes + (m + n) * block_k * problem.a.bytes
-            larger = (m, n) != (block_m, block_n)
-            if larger and (held > target.l2_bytes or across * down * (problem.batch or 1) < 2 * target.cores):
-                continue
-            packed = problem.m * across + problem.n * down
-            if packed < least:
-                found, least = (m, n), packed
-    return found
-
-
-FEW_ROWS = 16
-"""Up to so many rows, a CPU does not pack the right operand."""
-
-
-def machine_of(target: TargetRecord) -> Machine:
-    """Return the numbers of the nearest known machine that is not newer."""
-    known = [sm for sm in MACHINES if sm <= target.sm]
-    return MACHINES[max(known, default=80)]
-
-
-def _rate(problem: Problem, target: TargetRecord, path: str) -> float:
-    """Return operations per second of one multiprocessor at the best tile."""
-    machine = machine_of(target)
-    name = problem.compute.name
-    if path == "fma":
-        return machine.flops * (0.02 if problem.acc.bytes == 8 else 0.06)
-    factor = {"tf32": 0.5, "f64": 0.06}.get(name, 2.0 if problem.a.bytes == 1 else 1.0)
-    # Warp-wide products reach a part of what warpgroup products do, where both exist.
-    return machine.flops * factor * (0.59 if path == "mma" and target.has("wgmma") else 1.0)
+def _why_no_copies(problem: Problem, target: TargetRecord) -> str:
+    if not target.has("wgmma"):
+        return f"{target.name} has no bulk copies to warpgroup products"
+    if problem.mma_kind not in (None, "wgmma"):
+        return f"mma_kind is {problem.mma_kind!r}"
+    if _best_path(problem, target) == "wgmma":
+        return "bulk copies fetch the operands as they are"
+    return f"no warpgroup product of {problem.a} and {problem.b} in {problem.acc}"
 
 
 _KINDS = {"wgmma": "wgmma", "mma_sync": "mma", "fma": "fma"}
@@ -258,17 +258,20 @@ def _path(problem: Problem, target: TargetRecord) -> str:
 
 
 def _no_kind(problem: Problem, target: TargetRecord, best: str) -> CallError:
+    kind = " in tf32" if is_tf32(problem) else ""
     return CallError(
-        f"mma_kind is {problem.mma_kind!r}, and {target.name} computes this product of {problem.a} and {problem.b} "
-        f"with {best}",
+        f"mma_kind is {problem.mma_kind!r}, and {target.name} computes this product of {problem.a} and {problem.b}"
+        f"{kind} with {best}",
         code="unsupported-mma-kind", location=caller_location(),
-        help="leave mma_kind out; wgmma needs sm_90a, 16-byte aligned operands and a contiguous dimension",
+        help="leave mma_kind out; wgmma needs sm_90a, and without copies (pack=False) 16-byte aligned operands "
+        "with a contiguous dimension",
     )  # fmt: skip
 
 
 def _best_path(problem: Problem, target: TargetRecord) -> str:
-    a, b, acc = problem.a.name, problem.b.name, problem.acc.name
-    if target.has("wgmma") and problem.compute.name != "tf32" and problem.aligned:
+    a, b = ("tf32", "tf32") if is_tf32(problem) else (problem.a.name, problem.b.name)
+    acc = problem.acc.name
+    if target.has("wgmma") and problem.aligned:
         k_major = problem.a_major == "k" and problem.b_major == "k"
         strided = "strided" in (problem.a_major, problem.b_major)
         if wgmma_instruction(a, b, acc, 64) is not None and not strided and (problem.a.bytes > 1 or k_major):
@@ -284,25 +287,68 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
         *((*tile, False) for tile in _tiles(problem, path)),
         *_turned(problem, path),
     ]:
-        warps = _warps(*((block_n, block_m) if turned else (block_m, block_n)))
+        rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
         block_k = _block_k(problem, path, block_m + block_n)
-        tiles = _tile_count(problem, block_m, block_n)
-        for split in SPLITS:
-            # Programs that share a tile pay off only where tiles leave multiprocessors idle.
-            room = machine_of(target).units * _CLUSTERED[split]
-            idle = tiles * split <= room and problem.k // split >= 2 * block_k
-            # Sums of others come by registers.
-            useful = path == "wgmma" and idle and not turned and _holds((block_m, block_n), 1)
-            allowed = split == 1 or useful or forced.split_k == split
-            if (
-                allowed
-                and forced.split_k in (None, split)
-                and _fits(problem, target, block_m, block_n, block_k, split)
-            ):
-                seconds, note = _predict(problem, target, path, block_m, block_n, split, turned)
+        for turns in _turns(problem, path, forced):
+            warps = _GROUP_WARPS if turns else _warps(rows, columns)
+            if turns and (turned or not _holds((rows, columns), _weight(problem), warps)):
+                continue
+            choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
+            for split, shared in _ways(problem, target, forced, choice, block_k, (rows, columns)):
+                if not _fits(problem, target, block_m, block_n, block_k, split):
+                    continue
+                way = replace(choice, split=split, shared=shared)
+                seconds, note = predict(problem, target, way)
                 # Loads of single elements do not run on beside the products, so that more than two stages cost only.
                 stages = None if problem.aligned or path != "mma" else 2
-                yield Plan(block_m, block_n, block_k, stages, warps, split, turned, path, seconds, (note,))
+                yield Plan(
+                    block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path,
+                    seconds=seconds, notes=(note,),
+                )  # fmt: skip
+
+
+def _ways(
+    problem: Problem,
+    target: TargetRecord,
+    forced: Forced,
+    choice: Choice,
+    block_k: int,
+    units: tuple[int, int],
+) -> Iterator[tuple[int, bool]]:
+    """Yield how many programs share a tile, and whether the last tiles' steps are shared out over all programs."""
+    asked = 1 if forced.stream_k and forced.split_k is None else forced.split_k
+    tiles, count = tile_count(problem, choice.block_m, choice.block_n), machine_of(target).units
+    alone = choice.path == "wgmma" and not (choice.turned or choice.turns)
+    for split in SPLITS:
+        # Programs that share a tile pay off only where tiles leave multiprocessors idle.
+        idle = tiles * split <= count * CLUSTERED[split] and problem.k // split >= 2 * block_k
+        # Sums of others come by registers.
+        useful = alone and idle and _holds(units, 1, choice.warps)
+        if asked == split or (asked is None and (split == 1 or useful)):
+            yield split, False
+    waves = ceil(tiles / count)
+    part_full = alone and not problem.triangular and tiles > count and tiles < _FULL * waves * count
+    free = asked is None and forced.stream_k is None and forced.block is None
+    if free and part_full:
+        yield 1, True
+
+
+_FULL = 0.8
+"""Part of the last round of tiles and those before it from which tiles are never shared out over all programs."""
+
+_GROUP_WARPS = 4
+"""Warps of each of two groups that take tiles in turn."""
+
+
+def _turns(problem: Problem, path: str, forced: Forced) -> Iterator[bool]:
+    """Yield whether two groups of warps may take a product's tiles in turn."""
+    able = path == "wgmma" and forced.split_k in (None, 1) and not problem.triangular
+    if not (able and forced.ping_pong):
+        yield False
+    if able and (
+        forced.ping_pong or (forced.ping_pong is None and not forced.stream_k and forced.block is None)
+    ):
+        yield True
 
 
 _MOST_ELEMENTS = (128 * 256, 128 * 128, 128 * 64)
@@ -317,17 +363,21 @@ def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
     """Return the tiles whose accumulators, with what the epilogue needs beside them, stay in registers."""
     if path == "wgmma":
         tiles = [(128, 256), (256, 128), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64)]
-        if problem.b_major == "k":
+        if problem.b_major == "k" or is_tf32(problem):
             tiles += [(128, 32), (64, 32)]
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
-        if not problem.aligned and _tile_count(problem, 64, 64) <= _SMALL:
+        if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:
             tiles = [(64, 64)]
     else:
         tiles = [(64, 64), (32, 32), (16, 64)]
-    # Promotion keeps a second set of accumulators, a triangle the places of its elements.
-    weight = max(problem.weight, 1 if problem.promote or problem.triangular else 0)
-    return [tile for tile in tiles if _holds(tile, weight)]
+    holding = [tile for tile in tiles if _holds(tile, _weight(problem), _warps(*tile))]
+    return [units_of(problem, path, *tile) for tile in holding]
+
+
+def _weight(problem: Problem) -> int:
+    """Return the epilogue's weight; promotion keeps a second set of sums, a triangle the places of its elements."""
+    return max(problem.weight, 1 if problem.promote or problem.triangular else 0)
 
 
 def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
@@ -340,14 +390,14 @@ def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
         and problem.batch is None
         and problem.a_major == "k"
     ):
-        rows = _power_of_two(problem.m, 16, _FEW_ROWS)
+        rows = power_of_two(problem.m, 16, _FEW_ROWS)
         if problem.a.bytes > 1 or problem.b_major == "k":
             yield rows, 64, True
             yield rows, 128, True
 
 
-def _holds(tile: tuple[int, int], weight: int) -> bool:
-    return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * _warps(*tile)
+def _holds(tile: tuple[int, int], weight: int, warps: int) -> bool:
+    return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * warps
 
 
 def _block_k(problem: Problem, path: str, around: int) -> int:
@@ -366,8 +416,7 @@ def _block_k(problem: Problem, path: str, around: int) -> int:
 
 
 _FEW_ROWS = 64
-_TURNED_RATE = {16: 0.22, 32: 0.35, 64: 0.55}
-"""Rows up to which a product may be turned, and by rows the part of the matrix units' rate that such tiles reach."""
+"""Rows up to which a product may be turned."""
 
 _FEW = 192
 """Rows and columns of a tile up to which a step takes twice the terms: there are fewer waits, and room enough."""
@@ -382,39 +431,12 @@ def _fits(
 ) -> bool:
     """Return whether shared memory holds two stages of copies beside what the end of a tile needs."""
     ring = block_k * (block_m * problem.a.bytes + block_n * problem.b.bytes)
+    if is_tf32(problem) and problem.a_major == problem.b_major == "other":
+        ring += block_k * block_n * problem.b.bytes // 2  # one buffer for the turned right operand
     # 16-bit results are put into rows through shared memory, partial sums meet there.
     rows = block_m * block_n * problem.out.bytes if problem.out.bytes <= 2 and target.has("wgmma") else 0
     partial = block_m * block_n * 4 if split > 1 else 0
     return 2 * ring + rows + partial <= target.shared_bytes - RESERVED_BYTES
-
-
-def _tile_count(problem: Problem, block_m: int, block_n: int) -> int:
-    return ceil(problem.m / block_m) * ceil(problem.n / block_n) * (problem.batch or 1)
-
-
-def _predict(
-    problem: Problem, target: TargetRecord, path: str, block_m: int, block_n: int, split: int, turned: bool
-) -> tuple[float, str]:
-    """Return the predicted seconds of a schedule, and what bounds it."""
-    machine = machine_of(target)
-    tiles = _tile_count(problem, block_m, block_n) * split
-    waves = max(ceil(tiles / machine.units), 1)
-    depth = ceil(problem.k / split)
-    part = _TURNED_RATE[block_m] if turned else _TILE_RATE.get((block_m, block_n), 0.1)
-    rate = _rate(problem, target, path) * part
-    if path != "wgmma":
-        rate = _rate(problem, target, path) * min(1.0, (block_m * block_n / 16384) ** 0.35)
-    compute = 2.0 * block_m * block_n * depth / rate
-    # Rows and columns past the end are not fetched.
-    rows, columns = min(block_m, problem.m), min(block_n, problem.n)
-    cache = depth * (rows * problem.a.bytes + columns * problem.b.bytes) / machine.cache
-    fixed = machine.launch + (split - 1) * (_MEETING + block_m * block_n * problem.acc.bytes / _EXCHANGE)
-    memory = problem.bytes / machine.memory
-    steady = waves * max(compute, cache)
-    bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
-    note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
-    # Near the larger of the two, yet less work is better where both plans wait for memory.
-    return (steady**8 + memory**8) ** (1 / 8) + fixed, note
 
 
 def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:
@@ -428,14 +450,15 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
     if target.backend == "cpu":
         options = {"BM": (32, 64, 128, 256), "BN": (64, 128, 256, 512), "BK": (64, 128, 256)}
     else:
-        path = _path(problem, target)
-        tiles = _tiles(problem, path)
+        tiles = _tiles(packed(problem, best.pack_a, best.pack_b), best.path)
         block_k = best.block_k
         options = {
             "BM": tuple(sorted({m for m, _ in tiles})), "BN": tuple(sorted({n for _, n in tiles})),
             "BK": (block_k, 2 * block_k), "stages": (4, 3, 2), "num_warps": (8, 4),
         }  # fmt: skip
         options["split_k"] = SPLITS
+        if best.path == "wgmma":
+            options |= {"stream_k": (0, 1), "ping_pong": (0, 1)}
     first = best.space()
     return {
         name: tuple(dict.fromkeys((*first.get(name, ())[:1], *values))) for name, values in options.items()

@@ -18,6 +18,7 @@ from tessera.ops.epilogue.chain import Axis, is_number
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, default_out
+from tessera.ops.linalg.scratch import Copies
 from tessera.ops.templates import annotated
 from tessera.runtime.views import ArrayView
 
@@ -68,6 +69,7 @@ class Call:
         problem: the product.
         plan: its schedule.
         repeats: whether the left and the right operand are one matrix that a stride of 0 repeats.
+        copies: makes copies of operands before the product, None where it takes them as they are.
     """
 
     kernel: Kernel[..., Any] | None
@@ -76,6 +78,7 @@ class Call:
     problem: Problem
     plan: Plan
     repeats: tuple[bool, bool] = (False, False)
+    copies: Copies | None = None
 
 
 def prepare(given: Operands, options: Options, batched: bool) -> Call:
@@ -98,6 +101,7 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
         )
     result = None if given.out is None else arrays.view(given.out, "out")
     problem = _problem(left, right, options, chain, None if result is None else result.dtype, batched)
+    problem = _placed(problem, given)
     if "row" in kinds or "block" in kinds or "col" in kinds:
         problem = _with_block_scales(problem, kinds)
     schedule = plan(problem, destination_of(left.device).record(), options.forced)
@@ -111,7 +115,8 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
         return Call(None, make, None, problem, schedule)
     kernel = kernel_for(problem, schedule, chain)
     repeats = (_repeats(left), _repeats(right))
-    return Call(kernel, make, _collector(given, kinds, chain), problem, schedule, repeats)
+    copies = Copies.of(problem, schedule, left.device)
+    return Call(kernel, make, _collector(given, kinds, chain), problem, schedule, repeats, copies)
 
 
 def _repeats(view: ArrayView) -> bool:
@@ -255,7 +260,17 @@ def major(view: ArrayView, k_axis: int) -> Major:
 
 
 def _is_aligned(view: ArrayView) -> bool:
-    return all(step == 1 or step * view.dtype.bytes % 16 == 0 for step in view.strides)
+    """Return whether bulk copies can step through an array; nothing of it repeats but, maybe, a whole matrix."""
+    steps = view.strides[1:] if _repeats(view) else view.strides
+    return all(step == 1 or (step > 0 and step * view.dtype.bytes % 16 == 0) for step in steps)
+
+
+def _placed(problem: Problem, given: Operands) -> Problem:
+    """Return a problem that knows where its operands begin."""
+    a, b = (arrays.start(array, name) % 16 == 0 for array, name in ((given.a, "a"), (given.b, "b")))
+    return replace(
+        problem, a_aligned=problem.a_aligned and a, b_aligned=problem.b_aligned and b, same=given.a is given.b
+    )
 
 
 def _check_rank(view: ArrayView, name: str, batched: bool) -> None:
@@ -293,7 +308,8 @@ def _problem(
         b_batched=len(right.shape) == 3 and not _repeats(right),
         a_major=major(left, 0 if options.trans_a else 1),
         b_major=major(right, 1 if options.trans_b else 0),
-        aligned=_is_aligned(left) and _is_aligned(right),
+        a_aligned=_is_aligned(left),
+        b_aligned=_is_aligned(right),
     )
 
 
@@ -336,7 +352,7 @@ def sized(
     return Problem(
         m, n, k, a, b, out, accumulator(a, options.acc_dtype), compute, trans_a=options.trans_a,
         trans_b=options.trans_b, promote=options.promote, triangular=options.triangular_only or "",
-        mma_kind=options.mma_kind, weight=chain.weight, reduces=chain.reduces_columns,
+        mma_kind=options.mma_kind, weight=chain.weight, work=chain.flops(1), reduces=chain.reduces_columns,
     ).with_majors()  # fmt: skip
 
 

@@ -13,6 +13,11 @@ Major = Literal["k", "other", "strided"]
 """Which dimension of an operand is contiguous: the one summed over, the other one, or neither."""
 
 
+def power_of_two(value: int, low: int, high: int) -> int:
+    """Return the least power of two that is at least `value`, within bounds that are powers of two."""
+    return max(low, min(high, 1 << max(value - 1, 0).bit_length()))
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A product `(batch ×) (M, K)·(K, N)`.
@@ -33,13 +38,16 @@ class Problem:
         b_batched: whether the right operand has one.
         a_major: which dimension of the left operand is contiguous.
         b_major: which dimension of the right operand is contiguous.
-        aligned: whether addresses and strides are multiples of 16 bytes, as bulk copies need.
+        a_aligned: whether address and strides of the left operand are multiples of 16 bytes, as bulk copies need.
+        b_aligned: the same of the right operand.
+        same: whether both operands are one array.
         promote: terms that are summed apart before they are added to the accumulator; 0 for none.
         triangular: `lower` or `upper` where only that part of the result is wanted.
         scale_a: how scales of blocks of the left operand lie: `row` (1 x 128), `block` (128 x 128) or none.
         scale_b: the same of the right operand: `col` (128 x 1), `block` or none.
         mma_kind: the instructions asked for, None for the plan's choice.
         weight: registers that the epilogue needs beside the accumulator (`Epilogue.weight`).
+        work: operations of the epilogue on each element.
         reduces: whether the epilogue combines columns, which takes tiles of at least 16 rows.
     """
 
@@ -58,14 +66,22 @@ class Problem:
     b_batched: bool = False
     a_major: Major = "k"
     b_major: Major = "other"
-    aligned: bool = True
+    a_aligned: bool = True
+    b_aligned: bool = True
+    same: bool = False
     promote: int = 0
     triangular: str = ""
     scale_a: str = ""
     scale_b: str = ""
     mma_kind: str | None = None
     weight: int = 0
+    work: int = 0
     reduces: bool = False
+
+    @property
+    def aligned(self) -> bool:
+        """Whether both operands are."""
+        return self.a_aligned and self.b_aligned
 
     @property
     def flops(self) -> int:
@@ -92,13 +108,11 @@ class Problem:
 
     def with_majors(self) -> Problem:
         """Return the problem for contiguous operands."""
-        rows = (
-            (self.m if self.trans_a else self.k) * self.a.bytes,
-            (self.k if self.trans_b else self.n) * self.b.bytes,
-        )
+        rows = (self.m if self.trans_a else self.k) * self.a.bytes
+        cols = (self.k if self.trans_b else self.n) * self.b.bytes
         return replace(
             self, a_major="other" if self.trans_a else "k", b_major="k" if self.trans_b else "other",
-            aligned=all(size % 16 == 0 for size in rows),
+            a_aligned=rows % 16 == 0, b_aligned=cols % 16 == 0,
         )  # fmt: skip
 
 
@@ -111,12 +125,18 @@ class Forced:
         stages: depth of the rings.
         num_warps: warps that compute.
         split_k: programs that share one tile's K.
+        ping_pong: whether groups of consumers take tiles in turn.
+        pack: whether operands that bulk copies cannot fetch are copied first.
+        stream_k: 1 shares the last tiles out over all programs.
     """
 
     block: tuple[int, int, int] | None = None
     stages: int | None = None
     num_warps: int | None = None
     split_k: int | None = None
+    ping_pong: bool | None = None
+    pack: bool | None = None
+    stream_k: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +153,19 @@ class Options:
     mma_kind: str | None = None
     cta_pairs: bool | None = None
     split_k: int | None = None
+    stream_k: int | None = None
     block: tuple[int, int, int] | None = None
     stages: int | None = None
     num_warps: int | None = None
+    ping_pong: bool | None = None
+    pack: bool | None = None
 
     @property
     def forced(self) -> Forced:
         """What of it is the schedule's."""
-        return Forced(self.block, self.stages, self.num_warps, self.split_k)
+        return Forced(
+            self.block, self.stages, self.num_warps, self.split_k, self.ping_pong, self.pack, self.stream_k
+        )
 
     def values(self) -> tuple[Any, ...]:
         """Return the fields in order."""
@@ -156,6 +181,9 @@ class Options:
         _one_of("mma_kind", self.mma_kind, (None, *MMA_KINDS))
         _one_of("promote", self.promote, (0, 32, 64, 128, 256))
         _one_of("split_k", self.split_k, (None, *SPLITS))
+        _one_of("ping_pong", self.ping_pong, (None, False, True))
+        _one_of("pack", self.pack, (None, False, True))
+        _one_of("stream_k", self.stream_k, (None, 0, 1))
         if self.block is not None and (len(self.block) != 3 or min(self.block) < 1):
             raise CallError(
                 f"block is {self.block}", code="bad-argument", location=caller_location(),

@@ -44,10 +44,16 @@ RECORD: Final = _words(
     "block_bytes", "cost_bytes", "error", "counts", "launch_count", "launches", "costs", "threads",
     "scratch", "scratch_busy", "pool", "make_pool", "failed", "return_count", "returns",
     "gpu", "context", "current_context", "launch_kernel", "launch_with", "stream_of", "device",
-    "encode", "map_count", "maps",
+    "encode", "map_count", "maps", "slots_bytes", "workspace", "workspaces", "is_capturing", "stream_id",
 )  # fmt: skip
 """`names` points at `arguments - positional` keyword names; `equals` at pairs of block offsets that must hold the
-same; `fills` at block offsets and what is put there; `returns` at positions of arguments."""
+same; `fills` at block offsets and what is put there; `returns` at positions of arguments. Where `slots_bytes` is not
+0, the block's word `workspace` gets the address of the one of `workspaces` that belongs to the stream."""
+
+WORKSPACE: Final = _words("stream", "slots_bytes", "address")
+WORKSPACE_BYTES: Final = WORD * len(WORKSPACE)
+WORKSPACES: Final = 16
+"""Workspaces of a GPU that the entry knows: those of the streams that came last."""
 
 ARG: Final = _words(
     "kind", "place", "type", "other_type", "dtype", "device", "flags", "rank", "shift", "align_mask", "align",
@@ -75,6 +81,7 @@ LAUNCH: Final = _words(
     "scratch",
     "most",
     "overlaps",
+    "shares",
 )
 """`params` points at block offsets (`SCRATCH` for the worker's own memory), `pointers` is the block offset of what
 the launch gets; `grid` to `grid_end` is the program that computes how many programs it has."""
@@ -143,25 +150,34 @@ DEVICE_CUDA: Final = 2
 POOL: Final = {
     "posted": 0, "state": 64, "next": 128,
     "function": 192, "params": 200, "count": 208, "scratch": 216, "last": 224, "chunk": 232, "limit": 240,
-    "busy": 256, "broken": 264, "started": 272, "stop": 280, "sleepers": 288, "ended": 296,
+    "busy": 256, "broken": 264, "started": 272, "stop": 280, "sleepers": 288, "ended": 296, "home": 304,
     "mutex": 320, "wake": 448, "done": 576, "threads": 704,
     "create": 2752, "join": 2760, "lock": 2768, "unlock": 2776, "wait": 2784, "broadcast": 2792,
     "sigmask": 2800, "setmask": 2808, "clock": 2816, "clock_kind": 2824, "memalign": 2832, "free": 2840,
     "save": 2848, "restore": 2856, "check": 2864,
+    "cpu": 2872, "affinity": 2880, "set_affinity": 2888,
 }  # fmt: skip
 """`posted` counts jobs, `state` holds `POOL_OPEN`, `POOL_WAITING` and the workers inside, `next` is the first program
-that nobody has taken. A job stands from `function` on. From `create` on: functions of the C library and of CPython."""
-POOL_BYTES: Final = 2880
+that nobody has taken, `home` the CPU of the last caller that woke workers. A job stands from `function` on. From
+`create` on: functions of the C library and of CPython."""
+POOL_BYTES: Final = 2944
 POOL_RESET: Final = 2752
 """Bytes that a forked child clears: threads do not survive a fork."""
 POOL_OPEN: Final = 1 << 30
 POOL_WAITING: Final = 1 << 29
 POOL_THREADS: Final = 256
+POOL_CPUS: Final = 8192
+"""CPUs that an affinity mask tells apart."""
 POOL_PARAMS: Final = 2048
 """Parameters of a launch that a worker can hold a copy of."""
 POOL_SPIN_NS: Final = 20_000
-"""How long a worker looks out for the next job before it sleeps, and a caller for late workers: as long as waking a
-sleeper takes, so that at worst twice the least is spent."""
+"""How long a worker looks out for the next job before it sleeps: as long as waking a sleeper takes, so that at worst
+twice the least is spent."""
+POOL_LINGER_NS: Final = 2_000_000
+"""How long a worker that finds nothing left waits for the others to end the job, before it begins to look out: one that
+came late must not sleep again and so be late for the next job, and the one after that."""
+POOL_CLOSE_NS: Final = 100_000
+"""How long a caller waits for late workers before it sleeps: a virtual machine takes so long to wake it."""
 POOL_WAKE_NS: Final = 80_000
 """A job that takes less than this alone wakes nobody, unless it follows another so closely that it wakes them for all
 that come: waking a thread costs its caller up to 30 µs on a virtual machine."""

@@ -144,6 +144,7 @@ class Block:
         self.error = self._take(1)
         self.counts = self._take(len(launches))
         self.pointers = [self._take(len(launch.params) + extra) for launch in launches]
+        self.workspace = self._take(any(launch.slot_bytes for launch in launches))
         self.maps: dict[Parameter, int] = {}
         self._next = -(-self._next // 64) * 64
         for launch in launches:
@@ -173,6 +174,8 @@ class Block:
         """Return where the value of a machine-level parameter is."""
         if param.kind == "tensor_map":
             return self.maps[param]
+        if param.kind == "workspace":
+            return self.workspace
         if param.kind in ("pointer", "scalar"):
             return self.values[param.arg]
         return (self.size if param.kind == "size" else self.stride)(param.arg, param.axis)
@@ -352,6 +355,7 @@ class Record:
             "failed": id(work.failed),
             "map_count": len(self.block.maps),
             "maps": self._words(maps),
+            "workspace": self.block.workspace,
             **work.words,
         }
 
@@ -372,7 +376,9 @@ class Record:
             words = {"kind": one.kind, "place": one.place, "low": one.low, "high": one.high}
             return _row(ARG, {**words, "pointer": self.block.values[place]})
         full = one.align >= 16
-        axes = [word for axis in one.axes for word in _axis_row(axis, one.lanes)]
+        # On a GPU, strides that run backwards have a variant of their own, which the Python path finds.
+        forwards = one.kind != layout.NUMPY
+        axes = [word for axis in one.axes for word in _axis_row(axis, one.lanes, forwards)]
         values = {
             "kind": one.kind, "place": one.place, "type": one.types[0], "other_type": one.types[-1],
             "dtype": one.dtype, "device": one.device, "flags": layout.WRITEABLE if one.written else 0,
@@ -406,6 +412,7 @@ class Record:
             "scratch": launch.scratch_bytes,
             "most": work.most[place],
             "overlaps": launch.overlaps,
+            "shares": launch.slot_bytes != 0,
         }
         return _row(LAUNCH, values)
 
@@ -436,6 +443,9 @@ def _row(fields: Mapping[str, int], values: Mapping[str, int]) -> list[int]:
     return [int(values.get(name, 0)) for name in fields]
 
 
+_SIGN = -(1 << 63)
+
+
 def _class_masks(div: int, lanes: int) -> tuple[int, int]:
     """Return the masks of a divisor's class: bits that are 0, bits of which one is not (see `jit.binding.divisor`)."""
     if div == 16:
@@ -443,12 +453,12 @@ def _class_masks(div: int, lanes: int) -> tuple[int, int]:
     return (lanes - 1, 15) if div > 1 else (0, lanes - 1 if lanes > 1 else 15)
 
 
-def _axis_row(axis: AxisGuard, lanes: int) -> list[int]:
+def _axis_row(axis: AxisGuard, lanes: int, forwards: bool) -> list[int]:
     size = (0, 0) if axis.size >= 0 else _class_masks(axis.size_div, lanes)
     stride = (0, 0) if axis.stride in (0, 1) else _class_masks(axis.stride_div, lanes)
     values = {
         "size": axis.size, "zero": size[0], "some": size[1], "stride": axis.stride,
-        "stride_zero": stride[0], "stride_some": stride[1],
+        "stride_zero": stride[0] | (_SIGN if forwards else 0), "stride_some": stride[1],
     }  # fmt: skip
     return _row(AXIS, values)
 

@@ -1,0 +1,266 @@
+"""Hopper's barriers in shared memory (mbarrier), bulk tensor copies (TMA) and warp roles.
+
+Source: PTX ISA 9.2, "mbarrier", "cp.async.bulk.tensor", "setmaxnreg".
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.llvm.ops import I32, I64
+from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.ir.target.roles import (
+    BulkCopyOp,
+    BulkStoreOp,
+    BulkWaitOp,
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+    PrefetchMapOp,
+    ProxyFenceOp,
+    RoleGroupOp,
+    RolesOp,
+    WarpBarrierOp,
+)
+from tessera.ir.target.structure import GridWaitOp
+from tessera.ir.target.types import PANEL_BYTES, BufferType
+
+_EVICT_FIRST, _EVICT_NORMAL = 0x12F0000000000000, 0x1000000000000000
+"""Cache policies as CUTLASS has them (cute/arch/copy_sm90_desc.hpp). The first is what `createpolicy` gives; what it
+gives for `evict_normal` is another one, with which copies of data that many programs read are a third slower."""
+
+
+def barrier_address(emitter: NvidiaEmitter, barriers: SSAValue, at: SSAValue) -> str:
+    """Return the shared-window address of a barrier."""
+    base, index = emitter.unit(barriers), emitter.unit(at)
+    if index.isdigit():
+        offset = str(int(index) * 8)
+    else:
+        narrow = emitter.ops.convert("trunc", I64, index, I32)
+        offset = emitter.ops.binary("shl", I32, narrow, "3")
+    total = offset if base == "0" else emitter.ops.binary("add", I32, base, offset)
+    return emitter.shared_address(total)
+
+
+@NVIDIA.register(MbarrierInitOp)
+def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
+    """Let the first thread initialise the barriers; at addresses that differ by lane it would take as long."""
+    type_ = op.barriers.type
+    assert isinstance(type_, BufferType)
+    base = int(emitter.unit(op.barriers))
+    fn = emitter.fn
+    then, join = fn.label("init"), fn.label("init.end")
+    fn.branch_if(emitter.first_thread(), then, join)
+    fn.start(then)
+    for number in range(type_.shape[0]):
+        address = emitter.shared_address(str(base + 8 * number))
+        text = f"mbarrier.init.shared::cta.b64 [$0], {op.arrivals.data};"
+        emitter.asm(text, "r,~{memory}", [], [("i32", address)])
+    emitter.asm("fence.mbarrier_init.release.cluster;", "~{memory}", [], [])
+    fn.branch(join)
+    fn.start(join)
+
+
+@NVIDIA.register(MbarrierExpectOp)
+def emit_expect(emitter: NvidiaEmitter, op: MbarrierExpectOp) -> None:
+    """Arrive and announce bytes."""
+    address = barrier_address(emitter, op.barriers, op.at)
+    text = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes.data};"
+    emitter.asm(text, "r,~{memory}", [], [("i32", address)])
+
+
+@NVIDIA.register(MbarrierArriveOp)
+def emit_arrive(emitter: NvidiaEmitter, op: MbarrierArriveOp) -> None:
+    """Arrive once for the warp."""
+    address = barrier_address(emitter, op.barriers, op.at)
+    leader = emitter.first_lane()
+    if op.when is not None:
+        leader = emitter.fn.assign(f"and i1 {leader}, {emitter.unit(op.when)}")
+    emitter.asm(
+        "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
+        "r,b,~{memory}",
+        [],
+        [("i32", address), ("i1", leader)],
+    )
+
+
+@NVIDIA.register(MbarrierWaitOp)
+def emit_wait(emitter: NvidiaEmitter, op: MbarrierWaitOp) -> None:
+    """Try until the phase has ended."""
+    address = barrier_address(emitter, op.barriers, op.at)
+    parity = emitter.ops.convert("trunc", I64, emitter.unit(op.parity), I32)
+    text = (
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
+        "@done bra ready; bra again; ready: }"
+    )
+    emitter.asm(text, "r,r,~{memory}", [], [("i32", address), ("i32", parity)])
+
+
+@NVIDIA.register(ProxyFenceOp)
+def emit_fence(emitter: NvidiaEmitter, _op: ProxyFenceOp) -> None:
+    """Order generic writes before later accesses of the asynchronous proxy."""
+    emitter.asm("fence.proxy.async.shared::cta;", "~{memory}", [], [])
+
+
+@NVIDIA.register(GridWaitOp)
+def emit_grid_wait(emitter: NvidiaEmitter, _op: GridWaitOp) -> None:
+    """Wait for the launch before; the next one may start its programs once all of this one have come here."""
+    emitter.asm("griddepcontrol.wait;", "~{memory}", [], [])
+    emitter.asm("griddepcontrol.launch_dependents;", "~{memory}", [], [])
+
+
+def _producer_thread(emitter: NvidiaEmitter) -> str:
+    """Return whether this is the thread that starts the copies."""
+    return emitter.entry("producer.thread", f"icmp eq i32 {emitter.thread()}, {emitter.consumer_warps * 32}")
+
+
+@NVIDIA.register(PrefetchMapOp)
+def emit_prefetch(emitter: NvidiaEmitter, op: PrefetchMapOp) -> None:
+    """Let the first thread of the producer fetch the map."""
+    first = _producer_thread(emitter)
+    emitter.asm(
+        "@$1 prefetch.tensormap [$0];", "l,b,~{memory}", [], [("ptr", emitter.unit(op.map)), ("i1", first)]
+    )
+
+
+@NVIDIA.register(BulkCopyOp)
+def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
+    """Start one copy per panel of the buffer, or of this program's part of the panels or of their rows."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    box, programs = op.box_sizes, op.programs.data
+    stored = buffer.stored_shape
+    panels = stored[-1] // box[0]
+    panel_bytes = buffer.size_bytes // panels
+    rank = len(box)
+    barrier = barrier_address(emitter, op.barriers, op.at)
+    coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
+    base = emitter.unit(op.buffer)
+    names = ", ".join(f"${3 + i}" for i in range(rank))
+    several = ".multicast::cluster" if programs > 1 else ""
+    mask = f", ${3 + rank}" if programs > 1 else ""
+    copy = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{several}"
+    places = f"[$0], [$1, {{{names}}}], [$2]{mask}"
+    text, kinds = f"{copy} {places};", ["r", "l", "r", *["r"] * rank, *["h"] * (programs > 1)]
+    once: list[tuple[str, str]] = []
+    if op.once is not None:  # chosen at each copy: held as a bool, it takes no register
+        choice = f"selp.b64 policy, {_EVICT_FIRST}, {_EVICT_NORMAL}, ${3 + rank + (programs > 1)};"
+        text = f"{{ .reg .b64 policy; {choice} {copy}.L2::cache_hint {places}, policy; }}"
+        once = [("i1", emitter.unit(op.once))]
+        kinds.append("b")
+    constraints = ",".join([*kinds, "~{memory}"])
+    if programs > 1:
+        number = emitter.ops.convert("trunc", I64, emitter.cluster_rank(), I32)
+        if op.part_axis.data == 0:
+            panels //= programs
+            steps = [(0, panels * box[0]), (None, panels * panel_bytes)]
+        else:
+            rows = box[op.part_axis.data]
+            steps = [(op.part_axis.data, rows), (None, rows * PANEL_BYTES)]
+        for axis, step in steps:
+            moved = emitter.ops.binary("mul", I32, number, str(step))
+            if axis is None:
+                base = emitter.ops.binary("add", I32, base, moved)
+            else:
+                coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], moved)
+    for panel in range(panels):
+        offset = base if panel == 0 else emitter.ops.binary("add", I32, base, str(panel * panel_bytes))
+        first = coordinates[0]
+        if panel:
+            first = emitter.ops.binary("add", I32, first, str(panel * box[0]))
+        args = [
+            ("i32", emitter.shared_address(offset)),
+            ("ptr", emitter.unit(op.map)),
+            ("i32", barrier),
+            ("i32", first),
+            *(("i32", c) for c in coordinates[1:]),
+            *[("i16", str((1 << programs) - 1))] * (programs > 1),
+            *once,
+        ]
+        emitter.asm(text, constraints, [], args)
+
+
+@NVIDIA.register(WarpBarrierOp)
+def emit_warp_barrier(emitter: NvidiaEmitter, _op: WarpBarrierOp) -> None:
+    """Wait for the lanes of the warp."""
+    emitter.asm("bar.warp.sync -1;", "~{memory}", [], [])
+
+
+@NVIDIA.register(BulkWaitOp)
+def emit_bulk_wait(emitter: NvidiaEmitter, op: BulkWaitOp) -> None:
+    """Wait for this thread's groups to have read; those who started none go on at once."""
+    emitter.asm(f"cp.async.bulk.wait_group.read {op.pending.data};", "~{memory}", [], [])
+
+
+@NVIDIA.register(BulkStoreOp)
+def emit_bulk_store(emitter: NvidiaEmitter, op: BulkStoreOp) -> None:
+    """Start one copy per panel, and per run of rows of the warp, in the first lane of each warp or of the first one."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    box, rows, rank = op.box_sizes, op.rows.data, len(op.box_sizes)
+    height, width = buffer.stored_shape
+    if rows:
+        leader = emitter.first_lane()
+        step = emitter.entry(("warp.rows", rows), f"mul i32 {emitter.warp()}, {rows}")
+    else:
+        leader = emitter.first_thread()
+        step = "0"
+    coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
+    names = ", ".join(f"${2 + i}" for i in range(rank))
+    text = f"@${2 + rank} cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {{{names}}}], [$0];"
+    constraints = ",".join(["r", "l", *["r"] * rank, "b", "~{memory}"])
+
+    def plus(value: str, more: str) -> str:
+        return value if more == "0" else emitter.ops.binary("add", I32, value, more)
+
+    moved = emitter.ops.binary("mul", I32, step, str(PANEL_BYTES)) if rows else "0"
+    start = plus(emitter.unit(op.buffer), moved)
+    for panel in range(width // box[0]):
+        for run in range(0, height if rows else 1, rows * emitter.num_warps or 1):
+            offset = plus(start, str(panel * height * PANEL_BYTES + run * PANEL_BYTES))
+            places = list(coordinates)
+            places[0] = plus(places[0], str(panel * box[0]))
+            if rows:
+                places[op.row_axis.data] = plus(plus(places[op.row_axis.data], step), str(run))
+            args = [
+                ("i32", emitter.shared_address(offset)),
+                ("ptr", emitter.unit(op.map)),
+                *(("i32", place) for place in places),
+                ("i1", leader),
+            ]
+            emitter.asm(text, constraints, [], args)
+    emitter.asm("cp.async.bulk.commit_group;", "~{memory}", [], [])
+
+
+@NVIDIA.register(RolesOp)
+def emit_roles(emitter: NvidiaEmitter, op: RolesOp) -> None:
+    """Branch by warp; each role adjusts its registers, and the producer goes on with one thread."""
+    fn = emitter.fn
+    producer, work, consumer, join = (
+        fn.label(name) for name in ("producer", "copies", "consumer", "roles.end")
+    )
+    warps = emitter.consumer_warps
+    is_consumer = emitter.entry("consumer", f"icmp ult i32 {emitter.warp_uniform()}, {warps}")
+    first = _producer_thread(emitter)
+    few, many = (r.data for r in op.registers.data)
+    fn.branch_if(is_consumer, consumer, producer)
+    fn.start(producer)
+    emitter.asm(f"setmaxnreg.dec.sync.aligned.u32 {few};", "~{memory}", [], [])
+    fn.branch_if(first, work, join)
+    fn.start(work)
+    emitter.emit_block(op.producer.block)
+    fn.branch(join)
+    fn.start(consumer)
+    emitter.asm(f"setmaxnreg.inc.sync.aligned.u32 {many};", "~{memory}", [], [])
+    emitter.in_role, emitter.groups = True, op.groups.data
+    emitter.emit_block(op.consumer.block)
+    emitter.in_role, emitter.groups = False, 1
+    fn.branch(join)
+    fn.start(join)
+
+
+@NVIDIA.register(RoleGroupOp)
+def emit_role_group(emitter: NvidiaEmitter, op: RoleGroupOp) -> None:
+    """Count the groups of warps before this one."""
+    emitter.bind(op.result, [emitter.entry("role.group.wide", f"zext i32 {emitter.group()} to i64")])

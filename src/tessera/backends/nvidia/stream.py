@@ -1,0 +1,101 @@
+"""Partial sums that programs hand on in device memory.
+
+Source: PTX ISA 9.2, "Memory Consistency Model": what a thread writes before a block-wide barrier, and another thread's
+release at GPU scope behind it, is seen behind an acquire of the same flag and a barrier of the other block.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.llvm.ops import I32, I64
+from tessera.backends.llvm.types import LLVMType
+from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.ir.target.stream import FlagSetOp, FlagTakeOp, SlotLoadOp, SlotStoreOp
+from tessera.ir.target.types import FragmentType
+from tessera.target.artifact import FLAG_BYTES
+
+_ACCESS_BYTES = 16
+_SPACE = "ptr addrspace(1)"
+
+
+def _moved(emitter: NvidiaEmitter, pointer: str, bytes_: str) -> str:
+    return emitter.fn.assign(f"getelementptr i8, {_SPACE} {pointer}, i64 {bytes_}")
+
+
+def _wide(emitter: NvidiaEmitter, value: str) -> str:
+    return emitter.ops.convert("zext", I32, value, I64)
+
+
+def _accesses(
+    emitter: NvidiaEmitter, op: SlotStoreOp | SlotLoadOp, type_: FragmentType
+) -> tuple[int, list[str]]:
+    """Return how many registers move at a time, and this thread's addresses: lanes and warps are neighbours."""
+    count = type_.linear.registers
+    width = min(count, _ACCESS_BYTES // type_.dtype.bytes)
+    bytes_ = width * type_.dtype.bytes
+    slot = emitter.ops.binary("mul", I64, emitter.unit(op.at), str(op.bytes.data))
+    place = _wide(emitter, emitter.ops.binary("mul", I32, emitter.thread(), str(bytes_)))
+    start = _moved(emitter, emitter.unit(op.workspace), emitter.ops.binary("add", I64, slot, place))
+    step = bytes_ * emitter.num_warps * 32
+    first = FLAG_BYTES + op.offset.data
+    return width, [_moved(emitter, start, str(first + number * step)) for number in range(count // width)]
+
+
+@NVIDIA.register(SlotStoreOp)
+def emit_store(emitter: NvidiaEmitter, op: SlotStoreOp) -> None:
+    """Write registers in their order."""
+    type_ = op.value.type
+    assert isinstance(type_, FragmentType)
+    width, addresses = _accesses(emitter, op, type_)
+    units = emitter.units(op.value)
+    for number, address in enumerate(addresses):
+        words = emitter.pack(units[number * width : (number + 1) * width], type_.dtype)
+        emitter.store_words(address, words, None)
+
+
+@NVIDIA.register(SlotLoadOp)
+def emit_load(emitter: NvidiaEmitter, op: SlotLoadOp) -> None:
+    """Read registers in their order, past the first-level cache, which is not kept in step with other programs."""
+    type_ = op.result.type
+    assert isinstance(type_, FragmentType)
+    width, addresses = _accesses(emitter, op, type_)
+    words = emitter.word_types(type_.dtype, width)
+    units: list[str] = []
+    for address in addresses:
+        loaded = emitter.load_vector("ld.global.cg", words, (_SPACE, address))
+        units += emitter.unpack(loaded, type_.dtype, width)
+    emitter.bind(op.result, units)
+
+
+def _flag(emitter: NvidiaEmitter, workspace: SSAValue, at: SSAValue) -> str:
+    return _moved(
+        emitter, emitter.unit(workspace), emitter.ops.binary("shl", LLVMType("i64"), emitter.unit(at), "2")
+    )
+
+
+@NVIDIA.register(FlagSetOp)
+def emit_set(emitter: NvidiaEmitter, op: FlagSetOp) -> None:
+    """Let the first thread release what all have written."""
+    flag = _flag(emitter, op.workspace, op.at)
+    emitter.barrier()
+    text = "@$1 st.release.gpu.global.u32 [$0], 1;"
+    emitter.asm(text, "l,b,~{memory}", [], [(_SPACE, flag), ("i1", emitter.first_thread())])
+
+
+@NVIDIA.register(FlagTakeOp)
+def emit_take(emitter: NvidiaEmitter, op: FlagTakeOp) -> None:
+    """Let the first thread wait for the flag and clear it, and the others wait for that thread."""
+    fn = emitter.fn
+    flag = _flag(emitter, op.workspace, op.at)
+    wait, join = fn.label("take"), fn.label("taken")
+    fn.branch_if(emitter.first_thread(), wait, join)
+    fn.start(wait)
+    text = (
+        "{ .reg .u32 flag; .reg .pred set; again: ld.acquire.gpu.global.u32 flag, [$0]; setp.ne.u32 set, flag, 0; "
+        "@set bra ready; nanosleep.u32 32; bra again; ready: st.relaxed.gpu.global.u32 [$0], 0; }"
+    )
+    emitter.asm(text, "l,~{memory}", [], [(_SPACE, flag)])
+    fn.branch(join)
+    fn.start(join)
+    emitter.barrier()

@@ -1,0 +1,106 @@
+"""Tiles whose steps the programs of a launch share out, and the partial sums that they leave for each other.
+
+What leaves partial sums waits for nothing, so that it runs first; whatever is missing by the time that the owners of
+tiles ask for it would never come. What is left in the end, the next launch would take for its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.interp.machine import Machine, handles
+from tessera.interp.values import Program, Share
+from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp
+from tessera.ir.tile.structure import GridOp
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """The part of a tile that a program does."""
+
+    tile: int
+    number: int
+    share: Share
+
+
+def run_shared(op: GridOp, machine: Machine, tiles: list[tuple[int, ...]], share: ShareOp) -> None:
+    """Run the programs of a launch that share out steps; `tiles` are the places of its tiles, in order."""
+    steps = max(int(_evaluated(share.steps, op.body.block, machine)), 1)
+    items = _items(len(tiles), machine.programs, steps)
+    if machine.order is not None:
+        machine.order.shuffle(items)  # pyright: ignore[reportArgumentType]
+    outer = machine.program
+    slots: dict[int, tuple[Any, ...]] = {}
+    for item in sorted(items, key=lambda item: item.share.owner):
+        place = tiles[item.tile]
+        machine.program = Program(place, rank=item.number, partials=slots, share=item.share)
+        machine.run(op.body.block, [np.int64(offset) for offset in place])
+    machine.program = outer
+    if slots:
+        names = ", ".join(map(str, sorted(slots)))
+        message = (
+            f"nobody collects the partial sums of program {names}: the next launch takes them for its own"
+        )
+        raise machine.fault(op, "race", message)
+
+
+def _items(tiles: int, programs: int, steps: int) -> list[_Item]:
+    """Return what each program does: whole tiles in all full rounds but the last, then equal parts of the others."""
+    rounds, more = divmod(tiles, programs)
+    whole = tiles if more == 0 else max(rounds - 1, 0) * programs
+    items = [_Item(tile, tile % programs, Share(0, steps, True, 0)) for tile in range(whole)]
+    # Position by position who does it: the reference for the arithmetic that GPUs do.
+    sharing = max(min(programs, (tiles - whole) * SHARERS), 1)
+    each, extra = divmod((tiles - whole) * steps, sharing)
+    doers = [number for number in range(sharing) for _ in range(each + (number < extra))]
+    for tile in range(whole, tiles):
+        row = doers[(tile - whole) * steps : (tile - whole + 1) * steps]
+        names = sorted(set(row))
+        for name in names:
+            first, last = row.index(name), steps - row[::-1].index(name)
+            owner = last == steps
+            items.append(_Item(tile, name, Share(first, last, owner, len(names) - 1 if owner else 0)))
+    return items
+
+
+def _evaluated(value: SSAValue, block: Block, machine: Machine) -> Any:
+    """Return what all programs compute alike, before any runs."""
+    owner = value.owner
+    if isinstance(owner, Operation) and owner.parent_block() is block:
+        for operand in owner.operands:
+            _evaluated(operand, block, machine)
+        machine.step(owner)
+    return machine.get(value)
+
+
+@handles(ShareOp)
+def _share(op: ShareOp, machine: Machine) -> Any:
+    steps = max(int(machine.get(op.steps)), 1)
+    share = machine.program.share or Share(0, steps, True, 0)
+    return np.int64(share.first), np.int64(share.last), np.bool_(share.owner), np.int64(share.others)
+
+
+@handles(LeaveSumsOp)
+def _leave(op: LeaveSumsOp, machine: Machine) -> None:
+    program = machine.program
+    if program.rank in program.partials:
+        raise machine.fault(op, "race", f"program {program.rank} leaves partial sums twice in one launch")
+    program.partials[program.rank] = machine.all(op.partials)
+
+
+@handles(CollectSumsOp)
+def _collect(op: CollectSumsOp, machine: Machine) -> Any:
+    program = machine.program
+    totals = list(machine.all(op.partials))
+    for back in range(1, int(machine.get(op.others)) + 1):
+        number = program.rank - back
+        if number not in program.partials:
+            message = f"program {program.rank} waits for ever for the partial sums of program {number}"
+            raise machine.fault(op, "deadlock", message)
+        left = program.partials.pop(number)
+        totals = [total + part for total, part in zip(totals, left, strict=True)]
+    return totals[0] if len(totals) == 1 else totals

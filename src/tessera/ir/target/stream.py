@@ -1,0 +1,113 @@
+"""Partial sums that change hands between the programs of a launch, in its workspace, of TIR-T.
+
+See `target.artifact.Launch.slot_bytes` for what a workspace holds.
+
+Source: PTX ISA 9.2, "Memory Consistency Model" (release and acquire patterns), "ld", "st".
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import Effect, effect
+from tessera.ir.formats import Int
+from tessera.ir.target.types import FragmentType, PointerType
+from tessera.ir.types import index
+
+
+@irdl_op_definition
+class SlotStoreOp(IRDLOperation):
+    """Writes a fragment to slot `at` (`bytes` large), from byte `offset` on, in the order of its registers."""
+
+    name = "tessera_target.slot_store"
+    value = operand_def(FragmentType)
+    workspace = operand_def(PointerType)
+    at = operand_def(index)
+    offset = prop_def(IntAttr)
+    bytes = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Int,)
+    assembly_format = (
+        "$value `,` $workspace `[` $at `]` `offset` custom<Int>($offset) `bytes` custom<Int>($bytes) attr-dict "
+        "`:` type($value) `,` type($workspace)"
+    )
+
+    def __init__(self, value: SSAValue, workspace: SSAValue, at: SSAValue, offset: int, bytes: int):
+        super().__init__(
+            operands=[value, workspace, at], properties={"offset": IntAttr(offset), "bytes": IntAttr(bytes)}
+        )
+
+    def verify_(self) -> None:
+        """Check that the slot holds the fragment."""
+        _verify_slot(self.value.type, self.offset.data, self.bytes.data)
+
+
+@irdl_op_definition
+class SlotLoadOp(IRDLOperation):
+    """Reads a fragment that a `slot_store` of the same type has written to slot `at`."""
+
+    name = "tessera_target.slot_load"
+    workspace = operand_def(PointerType)
+    at = operand_def(index)
+    offset = prop_def(IntAttr)
+    bytes = prop_def(IntAttr)
+    result = result_def(FragmentType)
+    traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Int,)
+    assembly_format = (
+        "$workspace `[` $at `]` `offset` custom<Int>($offset) `bytes` custom<Int>($bytes) attr-dict "
+        "`:` type($workspace) `->` type($result)"
+    )
+
+    def __init__(self, workspace: SSAValue, at: SSAValue, offset: int, bytes: int, result: Attribute):
+        super().__init__(
+            operands=[workspace, at], properties={"offset": IntAttr(offset), "bytes": IntAttr(bytes)},
+            result_types=[result],
+        )  # fmt: skip
+
+    def verify_(self) -> None:
+        """Check that the slot holds the fragment."""
+        _verify_slot(self.result.type, self.offset.data, self.bytes.data)
+
+
+def slot_bytes(type_: FragmentType) -> int:
+    """Return the bytes of a slot that a fragment takes: all registers of all threads, several copies included."""
+    layout = type_.linear
+    return layout.registers * layout.lanes * layout.warps * type_.dtype.bytes
+
+
+def _verify_slot(type_: Attribute, offset: int, bytes_: int) -> None:
+    assert isinstance(type_, FragmentType)
+    if offset < 0 or offset % 16 or bytes_ % 16 or offset + slot_bytes(type_) > bytes_:
+        raise VerifyException("a slot holds the fragment from a multiple of 16 bytes on")
+
+
+@irdl_op_definition
+class FlagSetOp(IRDLOperation):
+    """Sets flag `at` once all threads of the role have come here, after all they wrote."""
+
+    name = "tessera_target.flag_set"
+    workspace = operand_def(PointerType)
+    at = operand_def(index)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = "$workspace `[` $at `]` attr-dict `:` type($workspace)"
+
+    def __init__(self, workspace: SSAValue, at: SSAValue):
+        super().__init__(operands=[workspace, at])
+
+
+@irdl_op_definition
+class FlagTakeOp(IRDLOperation):
+    """Lets all threads of the role wait until flag `at` is set, see what was written before, and clears the flag."""
+
+    name = "tessera_target.flag_take"
+    workspace = operand_def(PointerType)
+    at = operand_def(index)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = "$workspace `[` $at `]` attr-dict `:` type($workspace)"
+
+    def __init__(self, workspace: SSAValue, at: SSAValue):
+        super().__init__(operands=[workspace, at])

@@ -1,0 +1,102 @@
+"""Tiles whose loop several programs share out evenly (stream-K), with partial sums that meet in device memory.
+
+Source: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU"
+(arXiv 2301.03598).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.tile.types import TileType
+from tessera.ir.types import i1, index
+
+SHARERS = 8
+"""Programs for each tile that share out steps where there are few tiles, as `split_k` allows: sums are added one by
+one, so that more would wait longer than they save."""
+
+
+@irdl_op_definition
+class ShareOp(IRDLOperation):
+    """The part of its tile's `steps` that a program does: those from `first` to before `last`.
+
+    `owner` says whether these are the tile's last steps: the owner finishes the tile. `others` counts the programs
+    that do the steps before the owner's own, with the numbers below its own, and is 0 for all but the owner. A tile
+    without steps has an owner too, and counts as one step.
+    """
+
+    name = "tessera_tile.share"
+    steps = operand_def(index)
+    first = result_def(index)
+    last = result_def(index)
+    owner = result_def(i1)
+    others = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "$steps attr-dict `:` type($first) `,` type($last) `,` type($owner) `,` type($others)"
+
+    def __init__(self, steps: SSAValue):
+        super().__init__(operands=[steps], result_types=[index, index, i1, index])
+
+
+@irdl_op_definition
+class LeaveSumsOp(IRDLOperation):
+    """Leaves partial sums in the program's slot of device memory, for the owner of the tile, and goes on.
+
+    A program does so once in a launch at most.
+    """
+
+    name = "tessera_tile.leave_sums"
+    partials = var_operand_def(TileType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$partials attr-dict `:` type($partials)"
+
+    def __init__(self, partials: Sequence[SSAValue]):
+        super().__init__(operands=[list(partials)])
+
+    def verify_(self) -> None:
+        """Check that there is a sum."""
+        _verify_sums(self.partials)
+
+
+@irdl_op_definition
+class CollectSumsOp(IRDLOperation):
+    """Adds to the owner's partial sums those that the `others` programs below it leave, the nearest number first.
+
+    It waits for each. The order is fixed, so that the bits of the sums are the same in every run.
+    """
+
+    name = "tessera_tile.collect_sums"
+    others = operand_def(index)
+    partials = var_operand_def(TileType)
+    sums = var_result_def(TileType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$partials `of` $others attr-dict `:` type($partials) `->` type($sums)"
+
+    def __init__(self, others: SSAValue, partials: Sequence[SSAValue]):
+        super().__init__(
+            operands=[others, list(partials)], result_types=[[partial.type for partial in partials]]
+        )
+
+    def verify_(self) -> None:
+        """Check that there is a sum, and that each is of its partial sum's type."""
+        _verify_sums(self.partials)
+        if [value.type for value in self.sums] != [value.type for value in self.partials]:
+            raise VerifyException("each sum has the type of its partial sum")
+
+
+def _verify_sums(partials: Sequence[SSAValue]) -> None:
+    if not partials:
+        raise VerifyException("at least one partial sum changes hands")

@@ -1,0 +1,177 @@
+"""Which blocks a product gets on a CPU: a pure function of sizes, dtypes, layouts and the target's record.
+
+The model counts vector operations of one core. It knows what a block multiplies, what it packs (the right operand once
+for each row of blocks, a left one that is not read in place once for each column of them), and how blocks of
+unequal size leave cores idle. Blocks come from a short list, so that calls of many shapes share few kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapreplace
+from math import ceil
+
+from tessera.ops.linalg.problem import Problem, power_of_two
+from tessera.target.records import TargetRecord
+
+Block = tuple[int, int, int]
+
+FEW_ROWS = 16
+"""Up to so many rows, a CPU does not pack the right operand."""
+
+_ROWS = (32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
+_COLUMNS = (4, 8, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48)
+"""Rows of a block; its columns, in vectors."""
+
+_STEPS = (16, 32, 64, 80, 96, 104, 112, 120, 128, 130)
+_TILED_STEPS = (*_STEPS, 160, 192, 224, 256)
+"""32-bit groups of terms of a step; more of them make panels larger and bring little to vector units. Matrix units
+use half a panel at a time, and their sums wait longer to be loaded and stored."""
+
+_RATE = 2.0
+_TILE_RATE = 16.0
+"""Vectors of groups that are multiplied and added in a cycle; a tile takes 16 cycles for 256 of them (Intel 64 and
+IA-32 Architectures Optimization Reference Manual, chapter on AMX)."""
+
+_PANEL_SHARE = 0.7
+_BLOCK_SHARE = 0.8
+_PACKED_SHARE = 0.92
+"""Parts of the first cache that a panel may take, and of the second one that sums and one step's operands may: fewer
+where rows of the left operand are read in place, as those are not spread evenly over the cache's sets."""
+
+_PACK = {1: 16.0, 2: 32.0, 4: 32.0}
+_COPY = 14.0
+_READ = 4.0
+_PASS = 1.5
+_END = 6.0
+_BLOCK = 3000.0
+_SHARED = 150.0
+_NARROW = 0.7
+"""Cycles to pack a vector of groups of so many terms, to pack one of a left operand that is stored by columns, to read
+one of a left operand for the first time, to load and store a vector of sums around a step, to store it at the end, to
+begin a block, to store a short piece of a row whose neighbours another core stores; and what one vector beside whole
+panels takes longer than its share, in parts of it. Fitted to measurements on Zen 5."""
+
+_LONG_PIECE = 320
+"""Bytes from which on the lines that prefetchers take from the neighbour do not matter."""
+
+
+def cpu_block(problem: Problem, target: TargetRecord) -> Block:
+    """Return rows, columns and terms of a block.
+
+    Args:
+        problem: the product.
+        target: the CPU.
+    """
+    if problem.m <= FEW_ROWS and not problem.reduces:
+        block = _few_rows(problem)
+    elif problem.reduces or problem.scaled or problem.promote:
+        block = _plain(problem)
+    else:
+        model = _Model(problem, target)
+        block = min(model.candidates(), key=lambda found: (model.cycles(found), -found[0]))
+    if problem.m < 32 and not problem.reduces:
+        block = (max(problem.m, 1), *block[1:])
+    if problem.promote:
+        block = (*block[:2], problem.promote)
+    if problem.scaled:  # one scale for each tile
+        block = (min(block[0], 128), min(block[1], 128), block[2])
+    return block
+
+
+def _plain(problem: Problem) -> Block:
+    """Sums and operands of one step stay in the second-level cache, small results in one tile."""
+    block_k = power_of_two(problem.k, 16, max(512 // max(problem.a.bytes, problem.b.bytes), 64))
+    most = 128 if problem.acc.bytes == 8 else 256
+    return power_of_two(problem.m, 16, 128), power_of_two(problem.n, 16, most), block_k
+
+
+def _few_rows(problem: Problem) -> Block:
+    """The right operand is read in place, along rows or columns."""
+    block_m, block_n, block_k = _plain(problem)
+    if problem.trans_b:
+        return block_m, min(block_n, 64), power_of_two(problem.k, 16, 4096)
+    return block_m, power_of_two(problem.n // 4, block_n, 1024), block_k
+
+
+class _Model:
+    """Predicts the time of a product in cycles.
+
+    Args:
+        problem: the product.
+        target: the CPU.
+    """
+
+    def __init__(self, problem: Problem, target: TargetRecord):
+        self.problem, self.target = problem, target
+        self.lanes = max(target.vector_bytes // problem.acc.bytes, 1)
+        self.panel = 4 if target.has("avx512f") or target.has("neon") else 2
+        self.row_bytes = self.panel * target.vector_bytes
+        self.group = max(4 // max(problem.a.bytes, problem.b.bytes), 1)
+        tiles = target.has("amx-int8") if problem.a.is_int else target.has("amx-bf16")
+        self.tiles = tiles and problem.a.bytes <= 2
+        self.by_columns = problem.trans_a and self.group > 1 and not self.tiles
+        self.packs_rows = problem.trans_a or self.tiles or problem.a.bytes < 2
+
+    def candidates(self) -> Iterator[Block]:
+        """Yield the blocks that fit the caches; the smallest always does."""
+        problem, steps = self.problem, self._steps()
+        room = self.target.l2_bytes * (_PACKED_SHARE if self.packs_rows else _BLOCK_SHARE)
+        found = False
+        for block_m in _ROWS:
+            for vectors in _COLUMNS:
+                if self.tiles and vectors % self.panel:
+                    continue
+                columns, panels = vectors * self.lanes, ceil(vectors / self.panel)
+                sums = block_m * (columns + self.lanes) * problem.acc.bytes
+                held = sums + steps * (panels * self.row_bytes + block_m * 4)
+                small = block_m < 2 * problem.m and columns < problem.n + self.panel * self.lanes
+                if not found or (small and held <= room):
+                    found = True
+                    yield block_m, columns, steps * self.group
+
+    def _steps(self) -> int:
+        """Return the groups of a step: as few steps as the first cache allows, and then as short as they may be."""
+        used = self.row_bytes // (1 + self.tiles)
+        most = max(int(self.target.l1_bytes * _PANEL_SHARE) // used, _STEPS[0])
+        turned = self.problem.trans_b or self.tiles or (self.problem.trans_a and not self.by_columns)
+        # What is transposed goes by squares, and tiles of matrix units are whole.
+        steps_of = _TILED_STEPS if self.tiles else _STEPS
+        allowed = [steps for steps in steps_of if steps <= most and (steps % 16 == 0 or not turned)]
+        groups = ceil(self.problem.k / self.group)
+        return min(allowed, key=lambda steps: (ceil(groups / steps), steps))
+
+    def cycles(self, block: Block) -> float:
+        """Return the time of the slowest core, when each takes the next block as it gets free."""
+        problem, (block_m, block_n, _) = self.problem, block
+        heights, widths = (
+            [min(size, total - first) for first in range(0, total, size)]
+            for total, size in ((max(problem.m, 1), block_m), (max(problem.n, 1), block_n))
+        )
+        batch, cores = problem.batch or 1, self.target.cores
+        count = len(heights) * len(widths) * batch
+        if count > 32 * cores:
+            whole = self._block(block_m, block_n, block)
+            full = problem.m * problem.n / (block_m * block_n) * batch * whole
+            return full / cores + whole / 2
+        costs = {(m, n): self._block(m, n, block) for m in {*heights} for n in {*widths}}
+        busy = [0.0] * cores
+        for _ in range(batch):
+            for m in heights:
+                for n in widths:
+                    heapreplace(busy, busy[0] + costs[m, n])
+        return max(busy)
+
+    def _block(self, rows: int, columns: int, block: Block) -> float:
+        """Return the time of a block of which so much is inside the matrix."""
+        vectors, pack = ceil(columns / self.lanes), _PACK[self.group]
+        groups = ceil(self.problem.k / self.group)
+        passes = ceil(self.problem.k / block[2])
+        narrow = _NARROW if vectors % self.panel == 1 else 0.0
+        rate = _TILE_RATE if self.tiles else _RATE
+        multiplied = ceil(rows / 2) * 2 * (vectors + narrow) * groups / rate
+        shared = block[1] < self.problem.n and block[1] * self.problem.out.bytes < _LONG_PIECE
+        each = _COPY if self.by_columns else pack if self.packs_rows else _READ
+        left = groups * rows / self.lanes * each
+        sums = rows * vectors * (_PASS * passes + _END) + _SHARED * rows * shared
+        return multiplied + pack * groups * vectors + left + sums + _BLOCK

@@ -1,0 +1,157 @@
+"""Makes the copies of a product's operands in scratch memory, runs the product on them and frees the memory.
+
+The memory is allocated, used and freed in the order of one stream: nothing waits, calls on several streams do not
+share it, and a CUDA graph holds the allocation as it holds the launches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import tessera as ts
+from tessera.errors import DeviceError
+from tessera.jit.kernel import Kernel
+from tessera.jit.launch import stream_source
+from tessera.ops import arrays
+from tessera.ops.linalg import kernels
+from tessera.ops.linalg.packing import Copy, copies, distinct
+from tessera.ops.linalg.plan import Plan
+from tessera.ops.linalg.problem import Problem
+from tessera.ops.templates import annotated
+from tessera.runtime.device import Device
+from tessera.runtime.views import ArrayView, row_major
+
+_BLOCK = {"BM": 64, "BN": 64, "num_warps": 4}
+"""Tiles of copies: 32 elements for each thread to fetch at once, in runs of 16 bytes to store."""
+
+_MOST_PLACES = 16
+"""Scratch addresses whose arrays are remembered: a stream that runs one product gets the same memory every time."""
+
+_kernels: dict[tuple[Copy, ...], Kernel[..., Any]] = {}
+
+
+def copy_kernel(made: tuple[Copy, ...]) -> Kernel[..., Any]:
+    """Return the kernel that makes one copy or two; it takes the operands, then the lines of each copy.
+
+    Args:
+        made: how the copies lie.
+    """
+    key = tuple(Copy((0,) * len(copy.shape), copy.axis, copy.dtype) for copy in made)
+    found = _kernels.get(key)
+    if found is None:
+        sources: dict[str, Any] = {}
+        lines: dict[str, Any] = {}
+        space: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in _BLOCK.items()}
+        for copy, name, result, dims in zip(made, "ab", "xy", kernels.COPIED, strict=False):
+            batch, rows, columns, padded = dims
+            lead = (batch,) if len(copy.shape) == 3 else ()
+            stored = (columns, rows) if copy.axis == 0 else (rows, columns)
+            sources[name] = ts.Tensor[(*lead, *stored, copy.dtype)]
+            lines[result] = ts.Tensor[(*lead, rows, padded, copy.dtype)]
+            space |= {f"across_{name}": (copy.axis == 0,), f"batched_{name}": (bool(lead),)}
+        template = kernels.copy_one if len(made) == 1 else kernels.copy_two
+        function = annotated(template, sources | lines)
+        found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """The copies of a call: as lines that are written, and as the product's operands."""
+
+    lines: list[Any]
+    operands: list[Any]
+
+
+class Copies:
+    """The copies of one kind of product.
+
+    Args:
+        left: how the left operand's copy lies, None where it is used as it is.
+        right: the same of the right one.
+        made: the copies that are made.
+        device: the GPU.
+    """
+
+    def __init__(self, left: Copy | None, right: Copy | None, made: tuple[Copy, ...], device: Device) -> None:
+        self._left, self._right, self._made, self._device = left, right, made, device
+        self._kernel = copy_kernel(made)
+        self._bytes = sum(copy.bytes for copy in made)
+        self._places: dict[tuple[int, int, type[Any]], _Arrays] = {}
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Plan, device: Device) -> Copies | None:
+        """Return what makes the copies that a plan wants; None when it wants none."""
+        left, right = copies(problem, schedule.pack_a, schedule.pack_b)
+        made = distinct(problem, schedule.pack_a, schedule.pack_b)
+        return cls(left, right, made, device) if made else None
+
+    def run(self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], stream: Any) -> Any:
+        """Copy operands, run the product and free the copies, all queued on the call's stream.
+
+        Args:
+            kernel: the product.
+            a: left operand.
+            b: right operand.
+            rest: the kernel's other arguments.
+            stream: the stream, None for the caller's current one.
+
+        Raises:
+            DeviceError: `out-of-memory`.
+        """
+        from tessera.runtime import cuda
+
+        values = (a, b, *rest)
+        where = stream_source(values, self._device)(values) if stream is None else cuda.stream_address(stream)
+        # Arguments of one library lead each launch to this same stream, and by the shorter way.
+        named = {} if stream is None and _of_one_library(values) else {"stream": where}
+        gpu = cuda.cuda_device(self._device.index)
+        pointer = self._allocate(gpu, where)
+        try:
+            made = self._arrays(pointer, where, a)
+            sources = [x for x, copy in ((a, self._left), (b, self._right)) if copy is not None]
+            self._kernel(*sources[: len(self._made)], *made.lines, **named)
+            x = a if self._left is None else made.operands[0]
+            y = b if self._right is None else made.operands[-1]
+            return kernel(x, y, *rest, **named)
+        finally:
+            cuda.free(gpu, pointer, where)
+
+    def _allocate(self, gpu: Any, stream: int) -> int:
+        from tessera.runtime import cuda
+
+        try:
+            return cuda.allocate(gpu, self._bytes, stream)
+        except DeviceError as error:
+            if error.code != "out-of-memory":
+                raise
+            raise DeviceError(
+                f"{error.message}, which copies of operands need", code=error.code, location=error.location,
+                help="pass pack=False, or operands whose rows and address are multiples of 16 bytes",
+            ) from error  # fmt: skip
+
+    def _arrays(self, pointer: int, stream: int, like: Any) -> _Arrays:
+        """Return the lines of each copy, and the copies as operands, in arrays of the library of `like`."""
+        key = (pointer, stream, cast("type[Any]", type(like)))
+        found = self._places.get(key)
+        if found is None:
+            found = _Arrays([], [])
+            for copy in self._made:
+                lines = ArrayView(copy.lines, row_major(copy.lines), copy.dtype, self._device, readonly=False)
+                operand = replace(lines, shape=copy.shape, strides=copy.strides)
+                found.lines.append(arrays.over_scratch(like, pointer, lines, stream))
+                found.operands.append(arrays.over_scratch(like, pointer, operand, stream))
+                pointer += copy.bytes
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            self._places[key] = found
+        return found
+
+
+def _of_one_library(values: tuple[Any, ...]) -> bool:
+    """Return whether all arrays are PyTorch's or all are ours: launches on copies then find the stream they find."""
+    from tessera.runtime.cuda_array import DeviceArray
+
+    found = [value for value in values if not isinstance(value, int | float)]
+    return all(map(arrays.is_torch, found)) or all(type(value) is DeviceArray for value in found)

@@ -1,0 +1,59 @@
+"""Products copy no operand: what they need beside the arrays fits the caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops as op
+from tessera.jit.compile import target_record
+from tessera.runtime.pool import thread_count
+
+gemm = op.linalg.gemm
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+SLACK = 2 << 20
+"""Bytes that Python itself may take meanwhile."""
+
+
+def _status(name: str) -> int:
+    """Return a line of the process's status in bytes."""
+    (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith(name + ":"))
+    return int(line.split()[1]) << 10
+
+
+def _forget_peak() -> None:
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        pytest.skip("the peak of resident memory cannot be reset here")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16])
+def test_a_large_product_needs_no_more_than_its_packing_buffers(dtype, turned):
+    m, n, k = 2048, 2048, 4096
+    rng = np.random.default_rng(5)
+    a, b = (
+        rng.standard_normal(shape[::-1] if turned else shape, np.float32).astype(dtype.numpy())
+        for shape in ((m, k), (k, n))
+    )
+    out = np.zeros((m, n), dtype.numpy())
+    call = lambda x, y: gemm(x, y, out=out, trans_a=turned, trans_b=turned)  # noqa: E731
+    record = target_record("cpu")
+    buffers = 2 * thread_count() * record.l2_bytes + SLACK
+    assert buffers < a.nbytes
+    call(a, b)  # compiles, and starts the threads
+    for _ in range(2):
+        _forget_peak()
+        before = _status("VmRSS")
+        call(a, b)
+        assert _status("VmHWM") - before <= buffers
+    rows = rng.integers(0, m, 4)
+    left = (a[:, rows].T if turned else a[rows]).astype(np.float64)
+    expected = left @ (b.T if turned else b).astype(np.float64)
+    assert np.max(np.abs(out[rows].astype(np.float64) - expected)) <= 2e-2 * np.max(np.abs(expected))
+    scratch = gemm.compile(m, n, k, dtype, dtype, trans_a=turned, trans_b=turned).reflection["kernels"]
+    assert all(facts["scratch_bytes"] <= 2 * record.l2_bytes for facts in scratch.values())
