@@ -147,10 +147,6 @@ def log_fits(half_ln2: mpf) -> list[Fit]:
                 mp.sqrt(0.5) - 1, mp.sqrt(2) - 1, log),
         ]  # fmt: skip
     fits.append(
-        Fit("EXP2_FAST", "f32", "2^r = 1 + r * P(r), |r| <= 1/2, for the fast exponentials",
-            lambda r: mp.expm1(r * ln2) / r, lambda r: r / mp.power(2, r),
-            mpf("-0.5"), mpf("0.5"), 4))  # fmt: skip
-    fits.append(
         Fit("POW_LOG2", "f64", "log2(1 + f) = f * P(f), sqrt(1/2) <= 1 + f <= sqrt(2) (for pow of f32)",
             lambda f: mp.log1p(f) / f / ln2, lambda f: f / mp.log1p(f) * ln2,
             mp.sqrt(0.5) - 1, mp.sqrt(2) - 1, 11))  # fmt: skip

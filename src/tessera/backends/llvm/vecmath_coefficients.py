@@ -132,15 +132,6 @@ LOG2_F64: Final = (
     float.fromhex("0x1.3555c06c10897p-5"),
 )
 
-# 2^r = 1 + r * P(r), |r| <= 1/2, for the fast exponentials; error 2^-23.4.
-EXP2_FAST: Final = (
-    float.fromhex("0x1.62e42a0000000p-1"),
-    float.fromhex("0x1.ebf9c20000000p-3"),
-    float.fromhex("0x1.c6b6d80000000p-5"),
-    float.fromhex("0x1.3ce8ac0000000p-7"),
-    float.fromhex("0x1.5bda400000000p-10"),
-)
-
 # log2(1 + f) = f * P(f), sqrt(1/2) <= 1 + f <= sqrt(2) (for pow of f32); error 2^-33.2.
 POW_LOG2: Final = (
     float.fromhex("0x1.71547652ef97cp+0"),

@@ -16,6 +16,11 @@ from tessera.backends.llvm.vecmath_ir import FORMATS, Format, Value, Writer
 
 TANH_SPLIT: Final = 0.65625
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
+# Arguments whose power of two has the exponent field 0, which makes it 0: the fast forms go no lower.
+EXP_FLUSHED: Final = -88.0
+EXP2_FLUSHED: Final = -127.0
+# Of `vrange`: the operand of the smaller magnitude, with the sign of the first.
+LEAST_MAGNITUDE: Final = "2"
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,9 @@ def avx512_suffix(width: int, elem: str, features: frozenset[str]) -> str:
     A vector of several registers takes them one by one; see `call_avx512`.
     """
     size = width * (32 if elem == "f32" else 64)
-    if (size % 512 == 0 and "avx512f" in features) or (size in {128, 256} and "avx512vl" in features):
+    if not {"avx512f", "avx512dq"} <= features:
+        return ""
+    if size % 512 == 0 or (size in {128, 256} and "avx512vl" in features):
         return f"{'ps' if elem == 'f32' else 'pd'}.{min(size, 512)}"
     return ""
 
@@ -178,49 +185,44 @@ def polynomial(w: Writer, x: Value, coefficients: tuple[float, ...]) -> Value:
     return w.fma(x, w.estrin(x, coefficients[1:]), coefficients[0])
 
 
-def exp(w: Writer, x: Value, features: frozenset[str]) -> Value:
-    """e^x."""
+def exp(w: Writer, x: Value, features: frozenset[str], fast: bool = False) -> Value:
+    """e^x as 2^(x log2 e), with log2 e in two parts; `fast` is for f32 alone."""
     constants = CONSTANTS[x.kind]
-    x = w.minimum(w.maximum(x, constants.exp_low), constants.exp_high)
-    n, count = nearest_integer(w, x, LOG2_E)
-    _, r = subtract_ln2(w, x, n)
-    p = w.fma(r * r, polynomial(w, r, constants.expm1), r) + 1.0
-    return scale(w, p, n, count, features)
-
-
-def exp2(w: Writer, x: Value, features: frozenset[str]) -> Value:
-    """2^x."""
-    constants = CONSTANTS[x.kind]
-    x = w.minimum(w.maximum(x, constants.exp2_low), constants.exp2_high)
-    n, count = nearest_integer(w, x)
-    r = x - n
-    return scale(w, w.fma(r, polynomial(w, r, constants.exp2), 1.0), n, count, features)
-
-
-def exp_fast(w: Writer, x: Value, features: frozenset[str]) -> Value:
-    """e^x in f32 by a shorter polynomial; without `vscalef` a result below 2^-126 is 0."""
-    constants = CONSTANTS[x.kind]
-    low = constants.exp_low if avx512_suffix(w.width, x.kind, features) else -88.0
-    x = w.minimum(w.maximum(x, low), constants.exp_high)
+    bound = avx512_suffix(w.width, x.kind, features)
+    if not bound:
+        low = EXP_FLUSHED if fast else constants.exp_low
+        x = w.minimum(w.maximum(x, low), constants.exp_high)
     n, count = nearest_integer(w, x, LOG2_E)
     r = w.fma(x, constants.log2e_low, w.fma(x, LOG2_E, w.negate(n)))
-    return scaled_power_fast(w, r, n, count, features)
+    return power(w, within_one(w, r, bound), n, count, features, fast)
 
 
-def exp2_fast(w: Writer, x: Value, features: frozenset[str]) -> Value:
-    """2^x in f32, otherwise like `exp_fast`."""
-    low = CONSTANTS[x.kind].exp2_low if avx512_suffix(w.width, x.kind, features) else -127.0
-    x = w.minimum(w.maximum(x, low), 128.0)
+def exp2(w: Writer, x: Value, features: frozenset[str], fast: bool = False) -> Value:
+    """2^x; `fast` is for f32 alone."""
+    constants = CONSTANTS[x.kind]
+    bound = avx512_suffix(w.width, x.kind, features)
+    if not bound:
+        low, high = (EXP2_FLUSHED, 128.0) if fast else (constants.exp2_low, constants.exp2_high)
+        x = w.minimum(w.maximum(x, low), high)
     n, count = nearest_integer(w, x)
-    return scaled_power_fast(w, x - n, n, count, features)
+    return power(w, within_one(w, x - n, bound), n, count, features, fast)
 
 
-def scaled_power_fast(w: Writer, r: Value, n: Value, count: Value, features: frozenset[str]) -> Value:
+def within_one(w: Writer, r: Value, suffix: str) -> Value:
+    """Bring a remainder into [-1, 1] by one instruction where the CPU has it; it takes NaN to 1 or -1.
+
+    In place of two bounds on the argument: beyond the range, where the remainder means nothing, any positive power
+    will do, since `scale` makes infinity, 0 or NaN of it by n alone.
+    """
+    return call_avx512(w, "range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
+
+
+def power(w: Writer, r: Value, n: Value, count: Value, features: frozenset[str], fast: bool) -> Value:
     """2^(r + n) for |r| <= 1/2."""
-    p = w.fma(r, w.horner(r, table.EXP2_FAST), 1.0)
-    if avx512_suffix(w.width, p.kind, features):
-        return scale(w, p, n, count, features)
-    return p * power_of_two(FORMATS[p.kind], count)
+    p = w.fma(r, polynomial(w, r, CONSTANTS[r.kind].exp2), 1.0)
+    if fast and not avx512_suffix(w.width, p.kind, features):
+        return p * power_of_two(FORMATS[p.kind], count)
+    return scale(w, p, n, count, features)
 
 
 def expm1(w: Writer, x: Value) -> Value:

@@ -145,5 +145,5 @@ def pow_fast(w: Writer, x: Value, y: Value, features: frozenset[str]) -> Value:
     product = w.minimum(w.maximum(product, -127.0), 128.0)
     n, count = nearest_integer(w, product)
     r = product - n
-    power = w.fma(r, w.horner(r, table.EXP2_FAST), 1.0) * power_of_two(F32, count)
+    power = w.fma(r, w.horner(r, table.EXP2_F32), 1.0) * power_of_two(F32, count)
     return special_cases(w, x, y, power)
