@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
 from tessera.ir.target.arithmetic import ElementwiseOp as TargetElementwiseOp
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
-from tessera.ir.types import element_type, index
+from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.control import write_together
-from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Philox, RandomWord, Uniform
+from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Node, Philox, RandomWord, Remap, Uniform
 from tessera.lower.vector.rules import lowers
 from tessera.numerics import dtypes
 
@@ -37,6 +39,8 @@ def lower_elementwise(context: VectorContext, op: ElementwiseOp) -> None:
     fn, type_ = op.fn.data, op.result.type
     if isinstance(type_, TileType):
         args = tuple(context.node(arg) for arg in op.args)
+        if fn == "div" and context.params.func.profile.data == "fast":
+            fn, args = _by_reciprocal(context, *args)
         context.define(op.result, Apply(type_.shape, type_.element, fn, args))
         return
     scalars = [context.scalar(arg) for arg in op.args]
@@ -44,6 +48,19 @@ def lower_elementwise(context: VectorContext, op: ElementwiseOp) -> None:
         context.define_scalar(op.result, context.writer.scalars.binary(fn, scalars[0], scalars[1]))
     else:
         context.define_scalar(op.result, context.writer.value(TargetElementwiseOp(fn, scalars)))
+
+
+def _by_reciprocal(context: VectorContext, left: Node, right: Node) -> tuple[str, tuple[Node, Node]]:
+    """Return a quotient as a product where many elements share a divisor: one division for all of them."""
+    shared = right.source if isinstance(right, Remap) else right
+    many = isinstance(shared, Uniform) or prod(shared.shape) < prod(right.shape)
+    if not many or dtype_of(right.element).bits < 32:
+        return "div", (left, right)
+    one = Uniform(shared.shape, shared.element, context.writer.scalars.constant(1.0, shared.element))
+    inverse: Node = Apply(shared.shape, shared.element, "div", (one, shared))
+    if isinstance(right, Remap):
+        inverse = Remap(right.shape, right.element, inverse, right.take)
+    return "mul", (left, inverse)
 
 
 @lowers(CastOp)

@@ -76,7 +76,7 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
             context.materialise(root)
     context.before_write(resource)
     stream = None if mask is not None else _streams(context, op, box)
-    rows = take_rows(context, op, value.shape)
+    rows = take_rows(context, value.shape)
 
     def body(site: Site, at: Coords) -> None:
         for row in rows:

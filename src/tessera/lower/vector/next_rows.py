@@ -1,9 +1,10 @@
-"""Asking for the next program's rows while this one writes its own, and for the next iteration's in a loop.
+"""Asking for the next program's rows while this one works on its own, and for the next iteration's in a loop.
 
 A program that reads a row several times, to reduce it and then to use it, leaves the memory idle while it computes:
 the hardware follows one stream of addresses, and each row begins a new one. Programs run in the order of their
-numbers, so the rows that the next one reads are known, and the loop that writes this one's result asks for them. So do
-tiles of several rows that go along them: each row is a stream of its own, too short for the hardware to follow.
+numbers, so the rows that the next one reads are known. A loop that reduces this one's with much arithmetic asks for
+them, else the loop that writes its result. So do tiles of several rows that go along them: each row is a stream of its
+own, too short for the hardware to follow.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tessera.ir.target.memory import PrefetchOp
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.types import dtype_of
 from tessera.lower.vector.nodes import Box, Coord, Coords
 from tessera.lower.vector.site import Site
@@ -25,6 +26,8 @@ from tessera.lower.vector.site import Site
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
 
+BUSY_COST = 10
+"""Vector instructions of a chunk from which on a reduction leaves time for what it asks for."""
 LINE_BYTES = 64
 LEAST_BYTES = 2 << 10
 """Shorter rows are read ahead by the hardware as they follow one another."""
@@ -83,13 +86,12 @@ def next_step(context: VectorContext, op: Operation, box: Box) -> Box | None:
     return replace(box, offsets=tuple(offsets))
 
 
-def take_rows(context: VectorContext, op: StoreOp, shape: Sequence[int]) -> list[Box]:
-    """Return the rows to ask for in a loop that stores a tile of this shape; each is asked for once.
+def take_rows(context: VectorContext, shape: Sequence[int]) -> list[Box]:
+    """Return the rows to ask for in a loop over a tile of this shape; each is asked for once.
 
     Args:
         context: the lowering.
-        op: the store.
-        shape: the shape of its tile.
+        shape: the shape of the tile.
     """
     if not context.at_top:
         return []

@@ -17,7 +17,8 @@ from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.types import dtype_of
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of
+from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
+from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, tree_cost
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 
@@ -71,6 +72,7 @@ class _Reduction:
         self.start = context.writer.scalars.constant(start, source.element)
         self.lane = lane_axis(source.shape)
         self.width = chunk_width(source.shape[self.lane], context.lanes)
+        self.rows = take_rows(context, source.shape) if tree_cost(source) >= BUSY_COST else []
 
     def run_to_scalar(self) -> list[SSAValue]:
         """Reduce a one-dimensional tile."""
@@ -108,6 +110,11 @@ class _Reduction:
             return (coord,)
         return tuple(coord if axis == self.axis else c for axis, c in enumerate(outer))
 
+    def _chunk(self, site: Site, coords: Coords) -> SSAValue:
+        for row in self.rows:
+            ask_for(site, row, coords)
+        return site.chunk(self.source, coords)
+
     def _along_lanes(self, site: Site, outer: Coords) -> SSAValue:
         """Reduce the lane axis to a scalar."""
         size, width = self.source.shape[self.axis], self.width
@@ -115,7 +122,7 @@ class _Reduction:
         site.hoist(self.source, self._at(outer, inner), inner)
 
         def chunk(at: SSAValue | int) -> SSAValue:
-            return site.chunk(self.source, self._at(outer, Coord(at, lanes=width > 1)))
+            return self._chunk(site, self._at(outer, Coord(at, lanes=width > 1)))
 
         full, rest = divmod(size, width)
         partial = self._accumulate(site, full, width, chunk, width)
@@ -141,7 +148,7 @@ class _Reduction:
         width = self.width if any(c.lanes for c in outer) else 1
 
         def chunk(at: SSAValue | int) -> SSAValue:
-            return site.chunk(self.source, self._at(outer, Coord(at)))
+            return self._chunk(site, self._at(outer, Coord(at)))
 
         return self._combine(site, self._accumulate(site, self.source.shape[self.axis], 1, chunk, width))
 
