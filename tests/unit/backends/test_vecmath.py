@@ -71,6 +71,7 @@ DOMAIN = {
     "sin": (-300, 300),
     "cos": (-300, 300),
     "pow": (-20, 20),
+    "sigmoid": (-100, 30),
 }
 DOMAIN_F64 = {**DOMAIN, "exp": (-746, 710), "exp2": (-1075, 1024), "expm1": (-40, 40), "erf": (-6, 6)}
 _PLAIN = (0, math.inf, 1, 0.5, 2, 3, 7, 10, 100, 2.5, 1e-30, 1e22, 1e30, 1 / 3)
@@ -204,8 +205,8 @@ def host_features() -> frozenset[str]:
 @pytest.fixture(scope="module")
 def generic() -> Compiled:
     """Every function at its widest, without target-specific instructions."""
-    wide = [Variant(fn) for fn in (*UNARY, "pow")] + [
-        Variant(fn, width=8, elem="f64") for fn in (*UNARY, "pow")
+    wide = [Variant(fn) for fn in (*UNARY, "pow", "sigmoid")] + [
+        Variant(fn, width=8, elem="f64") for fn in (*UNARY, "pow", "sigmoid")
     ]
     fast = [Variant(fn, fast=True) for fn in (*FAST, "pow")]
     return Compiled(wide + fast)
@@ -214,7 +215,13 @@ def generic() -> Compiled:
 @pytest.fixture(scope="module")
 def native() -> Compiled:
     """The exponentials as kernels get them on this CPU."""
-    return Compiled([Variant("exp", fast=fast, features=host_features()) for fast in (False, True)])
+    return Compiled(
+        [
+            Variant(fn, fast=fast, features=host_features())
+            for fn in ("exp", "tanh", "sigmoid")
+            for fast in (False, True)
+        ]
+    )
 
 
 def sample(elem: str, domain: tuple[float, float], count: int, seed: int = 0) -> Array:
@@ -417,6 +424,36 @@ def test_fast_exponentials_keep_the_limits(generic: Compiled, fn: str) -> None:
     np.testing.assert_array_equal(generic(Variant(fn, fast=True), x), expected)
 
 
+def test_fast_tanh_keeps_the_bound(native: Compiled) -> None:
+    x = sample("f32", DOMAIN["tanh"], 1 << 22)
+    got = native(Variant("tanh", fast=True, features=host_features()), x)
+    error, at = worst(got, reference_f64("tanh", x), x)
+    assert error <= BOUND_F32["tanh"], f"tanh({at!r})"
+
+
+@pytest.mark.parametrize("fast", [False, True], ids=["exact", "fast"])
+def test_sigmoid_is_within_two_and_a_half_ulp(native: Compiled, fast: bool) -> None:
+    # Below -88.7 e^-x is infinite, where the result would be subnormal.
+    x = np.random.default_rng(8).uniform(-87.3, 30, 1 << 22).astype(np.float32)
+    got = native(Variant("sigmoid", fast=fast, features=host_features()), x)
+    assert worst(got, 1 / (1 + np.exp(-x.astype(np.float64))), x)[0] <= 2.5
+
+
+@WIDE_LONG_DOUBLE
+def test_f64_sigmoid_is_within_two_and_a_half_ulp(generic: Compiled) -> None:
+    x = np.random.default_rng(9).uniform(-708, 40, 1 << 18)
+    got = generic(Variant("sigmoid", width=8, elem="f64"), x)
+    assert worst(got, 1 / (1 + np.exp(-x.astype(np.longdouble))), x)[0] <= 2.5
+
+
+@pytest.mark.parametrize("fast", [False, True], ids=["exact", "fast"])
+def test_sigmoid_keeps_the_limits(native: Compiled, fast: bool) -> None:
+    x = np.resize(np.array([-math.inf, math.inf, -1e30, 1e30, math.nan, 0.0, -0.0, -200.0], np.float32), 16)
+    expected = np.resize(np.array([0, 1, 0, 1, math.nan, 0.5, 0.5, 0], np.float32), 16)
+    got = native(Variant("sigmoid", fast=fast, features=host_features()), x)
+    np.testing.assert_array_equal(got, expected)
+
+
 def pow_samples() -> Iterator[tuple[Array, Array]]:
     """Random bits; results over the whole exponent range; whole exponents; every pair of special numbers."""
     rng = np.random.default_rng(5)
@@ -498,7 +535,7 @@ def assert_variants_agree(generic: Compiled, other: Compiled, variants: list[Var
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 def test_every_width_gives_the_same_bits(generic: Compiled, width: int) -> None:
-    variants = [Variant(fn, width, elem) for fn in (*UNARY, "pow") for elem in ("f32", "f64")]
+    variants = [Variant(fn, width, elem) for fn in (*UNARY, "pow", "sigmoid") for elem in ("f32", "f64")]
     assert_variants_agree(generic, Compiled(variants), variants)
 
 
@@ -518,8 +555,8 @@ def test_avx512_instructions_give_the_same_bits(generic: Compiled) -> None:
 def test_avx2_gives_the_same_bits(generic: Compiled) -> None:
     if "avx2" not in host_features() or "fma" not in host_features():
         pytest.skip("this CPU has no AVX2")
-    variants = [Variant(fn, width=8) for fn in (*UNARY, "pow")] + [
-        Variant(fn, 4, "f64") for fn in (*UNARY, "pow")
+    variants = [Variant(fn, width=8) for fn in (*UNARY, "pow", "sigmoid")] + [
+        Variant(fn, 4, "f64") for fn in (*UNARY, "pow", "sigmoid")
     ]
     assert_variants_agree(generic, Compiled(variants, cpu="haswell", features="+avx2,+fma"), variants)
 
@@ -530,7 +567,9 @@ def test_avx2_gives_the_same_bits(generic: Compiled) -> None:
 def test_no_library_calls(triple: str, cpu: str) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    variants = [Variant(fn, 4) for fn in (*UNARY, "pow")] + [Variant(fn, 2, "f64") for fn in (*UNARY, "pow")]
+    variants = [Variant(fn, 4) for fn in (*UNARY, "pow", "sigmoid")] + [
+        Variant(fn, 2, "f64") for fn in (*UNARY, "pow", "sigmoid")
+    ]
     machine = target_machine(triple, cpu, "")
     module = optimised(f'target triple = "{triple}"\n{module_text(variants)}', machine)
     called = set(re.findall(r"^\s+(?:bl|callq?)\s+(\S+)", machine.emit_assembly(module), re.MULTILINE))

@@ -133,11 +133,6 @@ class CpuEmitter(Emitter):
             return self.fn.assign(
                 f"fdiv {type_} {ops.real(type_, 1.0)}, {ops.intrinsic('sqrt', type_, *args)}"
             )
-        if name == "sigmoid":
-            negated = self.fn.assign(f"fneg {type_} {args[0]}")
-            exponential = self.math_call("exp", dtype, width, [negated])
-            one = ops.real(type_, 1.0)
-            return self.fn.assign(f"fdiv {type_} {one}, {ops.binary('fadd', type_, exponential, one)}")
         if not supported(name, dtype.name):
             return self._libm(name, type_, args)
         features = self.target.features

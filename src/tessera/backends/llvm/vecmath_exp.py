@@ -112,7 +112,7 @@ def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str])
     """Multiply p by 2^n and round once, for 0.5 < p < 2 and n down to twice the least exponent."""
     suffix = avx512_suffix(w.width, p.kind, features)
     if suffix:
-        return call_avx512(w, "scalef", (p, n), (), suffix)
+        return call_avx512(w, "mask.scalef", (p, n), (), suffix)
     # Two factors: the first product is exact, so that a subnormal result is rounded once.
     form = FORMATS[p.kind]
     half = count >> 1
@@ -139,19 +139,20 @@ def call_avx512(
 
     Args:
         w: the function.
-        name: the intrinsic without `@llvm.x86.avx512.mask.` and suffix.
+        name: the intrinsic without `@llvm.x86.avx512.` and suffix.
         arguments: its vectors.
         immediates: its i32 operands after them.
         suffix: what `avx512_suffix` gives.
     """
     elem, size = arguments[0].kind, int(suffix.split(".")[1])
     lanes = size // (32 if elem == "f32" else 64)
-    symbol = f"@llvm.x86.avx512.mask.{name}.{suffix}"
+    symbol = f"@llvm.x86.avx512.{name}.{suffix}"
+    rounds = suffix.endswith("512") and name.startswith("mask.")
     if lanes == w.width:
-        literals = [("i32", value) for value in immediates] + unmasked(w.type_of(elem), lanes, suffix)
+        literals = [("i32", value) for value in immediates] + unmasked(w.type_of(elem), lanes, rounds)
         return w.call(elem, symbol, arguments, literals)
     one = w.type_of(elem).replace(f"<{w.width} ", f"<{lanes} ")
-    fixed = [("i32", value) for value in immediates] + unmasked(one, lanes, suffix)
+    fixed = [("i32", value) for value in immediates] + unmasked(one, lanes, rounds)
     listed = [one] * len(arguments) + [kind for kind, _ in fixed]
     w.declare(f"declare {one} {symbol}({', '.join(listed)})")
     parts: list[str] = []
@@ -162,10 +163,24 @@ def call_avx512(
     return w.joined(elem, parts, lanes)
 
 
-def unmasked(vector: str, lanes: int, suffix: str) -> list[tuple[str, str]]:
-    """The last operands of an AVX-512 intrinsic: no pass-through, all lanes, and the current rounding."""
+def unmasked(vector: str, lanes: int, rounds: bool) -> list[tuple[str, str]]:
+    """The last operands of an AVX-512 intrinsic: no pass-through, all lanes, and the current rounding if it rounds."""
     operands = [(vector, "zeroinitializer"), (f"i{max(lanes, 8)}", "-1")]
-    return [*operands, ("i32", "4")] if suffix.endswith("512") else operands
+    return [*operands, ("i32", "4")] if rounds else operands
+
+
+def reciprocal(w: Writer, d: Value, suffix: str) -> Value:
+    """1 / d for a positive normal or infinite d, to 0.6 ULP; `suffix` is empty for a division.
+
+    The CPU's estimate of 14 bits and one step of Newton's take a quarter of a division's time.
+    """
+    if not suffix:
+        return 1.0 / d
+    estimate = call_avx512(w, "rcp14", (d,), (), suffix)
+    error = w.fma(w.negate(d), estimate, 1.0)
+    # Of an infinite divisor the error is NaN, which this comparison takes for anything small: 0 stays 0.
+    error = w.select(error.compare("olt", 0.5), error, 0.5)
+    return w.fma(estimate, error, estimate)
 
 
 def subtract_ln2(w: Writer, x: Value, n: Value) -> tuple[Value, Value]:
@@ -214,7 +229,9 @@ def within_one(w: Writer, r: Value, suffix: str) -> Value:
     In place of two bounds on the argument: beyond the range, where the remainder means nothing, any positive power
     will do, since `scale` makes infinity, 0 or NaN of it by n alone.
     """
-    return call_avx512(w, "range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
+    return (
+        call_avx512(w, "mask.range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
+    )
 
 
 def power(w: Writer, r: Value, n: Value, count: Value, features: frozenset[str], fast: bool) -> Value:
@@ -243,7 +260,13 @@ def expm1(w: Writer, x: Value) -> Value:
     return w.select(w.magnitude(x).compare("olt", constants.tiny), x, result)
 
 
-def tanh(w: Writer, x: Value) -> Value:
+def sigmoid(w: Writer, x: Value, features: frozenset[str], fast: bool) -> Value:
+    """1 / (1 + e^-x)."""
+    below = exp(w, w.negate(x), features, fast) + 1.0
+    return reciprocal(w, below, avx512_suffix(w.width, x.kind, features) if fast else "")
+
+
+def tanh(w: Writer, x: Value, features: frozenset[str], fast: bool) -> Value:
     """The hyperbolic tangent: an odd polynomial near zero, 1 - 2 / (e^2|x| + 1) beyond."""
     constants, form = CONSTANTS[x.kind], FORMATS[x.kind]
     a = w.magnitude(x)
@@ -255,7 +278,8 @@ def tanh(w: Writer, x: Value) -> Value:
     r = w.fma(bounded, 2 * LOG2_E, w.negate(n))
     p = w.fma(r, polynomial(w, r, constants.exp2), 1.0)
     denominator = w.fma(power_of_two(form, count), p, 1.0)
-    large = 1.0 - w.const(x.kind, 2.0) / denominator
+    inverse = reciprocal(w, denominator, avx512_suffix(w.width, x.kind, features) if fast else "")
+    large = w.fma(inverse, -2.0, 1.0)
     return w.intrinsic("copysign", w.select(a.compare("olt", TANH_SPLIT), small, large), x)
 
 

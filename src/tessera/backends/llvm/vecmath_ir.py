@@ -91,6 +91,9 @@ class Value:
     def __truediv__(self, other: Operand) -> Value:
         return self.writer.binary("div", self, other)
 
+    def __rtruediv__(self, other: float) -> Value:
+        return self.writer.binary("div", self.writer.const(self.kind, other), self)
+
     def __and__(self, other: Operand) -> Value:
         return self.writer.binary("and", self, other)
 

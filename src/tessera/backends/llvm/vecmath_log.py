@@ -80,9 +80,9 @@ def split_bits(w: Writer, x: Value, low: float, bias: Value) -> Split:
 
 def split_by_instruction(w: Writer, x: Value, low: float, suffix: str) -> Split:
     """The split of any x by AVX-512: getexp(0) = -inf, getmant(inf) = 1, getmant of a negative is NaN."""
-    exponent = call_avx512(w, "getexp", (x,), (), suffix)
+    exponent = call_avx512(w, "mask.getexp", (x,), (), suffix)
     control = GETMANT_FROM_THREE_QUARTERS if low == THREE_QUARTERS else GETMANT_FROM_ONE
-    mantissa = call_avx512(w, "getmant", (x,), (str(control),), suffix)
+    mantissa = call_avx512(w, "mask.getmant", (x,), (str(control),), suffix)
     if low == THREE_QUARTERS:
         upper = mantissa.compare("olt", 1.0)
     else:

@@ -146,20 +146,21 @@ def _silu(b: Builder, x: Any) -> Any:
     return apply(b, "mul", value, apply(b, "sigmoid", value))
 
 
+_ROOT = math.sqrt(2.0 / math.pi)
+
+
 @compiles(tile.gelu)
 def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
     value = _float(b, x, "gelu")
     wide = _wide(b, value)
-    if approximate:
-        cube = apply(b, "mul", apply(b, "mul", wide, wide), wide)
-        inner = apply(
-            b, "mul", apply(b, "add", wide, apply(b, "mul", cube, 0.044715)), math.sqrt(2.0 / math.pi)
-        )
-        bell = apply(b, "tanh", inner)
+    if approximate:  # 0.5 (1 + tanh(u)) is sigmoid(2u)
+        square = apply(b, "mul", apply(b, "mul", wide, wide), 2 * 0.044715 * _ROOT)
+        double = apply(b, "mul", wide, apply(b, "add", square, 2 * _ROOT))
+        result = apply(b, "mul", wide, apply(b, "sigmoid", double))
     else:
         bell = apply(b, "erf", apply(b, "mul", wide, math.sqrt(0.5)))
-    half = apply(b, "mul", wide, 0.5)
-    return wrap(cast_to(b, apply(b, "mul", half, apply(b, "add", bell, 1.0)).ssa, element_type(value.dtype)))
+        result = apply(b, "mul", apply(b, "mul", wide, 0.5), apply(b, "add", bell, 1.0))
+    return wrap(cast_to(b, result.ssa, element_type(value.dtype)))
 
 
 @compiles(tile.softplus)

@@ -456,7 +456,8 @@ def gelu(x: TileLike, approximate: bool = False) -> Tile:
 
     Args:
         x: tile or scalar.
-        approximate: compile-time; use `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))` instead of erf.
+        approximate: compile-time; use `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))` instead of erf, computed as
+            `x sigmoid(2 √(2/π) (x + 0.044715 x³))`, which is the same.
 
     Returns:
         Float tile of the same shape.
