@@ -56,8 +56,14 @@ def _by_reciprocal(context: VectorContext, left: Node, right: Node) -> tuple[str
     many = isinstance(shared, Uniform) or prod(shared.shape) < prod(right.shape)
     if not many or dtype_of(right.element).bits < 32:
         return "div", (left, right)
-    one = Uniform(shared.shape, shared.element, context.writer.scalars.constant(1.0, shared.element))
-    inverse: Node = Apply(shared.shape, shared.element, "div", (one, shared))
+    one = context.writer.scalars.constant(1.0, shared.element)
+    inverse: Node
+    if isinstance(shared, Uniform):
+        quotient = context.writer.value(TargetElementwiseOp("div", [one, shared.value]))
+        inverse = Uniform(shared.shape, shared.element, quotient)
+    else:
+        ones = Uniform(shared.shape, shared.element, one)
+        inverse = Apply(shared.shape, shared.element, "div", (ones, shared))
     if isinstance(right, Remap):
         inverse = Remap(right.shape, right.element, inverse, right.take)
     return "mul", (left, inverse)
