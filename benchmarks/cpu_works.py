@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import bias_gelu
 import cpu_kernels
+import cpu_numba
 import flash_attention
 import layernorm
 import rmsnorm
@@ -214,11 +215,14 @@ def _rows(quick: bool) -> Iterator[Work]:
 
 def _row_setup(
     m: int, x: np.ndarray, y: np.ndarray, ours: Call, numpy: Call | None, eager: Any, args: Sequence[Any],
-    expected: np.ndarray, compiled: bool,
+    expected: np.ndarray, compiled: bool, numba: str, scalars: Sequence[Any] = (),
 ) -> Setup:  # fmt: skip
     contestants: dict[str, Call] = {"tessera": ours}
     if numpy is not None:
         contestants["NumPy"] = numpy
+    if x.dtype == np.float32 and importlib.util.find_spec("numba") is not None:
+        function, out = cpu_numba.function(numba), np.empty_like(y)
+        contestants["Numba"] = lambda: function(*args, *scalars, out)
     torch = torch_or_none()
     if torch is not None and eager is not None:
         tensors = [as_torch(torch, arg) if isinstance(arg, np.ndarray) else arg for arg in args]
@@ -254,7 +258,9 @@ def _norm(which: str) -> Callable[..., Setup]:
             ours, args = (lambda: kernel(x, w, b, y, 1e-5)), (x, w, b)
             expected = layernorm.reference(wide(x), wide(w), wide(b), 1e-5)
             eager = None if torch is None else lambda x, w, b: torch.nn.functional.layer_norm(x, (n,), w, b)
-        return _row_setup(m, x, y, ours, numpy if dtype == "f32" else None, eager, args, expected, compiled)
+        return _row_setup(
+            m, x, y, ours, numpy if dtype == "f32" else None, eager, args, expected, compiled, which, (1e-5,)
+        )
 
     return make
 
@@ -271,7 +277,7 @@ def _softmax(dtype: str, m: int, n: int, compiled: bool) -> Setup:
     eager = None if torch is None else lambda x: torch.softmax(x, dim=1)
     return _row_setup(
         m, x, y, lambda: kernel(x, y), numpy if dtype == "f32" else None, eager, (x,),
-        softmax.reference(wide(x)), compiled,
+        softmax.reference(wide(x)), compiled, "softmax",
     )  # fmt: skip
 
 
@@ -288,7 +294,7 @@ def _rope(dtype: str, m: int, n: int, compiled: bool) -> Setup:
 
     return _row_setup(
         heads, x, y, lambda: kernel(x, cos, sin, y), None, eager if torch else None, (x, cos, sin),
-        rope.reference(wide(x), angle), compiled,
+        rope.reference(wide(x), angle), compiled, "RoPE",
     )  # fmt: skip
 
 
@@ -302,8 +308,9 @@ def _gelu(approximate: bool) -> Callable[..., Setup]:
         expected = np.zeros((m, n))
         expected[rows] = bias_gelu.reference(wide(x)[rows], wide(b), approximate)
         return _row_setup(
-            m, x, y, lambda: kernel(x, b, y, approximate), None, eager, (x, b), expected, compiled
-        )
+            m, x, y, lambda: kernel(x, b, y, approximate), None, eager, (x, b), expected, compiled,
+            "bias+GELU tanh" if approximate else "bias+GELU erf",
+        )  # fmt: skip
 
     return make
 
@@ -314,8 +321,9 @@ def _residual_dropout(dtype: str, m: int, n: int, compiled: bool) -> Setup:
     torch = torch_or_none()
     eager = None if torch is None else lambda x, r: r + torch.nn.functional.dropout(x, DROPOUT_P, True)
     setup = _row_setup(
-        m, x, y, lambda: kernel(x, r, y, DROPOUT_P, 7), None, eager, (x, r), np.ones((m, n)), compiled
-    )
+        m, x, y, lambda: kernel(x, r, y, DROPOUT_P, 7), None, eager, (x, r), np.ones((m, n)), compiled,
+        "residual+dropout", (DROPOUT_P,),
+    )  # fmt: skip
 
     def check(got: Any) -> float:
         """Each generator keeps elements of its own: judge what is kept, and how much."""
