@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,6 +59,26 @@ def test_workers_take_part_and_sleep_between_jobs(workers):
         assert len(names) == 3
         assert workers.started == 2
         time.sleep(0.005)
+
+
+def test_workers_take_no_time_from_other_pools_after_a_launch(workers):
+    run(workers, lambda params, first, last: time.sleep(0.002), 60, threads=3)
+    time.sleep(0.01)  # the last of them look out for another launch for a moment
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.02
+
+
+def test_launches_beside_a_pool_of_the_caller_are_shared_out_as_ever(workers):
+    stop = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(stop.wait, 20) for _ in range(2)]
+        for _ in range(20):
+            seen: list[tuple[int, int]] = []
+            run(workers, lambda params, first, last, seen=seen: seen.append((first, last)), 50, threads=3)
+            assert sorted(i for first, last in seen for i in range(first, last)) == list(range(50))
+        stop.set()
+        assert all(future.result() for future in busy)
 
 
 def test_a_small_job_after_a_pause_wakes_nobody(workers):
