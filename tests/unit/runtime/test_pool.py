@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from tessera.errors import CallError
@@ -71,8 +72,14 @@ def test_workers_take_no_time_from_other_pools_after_a_launch(workers):
 
 def test_launches_beside_a_pool_of_the_caller_are_shared_out_as_ever(workers):
     stop = threading.Event()
+
+    def multiply():
+        while not stop.is_set():
+            np.ones((200, 200), np.float32) @ np.ones((200, 200), np.float32)
+        return True
+
     with ThreadPoolExecutor(2) as pool:
-        busy = [pool.submit(stop.wait, 20) for _ in range(2)]
+        busy = [pool.submit(multiply) for _ in range(2)]
         for _ in range(20):
             seen: list[tuple[int, int]] = []
             run(workers, lambda params, first, last, seen=seen: seen.append((first, last)), 50, threads=3)
