@@ -140,6 +140,40 @@ def test_products_with_what_lies_outside_are_not_made() -> None:
     assert np.all(np.isposinf(c))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_sums_outside_of_tensors_are_zero(dtype: str) -> None:
+    total = getattr(ts, TOTALS.get(dtype, "f32"))
+
+    def sums(a, b, c):
+        for i, j in ts.tile.grid((a.shape[0], 32), (b.shape[1], 64)):
+            acc = ts.tile.zeros((32, 64), total)
+            for k in ts.tile.range(0, a.shape[1], 32):
+                acc = ts.tile.mma(a[i : i + 32, k : k + 32], b[k : k + 32, j : j + 64], acc)
+            c[i // 32, j // 64] = ts.tile.sum(acc)
+
+    element = getattr(ts, dtype)
+    sums.__annotations__ = {
+        "a": ts.Tensor["m", "k", element], "b": ts.Tensor["k", "n", element], "c": ts.Tensor["p", "q", total]
+    }  # fmt: skip
+    a, b = np.ones((32 + 20, 70), NUMPY[dtype]), np.ones((70, 64 + 37), NUMPY[dtype])
+    c = np.full((2, 2), 77, np.int32 if dtype == "i8" else np.float32)
+    run(ts.kernel(sums), [a, b, c])
+    np.testing.assert_array_equal(c, 70 * np.outer([32, 20], [64, 37]))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_sums_of_nothing_are_zero(dtype: str) -> None:
+    check(dtype, (40, 70, 0), (32, 64, 32))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+@pytest.mark.parametrize(
+    ("depth", "turned"), [(63, TURNS[0]), (64, TURNS[3]), (1100, TURNS[0]), (1101, TURNS[3])]
+)
+def test_tiles_of_the_matrix_unit_cover_rests(dtype: str, turned: tuple[bool, bool], depth: int) -> None:
+    check(dtype, (75, 150, depth), (64, 96, 1 << (depth - 1).bit_length()), turned)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("depth", [1, 5, 33, 77])
 def test_what_follows_a_row_in_memory_is_no_part_of_it(dtype: str, depth: int) -> None:
@@ -199,9 +233,17 @@ def test_other_cpus_instructions(target: TargetRecord, dtype: str, instruction: 
 
 
 def test_few_rows_need_no_matrix_unit() -> None:
-    text = assembly(SAPPHIRE_RAPIDS, "i8", (8, 64, 64))
+    text = assembly(SAPPHIRE_RAPIDS, "i8", (4, 64, 64))
     assert "vpdpbusd" in text
     assert "tdpbssd" not in text
+
+
+@pytest.mark.parametrize(("dtype", "instruction"), [("bf16", "tdpbf16ps"), ("i8", "tdpbssd")])
+def test_a_matrix_unit_takes_a_few_rows_in_place(dtype: str, instruction: str) -> None:
+    text = assembly(SAPPHIRE_RAPIDS, dtype, (8, 64, 64))
+    assert instruction in text
+    assert "vpdp" not in text
+    assert "vdpbf16ps" not in text
 
 
 def test_strict_products_keep_subnormal_numbers() -> None:

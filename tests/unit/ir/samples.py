@@ -314,6 +314,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
             left=zeros[:2],
             source=pointer,
             ahead=[*zeros, zero],
+            fresh=at(t_arith.ConstantOp(True, i1)),
         )
     )
     run = LinearLayout.make({"register": [(1,)]}, (2,))

@@ -9,26 +9,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backends.cpu.texts import Loops, Size
+from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
+from tessera.backends.llvm.types import LLVMType
 
 TILE = 16
 """Rows of a tile, and its 32-bit columns."""
 
-_DOT = {"amx_bf16": "tdpbf16ps", "amx_i8": "tdpbssd"}
+TILE_BYTES = 64
+"""Bytes of one of its rows."""
+
+DOTS = {"amx_bf16": "tdpbf16ps", "amx_i8": "tdpbssd"}
+"""The instructions of products and those of the matrix unit."""
+
 WIDE = 2
 """Tiles beside each other in a block of sums, and below each other."""
 
-_LEFT, _RIGHT = 4, 6
+LEFT, RIGHT = 4, 6
 """The first tile register of each operand; sums are in the registers before."""
 
+_ROWS_AT = 48
+"""Where the numbers of rows are in the description of the registers."""
 
-def configure(loops: Loops) -> None:
-    """Set all eight tile registers to 16 rows of 64 bytes."""
+
+def configure(loops: Loops, rows: str = str(TILE)) -> None:
+    """Set the tile registers to rows of 64 bytes: of sums and of the left operand so many, of the right one 16."""
     shape = [1, *([0] * 15), *([64, 0] * 8), *([0] * 16), *([TILE] * 8), *([0] * 8)]
     body = ", ".join(f"i8 {byte}" for byte in shape)
     table = loops.module.add_global(
-        "tessera_tiles", f"private unnamed_addr constant [64 x i8] [{body}], align 64"
+        "tessera_tiles", f"private unnamed_addr constant [{len(shape)} x i8] [{body}], align 64"
     )
+    if rows != str(TILE):
+        place, type_ = loops.fn.entry_assign(f"alloca [{len(shape)} x i8], align 64"), f"<{len(shape)} x i8>"
+        whole = loops.fn.assign(f"load {type_}, ptr {table}, align 64")
+        loops.fn.line(f"store {type_} {whole}, ptr {place}, align 64")
+        byte = rows if rows.isdigit() else loops.fn.assign(f"trunc i64 {rows} to i8")
+        for register in range(RIGHT):
+            loops.fn.line(
+                f"store i8 {byte}, ptr {loops.ops.gep('i8', place, str(_ROWS_AT + register))}, align 1"
+            )
+        table = place
     loops.module.declare("declare void @llvm.x86.ldtilecfg(ptr)")
     loops.fn.line(f"call void @llvm.x86.ldtilecfg(ptr {table})")
 
@@ -41,33 +61,36 @@ def release(loops: Loops) -> None:
 
 @dataclass(frozen=True)
 class TileBlock:
-    """What one kernel is specialised for; strides are in 32-bit elements.
+    """What one kernel is specialised for; strides are in bytes.
 
     Args:
-        instruction: a key of `_DOT`.
+        instruction: a key of `DOTS`.
         rows: rows of tiles, one or two.
         columns: columns of tiles, one or two.
-        a_stride: distance of two rows of the left operand.
-        b_stride: distance of two steps in a panel.
+        left: distance of two rows of the left operand, of two tiles below each other, and of two steps.
+        b_stride: distance of two rows of tiles in a panel.
         c_stride: distance of two rows of sums.
     """
 
     instruction: str
     rows: int
     columns: int
-    a_stride: int
+    left: tuple[int, int, int]
     b_stride: int
     c_stride: int
 
     @property
     def name(self) -> str:
         """A symbol that tells kernels apart."""
-        sizes = f"{self.rows}x{self.columns}_{self.a_stride}_{self.b_stride}_{self.c_stride}"
-        return f"tessera_{self.instruction}_{sizes}"
+        strides = "_".join(str(stride) for stride in (*self.left, self.b_stride, self.c_stride))
+        return f"tessera_{self.instruction}_{self.rows}x{self.columns}_{strides}"
 
 
 def tile_kernel(module: ModuleText, block: TileBlock) -> str:
-    """Define the kernel `void (a, b, c, count)` once, and return its symbol; `count` steps are 16 elements each."""
+    """Define the kernel `void (a, b, c, count, fresh)` once, and return its symbol.
+
+    `count` steps are 16 groups each; the sums are what is in `c` and the products, or these alone where `fresh` is.
+    """
     if not module.has(block.name):
         module.define(block.name, _TileKernel(module, block).render())
     return block.name
@@ -78,7 +101,8 @@ class _TileKernel(Loops):
 
     def __init__(self, module: ModuleText, block: TileBlock):
         signature = (
-            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %count)"
+            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %count, "
+            f"i1 %fresh)"
         )
         super().__init__(module, signature)
         self.block = block
@@ -87,34 +111,72 @@ class _TileKernel(Loops):
         """Return the function's text."""
         block = self.block
         sums = [
-            (row * block.columns + column, str(row * TILE * block.c_stride + column * TILE))
+            (
+                row * block.columns + column,
+                self._at("%c", row * TILE * block.c_stride + column * TILE_BYTES),
+            )
             for row in range(block.rows)
             for column in range(block.columns)
         ]
-        for register, offset in sums:
-            self._move("tileloadd64", register, "%c", offset, block.c_stride)
+
+        def load() -> None:
+            for register, place in sums:
+                move(self, "tileloadd64", register, place, str(block.c_stride))
+
+        def begin() -> None:
+            self.module.declare("declare void @llvm.x86.tilezero(i8 immarg)")
+            for register, _ in sums:
+                self.fn.line(f"call void @llvm.x86.tilezero(i8 {register})")
+
+        self.choice("%fresh", begin, load)
         self.repeat(Size("%count", None), self._step)
-        for register, offset in sums:
-            self._move("tilestored64", register, "%c", offset, block.c_stride)
+        for register, place in sums:
+            move(self, "tilestored64", register, place, str(block.c_stride))
         self.fn.line("ret void")
         return self.fn.render()
 
-    def _step(self, step: str) -> None:
-        """Load each tile just before it is first multiplied: loads and products of tiles run side by side."""
-        block = self.block
-        symbol = f"llvm.x86.{_DOT[block.instruction]}"
-        self.module.declare(f"declare void @{symbol}(i8 immarg, i8 immarg, i8 immarg)")
-        for row in range(block.rows):
-            offset = self.sum(self.times(step, TILE), str(row * TILE * block.a_stride))
-            self._move("tileloadd64", _LEFT + row, "%a", offset, block.a_stride)
-            for column in range(block.columns):
-                if row == 0:
-                    offset = self.sum(self.times(step, TILE * block.b_stride), str(column * TILE))
-                    self._move("tileloadd64", _RIGHT + column, "%b", offset, block.b_stride)
-                registers = (row * block.columns + column, _LEFT + row, _RIGHT + column)
-                self.fn.line(f"call void @{symbol}({', '.join(f'i8 {number}' for number in registers)})")
+    def _at(self, base: str, offset: int) -> str:
+        return self.ops.gep("i8", base, str(offset))
 
-    def _move(self, name: str, register: int, base: str, offset: str, stride: int) -> None:
-        self.module.declare(f"declare void @llvm.x86.{name}(i8 immarg, ptr, i64)")
-        place = self.ops.gep("i32", base, offset)
-        self.fn.line(f"call void @llvm.x86.{name}(i8 {register}, ptr {place}, i64 {4 * stride})")
+    def _step(self, number: str) -> None:
+        """Multiply one step's tiles.
+
+        All are loaded first: where another thread of the core is busy, products and loads overlap only so far.
+        """
+        block = self.block
+        pitch, below, step = block.left
+        a = self.ops.gep("i8", "%a", self.times(number, step))
+        b = self.ops.gep("i8", "%b", self.times(number, TILE * block.b_stride))
+        for row in range(block.rows):
+            move(self, "tileloadd64", LEFT + row, self._at(a, row * below), str(pitch))
+        for column in range(block.columns):
+            move(self, "tileloadd64", RIGHT + column, self._at(b, column * TILE_BYTES), str(block.b_stride))
+        for row in range(block.rows):
+            for column in range(block.columns):
+                multiply(self, block.instruction, row * block.columns + column, LEFT + row, RIGHT + column)
+
+
+def move(loops: Loops, name: str, register: int, place: str, pitch: str) -> None:
+    """Load or store a tile register whose rows are `pitch` bytes apart in memory."""
+    loops.module.declare(f"declare void @llvm.x86.{name}(i8 immarg, ptr, i64)")
+    loops.fn.line(f"call void @llvm.x86.{name}(i8 {register}, ptr {place}, i64 {pitch})")
+
+
+def multiply(loops: Loops, instruction: str, total: int, left: int, right: int) -> None:
+    """Add the product of two tile registers to a third."""
+    symbol = f"llvm.x86.{DOTS[instruction]}"
+    loops.module.declare(f"declare void @{symbol}(i8 immarg, i8 immarg, i8 immarg)")
+    loops.fn.line(f"call void @{symbol}(i8 {total}, i8 {left}, i8 {right})")
+
+
+def copy_end(loops: Loops, source: str, target: str, count: str) -> None:
+    """Copy the first `count` bytes, 1 to 63, of a tile's row and fill the rest with zeros."""
+    row, bools = LLVMType("i8", TILE_BYTES), LLVMType("i1", TILE_BYTES)
+    ones = loops.fn.assign(f"shl i64 1, {count}")
+    mask = loops.ops.convert("bitcast", I64, loops.fn.assign(f"sub i64 {ones}, 1"), bools)
+    symbol = f"llvm.masked.load.{row.mangled}.p0"
+    loops.module.declare(f"declare {row} @{symbol}(ptr, {bools}, {row})")
+    value = loops.fn.assign(
+        f"call {row} @{symbol}(ptr align 1 {source}, {bools} {mask}, {row} zeroinitializer)"
+    )
+    loops.fn.line(f"store {row} {value}, ptr {target}, align {TILE_BYTES}")

@@ -11,9 +11,6 @@ GROUPS = {
 }  # fmt: skip
 """Terms of the sum that one element of an operand holds."""
 
-VECTOR_PART = {"amx_bf16": "dot_bf16", "amx_i8": "dot_u8_i8"}
-"""What computes the parts of a product that fill no tile of the matrix unit."""
-
 _NEON = {"dot_i8": "sdot", "dot_u8": "udot"}
 
 

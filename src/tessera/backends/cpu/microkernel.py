@@ -50,7 +50,6 @@ class Block:
         operand: vector of operands.
         total: vector of sums.
         whole: whether the depth is a multiple of `UNROLL`.
-        flip: whether bytes of the left operand are still signed.
         shifted: whether bytes of the left operand are taken 128 too large, so that sums of the right one, which the
             caller has, are subtracted.
         odd: whether the last pair of the depth may hold one term, with what follows it in memory no part of it.
@@ -65,14 +64,13 @@ class Block:
     operand: LLVMType
     total: LLVMType
     whole: bool
-    flip: bool = False
     shifted: bool = False
     odd: bool = False
     a_step: int = 1
 
     @property
     def _flags(self) -> str:
-        return "_w" * self.whole + "_f" * self.flip + "_s" * self.shifted + "_o" * self.odd
+        return "_w" * self.whole + "_s" * self.shifted + "_o" * self.odd
 
     @property
     def name(self) -> str:
@@ -218,8 +216,6 @@ class _Kernel:
         results: list[str] = []
         for row in range(block.rows):
             scalar = self._scalar(row, k, half)
-            if block.flip:
-                scalar = fn.assign(f"xor {operand.element} {scalar}, {FLIP}")
             spread = ops.splat(operand, scalar)
             for v, vector in enumerate(vectors):
                 total = totals[row * block.vectors + v]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tessera.backends.cpu import amx
+from tessera.backends.cpu.amx import DOTS
 from tessera.backends.cpu.dots import DotLoops, dot_name
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
-from tessera.backends.cpu.instructions import GROUPS, VECTOR_PART
+from tessera.backends.cpu.instructions import GROUPS
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
 from tessera.backends.cpu.streams import Stream, StreamLoops
-from tessera.backends.cpu.texts import Loops, Size, halves, sized
+from tessera.backends.cpu.texts import Loops, Size, sized
+from tessera.backends.cpu.tile_streams import TileStreamLoops
+from tessera.backends.cpu.tiles import TileLoops
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType, llvm_element
@@ -73,6 +75,7 @@ class Product:
         operand: vector of operands.
         total: vector of sums.
         ahead: bytes of each row that is asked for meanwhile, 0 for none.
+        fresh: whether the sums may begin with this product, which is found out at run time.
     """
 
     instruction: str
@@ -85,6 +88,7 @@ class Product:
     total: LLVMType
     ahead: int = 0
     a_step: int = 1
+    fresh: bool = False
 
     @property
     def name(self) -> str:
@@ -93,8 +97,17 @@ class Product:
         step = f"by{self.a_step}" * (self.a_step > 1)
         strides = f"{_stride_name(self.a_stride)}{step}_{self.c_stride}"
         shapes = "_".join(f"{shape[0]}x{shape[1]}" for shape in (self.room, self.panel))
-        ahead = f"_{self.ahead}" * (self.ahead > 0)
+        ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh
         return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}_{shapes}{ahead}"
+
+    @property
+    def signature(self) -> str:
+        """What the function takes."""
+        return (
+            f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
+            f"i64 %columns, i64 %depth{', i64 %pitch' * (self.a_stride is None)}"
+            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh' * self.fresh})"
+        )
 
 
 def _stride_name(stride: int | None) -> str:
@@ -115,14 +128,22 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         turned = column != "1"
         given.append(f"i64 {column if turned else row}")
         name = dot_name(product) if turned else name
-        loops: Loops = (DotLoops if turned else StreamLoops)(module, target, product)
+        if product.instruction in DOTS:
+            loops: Loops = TileStreamLoops(module, product)
+        else:
+            loops = (DotLoops if turned else StreamLoops)(module, target, product)
     else:
-        loops = _Loops(module, target, product)
+        if product.instruction in DOTS:
+            loops = TileLoops(module, product)
+        else:
+            loops = _Loops(module, target, product)
         if product.a_stride is None:
             a, pitch = _left_in_place(emitter, op, a)
             given.append(pitch)
         if product.ahead:
             given += _rows_ahead(emitter, op)
+        if op.fresh is not None:
+            given.append(f"i1 {emitter.unit(op.fresh)}")
     if not module.has(name):
         module.define(name, loops.render())
     emitter.fn.line(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
@@ -167,6 +188,7 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
             total,
             _length_ahead(emitter, op),
             a.strides[1] if isinstance(a, BufferType) else 1,
+            op.fresh is not None,
         )
     assert isinstance(a, BufferType)
     assert isinstance(b, PointerType)
@@ -192,23 +214,14 @@ class _Loops(Loops):
     """
 
     def __init__(self, module: ModuleText, target: TargetRecord, product: Product):
-        super().__init__(
-            module,
-            f"define internal void @{product.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
-            f"i64 %columns, i64 %depth{', i64 %pitch' * (product.a_stride is None)}"
-            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (product.ahead > 0)})",
-        )
+        super().__init__(module, product.signature)
         self.target, self.product = target, product
         self.in_place = product.a_stride is None
         self.group = GROUPS[product.instruction]
-        self.instruction = VECTOR_PART.get(product.instruction, product.instruction)
         self.width = product.panel[1]
         self.vectors = self.width // product.total.width
-        tiles = product.instruction in VECTOR_PART
-        used = amx.WIDE * amx.TILE if tiles else self.width
-        limit = int(target.l1_bytes * PANEL_SHARE) // (used * BYTES[product.operand.element])
-        step = amx.TILE if tiles else UNROLL
-        self.cut = max(limit // step, 1) * step
+        limit = int(target.l1_bytes * PANEL_SHARE) // (self.width * BYTES[product.operand.element])
+        self.cut = max(limit // UNROLL, 1) * UNROLL
         self.odd = "0"
         self.asked = ""
 
@@ -226,82 +239,9 @@ class _Loops(Loops):
         if self.product.ahead:
             self.asked = self.fn.entry_assign("alloca i64, align 8")
             self.fn.line(f"store i64 0, ptr {self.asked}, align 8")
-        if self.product.instruction in VECTOR_PART:
-            self._tiles(extents)
-            self._rests(extents)
-        else:
-            self._part("%a", "%b", "%c", extents)
+        self._part("%a", "%b", "%c", extents)
         self.fn.line("ret void")
         return self.fn.render()
-
-    def _tiles(self, extents: tuple[Size, Size, Size]) -> None:
-        """Run the matrix unit on whole panels, whole tiles of rows and whole steps."""
-        rows, columns, groups = extents
-        amx.configure(self)
-        cut = max(self.cut // amx.TILE, 1)
-        panels, high = self.divided(columns, self.width)[0], self.divided(rows, amx.TILE)[0]
-        full, rest = self.divided(self.divided(groups, amx.TILE)[0], cut)
-
-        def piece(first: str, count: Size) -> None:
-            a, b = self._at_depth("%a", "%b", self.times(first, cut * amx.TILE))
-
-            def panel(number: str) -> None:
-                right, sums = self._at_panel(b, "%c", number)
-                for column in range(0, self.width, amx.WIDE * amx.TILE):
-                    at = self.moved(right, self.product.operand, str(column))
-                    self._tile_rows(a, at, self.moved(sums, self.product.total, str(column)), high, count)
-
-            self.repeat(panels, panel)
-
-        self.repeat(full, lambda i: piece(i, sized(cut, "")))
-        self.if_any(rest, lambda: piece(full.text, rest))
-        amx.release(self)
-
-    def _tile_rows(self, a: str, b: str, c: str, high: Size, count: Size) -> None:
-        """Run the blocks of one pair of columns of tiles, which stays in the first cache meanwhile."""
-        pairs, single = self.divided(high, amx.WIDE)
-
-        def blocks(row: str, height: int) -> None:
-            product, at = self.product, self.times(row, amx.TILE)
-            block = amx.TileBlock(
-                product.instruction, height, amx.WIDE, product.a_stride or 0, self.width, product.c_stride
-            )
-            symbol, left = amx.tile_kernel(self.module, block), self._left(a, at)
-            target = self.moved(c, product.total, self.times(at, product.c_stride))
-            self.fn.line(f"call void @{symbol}(ptr {left}, ptr {b}, ptr {target}, i64 {count.text})")
-
-        self.repeat(pairs, lambda i: blocks(self.times(i, amx.WIDE), amx.WIDE))
-        self.if_any(single, lambda: blocks(self.times(pairs.text, amx.WIDE), 1))
-
-    def _rests(self, extents: tuple[Size, Size, Size]) -> None:
-        """Run the vector units on what fills no tile: rows below, the columns beside, the end of the depth."""
-        rows, columns, groups = extents
-        panels, side = self.divided(columns, self.width)
-        high, low = self.divided(rows, amx.TILE)
-        steps, end = self.divided(groups, amx.TILE)
-        tiled = [
-            self._scaled(panels, self.width),
-            self._scaled(high, amx.TILE),
-            self._scaled(steps, amx.TILE),
-        ]
-        product = self.product
-
-        def below() -> None:
-            a = self._left("%a", tiled[1].text)
-            c = self.moved("%c", product.total, self.times(tiled[1].text, product.c_stride))
-            self._part(a, "%b", c, (low, tiled[0], tiled[2]))
-
-        def beside() -> None:
-            self._part("%a", *self._at_panel("%b", "%c", panels.text), (rows, side, tiled[2]))
-
-        self.if_any(low, below)
-        self.if_any(side, beside)
-        self.if_any(
-            end, lambda: self._part(*self._at_depth("%a", "%b", tiled[2].text), "%c", (rows, columns, end))
-        )
-
-    def _scaled(self, size: Size, factor: int) -> Size:
-        return Size(self.times(size.text, factor), None if size.known is None else size.known * factor)
 
     def _left(self, a: str, row: str) -> str:
         """Return where a row of the left operand is."""
@@ -360,20 +300,19 @@ class _Loops(Loops):
         self.if_any(rest, lambda: choose(self._widths()))
 
     def _widths(self) -> list[int]:
-        """Return the widths, in vectors, of the kernels for a rest of columns that is known only at run time."""
-        room = self.product.room[1]
-        if room % self.width == 0:  # computing a little too much stays inside the row of sums
-            return halves(self.vectors)[::-1]
-        return list(range(1, min(self.vectors, -(-room // self.product.total.width)) + 1))
+        """Return the widths, in vectors, of the kernels for a rest of columns that is known only at run time.
+
+        Nothing is packed past the vector in which it ends, so that a wider kernel would add what was there before.
+        """
+        return list(range(1, min(self.vectors, -(-self.product.room[1] // self.product.total.width)) + 1))
 
     def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, depth: tuple[Size, str]) -> None:
         """Run the blocks of rows: whole ones, and halves of them for what is left."""
         product, known = self.product, self.product.sizes[2]
         whole = known is not None and known % (self.group * UNROLL) == 0
         block = Block(
-            self.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
-            product.total, whole, self.instruction != product.instruction and self.group == 4,
-            self.instruction == "dot_u8_i8", self.odd != "0", product.a_step,
+            product.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
+            product.total, whole, product.instruction == "dot_u8_i8", self.odd != "0", product.a_step,
         )  # fmt: skip
         shift = self._shift(b, block, depth[0]) if block.shifted else "null"
         first, left = "0", rows
@@ -445,7 +384,7 @@ class _Loops(Loops):
             f"tessera_shift_{self.cut}",
             f"private unnamed_addr constant [{self.cut} x i32] [{many}], align 64",
         )
-        single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, flip=False, shifted=False)
+        single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, shifted=False)
         symbol = block_kernel(self.module, self.target, single)
         self.fn.line(
             f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null, i64 0, i64 0)"

@@ -126,7 +126,94 @@ class StreamLoops(Loops):
         return name
 
 
-class _Kernel(Loops):
+class RightRows(Loops):
+    """Writes a function `void (a, b, c, columns, pitch, left)` that takes vectors of the right operand's rows.
+
+    Args:
+        module: where it goes.
+        stream: what it is for.
+        name: its symbol.
+    """
+
+    def __init__(self, module: ModuleText, stream: Stream, name: str):
+        super().__init__(
+            module,
+            f"define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %columns, i64 %pitch, "
+            f"i64 %left)",
+        )
+        self.stream, self.group = stream, GROUPS[stream.instruction]
+        self.lanes = stream.total.width
+
+    def start(self, base: str, row: int) -> str:
+        """Return where a row begins."""
+        offset = self.fn.assign(f"mul nsw i64 %pitch, {row}") if row else "0"
+        return self.moved(base, self.stream.memory, offset)
+
+    def vector(self, starts: list[str], column: str, mask: str | None, left: str | None = None) -> str:
+        """Return a vector of the right operand: one row, or several with their members grouped.
+
+        Args:
+            starts: where the rows begin.
+            column: the first column.
+            mask: which columns there are, None for all.
+            left: how many of the rows there are; None for all.
+        """
+        ops, stream = self.ops, self.stream
+        narrow = LLVMType(stream.memory.element, self.lanes)
+        rows = [
+            self._load(self.moved(start, stream.memory, column), mask, narrow)
+            if left is None or not member
+            else self._optional(start, (left, member), column, mask, narrow)
+            for member, start in enumerate(starts)
+        ]
+        if self.group == 1:
+            return rows[0]
+        total = ""
+        for member, row in enumerate(rows):
+            part = ops.convert("zext", narrow, row, stream.operand)
+            if member:
+                bits = ops.integer(stream.operand, member * 32 // self.group)
+                part = ops.binary("or", stream.operand, total, ops.binary("shl", stream.operand, part, bits))
+            total = part
+        return total
+
+    def _optional(
+        self, start: str, counts: tuple[str, int], column: str, mask: str | None, type_: LLVMType
+    ) -> str:
+        """Return a row that may lie past the depth's end: zeros there, and no access."""
+        inside = self.ops.compare("sgt", I64, counts[0], str(counts[1]))
+        found: list[tuple[str, str]] = []
+
+        def read() -> None:
+            found.append(
+                (self._load(self.moved(start, self.stream.memory, column), mask, type_), self.fn.block)
+            )
+
+        def none() -> None:
+            found.append(("zeroinitializer", self.fn.block))
+
+        self.choice(inside, read, none)
+        return self.fn.phi(str(type_), found)
+
+    def _load(self, place: str, mask: str | None, type_: LLVMType) -> str:
+        align = max(int(BYTES[self.stream.operand.element]) // self.group, 1)
+        if mask is None:
+            return self.fn.assign(f"load {type_}, ptr {place}, align {align}")
+        bools = type_.of("i1")
+        symbol = f"llvm.masked.load.{type_.mangled}.p0"
+        self.module.declare(f"declare {type_} @{symbol}(ptr, {bools}, {type_})")
+        given = f"ptr align {align} {place}, {bools} {mask}, {type_} zeroinitializer"
+        return self.fn.assign(f"call {type_} @{symbol}({given})")
+
+    def mask(self, count: str) -> str:
+        """Return the mask of the first `count` lanes."""
+        i32 = LLVMType("i32", self.lanes)
+        iota = "<" + ", ".join(f"i32 {lane}" for lane in range(self.lanes)) + ">"
+        number = count if count.isdigit() else self.fn.assign(f"trunc i64 {count} to i32")
+        return self.ops.compare("ult", i32, iota, self.ops.splat(i32, number))
+
+
+class _Kernel(RightRows):
     """Writes the function that goes along the columns once."""
 
     def __init__(
@@ -138,24 +225,16 @@ class _Kernel(Loops):
         sizes: tuple[int, int, int | None],
         partial: bool,
     ):
-        super().__init__(
-            module,
-            f"define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %columns, i64 %pitch, "
-            f"i64 %left)",
-        )
-        self.target, self.stream, self.partial = target, stream, partial
+        super().__init__(module, stream, name)
+        self.target, self.partial = target, partial
         self.rows, self.steps, self.columns = sizes
-        self.group = GROUPS[stream.instruction]
-        self.lanes = stream.total.width
         self.vectors = max(min(SUMS // self.rows, 4), 1)
-        self.starts: list[str] = []
+        self.members: list[list[str]] = []
 
     def render(self) -> str:
         """Return the function's text."""
-        stream = self.stream
-        for row in range(self.steps * self.group):
-            offset = self.fn.assign(f"mul nsw i64 %pitch, {row}") if row else "0"
-            self.starts.append(self.moved("%b", stream.memory, offset))
+        starts = [self.start("%b", row) for row in range(self.steps * self.group)]
+        self.members = [starts[at : at + self.group] for at in range(0, len(starts), self.group)]
         columns = sized(self.columns, "%columns")
         wide, rest = self.divided(columns, self.vectors * self.lanes)
         self.repeat(wide, lambda i: self._block(self.times(i, self.vectors * self.lanes), self.vectors, None))
@@ -169,7 +248,7 @@ class _Kernel(Loops):
 
     def _block(self, column: str, vectors: int, tail: str | None) -> None:
         ops, stream = self.ops, self.stream
-        mask = None if tail is None else self._mask(tail)
+        mask = None if tail is None else self.mask(tail)
         align = BYTES[stream.total.element]
         places = [
             self.moved("%c", stream.total, self.sum(column, str(row * stream.c_stride + v * self.lanes)))
@@ -185,7 +264,11 @@ class _Kernel(Loops):
             return multiply_add(ops, self.target, stream.instruction, types, a, b, c)
 
         for step in range(self.steps):
-            right = [self._vector(step, self.sum(column, str(v * self.lanes)), mask) for v in range(vectors)]
+            left = "%left" if self.partial else None
+            right = [
+                self.vector(self.members[step], self.sum(column, str(v * self.lanes)), mask, left)
+                for v in range(vectors)
+            ]
             if stream.instruction == "dot_u8_i8":
                 flip = ops.integer(stream.operand, FLIP)
                 shifts = [add(flip, b, c) for b, c in zip(right, shifts, strict=True)]
@@ -199,58 +282,3 @@ class _Kernel(Loops):
             if stream.instruction == "dot_u8_i8":
                 total = ops.binary("sub", stream.total, total, shifts[number % vectors])
             self.fn.line(f"store {stream.total} {total}, ptr {place}, align {align}")
-
-    def _vector(self, step: int, column: str, mask: str | None) -> str:
-        """Return a vector of the right operand: one row, or several with their members grouped."""
-        ops, stream = self.ops, self.stream
-        narrow = LLVMType(stream.memory.element, self.lanes)
-        rows = [
-            self._load(
-                self.moved(self.starts[step * self.group + member], stream.memory, column), mask, narrow
-            )
-            if not (self.partial and member)
-            else self._optional(step * self.group + member, member, column, mask, narrow)
-            for member in range(self.group)
-        ]
-        if self.group == 1:
-            return rows[0]
-        total = ""
-        for member, row in enumerate(rows):
-            part = ops.convert("zext", narrow, row, stream.operand)
-            if member:
-                bits = ops.integer(stream.operand, member * 32 // self.group)
-                part = ops.binary("or", stream.operand, total, ops.binary("shl", stream.operand, part, bits))
-            total = part
-        return total
-
-    def _optional(self, row: int, member: int, column: str, mask: str | None, type_: LLVMType) -> str:
-        """Return a row that may lie past the depth's end: zeros there, and no access."""
-        counts = self.ops.compare("sgt", I64, "%left", str(member))
-        found: list[tuple[str, str]] = []
-
-        def read() -> None:
-            place = self.moved(self.starts[row], self.stream.memory, column)
-            found.append((self._load(place, mask, type_), self.fn.block))
-
-        def none() -> None:
-            found.append(("zeroinitializer", self.fn.block))
-
-        self.choice(counts, read, none)
-        return self.fn.phi(str(type_), found)
-
-    def _load(self, place: str, mask: str | None, type_: LLVMType) -> str:
-        align = max(int(BYTES[self.stream.operand.element]) // self.group, 1)
-        if mask is None:
-            return self.fn.assign(f"load {type_}, ptr {place}, align {align}")
-        bools = type_.of("i1")
-        symbol = f"llvm.masked.load.{type_.mangled}.p0"
-        self.module.declare(f"declare {type_} @{symbol}(ptr, {bools}, {type_})")
-        given = f"ptr align {align} {place}, {bools} {mask}, {type_} zeroinitializer"
-        return self.fn.assign(f"call {type_} @{symbol}({given})")
-
-    def _mask(self, count: str) -> str:
-        """Return the mask of the first `count` lanes."""
-        i32 = LLVMType("i32", self.lanes)
-        iota = "<" + ", ".join(f"i32 {lane}" for lane in range(self.lanes)) + ">"
-        number = count if count.isdigit() else self.fn.assign(f"trunc i64 {count} to i32")
-        return self.ops.compare("ult", i32, iota, self.ops.splat(i32, number))

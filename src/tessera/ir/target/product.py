@@ -21,7 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
-from tessera.ir.types import dtype_of, element_type, index
+from tessera.ir.types import dtype_of, element_type, i1, index
 from tessera.numerics import dtypes
 
 ORDERS = ("interleave", "join")
@@ -41,6 +41,8 @@ class ProductOp(IRDLOperation):
 
     `ahead` are rows of the tensor at `source` that will be packed next, which the product asks memory for as it goes:
     where they begin, their distance, their number, and their length, a constant.
+
+    Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it.
     """
 
     name = "tessera_target.product"
@@ -54,12 +56,13 @@ class ProductOp(IRDLOperation):
     place = var_operand_def(index)
     source = opt_operand_def(PointerType)
     ahead = var_operand_def(index)
+    fresh = opt_operand_def(i1)
     instruction = prop_def(StringAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
         "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`left` $left^)? "
-        "(`place` $place^)? (`ahead` $ahead^)? attr-dict `:` type($a) `,` type($b) `,` type($acc) "
+        "(`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? attr-dict `:` type($a) `,` type($b) `,` type($acc) "
         "(`,` $source^ `:` type($source))?"
     )
 
@@ -74,9 +77,10 @@ class ProductOp(IRDLOperation):
         left: Sequence[SSAValue] = (),
         source: SSAValue | None = None,
         ahead: Sequence[SSAValue] = (),
+        fresh: SSAValue | None = None,
     ):
         super().__init__(
-            operands=[a, b, acc, *extents, list(left), list(place), source, list(ahead)],
+            operands=[a, b, acc, *extents, list(left), list(place), source, list(ahead), fresh],
             properties={"instruction": StringAttr(instruction)},
         )
 

@@ -82,6 +82,7 @@ class VectorContext:
         self.position = 0
         self.next_rows: list[Box] = []
         self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
+        self.fresh: dict[SSAValue, SSAValue] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}

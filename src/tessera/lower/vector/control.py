@@ -12,7 +12,7 @@ from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.mma import pack_before
+from tessera.lower.vector.mma import begins_sums, pack_before
 from tessera.lower.vector.nest import run_nest
 from tessera.lower.vector.nodes import Coords, Node, Resource, Stored, reads, walk
 from tessera.lower.vector.rules import lowers
@@ -55,11 +55,16 @@ def _enter(context: VectorContext, op: Operation) -> None:
     context.enter(op, region_writes(context, op))
 
 
-def _own_buffers(context: VectorContext, op: Operation, values: Sequence[SSAValue]) -> list[Stored]:
-    """Return a buffer of its own for each tile that a loop starts with."""
+def _own_buffers(
+    context: VectorContext, op: Operation, values: Sequence[SSAValue], unwritten: Sequence[SSAValue] = ()
+) -> list[Stored]:
+    """Return a buffer of its own for each tile that a loop starts with; those of `unwritten` hold nothing yet."""
     buffers: list[Stored] = []
     for value in values:
         if _is_tile(value):
+            if value in unwritten:
+                buffers += _new_buffers(context, op, [value])
+                continue
             buffers.append(context.own_buffer(value, {b.root for b in buffers}))
             context.scratch.touch(buffers[-1].root, context.liveness.end[op])
     return buffers
@@ -84,23 +89,46 @@ def _run(context: VectorContext, op: Operation, block: Block, buffers: Sequence[
         return _scalars_of(context, list(end.operands))
 
 
+def _sums_of_nothing(
+    context: VectorContext, op: scf.ForOp, begun: Sequence[SSAValue], buffers: Sequence[Stored],
+    bounds: Sequence[SSAValue],
+) -> None:  # fmt: skip
+    """Write the tiles whose sums the first iteration begins, for a loop that has none."""
+    if not begun:
+        return
+    tiles = [value for value in op.iter_args if _is_tile(value)]
+
+    def write() -> list[SSAValue]:
+        for value, buffer in zip(tiles, buffers, strict=True):
+            if value in begun:
+                context.write(context.node(value), buffer)
+        return []
+
+    context.writer.branch(context.writer.scalars.binary("ge", bounds[0], bounds[1]), write)
+
+
 @lowers(scf.ForOp)
 def lower_for(context: VectorContext, op: scf.ForOp) -> None:
     """A loop; each tile it carries has one buffer, updated in place where the old value dies."""
     block = op.body.block
     _enter(context, op)
-    buffers = _own_buffers(context, op, list(op.iter_args))
+    sums = [arg for arg in block.args[1:] if _is_tile(arg) and begins_sums(context, op, arg)]
+    begun = [op.iter_args[arg.index - 1] for arg in sums]
+    buffers = _own_buffers(context, op, list(op.iter_args), begun)
     location = context.writer.location
+    bounds = [context.scalar(v) for v in (op.lb, op.ub, op.step)]
+    _sums_of_nothing(context, op, begun, buffers, bounds)
 
     def body(at: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
         context.define_scalar(block.args[0], at)
+        for arg in sums:
+            context.fresh[arg] = context.writer.scalars.binary("eq", at, bounds[0])
         _bind_scalars(context, block.args[1:], carried)
         _bind_tiles(context, block.args[1:], buffers)
         results = _run(context, op, block, buffers)
         context.writer.location = location
         return results
 
-    bounds = [context.scalar(v) for v in (op.lb, op.ub, op.step)]
     results = context.writer.loop(
         bounds[0], bounds[1], bounds[2], _scalars_of(context, list(op.iter_args)), body
     )

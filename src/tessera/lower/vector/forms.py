@@ -38,7 +38,12 @@ class Form:
     @property
     def reads_rows(self) -> bool:
         """Whether contiguous rows of a tensor can stand for packed ones: their elements, or pairs of them."""
-        return self.group <= 2 and not self.biased and not self.instruction.startswith("amx")
+        return self.tiled or (self.group <= 2 and not self.biased)
+
+    @property
+    def tiled(self) -> bool:
+        """Whether a matrix unit multiplies tiles of 16 rows of 16 groups."""
+        return self.instruction.startswith("amx")
 
 
 def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool) -> Form:

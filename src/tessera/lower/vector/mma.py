@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.product import ProductOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import shape_of
@@ -17,18 +19,26 @@ from tessera.ir.types import dtype_of, element_type
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.forms import Form, form_of, vector_form
 from tessera.lower.vector.next_rows import next_step
-from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap
+from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Uniform
 from tessera.lower.vector.packing import FEW_ROWS, Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
 
 LONG = 128
 """From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
 
+VECTOR_ROWS = 4
+"""Up to so many rows, vector units multiply as fast as memory gives the right operand."""
+
 
 def panel_width(context: VectorContext, form: Form) -> int:
-    """Return the columns of one panel of b: as many vectors as leave room for enough rows of accumulators."""
+    """Return the columns of one panel of b: as many vectors as leave room for enough rows of accumulators.
+
+    Matrix units take two tiles beside each other.
+    """
     target = context.target
     lanes = max(target.vector_bytes // form.total.bytes, 1)
+    if form.tiled:
+        return 2 * lanes
     return lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
 
 
@@ -43,9 +53,7 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack what is not packed yet and multiply."""
     form = product_form(context, op)
     element = element_type(form.total)
-    right = _in_place(context, op, form)
-    if right is not None:
-        form = vector_form(form)
+    right, form = _in_place(context, op, form) or (None, form)
     left = _rows_in_place(context, op, form) if right is None else None
     left = left or _in_memory(_packed(context, op.a, "a", form))
     ahead = (None, ()) if right is not None else _ahead(context, op, form)
@@ -65,7 +73,7 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     )  # fmt: skip
     product = ProductOp(
         left.value, right.value, total.buffer, extents, form.instruction, right.place, left.place,
-        *ahead,
+        *ahead, context.fresh.get(op.acc),
     )  # fmt: skip
     context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
@@ -129,9 +137,13 @@ def _start(context: VectorContext, box: Box) -> SSAValue:
     return offset
 
 
-def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Operand | None:
-    """Return the right operand as it lies in its tensor, when few rows would not pay for packing it."""
-    if shape_of(op.a.type)[0] > FEW_ROWS or (op.b, "b", form) in context.packed:
+def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[_Operand, Form] | None:
+    """Return the right operand as it lies in its tensor, when few rows would not pay for packing it, and the form.
+
+    A matrix unit takes its rows where there are enough of the left operand's for a product to wait for it.
+    """
+    count = shape_of(op.a.type)[0]
+    if count > FEW_ROWS or (op.b, "b", form) in context.packed:
         return None
     node = context.node(op.b)
     found, sizes = plain_load(node), valid_sizes(context, node)
@@ -145,7 +157,8 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> _Operand | None:
     if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
         return None
     place = (_start(context, box), box.strides[row], box.strides[column])
-    return _Operand(box.pointer, sizes[1], sizes[0], None, place)
+    tiled = form.tiled and box.unit[column] and count > VECTOR_ROWS
+    return _Operand(box.pointer, sizes[1], sizes[0], None, place), form if tiled else vector_form(form)
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:
@@ -168,6 +181,25 @@ def pack_before(context: VectorContext, region_op: Operation) -> None:
             if value in outside and context.is_tile(value):
                 form = product_form(context, op)
                 context.packed[value, role, form] = _packed(context, value, role, form)
+
+
+def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -> bool:
+    """Whether a tile that a loop carries is a sum that begins at zero, which its product can do without reading it.
+
+    Args:
+        context: the lowering.
+        loop: the loop.
+        value: the tile in its body.
+    """
+    node = context.node(loop.iter_args[value.index - 1])
+    uses = list(value.uses)
+    if len(uses) != 1 or not isinstance(node, Uniform) or constant_value(node.value) != 0:
+        return False
+    op = uses[0].operation
+    if not isinstance(op, MmaOp) or op.acc is not value or op.parent_op() is not loop:
+        return False
+    form = product_form(context, op)
+    return form.tiled and node.element == element_type(form.total) and shape_of(op.a.type)[0] > FEW_ROWS
 
 
 def _packed(context: VectorContext, value: SSAValue, role: str, form: Form) -> Packed:

@@ -130,7 +130,7 @@ def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
     Matrix units take rows, and so do the inner products of few rows. Turning squares of elements that are no groups
     takes no longer than memory does.
     """
-    if node.shape[0] <= FEW_ROWS or form.group == 1 or form.instruction.startswith("amx"):
+    if node.shape[0] <= FEW_ROWS or form.group == 1 or form.tiled:
         return False
     return against_order([node], node.shape[0], context.lanes, context.lanes) == [node]
 
@@ -238,8 +238,12 @@ class _Walk:
     def pack(self, make: Callable[[tuple[int, ...]], Stored], width: int | None) -> Packed:
         """Allocate the buffer by `make` and write it; panels are `width` columns wide, None for rows."""
         count, length = self.packed.shape
-        if self.turned:  # squares are written whole
+        if self.turned or (
+            self.form.tiled and width is not None
+        ):  # squares are written whole, tiles read whole
             count = -(-count // self.lanes) * self.lanes
+        if self.form.tiled and width is None:
+            length = -(-length // self.lanes) * self.lanes
         self.width = width
         self.target = make((count, length) if width is None else (-(-length // width), count, width))
         if self.known:

@@ -24,9 +24,9 @@ _COLUMNS = (4, 8, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48)
 """Rows of a block; its columns, in vectors."""
 
 _STEPS = (16, 32, 64, 80, 96, 104, 112, 120, 128, 130)
-_TILED_STEPS = (*_STEPS, 160, 192, 224, 256)
-"""32-bit groups of terms of a step; more of them make panels larger and bring little to vector units. Matrix units
-use half a panel at a time, and their sums wait longer to be loaded and stored."""
+_TILED_STEPS = tuple(range(16, 257, 16))
+"""32-bit groups of terms of a step; more of them make panels larger and bring little to vector units. Beside the speed
+of matrix units, loading and storing sums around a step is dear."""
 
 _RATE = 2.0
 _TILE_RATE = 16.0
@@ -52,6 +52,19 @@ one of a left operand for the first time, to load and store a vector of sums aro
 begin a block, to store a short piece of a row whose neighbours another core stores; and what one vector beside whole
 panels takes longer than its share, in parts of it. Fitted to measurements on Zen 5."""
 
+_TILE_PACK = 16.0
+_TILE_COPY = 20.0
+_TILE_PASS = 4.0
+_TILE_END = 12.0
+"""The same for matrix units: to pack a vector of groups of the right operand, to copy one of the left operand to tiles,
+and sums as above. Measured on Sapphire Rapids, where what packs goes at the pace of its caches."""
+
+_SUMS_SHARE = 0.5
+"""Part of the second cache that sums may take beside matrix units, which pass over them faster than others."""
+
+_TILE_STRIP = 64 << 10
+"""Bytes of the rows that are copied to tiles at a time."""
+
 _LONG_PIECE = 320
 """Bytes from which on the lines that prefetchers take from the neighbour do not matter."""
 
@@ -64,12 +77,14 @@ def cpu_block(problem: Problem, target: TargetRecord) -> Block:
         target: the CPU.
     """
     if problem.m <= FEW_ROWS and not problem.reduces:
-        block = _few_rows(problem)
+        block = _few_rows(problem, target)
     elif problem.reduces or problem.scaled or problem.promote:
         block = _plain(problem)
     else:
         model = _Model(problem, target)
-        block = min(model.candidates(), key=lambda found: (model.cycles(found), -found[0]))
+        block = min(
+            model.candidates(), key=lambda found: (model.cycles(found), found[0] > problem.m, -found[0])
+        )
     if problem.m < 32 and not problem.reduces:
         block = (max(problem.m, 1), *block[1:])
     if problem.promote:
@@ -86,12 +101,19 @@ def _plain(problem: Problem) -> Block:
     return power_of_two(problem.m, 16, 128), power_of_two(problem.n, 16, most), block_k
 
 
-def _few_rows(problem: Problem) -> Block:
-    """The right operand is read in place, along rows or columns."""
+def _has_tiles(problem: Problem, target: TargetRecord) -> bool:
+    """Whether a matrix unit multiplies the operands."""
+    found = target.has("amx-int8") if problem.a.is_int else target.has("amx-bf16")
+    return found and problem.a.bytes <= 2
+
+
+def _few_rows(problem: Problem, target: TargetRecord) -> Block:
+    """The right operand is read in place, along rows or columns; by matrix units along whole rows where that pays."""
     block_m, block_n, block_k = _plain(problem)
     if problem.trans_b:
         return block_m, min(block_n, 64), power_of_two(problem.k, 16, 4096)
-    return block_m, power_of_two(problem.n // 4, block_n, 1024), block_k
+    parts, most = (target.cores, 4096) if _has_tiles(problem, target) else (4, 1024)
+    return block_m, power_of_two(problem.n // parts, block_n, most), block_k
 
 
 class _Model:
@@ -105,13 +127,12 @@ class _Model:
     def __init__(self, problem: Problem, target: TargetRecord):
         self.problem, self.target = problem, target
         self.lanes = max(target.vector_bytes // problem.acc.bytes, 1)
-        self.panel = 4 if target.has("avx512f") or target.has("neon") else 2
-        self.row_bytes = self.panel * target.vector_bytes
         self.group = max(4 // max(problem.a.bytes, problem.b.bytes), 1)
-        tiles = target.has("amx-int8") if problem.a.is_int else target.has("amx-bf16")
-        self.tiles = tiles and problem.a.bytes <= 2
+        self.tiles = _has_tiles(problem, target)
+        self.panel = 4 if (target.has("avx512f") or target.has("neon")) and not self.tiles else 2
+        self.row_bytes = self.panel * target.vector_bytes
         self.by_columns = problem.trans_a and self.group > 1 and not self.tiles
-        self.packs_rows = problem.trans_a or self.tiles or problem.a.bytes < 2
+        self.packs_rows = problem.trans_a or (problem.a.bytes < 2 and not (self.tiles and problem.a.is_int))
 
     def candidates(self) -> Iterator[Block]:
         """Yield the blocks that fit the caches; the smallest always does."""
@@ -124,7 +145,10 @@ class _Model:
                     continue
                 columns, panels = vectors * self.lanes, ceil(vectors / self.panel)
                 sums = block_m * (columns + self.lanes) * problem.acc.bytes
-                held = sums + steps * (panels * self.row_bytes + block_m * 4)
+                left = _TILE_STRIP if self.tiles and not self.packs_rows else steps * block_m * 4
+                held = sums + steps * panels * self.row_bytes + left
+                if self.tiles and sums > self.target.l2_bytes * _SUMS_SHARE:
+                    continue
                 small = block_m < 2 * problem.m and columns < problem.n + self.panel * self.lanes
                 if not found or (small and held <= room):
                     found = True
@@ -132,12 +156,12 @@ class _Model:
 
     def _steps(self) -> int:
         """Return the groups of a step: as few steps as the first cache allows, and then as short as they may be."""
-        used = self.row_bytes // (1 + self.tiles)
-        most = max(int(self.target.l1_bytes * _PANEL_SHARE) // used, _STEPS[0])
+        most = max(int(self.target.l1_bytes * _PANEL_SHARE) // self.row_bytes, _STEPS[0])
         turned = self.problem.trans_b or self.tiles or (self.problem.trans_a and not self.by_columns)
         # What is transposed goes by squares, and tiles of matrix units are whole.
-        steps_of = _TILED_STEPS if self.tiles else _STEPS
-        allowed = [steps for steps in steps_of if steps <= most and (steps % 16 == 0 or not turned)]
+        allowed = [steps for steps in _STEPS if steps <= most and (steps % 16 == 0 or not turned)]
+        if self.tiles:
+            allowed = [*_TILED_STEPS]
         groups = ceil(self.problem.k / self.group)
         return min(allowed, key=lambda steps: (ceil(groups / steps), steps))
 
@@ -164,14 +188,17 @@ class _Model:
 
     def _block(self, rows: int, columns: int, block: Block) -> float:
         """Return the time of a block of which so much is inside the matrix."""
-        vectors, pack = ceil(columns / self.lanes), _PACK[self.group]
-        groups = ceil(self.problem.k / self.group)
+        vectors, groups = ceil(columns / self.lanes), ceil(self.problem.k / self.group)
         passes = ceil(self.problem.k / block[2])
-        narrow = _NARROW if vectors % self.panel == 1 else 0.0
-        rate = _TILE_RATE if self.tiles else _RATE
-        multiplied = ceil(rows / 2) * 2 * (vectors + narrow) * groups / rate
         shared = block[1] < self.problem.n and block[1] * self.problem.out.bytes < _LONG_PIECE
-        each = _COPY if self.by_columns else pack if self.packs_rows else _READ
+        if self.tiles:
+            rate, pack, narrow, read = _TILE_RATE, _TILE_PACK, 0.0, _TILE_COPY
+            each = read + pack * self.packs_rows
+            sums = rows * vectors * (_TILE_PASS * passes + _TILE_END)
+        else:
+            rate, pack, narrow = _RATE, _PACK[self.group], _NARROW if vectors % self.panel == 1 else 0.0
+            each = _COPY if self.by_columns else pack if self.packs_rows else _READ
+            sums = rows * vectors * (_PASS * passes + _END)
+        multiplied = ceil(rows / 2) * 2 * (vectors + narrow) * groups / rate
         left = groups * rows / self.lanes * each
-        sums = rows * vectors * (_PASS * passes + _END) + _SHARED * rows * shared
-        return multiplied + pack * groups * vectors + left + sums + _BLOCK
+        return multiplied + pack * groups * vectors + left + sums + _SHARED * rows * shared + _BLOCK
