@@ -367,7 +367,7 @@ def _attention(dtype: str, heads: int, s: int, d: int, causal: bool) -> Work:
         q, k, v = (normal(heads, s, d, dtype=dtype, seed=seed) for seed in range(3))
         out, kernel = (
             ts.empty((heads, s, d), DTYPES[dtype]),
-            flash_attention.flash_attention_for(DTYPES[dtype]),
+            flash_attention.flash_attention_for(DTYPES[dtype], "cpu"),
         )
         contestants: dict[str, Call] = {"tessera": lambda: kernel(q, k, v, out, causal)}
         torch = torch_or_none()

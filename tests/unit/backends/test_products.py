@@ -258,3 +258,40 @@ def test_strict_products_keep_subnormal_numbers() -> None:
 def test_caches_of_this_machine_are_known() -> None:
     target = host_target()
     assert 8 << 10 <= target.l1_bytes < target.l2_bytes
+
+
+@cache
+def whole_depth(dtype: str, tile: tuple[int, int], depth: int) -> Any:
+    """Return a function that sums the rows of tiles of products plus one, outside the tensor too."""
+    rows, columns = tile
+
+    def multiply(a, b, c):
+        for i, j in ts.tile.grid((a.shape[0], rows), (b.shape[1], columns)):
+            zeros = ts.tile.zeros((rows, columns), ts.i32 if dtype == "i8" else ts.f32)
+            total = ts.tile.mma(a[i : i + rows, :], b[:, j : j + columns], zeros)
+            sums = ts.tile.row_sum(ts.tile.cast(total, ts.f32) + 1.0)
+            c[i : i + rows, j : j + 1] = sums[:, None]
+
+    element = getattr(ts, dtype)
+    multiply.__annotations__ = {
+        "a": ts.Tensor["m", depth, element],
+        "b": ts.Tensor[depth, "n", element],
+        "c": ts.Tensor["m", "n", ts.f32],
+    }
+    return multiply
+
+
+@pytest.mark.parametrize("target", ["cpu", *_runnable()])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("depth", [1, 31, 64, 300, 1000])
+def test_sums_that_start_from_zero_are_zero_outside(dtype: str, depth: int, target: str) -> None:
+    columns, m, n = 80, 70, 150
+    a, b = numbers(dtype, (m, depth)), numbers(dtype, (depth, n))
+    c = np.zeros((m, n), np.float32)
+    run(ts.kernel(whole_depth(dtype, (48, columns), depth)), [a, b, c], target)
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    for first in range(0, n, columns):
+        part = right[:, first : first + columns]
+        bound = (np.abs(left) @ np.abs(part)).sum(1) + columns
+        error = np.abs(c[:, first] - (left @ part).sum(1) - columns)
+        assert np.all(error <= (depth + 100) * np.finfo(np.float32).eps * bound)

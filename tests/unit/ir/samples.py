@@ -301,7 +301,11 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     scratch = at(t_mem.AllocOp(BufferType.of([8, 8], F32, "scratch", pitch=16), 64))
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
     panels = at(t_mem.AllocOp(BufferType.of([1, 8, 16], F32, "scratch"), 320))
-    at.do(t_product.ProductOp(scratch, panels, scratch, (zero, zero, zero), "fma"))
+    at.do(
+        t_product.ProductOp(
+            scratch, panels, scratch, (zero, zero, zero), "fma", fresh=at(t_arith.ConstantOp(True, i1))
+        )
+    )
     at.do(t_product.ProductOp(scratch, pointer, scratch, (zero, zero, zero), "fma", [zero, zero, zero]))
     zeros = [zero, zero, zero]
     at.do(

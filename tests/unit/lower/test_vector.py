@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 import tessera as ts
 from tessera.errors import LanguageError, ResourceError
-from tessera.ir.target.arithmetic import ElementwiseOp, TransposeChunksOp
+from tessera.ir.target.arithmetic import ElementwiseOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.target.memory import AllocOp, BufferLoadOp, BufferStoreOp, GatherOp, LoadOp, StoreOp
 from tessera.ir.target.product import ProductOp
 from tessera.ir.target.structure import FuncOp
@@ -22,17 +23,20 @@ from tessera.ir.tile import tile_dialect
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
 from tessera.lower.vector.rules import RULES
-from tessera.target.records import target_named
+from tessera.target.records import TargetRecord, target_named
 from tests.unit.lower.support import aligned
 
 AVX512 = target_named("x86-64-v4")
+BF16 = replace(AVX512, features=AVX512.features | {"avx512bf16"})
 
 
-def lowered(function: Any, sizes: Mapping[str, int] | None = None, target: str = "x86-64-v4") -> FuncOp:
+def lowered(
+    function: Any, sizes: Mapping[str, int] | None = None, target: str | TargetRecord = "x86-64-v4"
+) -> FuncOp:
     module = aligned(function, sizes)
     for step in CANONICALIZE:
         step.apply(module)
-    result = lower_to_vector(module, target_named(target))
+    result = lower_to_vector(module, target_named(target) if isinstance(target, str) else target)
     result.verify()
     (func,) = [op for op in result.ops if isinstance(op, FuncOp)]
     return func
@@ -187,6 +191,82 @@ def test_operand_that_a_loop_does_not_change_is_packed_before_it():
     (loop,) = [op for op in ops(func, scf.ForOp) if any(isinstance(o, ProductOp) for o in op.body.block.ops)]
     loaded = {op.pointer for op in loop.walk() if isinstance(op, LoadOp)}
     assert len(loaded) == 1  # b only
+
+
+def attention(
+    q: ts.Tensor["s", 64, ts.bf16],
+    k: ts.Tensor["s", 64, ts.bf16],
+    v: ts.Tensor["s", 64, ts.bf16],
+    out: ts.Tensor["s", 64, ts.f32],
+):
+    """Without a running maximum: what it lowers to is shorter to judge."""
+    for i in ts.tile.grid((s, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        total = ts.tile.zeros((64,), ts.f32)
+        for j in ts.tile.range(0, s, 64):
+            scores = ts.tile.mma(q[i : i + 64, :], k[j : j + 64, :].T)
+            p = ts.tile.exp(ts.tile.causal_mask(scores, i, j) - 1.0)
+            total += ts.tile.row_sum(p)
+            acc = ts.tile.mma(ts.tile.cast(p, ts.bf16), v[j : j + 64, :], acc)
+        out[i : i + 64, :] = acc / total[:, None]
+
+
+def _elements_stored(func: FuncOp, shape: tuple[int, ...]) -> list[str]:
+    """Return the element types of the buffers of a shape that chunks are stored to, once each."""
+    types = {op.buffer: op.buffer.type for op in ops(func, BufferStoreOp)}
+    return sorted(str(type_.element) for type_ in types.values() if type_.shape == shape)
+
+
+def test_product_that_starts_from_zero_reads_no_zeros():
+    scores, values = ops(lowered(attention, {"s": 256}), ProductOp)
+    assert scores.fresh is not None
+    assert values.fresh is None
+    (product,) = ops(lowered(gemm_transposed, {"m": 128, "n": 128}), ProductOp)
+    assert product.fresh is not None
+    (product,) = ops(lowered(gemm, {"m": 128, "n": 256, "k": 64}), ProductOp)
+    assert product.fresh is None  # it adds to what the step before has summed
+
+
+def test_operand_is_converted_where_it_is_computed():
+    func = lowered(attention, {"s": 256}, BF16)
+    # In f32 the first accumulator and scores outside, which are zeros: no exponentials and none of their arguments.
+    assert _elements_stored(func, (64, 64)) == ["bf16", "f32", "f32"]
+    values = ops(func, ProductOp)[1]
+    assert values.a.type.shape == (64, 32)  # read as pairs, from where they are
+
+
+def test_mask_that_holds_for_a_whole_tile_is_asked_for_once():
+    func = lowered(attention, {"s": 256})
+    (branch,) = [
+        op
+        for op in ops(func, scf.IfOp)
+        if any(isinstance(o, ElementwiseOp) and o.fn.data == "exp" for o in op.walk())
+    ]
+
+    def functions(region: Any) -> set[str]:
+        return {op.fn.data for op in region.walk() if isinstance(op, ElementwiseOp)}
+
+    assert "select" not in functions(branch.true_region)
+    assert "select" in functions(branch.false_region)
+
+
+def test_mask_of_a_programs_only_tile_is_not():
+    def masked(x: ts.Tensor[64, 64, ts.f32], y: ts.Tensor[64, 64, ts.f32]):
+        for i in ts.tile.grid((64, 64)):
+            y[i : i + 64, :] = ts.tile.where(ts.tile.arange(64) < 60, x[i : i + 64, :], 0.0)
+
+    assert not ops(lowered(masked), scf.IfOp)
+
+
+def test_lanes_of_many_rows_are_reduced_at_once():
+    def sums(x: ts.Tensor["m", 512, ts.f32], y: ts.Tensor["m", ts.f32]):
+        for i in ts.tile.grid((m, 32)):
+            y[i : i + 32] = ts.tile.row_sum(x[i : i + 32, :])
+
+    func = lowered(sums, {"m": 64})
+    assert ops(func, TransposeChunksOp)
+    assert not ops(func, ReduceRegistersOp)
+    assert not ops(lowered(softmax, {"m": 64}), TransposeChunksOp)  # four rows are too few
 
 
 def test_buffers_that_are_never_alive_together_share_memory():

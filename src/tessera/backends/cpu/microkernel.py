@@ -53,6 +53,7 @@ class Block:
         shifted: whether bytes of the left operand are taken 128 too large, so that sums of the right one, which the
             caller has, are subtracted.
         odd: whether the last pair of the depth may hold one term, with what follows it in memory no part of it.
+        fresh: whether the accumulators start from zero.
     """
 
     instruction: str
@@ -67,10 +68,11 @@ class Block:
     shifted: bool = False
     odd: bool = False
     a_step: int = 1
+    fresh: bool = False
 
     @property
     def _flags(self) -> str:
-        return "_w" * self.whole + "_s" * self.shifted + "_o" * self.odd
+        return "_w" * self.whole + "_s" * self.shifted + "_o" * self.odd + "_z" * self.fresh
 
     @property
     def name(self) -> str:
@@ -116,7 +118,9 @@ class _Kernel:
             for row in range(block.rows)
             for vector in range(block.vectors)
         ]
-        totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]
+        totals = ["zeroinitializer"] * len(places)
+        if not block.fresh:
+            totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]
         if block.shifted:
             shifts = [self._load("%shift", v, block.total) for v in range(block.vectors)]
             totals = [

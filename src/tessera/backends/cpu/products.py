@@ -75,7 +75,8 @@ class Product:
         operand: vector of operands.
         total: vector of sums.
         ahead: bytes of each row that is asked for meanwhile, 0 for none.
-        fresh: whether the sums may begin with this product, which is found out at run time.
+        fresh: whether the sums may begin with this product, which is found out at run time (matrix units).
+        begins: whether they do (vector units).
     """
 
     instruction: str
@@ -89,6 +90,7 @@ class Product:
     ahead: int = 0
     a_step: int = 1
     fresh: bool = False
+    begins: bool = False
 
     @property
     def name(self) -> str:
@@ -97,7 +99,7 @@ class Product:
         step = f"by{self.a_step}" * (self.a_step > 1)
         strides = f"{_stride_name(self.a_stride)}{step}_{self.c_stride}"
         shapes = "_".join(f"{shape[0]}x{shape[1]}" for shape in (self.room, self.panel))
-        ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh
+        ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh + "_z" * self.begins
         return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}_{shapes}{ahead}"
 
     @property
@@ -142,7 +144,7 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
             given.append(pitch)
         if product.ahead:
             given += _rows_ahead(emitter, op)
-        if op.fresh is not None:
+        if product.fresh and op.fresh is not None:
             given.append(f"i1 {emitter.unit(op.fresh)}")
     if not module.has(name):
         module.define(name, loops.render())
@@ -188,7 +190,8 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
             total,
             _length_ahead(emitter, op),
             a.strides[1] if isinstance(a, BufferType) else 1,
-            op.fresh is not None,
+            op.fresh is not None and name in DOTS,
+            op.fresh is not None and name not in DOTS,
         )
     assert isinstance(a, BufferType)
     assert isinstance(b, PointerType)
@@ -224,6 +227,7 @@ class _Loops(Loops):
         self.cut = max(limit // UNROLL, 1) * UNROLL
         self.odd = "0"
         self.asked = ""
+        self.fresh = False
 
     def render(self) -> str:
         """Return the function's text."""
@@ -270,11 +274,13 @@ class _Loops(Loops):
         rows, columns, groups = extents
         full, rest = self.divided(groups, self.cut)
 
-        def piece(first: str, length: Size, odd: str) -> None:
-            self._panels(*self._at_depth(a, b, first), c, (rows, columns, length), odd)
+        def piece(number: str, whole: bool, fresh: bool) -> None:
+            self.fresh = fresh
+            length, odd = (sized(self.cut, ""), "0") if whole else (rest, self.odd)
+            at = self._at_depth(a, b, self.times(number, self.cut))
+            self._panels(*at, c, (rows, columns, length), odd)
 
-        self.repeat(full, lambda i: piece(self.times(i, self.cut), sized(self.cut, ""), "0"))
-        self.if_any(rest, lambda: piece(self.times(full.text, self.cut), rest, self.odd))
+        self.pieces(full, rest, self.product.begins, piece)
 
     def _panels(self, a: str, b: str, c: str, extents: tuple[Size, Size, Size], odd: str) -> None:
         rows, columns, groups = extents
@@ -313,6 +319,7 @@ class _Loops(Loops):
         block = Block(
             product.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
             product.total, whole, product.instruction == "dot_u8_i8", self.odd != "0", product.a_step,
+            self.fresh,
         )  # fmt: skip
         shift = self._shift(b, block, depth[0]) if block.shifted else "null"
         first, left = "0", rows
@@ -384,7 +391,7 @@ class _Loops(Loops):
             f"tessera_shift_{self.cut}",
             f"private unnamed_addr constant [{self.cut} x i32] [{many}], align 64",
         )
-        single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, shifted=False)
+        single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, shifted=False, fresh=False)
         symbol = block_kernel(self.module, self.target, single)
         self.fn.line(
             f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null, i64 0, i64 0)"

@@ -81,6 +81,22 @@ class Loops:
         fn.branch(head, f", !llvm.loop {self.module.loop()}")
         fn.start(exit_)
 
+    def pieces(self, full: Size, rest: Size, fresh: bool, piece: Callable[[str, bool, bool], None]) -> None:
+        """Run whole pieces of a sum, and what is left of it.
+
+        Args:
+            full: how many whole pieces there are.
+            rest: zero when nothing is left.
+            fresh: whether the sum starts from zero; sizes are known then.
+            piece: takes a piece's number, whether it is a whole one, and whether it starts the sum from zero.
+        """
+        if fresh and full.known:
+            piece("0", True, True)
+            self.repeat(sized(full.known - 1, ""), lambda i: piece(self.sum(i, "1"), True, False))
+        else:
+            self.repeat(full, lambda i: piece(i, True, False))
+        self.if_any(rest, lambda: piece(full.text, False, fresh and not full.known))
+
     def if_any(self, size: Size, body: Callable[[], None]) -> None:
         """Run `body` unless the size is zero."""
         if size.known is not None:

@@ -72,6 +72,8 @@ def _direct(target: Target, fn: str, dtype: DType, type_: LLVMType, args: Sequen
             return ops.binary(simple, type_, *args)
         if fn in _FLOAT_COMPARE:
             return ops.compare(_FLOAT_COMPARE[fn], type_, *args)
+        if fn in ("maximum", "minimum"):
+            return ops.extreme(fn, type_, *args)
         if fn in _FLOAT_INTRINSIC:
             return ops.intrinsic(_FLOAT_INTRINSIC[fn], type_, *args)
         return _FLOAT_OTHER[fn](ops, type_, *args)
@@ -89,7 +91,7 @@ def _direct(target: Target, fn: str, dtype: DType, type_: LLVMType, args: Sequen
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _FLOAT_INTRINSIC = {
-    "maximum": "maximum", "minimum": "minimum", "abs": "fabs", "fma": "fma", "floor": "floor", "ceil": "ceil",
+    "abs": "fabs", "fma": "fma", "floor": "floor", "ceil": "ceil",
     "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt",
 }  # fmt: skip
 _INT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}

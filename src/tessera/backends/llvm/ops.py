@@ -61,6 +61,14 @@ class Ops:
         """Append a call of `llvm.name.<type>` whose result and operands are all of `type_`."""
         return self.call(f"llvm.{name}.{type_.mangled}", type_, [*((type_, v) for v in values), *extra])
 
+    def extreme(self, name: str, type_: LLVMType, a: str, b: str) -> str:
+        """Append `llvm.maximum` or `llvm.minimum`; which zero wins is left open under the `fast` profile."""
+        if not self.flags:
+            return self.intrinsic(name, type_, a, b)
+        symbol = f"llvm.{name}.{type_.mangled}"
+        self.module.declare(f"declare {type_} @{symbol}({type_}, {type_})")
+        return self.fn.assign(f"call nsz {type_} @{symbol}({type_} {a}, {type_} {b})")
+
     def reduce(self, name: str, type_: LLVMType, value: str, start: str | None = None) -> str:
         """Append `llvm.vector.reduce.name`, which combines the lanes; `start` is for `fadd` and `fmul`."""
         element = LLVMType(type_.element)

@@ -42,7 +42,8 @@ class ProductOp(IRDLOperation):
     `ahead` are rows of the tensor at `source` that will be packed next, which the product asks memory for as it goes:
     where they begin, their distance, their number, and their length, a constant.
 
-    Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it.
+    Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it. It is the constant
+    true, and the depth a constant, unless a matrix unit multiplies; that one sets what lies outside to zero, too.
     """
 
     name = "tessera_target.product"

@@ -12,13 +12,15 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tessera.errors import CompilerFault
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
+from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
-from tessera.ir.tile.types import TileType
+from tessera.ir.tile.types import TileType, element_of
 from tessera.lower.facts import divisor, nonnegative, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
-from tessera.lower.vector.liveness import Liveness
+from tessera.lower.vector.liveness import TRANSPARENT, Liveness
 from tessera.lower.vector.nest import run_nest
 from tessera.lower.vector.nodes import (
     Apply,
@@ -87,6 +89,7 @@ class VectorContext:
         self._stored_here: list[tuple[Node, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}
         self._nodes: dict[SSAValue, Node] = {}
+        self._values: dict[Node, SSAValue] = {}
         self._divisors: dict[SSAValue, int] = {}
         self._tee_buffers: dict[Node, Stored] = {}
         self._index_nodes: dict[Node, Node] = {}
@@ -171,6 +174,7 @@ class VectorContext:
     def define(self, value: SSAValue, node: Node) -> None:
         """Say what a tile has become; mark it for storing when computing it at each use costs more."""
         self._nodes[value] = node
+        self._values[node] = value
         if isinstance(node, Apply | Convert | Gather | RandomWord | Load):
             repeats = self.liveness.demand(value) - 1
             node.wanted = repeats > 0 and tree_cost(node) * repeats > STORE_COST
@@ -239,8 +243,11 @@ class VectorContext:
         """Return a new scratch buffer."""
         return self.scratch.new(shape, element, self.position, dense=dense)
 
-    def prepare(self, roots: Sequence[Node]) -> list[Node]:
-        """Store what a nest over `roots` should find stored; return what the nest should store as it goes."""
+    def prepare(self, roots: Sequence[Node]) -> dict[Node, Node]:
+        """Store what a nest over `roots` should find stored; return what the nest should store as it goes.
+
+        For each such node of the nest that is the node itself, or a conversion of it that alone is used later.
+        """
         while True:
             flags: dict[Node, set[bool]] = {}
             for root in roots:
@@ -248,8 +255,38 @@ class VectorContext:
                     flags.setdefault(node, set()).add(aligned)
             early = next((n for n, aligned in flags.items() if _stored_before(n, aligned)), None)
             if early is None:
-                return [n for n, aligned in flags.items() if n.wanted and aligned == {True}]
+                wanted = {n for n, aligned in flags.items() if n.wanted and aligned == {True}}
+                needed = [n for n in flags if n in wanted and not self._only_in(n, wanted)]
+                return {n: self._converted_operand(n) or n for n in needed}
             self.materialise(early)
+
+    def _later_uses(self, node: Node) -> list[Operation] | None:
+        """Return the ops after the current one that use a tile, None for tiles that no op makes."""
+        value = self._values.get(node)
+        if value is None:
+            return None
+        users = [use.operation for use in value.uses]
+        return [op for op in users if self.liveness.order.get(op, -1) > self.position]
+
+    def _only_in(self, node: Node, stored: Collection[Node]) -> bool:
+        """Return whether a tile is used only to compute tiles that are stored at the same time."""
+        users = [use.operation for use in self._values[node].uses] if node in self._values else []
+        return bool(users) and all(
+            isinstance(op, TRANSPARENT) and all(self._nodes.get(r) in stored for r in op.results)
+            for op in users
+        )
+
+    def _converted_operand(self, node: Node) -> Node | None:
+        """Return the conversion to an operand of products that is the only later use of a tile."""
+        users = self._later_uses(node) or []
+        if len(users) != 1 or not isinstance(users[0], CastOp) or users[0].saturate is not None:
+            return None
+        result = users[0].result
+        if not all(isinstance(use.operation, MmaOp) for use in result.uses):
+            return None
+        if result not in self._nodes:
+            self.define(result, Convert(node.shape, element_of(result.type), node))
+        return self._nodes[result]
 
     def tee_buffer(self, node: Node) -> Stored:
         """Return the buffer that a nest fills with a node as it computes it."""
@@ -257,7 +294,7 @@ class VectorContext:
             self._tee_buffers[node] = self.new_buffer(node.shape, node.element)
         return self._tee_buffers[node]
 
-    def finish_tees(self, nodes: Sequence[Node]) -> None:
+    def finish_tees(self, nodes: Iterable[Node]) -> None:
         """Read nodes from their buffers from now on."""
         for node in nodes:
             if node in self._tee_buffers:
@@ -329,6 +366,10 @@ class VectorContext:
     def is_tile(self, value: SSAValue) -> bool:
         """Return whether a value is a tile (not a shared buffer) that is known here."""
         return value in self._nodes and isinstance(value.type, TileType)
+
+    def has_node(self, value: SSAValue) -> bool:
+        """Return whether it is known what a tile has become."""
+        return value in self._nodes
 
     def shared_root(self, value: SSAValue) -> SSAValue | None:
         """Return the allocation that a shared buffer is a view of; None when it is made inside a region."""

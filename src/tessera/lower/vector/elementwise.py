@@ -74,6 +74,8 @@ def lower_cast(context: VectorContext, op: CastOp) -> None:
     """Convert a scalar, or note the conversion of a tile."""
     type_, saturate = op.result.type, op.saturate is not None
     if isinstance(type_, TileType):
+        if context.has_node(op.result):  # a nest that computes the source has stored it
+            return
         source = context.node(op.source)
         context.define(op.result, Convert(type_.shape, type_.element, source, saturate))
     else:

@@ -15,11 +15,11 @@ from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.product import ProductOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import shape_of
-from tessera.ir.types import dtype_of, element_type
+from tessera.ir.types import dtype_of, element_type, i1
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.forms import Form, form_of, vector_form
 from tessera.lower.vector.next_rows import next_step
-from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Uniform
+from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored, Uniform
 from tessera.lower.vector.packing import FEW_ROWS, Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
 
@@ -59,7 +59,14 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     ahead = (None, ()) if right is not None else _ahead(context, op, form)
     right = right or _in_memory(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
-    if acc.element == element:
+    depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
+    fresh = context.fresh.get(op.acc)
+    if _is_zero(acc) and not right.place and (form.tiled or constant_value(depth) is not None):
+        fresh = context.writer.scalars.constant(True, i1)
+        total = context.new_buffer(acc.shape, element)
+        if not form.tiled:
+            _clear_outside(context, Convert(acc.shape, element, acc), total, (left.outer, right.outer))
+    elif acc.element == element:
         total = context.own_buffer(op.acc)
     else:
         total = context.new_buffer(acc.shape, element)
@@ -67,17 +74,38 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     for root in (left.root, right.root, total.root):
         if root is not None:
             context.scratch.touch(root, context.position_end(root))
-    (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
-    extents = (
-        _extent(context, left.outer, m), _extent(context, right.outer, n), _depth(context, left.depth, right.depth, k),
-    )  # fmt: skip
+    m, n = shape_of(op.acc.type)
+    extents = _extent(context, left.outer, m), _extent(context, right.outer, n), depth
     product = ProductOp(
         left.value, right.value, total.buffer, extents, form.instruction, right.place, left.place,
-        *ahead, context.fresh.get(op.acc),
+        *ahead, fresh,
     )  # fmt: skip
     context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
     context.define(op.result, result)
+
+
+def _is_zero(node: Node) -> bool:
+    """Whether a tile is known to be zero."""
+    return node.stored is None and isinstance(node, Uniform) and constant_value(node.value) == 0
+
+
+def _clear_outside(
+    context: VectorContext, zeros: Node, total: Stored, valid: tuple[SSAValue | None, SSAValue | None]
+) -> None:
+    """Write zeros to sums of which a product that starts from zero writes a part only."""
+    scalars, short = context.writer.scalars, None
+    for inside, size in zip(valid, zeros.shape, strict=True):
+        if inside is not None:
+            less = scalars.binary("lt", inside, size)
+            short = less if short is None else scalars.binary("or", short, less)
+    if short is not None:
+
+        def clear() -> list[SSAValue]:
+            context.write(zeros, total)
+            return []
+
+        context.writer.branch(short, clear)
 
 
 @dataclass(frozen=True)
@@ -193,7 +221,7 @@ def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -
     """
     node = context.node(loop.iter_args[value.index - 1])
     uses = list(value.uses)
-    if len(uses) != 1 or not isinstance(node, Uniform) or constant_value(node.value) != 0:
+    if len(uses) != 1 or not _is_zero(node):
         return False
     op = uses[0].operation
     if not isinstance(op, MmaOp) or op.acc is not value or op.parent_op() is not loop:

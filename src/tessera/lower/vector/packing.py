@@ -106,14 +106,37 @@ def rows(context: VectorContext, node: Node, form: Form) -> Packed:
     """Return a left operand as rows; a buffer that has them already stays."""
     converted = _converted(node, form)
     stored = converted.stored or converted
-    if form.group == 1 and isinstance(stored, Stored) and stored.type.strides[-1] == 1:
-        return Packed(stored)
+    if isinstance(stored, Stored) and stored.type.strides[-1] == 1:
+        if form.group == 1:
+            return Packed(stored)
+        if _holds_groups(context, stored, form):
+            return Packed(_groups_of(context, stored, form))
     if _by_columns(context, converted, form):
         return _columns(context, converted, form)
     shape = (node.shape[0], -(-node.shape[1] // form.group))
     source = Grouped(shape, form.element, converted, 1, form, form.biased)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=1)
     return walk.pack(lambda shape: context.new_buffer(shape, form.element), None)
+
+
+def _holds_groups(context: VectorContext, stored: Stored, form: Form) -> bool:
+    """Whether rows of elements are rows of whole groups, with room for whole steps of a matrix unit."""
+    length, pitch = stored.shape[1], stored.type.pitch.data
+    step = form.group * (context.lanes if form.tiled else 1)
+    return (
+        not form.biased
+        and length % form.group == pitch % form.group == 0
+        and -(-length // step) * step <= pitch
+    )
+
+
+def _groups_of(context: VectorContext, stored: Stored, form: Form) -> Stored:
+    """Return rows of elements as rows of groups, which they are in memory."""
+    shape = (stored.shape[0], stored.shape[1] // form.group)
+    view = BufferType.of(
+        shape, form.element, stored.type.space.data, pitch=stored.type.pitch.data // form.group
+    )
+    return Stored(shape, form.element, context.writer.value(ViewOp(stored.buffer, view)), stored.root)
 
 
 def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed:

@@ -2,8 +2,9 @@
 
 Order of a reduction, which depends on the tile's shape and the target's vector width only: along the lane
 axis, chunk c goes to accumulator c mod `ACCUMULATORS` and its lanes stay apart; accumulators are then
-combined as a balanced tree, and last the lanes, halves at a time. Along another axis, position p goes to
-accumulator p mod `ACCUMULATORS`. It never depends on the number of threads.
+combined as a balanced tree, and last the lanes, halves at a time: of as many rows as there are lanes at once, where
+there are so many. Along another axis, position p goes to accumulator p mod `ACCUMULATORS`. It never depends on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.ir.functions import COMBINE
-from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp
+from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.types import dtype_of
 from tessera.lower.vector.context import VectorContext
@@ -84,11 +85,50 @@ class _Reduction:
         target = self.context.new_buffer(shape, self.source.element)
 
         def nest(site: Site) -> Sequence[SSAValue]:
-            self._outer(site, 0, (), target)
+            if self._in_squares:
+                self._squares(site, target)
+            else:
+                self._outer(site, 0, (), target)
             return []
 
         versions(self.context, self.width, [self.source], nest)
         return target
+
+    @property
+    def _in_squares(self) -> bool:
+        """Whether rows of a matrix can be reduced by squares of whole chunks."""
+        shape, lanes = self.source.shape, self.context.lanes
+        whole = len(shape) == 2 and shape[0] % lanes == 0 and self.axis == self.lane == 1
+        return whole and 1 < lanes == self.width and dtype_of(self.source.element).bits == 32
+
+    def _squares(self, site: Site, target: Stored) -> None:
+        """Reduce each row to a chunk, and then the lanes of many chunks at once: alone, each would wait for itself."""
+        count = self.width
+        square = self.context.new_buffer((count, count), self.source.element)
+
+        def rows(first: SSAValue) -> None:
+            scalars = site.writer.scalars
+
+            def row(number: SSAValue | int) -> None:
+                outer = (Coord(scalars.add(first, number)), Coord(0))
+                site.store(square, (Coord(number), Coord(0, lanes=True)), self._chunk_of(site, outer))
+
+            site.each(count, row)
+            turned = TransposeChunksOp(
+                [square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(count)]
+            )
+            site.writer.insert(turned)
+            values: list[SSAValue] = list(turned.columns)
+            while len(values) > 1:
+                half = len(values) // 2
+                values = [
+                    site.apply(self.fn, pair) for pair in zip(values[:half], values[half:], strict=True)
+                ]
+            site.store(target, (Coord(first, lanes=True),), values[0])
+
+        site.each(
+            self.source.shape[0] // count, lambda i: rows(site.writer.scalars.mul(site.index(i), count))
+        )
 
     def _outer(self, site: Site, axis: int, outer: Coords, target: Stored) -> None:
         """Loop over the axes that stay, then reduce."""
@@ -117,6 +157,13 @@ class _Reduction:
 
     def _along_lanes(self, site: Site, outer: Coords) -> SSAValue:
         """Reduce the lane axis to a scalar."""
+        total = self._chunk_of(site, outer)
+        if self.width == 1:
+            return total
+        return site.writer.value(ReduceRegistersOp(total, 0, self.fn, self.source.element))
+
+    def _chunk_of(self, site: Site, outer: Coords) -> SSAValue:
+        """Reduce the lane axis to one chunk."""
         size, width = self.source.shape[self.axis], self.width
         inner = Coord(-1, lanes=width > 1)
         site.hoist(self.source, self._at(outer, inner), inner)
@@ -131,10 +178,7 @@ class _Reduction:
             last = site.scoped(lambda: self._masked_tail(site, chunk(full * width)))
             site.tail = None
             partial = [*partial, last]
-        total = self._combine(site, partial)
-        if width == 1:
-            return total
-        return site.writer.value(ReduceRegistersOp(total, 0, self.fn, self.source.element))
+        return self._combine(site, partial)
 
     def _masked_tail(self, site: Site, value: SSAValue) -> SSAValue:
         valid = site.valid()

@@ -7,7 +7,7 @@ exists twice: without bounds tests for boxes inside, and with them; a test choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferStoreOp
 from tessera.ir.target.types import fragment_of
 from tessera.ir.types import element_type
-from tessera.lower.vector.nodes import Box, Coord, Coords, Load, Node, Stored, walk
+from tessera.lower.vector.certain import certain_conditions
+from tessera.lower.vector.nodes import Apply, Box, Coord, Coords, Load, Node, Stored, walk
 from tessera.lower.vector.writer import Writer, chunk_layout
 from tessera.numerics import dtypes
 
@@ -47,16 +48,25 @@ class Site:
         context: the lowering.
         width: elements of a chunk along the lane axis.
         interior: whether every box is known to lie inside its tensor here.
-        tees: nodes to store when they are computed.
+        tees: what to store when a node is computed: the node, or a conversion of it.
+        certain: conditions that are known to hold for the whole tile here.
     """
 
-    def __init__(self, context: VectorContext, width: int, interior: bool, tees: Sequence[Node] = ()):
+    def __init__(
+        self,
+        context: VectorContext,
+        width: int,
+        interior: bool,
+        tees: Mapping[Node, Node] | None = None,
+        certain: Collection[Node] = (),
+    ):
         self.context = context
         self.writer: Writer = context.writer
         self.width = width
         self.interior = interior
         self.tail: int | None = None
-        self._tees = {id(node): node for node in tees}
+        self._certain = certain
+        self._tees = tees or {}
         self._scopes: list[dict[Hashable, Any]] = [{}]
 
     def scoped(self, body: Callable[[], Any]) -> Any:
@@ -86,10 +96,21 @@ class Site:
     def _evaluate(self, node: Node, coords: Coords) -> SSAValue:
         if node.stored is not None:
             return node.stored.emit(self, coords)
-        value = node.emit(self, coords)
-        if id(node) in self._tees:
-            self.store(self.context.tee_buffer(node), coords, value)
+        chosen = self._chosen(node)
+        value = node.emit(self, coords) if chosen is None else self.evaluate(chosen, coords)
+        kept = self._tees.get(node)
+        if kept is not None:
+            self.seed(node, coords, value)
+            self.store(
+                self.context.tee_buffer(kept), coords, value if kept is node else kept.emit(self, coords)
+            )
         return value
+
+    def _chosen(self, node: Node) -> Node | None:
+        """Return the operand that a select is known to give here."""
+        if isinstance(node, Apply) and node.fn == "select" and node.args[0] in self._certain:
+            return node.args[1]
+        return None
 
     def chunk(self, node: Node, coords: Coords) -> SSAValue:
         """Return the chunk at `coords`, repeated from a scalar if need be; a scalar without lanes."""
@@ -111,7 +132,8 @@ class Site:
                 self.evaluate(node, coords)
             return
         if node.stored is None:
-            for operand, mapped in node.operands(coords):
+            chosen = self._chosen(node)
+            for operand, mapped in node.operands(coords) if chosen is None else [(chosen, coords)]:
                 self.hoist(operand, mapped, inner)
 
     def touch(self, root: SSAValue) -> None:
@@ -243,7 +265,7 @@ def versions(
     nest: Callable[[Site], Sequence[SSAValue]],
     boxes: Sequence[Box] = (),
 ) -> list[SSAValue]:
-    """Write `nest` once, or twice under a test when a box may leave its tensor; return its results.
+    """Write `nest` once, or under a test for each case: when a box may leave its tensor, and when masks hold for all.
 
     Nodes that want storing are stored by the nest when it computes each of their elements once and in order,
     and before it otherwise.
@@ -251,13 +273,21 @@ def versions(
     tees = context.prepare(roots)
     loads = [node.box for root in roots for node, _ in walk(root) if isinstance(node, Load)]
     condition = context.interior_condition([*loads, *boxes])
-    if condition is None:
-        results = list(nest(Site(context, width, True, tees)))
-    else:
-        results = context.writer.branch(
-            condition,
-            lambda: nest(Site(context, width, True, tees)),
-            lambda: nest(Site(context, width, False, tees)),
-        )
-    context.finish_tees(tees)
+    certain = certain_conditions(context, roots)
+
+    def written(interior: bool, known: Collection[Node] = ()) -> Sequence[SSAValue]:
+        return nest(Site(context, width, interior, tees, known))
+
+    def inside() -> Sequence[SSAValue]:
+        if certain is None:
+            return written(True)
+        nodes = certain.nodes
+        return context.writer.branch(certain.test, lambda: written(True, nodes), lambda: written(True))
+
+    results = (
+        list(inside())
+        if condition is None
+        else context.writer.branch(condition, inside, lambda: written(False))
+    )
+    context.finish_tees(tees.values())
     return results

@@ -137,7 +137,7 @@ class _Model:
     def candidates(self) -> Iterator[Block]:
         """Yield the blocks that fit the caches; the smallest always does."""
         problem, steps = self.problem, self._steps()
-        room = self.target.l2_bytes * (_PACKED_SHARE if self.packs_rows else _BLOCK_SHARE)
+        room = self.target.l2_bytes * (_PACKED_SHARE if self.packs_rows or self.tiles else _BLOCK_SHARE)
         found = False
         for block_m in _ROWS:
             for vectors in _COLUMNS:
