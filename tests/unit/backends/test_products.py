@@ -192,6 +192,23 @@ def test_rows_in_place_of_all_heights_and_widths(dtype: str) -> None:
         check(dtype, (m, n, k), (max(m, 17), n, k))
 
 
+@pytest.mark.parametrize(("dtype", "terms"), [("f32", 2047), ("f64", 1024), ("bf16", 4095), ("bf16", 77)])
+def test_rows_that_crowd_a_few_sets_of_the_cache_are_copied(dtype: str, terms: int) -> None:
+    """The same terms, in rows 8 KiB apart and side by side: only the former are copied, and nothing else differs."""
+    pitch = 8192 // np.dtype(NUMPY[dtype]).itemsize
+    wide = numbers(dtype, (70, pitch))
+    wide[:, terms:] = np.nan
+    a, b = wide[:, :terms], numbers(dtype, (terms, 150))
+    kernel, (c, d) = (
+        ts.kernel(product(dtype, (256, 160, 96))),
+        np.zeros((2, 70, 150), np.dtype(TOTALS.get(dtype, "f4").replace("f64", "f8"))),
+    )
+    run(kernel, [a, b, c])
+    run(kernel, [np.ascontiguousarray(a), b, d])
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(c, d)
+
+
 SAPPHIRE_RAPIDS = TargetRecord(
     "sapphire-rapids", "cpu",
     frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8"}),

@@ -152,7 +152,8 @@ def gemm_f32(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: 
 def test_contiguous_rows_are_multiplied_in_place_and_the_next_panel_is_asked_for():
     (product,) = ops(func := lowered(gemm_f32, {"m": 128, "n": 256, "k": 64}), ProductOp)
     assert isinstance(product.a.type, PointerType)
-    assert len(ops(func, AllocOp)) == 2  # panels of b, accumulator
+    assert len(ops(func, AllocOp)) == 3  # room for crowded rows of a, panels of b, accumulator
+    assert product.room is not None
     assert isinstance(product.source, SSAValue)
     assert product.source.type.element == product.a.type.element
     assert len(product.ahead) == 4

@@ -367,9 +367,9 @@ def test_blocks_of_a_cpu_share_the_work_evenly():
 
 
 def test_steps_of_a_cpu_are_of_equal_length():
-    assert cpu_plan(1000, 333, 777).block_k == 130  # six steps; 128 would leave nine terms for a seventh
-    assert cpu_plan(1000, 333, 777, dtype=ts.bf16).block_k == 260
-    assert cpu_plan(2048, 2048, 2048).block_k == 128
+    assert cpu_plan(1000, 333, 777).block_k == 88  # nine steps; of 96 terms the ninth would have nine
+    assert cpu_plan(1000, 333, 777, dtype=ts.bf16).block_k == 160
+    assert cpu_plan(2048, 2048, 2048).block_k == 96
 
 
 def test_many_shapes_share_few_blocks_of_a_cpu():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
+from tessera.backends.cpu.texts import prefetch
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import I1, I32, I64, PTR
 from tessera.backends.llvm.types import LLVMType
@@ -252,8 +253,7 @@ def emit_prefetch(emitter: CpuEmitter, op: PrefetchOp) -> None:
     offset = emitter.dot(emitter.all_units(list(op.offsets)), emitter.all_units(list(op.strides)))
     element = emitter.memory_type(dtype_of(element_of(op.pointer.type)), 1).element
     address = emitter.ops.gep(element, emitter.unit(op.pointer), offset)
-    emitter.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
-    emitter.fn.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+    prefetch(emitter.module, emitter.fn, address, "read", 2)
 
 
 def _single(emitter: CpuEmitter, access: _Access, op: GatherOp | ScatterOp | AtomicOp) -> None:

@@ -1,7 +1,8 @@
 """Register-blocked kernels: `rows` x `vectors` accumulators stay in registers while the depth runs.
 
 Each step loads `vectors` vectors of a panel of the right operand and multiplies them with one broadcast element of
-each row of the left one.
+each row of the left one. Sums begin at zero, and what memory holds is asked for first and added last: no product waits
+for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backends.cpu.instructions import GROUPS, multiply_add
+from tessera.backends.cpu.texts import LINE_BYTES, prefetch
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText, phi_text
 from tessera.backends.llvm.types import LLVMType
@@ -120,12 +122,11 @@ class _Kernel:
         ]
         totals = ["zeroinitializer"] * len(places)
         if not block.fresh:
-            totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]
+            self._ask(places)
         if block.shifted:
             shifts = [self._load("%shift", v, block.total) for v in range(block.vectors)]
-            totals = [
-                ops.binary("sub", block.total, t, shifts[i % block.vectors]) for i, t in enumerate(totals)
-            ]
+            less = [ops.binary("sub", block.total, "zeroinitializer", shift) for shift in shifts]
+            totals = less * block.rows
         self.bases = [self._base(row) for row in range(block.rows)]
         if block.whole:
             totals = self._loop("0", "%depth", UNROLL, totals, True)
@@ -136,10 +137,25 @@ class _Kernel:
             totals = self._loop(most, end, 1, totals, False)
         if block.odd:
             totals = self._last_term(totals)
+        if not block.fresh:
+            totals = [self._with_held(place, total) for place, total in zip(places, totals, strict=True)]
         for place, total in zip(places, totals, strict=True):
             fn.line(f"store {block.total} {total}, ptr {place}, align {self.align}")
         fn.line("ret void")
         return fn.render()
+
+    def _with_held(self, place: str, total: str) -> str:
+        """Return a vector of sums with what memory holds of it."""
+        type_ = self.block.total
+        held = self.fn.assign(f"load {type_}, ptr {place}, align {self.align}")
+        return self.ops.binary("add" if type_.element.startswith("i") else "fadd", type_, held, total)
+
+    def _ask(self, places: list[str]) -> None:
+        """Ask for the sums' lines."""
+        vectors = max(LINE_BYTES // (self.block.total.width * self.align), 1)
+        for number in range(0, len(places), self.block.vectors):
+            for place in places[number : number + self.block.vectors : vectors]:
+                prefetch(self.module, self.fn, place, "write", 3)
 
     def _base(self, row: int) -> str:
         stride = self.block.a_stride

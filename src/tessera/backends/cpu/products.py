@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tessera.backends.cpu.ahead import Ahead, ask_function
 from tessera.backends.cpu.amx import DOTS
 from tessera.backends.cpu.dots import DotLoops, dot_name
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
@@ -25,8 +26,7 @@ from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import dtype_of
 from tessera.target.records import TargetRecord
 
-LINE_BYTES = 64
-PANEL_SHARE = 0.7
+PANEL_SHARE = 0.5
 """Part of the first-level cache that a panel may take; rows of the left operand and sums pass through the rest."""
 
 
@@ -77,6 +77,7 @@ class Product:
         ahead: bytes of each row that is asked for meanwhile, 0 for none.
         fresh: whether the sums may begin with this product, which is found out at run time (matrix units).
         begins: whether they do (vector units).
+        copy_stride: elements between two rows of the copy that rows in place get if they are crowded, 0 for none.
     """
 
     instruction: str
@@ -91,6 +92,7 @@ class Product:
     a_step: int = 1
     fresh: bool = False
     begins: bool = False
+    copy_stride: int = 0
 
     @property
     def name(self) -> str:
@@ -100,6 +102,7 @@ class Product:
         strides = f"{_stride_name(self.a_stride)}{step}_{self.c_stride}"
         shapes = "_".join(f"{shape[0]}x{shape[1]}" for shape in (self.room, self.panel))
         ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh + "_z" * self.begins
+        ahead += f"_c{self.copy_stride}" * (self.copy_stride > 0)
         return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}_{shapes}{ahead}"
 
     @property
@@ -108,6 +111,7 @@ class Product:
         return (
             f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
             f"i64 %columns, i64 %depth{', i64 %pitch' * (self.a_stride is None)}"
+            f"{', ptr noalias %copy' * (self.copy_stride > 0)}"
             f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh' * self.fresh})"
         )
 
@@ -142,6 +146,8 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         if product.a_stride is None:
             a, pitch = _left_in_place(emitter, op, a)
             given.append(pitch)
+        if op.room is not None:
+            given.append(f"ptr {emitter.unit(op.room)}")
         if product.ahead:
             given += _rows_ahead(emitter, op)
         if product.fresh and op.fresh is not None:
@@ -192,6 +198,7 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
             a.strides[1] if isinstance(a, BufferType) else 1,
             op.fresh is not None and name in DOTS,
             op.fresh is not None and name not in DOTS,
+            op.room.type.strides[0] if op.room is not None and isinstance(op.room.type, BufferType) else 0,
         )
     assert isinstance(a, BufferType)
     assert isinstance(b, PointerType)
@@ -228,6 +235,7 @@ class _Loops(Loops):
         self.odd = "0"
         self.asked = ""
         self.fresh = False
+        self.left, self.pitch = "%a", "%pitch" if self.in_place else "0"
 
     def render(self) -> str:
         """Return the function's text."""
@@ -243,9 +251,48 @@ class _Loops(Loops):
         if self.product.ahead:
             self.asked = self.fn.entry_assign("alloca i64, align 8")
             self.fn.line(f"store i64 0, ptr {self.asked}, align 8")
-        self._part("%a", "%b", "%c", extents)
+        if self.product.copy_stride:
+            self._copy_if_crowded(extents)
+        self._part(self.left, "%b", "%c", extents)
         self.fn.line("ret void")
         return self.fn.render()
+
+    def _copy_if_crowded(self, extents: tuple[Size, Size, Size]) -> None:
+        """Take a copy of rows in place whose distance would put them into a few sets of the second cache.
+
+        Each set then has to hold as many rows as it has ways, while the panels go by.
+        """
+        fn, ops, (rows, columns, _) = self.fn, self.ops, extents
+        apart = self.target.l2_bytes // max(self.product.room[0], 1)
+        mask = (1 << (apart.bit_length() - 1)) - 1
+        crowded = ops.compare("eq", I64, fn.assign(f"and i64 %pitch, {mask}"), "0")
+        again = ops.compare("sgt", I64, columns.text, str(self.width))
+        before, copy, join = fn.block, fn.label("copy"), fn.label("rows")
+        fn.branch_if(fn.assign(f"and i1 {crowded}, {again}"), copy, join)
+        fn.start(copy)
+        self.repeat(rows, self._copy_row)
+        copied, stride = fn.block, self.product.copy_stride * BYTES[self.product.operand.element]
+        fn.branch(join)
+        fn.start(join)
+        self.left = fn.phi("ptr", [("%a", before), ("%copy", copied)])
+        self.pitch = fn.phi("i64", [("%pitch", before), (str(stride), copied)])
+
+    def _copy_row(self, row: str) -> None:
+        fn, operand = self.fn, self.product.operand
+        source = self.ops.gep("i8", "%a", fn.assign(f"mul nsw i64 {row}, %pitch"))
+        target = self.moved("%copy", operand, self.times(row, self.product.copy_stride))
+        term = BYTES[operand.element] // self.group
+        depth = sized(self.product.sizes[2], "%depth")
+        lanes = operand.width * self.group
+        vectors, rest = self.divided(depth, lanes)
+
+        def move(type_: str, first: str) -> None:
+            value = fn.assign(f"load {type_}, ptr {self.ops.gep('i8', source, first)}, align {term}")
+            fn.line(f"store {type_} {value}, ptr {self.ops.gep('i8', target, first)}, align {term}")
+
+        self.repeat(vectors, lambda i: move(str(operand), self.times(i, lanes * term)))
+        done = self.times(vectors.text, lanes * term)
+        self.repeat(rest, lambda i: move(f"i{8 * term}", self.sum(done, self.times(i, term))))
 
     def _left(self, a: str, row: str) -> str:
         """Return where a row of the left operand is."""
@@ -253,7 +300,7 @@ class _Loops(Loops):
             return self.moved(a, self.product.operand, self.times(row, self.product.a_stride))
         if row == "0":
             return a
-        return self.ops.gep("i8", a, self.fn.assign(f"mul nsw i64 {row}, %pitch"))
+        return self.ops.gep("i8", a, self.fn.assign(f"mul nsw i64 {row}, {self.pitch}"))
 
     def _at_depth(self, a: str, b: str, first: str) -> tuple[str, str]:
         operand = self.product.operand
@@ -349,35 +396,22 @@ class _Loops(Loops):
         self, block: Block, a: str, b: str, c: str, row: str, depth: tuple[Size, str], shift: str
     ) -> None:
         symbol = block_kernel(self.module, self.target, block)
-        a, pitch = self._left(a, row), "%pitch" if self.in_place else "0"
+        a = self._left(a, row)
         c = self.moved(c, block.total, self.times(row, block.c_stride))
         if self.asked:
             self._ask()
         self.fn.line(
-            f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {depth[0].text}, ptr {shift}, i64 {pitch}, "
+            f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {depth[0].text}, ptr {shift}, i64 {self.pitch}, "
             f"i64 {depth[1]})"
         )
 
     def _ask(self) -> None:
-        """Ask memory for a few of the rows that are packed next: for all of a step by its last block."""
-        product, fn = self.product, self.fn
-        rows, columns = product.room
+        """Ask memory for a part of the rows that are packed next: for all of a step by its last block."""
+        product, (rows, columns) = self.product, self.product.room
         blocks = max(rows // block_rows(self.target, self.vectors, self.in_place), 1)
         calls = blocks * -(-columns // self.width) * -(-product.panel[0] // self.cut)
-        count = -(-product.panel[0] * self.group // calls)
-        number = fn.assign(f"load i64, ptr {self.asked}, align 8")
-
-        def ask() -> None:
-            for row in range(count):
-                offset = fn.assign(f"mul nsw i64 {self.sum(number, str(row))}, %distance")
-                place = self.ops.gep("i8", "%ahead", offset)
-                for first in range(0, product.ahead, LINE_BYTES):
-                    line = self.ops.gep("i8", place, str(first))
-                    fn.line(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 2, i32 1)")
-            fn.line(f"store i64 {self.sum(number, str(count))}, ptr {self.asked}, align 8")
-
-        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
-        self.choice(self.ops.compare("slt", I64, number, "%wanted"), ask, lambda: None)
+        symbol = ask_function(self.module, Ahead.of(product.panel[0] * self.group, product.ahead, calls))
+        self.fn.line(f"call void @{symbol}(ptr {self.asked}, ptr %ahead, i64 %distance, i64 %wanted)")
 
     def _shift(self, b: str, block: Block, groups: Size) -> str:
         """Return where 128 times the sums of each column of a panel are: the products with a row of 128s."""

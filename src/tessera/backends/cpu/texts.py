@@ -9,6 +9,9 @@ from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
 
+LINE_BYTES = 64
+"""Bytes of a line of the caches."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -116,6 +119,20 @@ class Loops:
             body()
             fn.branch(join)
         fn.start(join)
+
+
+def prefetch(module: ModuleText, fn: FunctionText, place: str, purpose: str, locality: int) -> None:
+    """Ask for the cache line at `place`.
+
+    Args:
+        module: where the intrinsic is declared.
+        fn: where the request goes.
+        place: address, as text.
+        purpose: `read` or `write`.
+        locality: 3 for the first cache, 2 for the second.
+    """
+    module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    fn.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(purpose == 'write')}, i32 {locality}, i32 1)")
 
 
 def sized(known: int | None, name: str) -> Size:

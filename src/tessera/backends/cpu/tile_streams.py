@@ -11,7 +11,7 @@ from tessera.backends.cpu import amx
 from tessera.backends.cpu.amx import TILE, TILE_BYTES, WIDE
 from tessera.backends.cpu.instructions import GROUPS
 from tessera.backends.cpu.streams import RightRows, Stream
-from tessera.backends.cpu.texts import Loops, Size, sized
+from tessera.backends.cpu.texts import Loops, Size, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
@@ -193,6 +193,5 @@ class _Pass(RightRows):
         return self.ops.select(I64, inside, place, self.sum(rows, over))
 
     def _ask(self, start: str, offset: str) -> None:
-        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
         place = self.moved(start, LLVMType(self.stream.memory.element), offset)
-        self.fn.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+        prefetch(self.module, self.fn, place, "read", 3)

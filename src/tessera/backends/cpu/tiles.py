@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tessera.backends.cpu import amx
+from tessera.backends.cpu.ahead import Ahead, ask_function
 from tessera.backends.cpu.amx import TILE, TILE_BYTES, WIDE
 from tessera.backends.cpu.instructions import GROUPS
-from tessera.backends.cpu.texts import Loops, Size, sized
+from tessera.backends.cpu.texts import Loops, Size, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tessera.backends.cpu.products import Product
 
 _VECTOR = LLVMType("i32", TILE)
-
-
 STEPS = 32
 """Tiles of the depth that are multiplied before the next block of rows: with more of them sums are loaded and stored
 less often, with fewer the copies of rows stay in the first cache."""
@@ -229,7 +228,7 @@ class TileLoops(Loops):
                 offset = self.times(i, TILE_BYTES)
                 value = self.fn.assign(f"load {_VECTOR}, ptr {self.ops.gep('i8', source, offset)}, align 1")
                 asked = self.ops.gep("i8", ahead, offset)
-                self.fn.line(f"call void @llvm.prefetch.p0(ptr {asked}, i32 0, i32 2, i32 1)")
+                prefetch(self.module, self.fn, asked, "read", 2)
                 self.fn.line(f"store {_VECTOR} {value}, ptr {self._step_of(target, i)}, align {TILE_BYTES}")
 
             self.repeat(count, step)
@@ -240,29 +239,15 @@ class TileLoops(Loops):
 
             self.if_any(ends, end)
 
-        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
         self.repeat(rows, row)
 
     def _ask(self) -> None:
-        """Ask memory for a few of the rows that are packed next: for all of a step by its last block."""
-        product, fn = self.product, self.fn
-        rows, columns = product.room
+        """Ask memory for a part of the rows that are packed next: for all of a step by its last block."""
+        product, (rows, columns) = self.product, self.product.room
         pieces = max(product.panel[0] // (STEPS * TILE), 1)
         calls = max(rows // (WIDE * TILE), 1) * -(-columns // self.width) * pieces
-        count = -(-product.panel[0] * self.group // calls)
-        number = fn.assign(f"load i64, ptr {self.asked}, align 8")
-
-        def ask() -> None:
-            for row in range(count):
-                offset = fn.assign(f"mul nsw i64 {self.sum(number, str(row))}, %distance")
-                place = self.ops.gep("i8", "%ahead", offset)
-                for first in range(0, product.ahead, TILE_BYTES):
-                    line = self.ops.gep("i8", place, str(first))
-                    fn.line(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 2, i32 1)")
-            fn.line(f"store i64 {self.sum(number, str(count))}, ptr {self.asked}, align 8")
-
-        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
-        self.choice(self.ops.compare("slt", I64, number, "%wanted"), ask, lambda: None)
+        symbol = ask_function(self.module, Ahead.of(product.panel[0] * self.group, product.ahead, calls))
+        self.fn.line(f"call void @{symbol}(ptr {self.asked}, ptr %ahead, i64 %distance, i64 %wanted)")
 
     def _step_of(self, tile: str, step: str) -> str:
         return self.ops.gep("i8", tile, self.times(step, WIDE * _TILE_SIZE))

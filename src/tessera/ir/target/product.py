@@ -35,9 +35,10 @@ class ProductOp(IRDLOperation):
     multiplies groups of neighbours along the depth, elements of `a` and `b` are such groups, 32 bits wide.
 
     `a` is a buffer of rows; or the address of a tensor whose rows are read in place: `left` is then where `a` begins
-    and the distance of its rows, in elements of the tensor. `b` is a buffer of panels, each `[k][n]` and a few vectors
-    wide; or the address of a tensor that is read in place: `place` is then where `b` begins, the distance of its rows
-    and that of its columns; one of the distances is the constant 1.
+    and the distance of its rows, in elements of the tensor. At run time they are copied to the buffer `room` first, if
+    it is there and their distance would crowd them into a few sets of the second cache. `b` is a buffer of panels, each
+    `[k][n]` and a few vectors wide; or the address of a tensor that is read in place: `place` is then where `b` begins,
+    the distance of its rows and that of its columns; one of the distances is the constant 1.
 
     `ahead` are rows of the tensor at `source` that will be packed next, which the product asks memory for as it goes:
     where they begin, their distance, their number, and their length, a constant.
@@ -54,6 +55,7 @@ class ProductOp(IRDLOperation):
     columns = operand_def(index)
     depth = operand_def(index)
     left = var_operand_def(index)
+    room = opt_operand_def(BufferType)
     place = var_operand_def(index)
     source = opt_operand_def(PointerType)
     ahead = var_operand_def(index)
@@ -63,8 +65,8 @@ class ProductOp(IRDLOperation):
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
         "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`left` $left^)? "
-        "(`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? attr-dict `:` type($a) `,` type($b) `,` type($acc) "
-        "(`,` $source^ `:` type($source))?"
+        "(`room` $room^ `:` type($room))? (`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? attr-dict "
+        "`:` type($a) `,` type($b) `,` type($acc) (`,` $source^ `:` type($source))?"
     )
 
     def __init__(
@@ -79,9 +81,10 @@ class ProductOp(IRDLOperation):
         source: SSAValue | None = None,
         ahead: Sequence[SSAValue] = (),
         fresh: SSAValue | None = None,
+        room: SSAValue | None = None,
     ):
         super().__init__(
-            operands=[a, b, acc, *extents, list(left), list(place), source, list(ahead), fresh],
+            operands=[a, b, acc, *extents, list(left), room, list(place), source, list(ahead), fresh],
             properties={"instruction": StringAttr(instruction)},
         )
 
@@ -98,6 +101,8 @@ class ProductOp(IRDLOperation):
             raise VerifyException("a product takes rows, panels and rows")
         if len(self.left) != (2 if isinstance(a, PointerType) else 0):
             raise VerifyException("rows in place have an offset and a distance, packed ones have none")
+        if self.room is not None and not self.left:
+            raise VerifyException("only rows in place have room for a copy")
         if len(self.place) != (3 if isinstance(b, PointerType) else 0):
             raise VerifyException(
                 "an operand in place has an offset and two distances, a packed one has none"

@@ -1,7 +1,8 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
 What is packed how is in `packing`, the instructions in `forms`. A left operand whose rows are contiguous is read where
-it lies. With few rows so is a right operand whose rows or columns are contiguous: it is read once.
+it lies, unless its rows turn out to crowd a few sets of the cache. With few rows so is a right operand whose rows or
+columns are contiguous: it is read once.
 """
 
 from __future__ import annotations
@@ -71,14 +72,18 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total)
-    for root in (left.root, right.root, total.root):
+    (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
+    room = None
+    # Rows that one panel reads are read once; the matrix unit's are copied anyway.
+    if left.place and not form.tiled and n > panel_width(context, form):
+        room = context.new_buffer((m, -(-k // form.group)), form.element)
+    for root in (left.root, right.root, total.root, None if room is None else room.root):
         if root is not None:
             context.scratch.touch(root, context.position_end(root))
-    m, n = shape_of(op.acc.type)
     extents = _extent(context, left.outer, m), _extent(context, right.outer, n), depth
     product = ProductOp(
         left.value, right.value, total.buffer, extents, form.instruction, right.place, left.place,
-        *ahead, fresh,
+        *ahead, fresh, None if room is None else room.buffer,
     )  # fmt: skip
     context.writer.insert(product)
     result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)

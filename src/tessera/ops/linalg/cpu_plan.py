@@ -23,7 +23,7 @@ _ROWS = (32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
 _COLUMNS = (4, 8, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48)
 """Rows of a block; its columns, in vectors."""
 
-_STEPS = (16, 32, 64, 80, 96, 104, 112, 120, 128, 130)
+_STEPS = (16, 32, 64, 80, 88, 96, 104, 112, 120, 128, 130)
 _TILED_STEPS = tuple(range(16, 257, 16))
 """32-bit groups of terms of a step; more of them make panels larger and bring little to vector units. Beside the speed
 of matrix units, loading and storing sums around a step is dear."""
@@ -33,7 +33,7 @@ _TILE_RATE = 16.0
 """Vectors of groups that are multiplied and added in a cycle; a tile takes 16 cycles for 256 of them (Intel 64 and
 IA-32 Architectures Optimization Reference Manual, chapter on AMX)."""
 
-_PANEL_SHARE = 0.7
+_PANEL_SHARE = 0.5
 _BLOCK_SHARE = 0.8
 _PACKED_SHARE = 0.92
 """Parts of the first cache that a panel may take, and of the second one that sums and one step's operands may: fewer
@@ -42,15 +42,17 @@ where rows of the left operand are read in place, as those are not spread evenly
 _PACK = {1: 16.0, 2: 32.0, 4: 32.0}
 _COPY = 14.0
 _READ = 4.0
+_CROWDED = 12.0
 _PASS = 1.5
 _END = 6.0
 _BLOCK = 3000.0
 _SHARED = 150.0
 _NARROW = 0.7
 """Cycles to pack a vector of groups of so many terms, to pack one of a left operand that is stored by columns, to read
-one of a left operand for the first time, to load and store a vector of sums around a step, to store it at the end, to
-begin a block, to store a short piece of a row whose neighbours another core stores; and what one vector beside whole
-panels takes longer than its share, in parts of it. Fitted to measurements on Zen 5."""
+one of a left operand for the first time, to copy it where rows crowd a few sets of the second cache, to load and store
+a vector of sums around a step, to store it at the end, to begin a block, to store a short piece of a row whose
+neighbours another core stores; and what one vector beside whole panels takes longer than its share, in parts of it.
+Fitted to measurements on Zen 5."""
 
 _TILE_PACK = 16.0
 _TILE_COPY = 20.0
@@ -196,8 +198,11 @@ class _Model:
             each = read + pack * self.packs_rows
             sums = rows * vectors * (_TILE_PASS * passes + _TILE_END)
         else:
+            # As in `backends/cpu/products.py`, for rows that follow each other without gaps.
+            apart = 1 << ((self.target.l2_bytes // block[0]).bit_length() - 1)
+            read = _CROWDED if self.problem.k * self.problem.a.bytes % apart == 0 else _READ
             rate, pack, narrow = _RATE, _PACK[self.group], _NARROW if vectors % self.panel == 1 else 0.0
-            each = _COPY if self.by_columns else pack if self.packs_rows else _READ
+            each = _COPY if self.by_columns else pack if self.packs_rows else read
             sums = rows * vectors * (_PASS * passes + _END)
         multiplied = ceil(rows / 2) * 2 * (vectors + narrow) * groups / rate
         left = groups * rows / self.lanes * each
