@@ -58,6 +58,16 @@ class TargetRecord:
         """Return whether the target has an optional ability."""
         return feature in self.features
 
+    def crowding_pitch(self, rows: int) -> int:
+        """Return the power of two at multiples of which rows crowd into a few sets of the second cache, in bytes.
+
+        With such a distance each set in use would have to hold as many rows as it has ways.
+
+        Args:
+            rows: how many rows are in use at a time.
+        """
+        return 1 << (max(self.l2_bytes // max(rows, 1), 1).bit_length() - 1)
+
     @property
     def sm(self) -> int:
         """Compute capability as a number (`90` for sm_90a), 0 elsewhere."""

@@ -258,13 +258,9 @@ class _Loops(Loops):
         return self.fn.render()
 
     def _copy_if_crowded(self, extents: tuple[Size, Size, Size]) -> None:
-        """Take a copy of rows in place whose distance would put them into a few sets of the second cache.
-
-        Each set then has to hold as many rows as it has ways, while the panels go by.
-        """
+        """Take a copy of rows in place whose distance would crowd them into a few sets while the panels go by."""
         fn, ops, (rows, columns, _) = self.fn, self.ops, extents
-        apart = self.target.l2_bytes // max(self.product.room[0], 1)
-        mask = (1 << (apart.bit_length() - 1)) - 1
+        mask = self.target.crowding_pitch(self.product.room[0]) - 1
         crowded = ops.compare("eq", I64, fn.assign(f"and i64 %pitch, {mask}"), "0")
         again = ops.compare("sgt", I64, columns.text, str(self.width))
         before, copy, join = fn.block, fn.label("copy"), fn.label("rows")

@@ -158,12 +158,13 @@ class _Model:
 
     def _steps(self) -> int:
         """Return the groups of a step: as few steps as the first cache allows, and then as short as they may be."""
-        most = max(int(self.target.l1_bytes * _PANEL_SHARE) // self.row_bytes, _STEPS[0])
-        turned = self.problem.trans_b or self.tiles or (self.problem.trans_a and not self.by_columns)
-        # What is transposed goes by squares, and tiles of matrix units are whole.
-        allowed = [steps for steps in _STEPS if steps <= most and (steps % 16 == 0 or not turned)]
         if self.tiles:
             allowed = [*_TILED_STEPS]
+        else:
+            most = max(int(self.target.l1_bytes * _PANEL_SHARE) // self.row_bytes, _STEPS[0])
+            turned = self.problem.trans_b or (self.problem.trans_a and not self.by_columns)
+            # What is transposed goes by squares.
+            allowed = [steps for steps in _STEPS if steps <= most and (steps % 16 == 0 or not turned)]
         groups = ceil(self.problem.k / self.group)
         return min(allowed, key=lambda steps: (ceil(groups / steps), steps))
 
@@ -198,9 +199,8 @@ class _Model:
             each = read + pack * self.packs_rows
             sums = rows * vectors * (_TILE_PASS * passes + _TILE_END)
         else:
-            # As in `backends/cpu/products.py`, for rows that follow each other without gaps.
-            apart = 1 << ((self.target.l2_bytes // block[0]).bit_length() - 1)
-            read = _CROWDED if self.problem.k * self.problem.a.bytes % apart == 0 else _READ
+            pitch = self.problem.k * self.problem.a.bytes  # as if rows followed each other without gaps
+            read = _READ if pitch % self.target.crowding_pitch(block[0]) else _CROWDED
             rate, pack, narrow = _RATE, _PACK[self.group], _NARROW if vectors % self.panel == 1 else 0.0
             each = _COPY if self.by_columns else pack if self.packs_rows else read
             sums = rows * vectors * (_PASS * passes + _END)
