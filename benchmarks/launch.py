@@ -195,7 +195,7 @@ def driver_loop(torch: Any, kernel: Any) -> Callable[[int], None]:
     stream = torch.cuda.current_stream().cuda_stream
     threads = made.launches[0].threads
 
-    def run(count: int, _keep: Any = (engine, module)) -> None:
+    def run(count: int, _keep: Any = (engine, module, zeros)) -> None:
         loop(count, launch, int(function), stream, params, threads)
 
     return run

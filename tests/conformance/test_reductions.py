@@ -166,6 +166,49 @@ def test_reductions(case, backend):
     check(case, backend)
 
 
+def of_negated(shape: tuple[int, int], dt: DType) -> Callable[..., Any]:
+    rows, columns = shape
+
+    def kernel(
+        x: ts.Tensor[*shape, dt],
+        top: ts.Tensor[rows, dt],
+        low: ts.Tensor[rows, dt],
+        high: ts.Tensor[columns, dt],
+    ):
+        v = -x[...]
+        top[:] = ts.tile.row_max(v)
+        low[:] = ts.tile.cast(ts.tile.reduce(v, 1, "min"), dt)
+        high[:] = ts.tile.maximum(ts.tile.max(v, 0), -ts.tile.max(v, 0))
+
+    return kernel
+
+
+def _of_negated(x: np.ndarray, *_: Any) -> tuple[Any, ...]:
+    high = (-x).max(0)
+    return (-x).max(1), (-x).min(1), np.maximum(high, -high)
+
+
+@conformance(
+    [
+        Case(
+            f"negated-{name}-{m}x{n}",
+            of_negated((m, n), dtype(name)),
+            lambda rng, name=name, m=m, n=n: [
+                values(rng, (m, n), dtype(name)),
+                *(Output((size,), dtype(name)) for size in (m, m, n)),
+            ],
+            _of_negated,
+            [EXACT, EXACT, EXACT],
+        )
+        for name in ("i8", "i16", "i32", "i64", "u32", "f16", "bf16", "f32", "f64")
+        for m, n in ((5, 12), (16, 64))
+    ]
+)
+def test_reductions_of_negated_numbers(case, backend):
+    """Assemblers fuse three maxima and their negations into one instruction, and one got that wrong."""
+    check(case, backend)
+
+
 # Rows of a tensor larger than the tile, edges included
 
 

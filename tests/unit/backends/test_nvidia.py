@@ -42,6 +42,22 @@ def test_every_target_gets_ptx_and_from_sm_75_a_cubin(target: str) -> None:
         assert code.reflection["kernels"]["softmax"]["spill_store_bytes"] == 0
 
 
+def largest_negated(x: ts.Tensor[4, 64, ts.i32], y: ts.Tensor[4, ts.i32], low: ts.Tensor[4, ts.i32]) -> None:
+    y[:] = ts.tile.row_max(-x[...])
+    low[:] = -ts.tile.row_max(x[...])
+
+
+@pytest.mark.parametrize(
+    ("target", "kept"), [("sm_89", True), ("sm_90a", False), ("sm_100a", False), ("sm_120a", True)]
+)
+def test_negations_beside_maxima_are_spelled_out_where_assemblers_lose_them(target: str, kept: bool) -> None:
+    """CUDA 13.0 to 13.3 drop the negation of the second operand of VIMNMX3 (sm_90 to sm_103)."""
+    ptx = compiled(largest_negated, target).dumps["ptx"]
+    assert "max.s32" in ptx
+    assert bool(re.search(r"\bneg\.s", ptx)) is kept
+    assert bool(re.search(r"not\.b32 \t(%r\d+), %r\d+; add\.s32 \t\1, \1, 1;", ptx)) is not kept
+
+
 @pytest.mark.parametrize(
     ("target", "expected", "absent"),
     [

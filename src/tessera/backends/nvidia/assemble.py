@@ -53,7 +53,18 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     optimised = str(module)
-    return optimised, machine.emit_assembly(module)
+    return optimised, _spell_negations(machine.emit_assembly(module), target)
+
+
+def _spell_negations(ptx: str, target: TargetRecord) -> str:
+    """Write `-x` as `~x + 1` in code that also takes signed maxima or minima, for sm_90 to sm_103.
+
+    There ptxas, nvJitLink and drivers up to CUDA 13.3 make one VIMNMX3 of `max(max(a, b), c)` and forget the negation
+    of its second operand. Plain LLVM IR would not do: LLVM folds both forms into `neg`.
+    """
+    if not 90 <= target.sm < 120 or re.search(r"\b(?:max|min)\.s(?:16|32)\b", ptx) is None:
+        return ptx
+    return re.sub(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);", r"not.b\1 \t\2, \3; add.s\1 \t\2, \2, 1;", ptx)
 
 
 def can_assemble(target: TargetRecord) -> bool:
