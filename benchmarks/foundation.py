@@ -335,6 +335,7 @@ def _probe(cache: str | None, *names: str) -> list[float]:
     """Return milliseconds of `import tessera` and of each piece of work, in a new process."""
     with tempfile.TemporaryDirectory() as empty:
         environment = {**os.environ, "TESSERA_CACHE_DIR": cache or empty}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         program = _PROBE.format(examples=str(EXAMPLES))
         # A file, as kernels need their source: the probe's own are in the examples.
         done = subprocess.run(
