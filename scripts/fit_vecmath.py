@@ -1,4 +1,4 @@
-"""Recompute the polynomial coefficients in `tessera.backends.llvm.vecmath_coefficients`.
+"""Recompute the polynomial coefficients in `tessera.backends.llvm.vecmath_coefficients` and `tessera.numerics.normal`.
 
 Every set is a weighted minimax fit by the Remez exchange algorithm in 50-digit arithmetic (mpmath): the error
 ``weight(x) * (target(x) - polynomial(x))`` equi-oscillates over the interval. Coefficients are then
@@ -7,7 +7,8 @@ fitted again after each rounding, so that they absorb part of the rounding error
 
 Source: E. Remez (1934); J.-M. Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., chapter 10.
 
-Run: ``python scripts/fit_vecmath.py > src/tessera/backends/llvm/vecmath_coefficients.py``.
+Run: ``python scripts/fit_vecmath.py > src/tessera/backends/llvm/vecmath_coefficients.py``; with names of sets as
+arguments (`NORMAL_TAIL` for the second module) those alone.
 """
 
 from __future__ import annotations
@@ -203,6 +204,20 @@ def odd_fits() -> list[Fit]:
     return fits
 
 
+def normal_fits() -> list[Fit]:
+    """The tail of the normal distribution, for composites of every backend.
+
+    What it is multiplied with in GELU makes errors of a tail below 1e-4 count less and less.
+    """
+    root = mp.sqrt(2)
+    return [
+        Fit("NORMAL_TAIL", "f32", "log2(2 Q(a)) = a * P(a), Q(a) = erfc(a / sqrt(2)) / 2, 0 <= a <= 5.5",
+            lambda a: mp.log(mp.erfc(a / root), 2) / a,
+            lambda a: a * mp.log(2) / (1 + mpf("2e-4") / mp.erfc(a / root)),
+            mpf(10) ** -6, mpf("5.5"), 9)
+    ]  # fmt: skip
+
+
 HEADER = '''"""Polynomial coefficients of the vector functions, lowest power first, by scripts/fit_vecmath.py.
 
 Weighted minimax fits (Remez exchange, 50 digits), rounded to the element format one at a time, those still
@@ -219,9 +234,9 @@ def main() -> None:
     """Print the module of coefficients, or the sets named as arguments; the errors go to stderr too."""
     half_ln2 = mp.log(2) / 2 * mpf("1.0001")
     print(HEADER, end="")
-    for fit in (*log_fits(half_ln2), *trig_fits(), *odd_fits()):
-        if len(sys.argv) > 1 and fit.name not in sys.argv[1:]:
-            continue
+    named = sys.argv[1:]
+    fits = [*log_fits(half_ln2), *trig_fits(), *odd_fits()]
+    for fit in [fit for fit in (*fits, *normal_fits()) if fit.name in named] if named else fits:
         coefficients, best, error = solve(fit)
         exact, bound = (f"2^{float(mp.log(e, 2)):.1f}" for e in (best, error))
         print(f"{fit.name}: unrounded {exact}, rounded {bound}", file=sys.stderr, flush=True)

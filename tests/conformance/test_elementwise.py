@@ -299,6 +299,12 @@ def _exact_erf(x: np.ndarray) -> np.ndarray:
     return np.array([np.longdouble(text) for text in texts]).reshape(x.shape)
 
 
+def _exact_gelu(x: np.ndarray) -> np.ndarray:
+    """At -inf it is 0, the limit."""
+    product = 0.5 * x * (1 + _exact_erf(x * np.sqrt(np.longdouble(0.5))))
+    return np.where(np.isneginf(x), 0, product)
+
+
 def _logistic(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
@@ -438,7 +444,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "gelu": Entry(
         _gelu,
-        lambda x, y, z: 0.5 * x * (1 + _exact_erf(x * np.sqrt(np.longdouble(0.5)))),
+        lambda x, y, z: _exact_gelu(x),
         "float",
         _chain("erf", scaled=2.0),
         lambda x, y, z: np.abs(x),
@@ -608,6 +614,45 @@ COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne", "isnan"]
     + [_case(COMPARISONS[:-1], dtype(name), ts.bool_, (3, 50), (2, 24)) for name in (*INTS, "u64")]
 )
 def test_comparisons_give_bool(case, backend):
+    check(case, backend)
+
+
+def negative_tail(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.grid((n, 256)):
+        y[i : i + 256] = ts.tile.gelu(x[i : i + 256])
+
+
+def _normal_tail(x: np.ndarray, *_: Any) -> np.ndarray:
+    """x erfc(-x / sqrt(2)) / 2, which does not cancel."""
+    with mpmath.workprec(120):
+        exact = [mpmath.mpf(float(v)) * mpmath.erfc(-mpmath.mpf(float(v)) / mpmath.sqrt(2)) / 2 for v in x]
+    return np.array([float(v) for v in exact])
+
+
+@conformance(
+    [
+        Case(
+            f"gelu-from-{low}-to-{high}-{profile}",
+            negative_tail,
+            lambda rng, low=low, high=high: [
+                rng.uniform(low, high, 3001).astype(np.float32),
+                Output((3001,), ts.f32),
+            ],
+            _normal_tail,
+            Tolerance(relative=relative, absolute=absolute),
+            profile=profile,
+        )
+        # `1 + erf` would leave 1e-5 of the numbers around -3, and nothing of those below -5.5.
+        for low, high, relative, absolute in (
+            (-1, 1, 4e-7, 1e-9),
+            (-3.5, -1, 4e-6, 0.0),
+            (-40, -3.5, 0.0, 1e-9),
+        )
+        for profile in ("strict", "fast")
+        if not (profile == "fast" and low == -1)
+    ]
+)
+def test_gelu_keeps_its_digits_where_it_is_small(case, backend):
     check(case, backend)
 
 

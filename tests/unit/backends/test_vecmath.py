@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scripts import fit_vecmath
 from tessera.backends.llvm import vecmath_coefficients
 from tessera.backends.llvm.vecmath import supported, vecmath_function
+from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
 
 Array = NDArray[np.floating]
 
@@ -528,6 +529,7 @@ def assert_variants_agree(generic: Compiled, other: Compiled, variants: list[Var
     for variant in variants:
         domain = (DOMAIN_F64 if variant.elem == "f64" else DOMAIN)[variant.fn]
         x = sample(variant.elem, domain, 1 << 14)
+        x = x[x.size % 64 :]  # the special numbers come last
         y = x[::-1].copy()
         wide = Variant(variant.fn, width=16 if variant.elem == "f32" else 8, elem=variant.elem)
         assert_same_bits(other(variant, x, y), generic(wide, x, y))
@@ -550,6 +552,31 @@ def test_avx512_instructions_give_the_same_bits(generic: Compiled) -> None:
     ]
     assert "scalef.ps.512" in module_text(variants)
     assert_variants_agree(generic, Compiled(variants), variants)
+
+
+@pytest.mark.parametrize(("elem", "width", "registers"), [("f32", 64, 4), ("f32", 32, 2), ("f64", 16, 2)])
+def test_registers_abreast_give_the_same_bits(
+    generic: Compiled, elem: str, width: int, registers: int
+) -> None:
+    """All registers of an argument and of a result are ready together, which no lane sees."""
+    features = frozenset({"avx512f", "avx512dq", "avx512vl"})
+    variants = [Variant(fn, width, elem, features=features) for fn in (*UNARY, "pow", "sigmoid")]
+    places = ",".join(["=v"] * registers + [str(number) for number in range(registers)])
+    # An argument and a result of each function, and a second argument of pow.
+    assert module_text(variants).count(f'asm "", "{places}"') == 2 * len(variants) + 1
+    if not features <= host_features():
+        pytest.skip("this CPU has no AVX-512")
+    assert_variants_agree(generic, Compiled(variants), variants)
+
+
+def test_one_register_and_other_cpus_stay_as_they_are() -> None:
+    features = frozenset({"avx512f", "avx512dq", "avx512vl"})
+    variants = [
+        Variant("exp", 16, features=features),
+        Variant("tanh", 64),
+        Variant("erf", 8, features=features),
+    ]
+    assert "asm" not in module_text(variants)
 
 
 def test_avx2_gives_the_same_bits(generic: Compiled) -> None:
@@ -600,3 +627,13 @@ def test_symbols_tell_function_type_and_mode() -> None:
 def test_shipped_coefficients_are_the_fitted_ones() -> None:
     (fit,) = (fit for fit in fit_vecmath.odd_fits() if fit.name == "TANH_F32")
     assert tuple(float(value) for value in fit_vecmath.solve(fit)[0]) == vecmath_coefficients.TANH_F32
+
+
+def test_the_shipped_tail_of_the_normal_distribution_is_the_fitted_one() -> None:
+    (fit,) = fit_vecmath.normal_fits()
+    coefficients, _, error = fit_vecmath.solve(fit)
+    assert tuple(float(value) for value in coefficients) == NORMAL_TAIL
+    assert error < 2**-25.2
+    ends = [fit_vecmath.polynomial(coefficients, mpf(at)) * at for at in (5.5, 7, 9, 11, NORMAL_TAIL_END)]
+    assert ends == sorted(ends, reverse=True)
+    assert ends[-1] < -150  # below half of the least f32

@@ -366,6 +366,24 @@ def test_blocks_of_a_cpu_share_the_work_evenly():
     assert max(busy) <= 1.05 * 1000 * 333 / 2
 
 
+def programs(found, m, n):
+    """Return how many programs a plan has."""
+    return -(-m // found.block_m) * -(-n // found.block_n)
+
+
+def test_a_core_that_is_late_is_waited_for_a_part_of_the_work_only():
+    """Four blocks of 512x512 would leave one core half of the work, however slow it is."""
+    assert programs(cpu_plan(1024, 1024, 1024), 1024, 1024) >= 8
+    alone = cpu_plan(512, 512, 512, target=replace(ZEN5, cores=1))
+    assert 2 * programs(alone, 512, 512) < programs(cpu_plan(512, 512, 512), 512, 512)
+
+
+def test_cores_whose_prefetchers_reach_far_share_rows_rather_than_columns():
+    far = replace(ZEN5, features=ZEN5.features | {"amx-bf16", "amx-tile"}, l2_bytes=2 << 20)
+    assert cpu_plan(256, 256, 256, target=far).block_n == 256
+    assert cpu_plan(256, 256, 256).block_n < 256
+
+
 def test_steps_of_a_cpu_are_of_equal_length():
     assert cpu_plan(1000, 333, 777).block_k == 88  # nine steps; of 96 terms the ninth would have nine
     assert cpu_plan(1000, 333, 777, dtype=ts.bf16).block_k == 160

@@ -120,7 +120,9 @@ def vecmath_function(
         raise ValueError(f"vector width {width} is not positive")
     w = Writer(width)
     arguments = tuple(Value(w, elem, name) for name in (("%x", "%y") if fn == "pow" else ("%x",)))
-    result = GENERATORS[fn](w, arguments, Options(fast and elem == "f32", features))
+    ready = tuple(exponentials.abreast(w, argument, features) for argument in arguments)
+    result = GENERATORS[fn](w, ready, Options(fast and elem == "f32", features))
+    result = exponentials.abreast(w, result, features)
     name = f"tessera_{fn}{'_fast' if fast else ''}_{w.suffix_of(elem)}"
     vector = w.type_of(elem)
     parameters = ", ".join(f"{vector} {argument.text}" for argument in arguments)

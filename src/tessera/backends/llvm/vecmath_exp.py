@@ -163,6 +163,25 @@ def call_avx512(
     return w.joined(elem, parts, lanes)
 
 
+def abreast(w: Writer, value: Value, features: frozenset[str]) -> Value:
+    """Have all registers of a value ready before any of them is used, where it takes several of AVX-512.
+
+    An empty inline assembly with all of them in and out. Without it, LLVM's scheduler puts the long chains of each
+    register's lanes one after another, to save registers, and a core's schedulers see few instructions that may run.
+    """
+    lanes = 512 // (64 if value.kind == "f64" else 32)
+    parts = w.width // lanes
+    if "avx512f" not in features or w.width % lanes or parts not in (2, 4):
+        return value
+    one = w.type_of(value.kind).replace(f"<{w.width} ", f"<{lanes} ")
+    together = f"{{ {', '.join([one] * parts)} }}"
+    pieces = ", ".join(f"{one} {w.lanes_of(value, part * lanes, lanes)}" for part in range(parts))
+    places = ",".join(["=v"] * parts + [str(part) for part in range(parts)])
+    group = w.emit(value.kind, f'call {together} asm "", "{places}"({pieces})').text
+    held = [w.emit(value.kind, f"extractvalue {together} {group}, {part}").text for part in range(parts)]
+    return w.joined(value.kind, held, lanes)
+
+
 def unmasked(vector: str, lanes: int, rounds: bool) -> list[tuple[str, str]]:
     """The last operands of an AVX-512 intrinsic: no pass-through, all lanes, and the current rounding if it rounds."""
     operands = [(vector, "zeroinitializer"), (f"i{max(lanes, 8)}", "-1")]

@@ -23,6 +23,7 @@ from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, is
 from tessera.ir.functions import FUNCTIONS
 from tessera.ir.types import element_type
 from tessera.numerics.dtypes import DType, Policy
+from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
 
 _NOT_FUNCTIONS = ("select",)
 
@@ -147,6 +148,8 @@ def _silu(b: Builder, x: Any) -> Any:
 
 
 _ROOT = math.sqrt(2.0 / math.pi)
+_FAR = 40.0
+"""Where the normal distribution's tail is 0 in f64."""
 
 
 @compiles(tile.gelu)
@@ -157,10 +160,23 @@ def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
         square = apply(b, "mul", apply(b, "mul", wide, wide), 2 * 0.044715 * _ROOT)
         double = apply(b, "mul", wide, apply(b, "add", square, 2 * _ROOT))
         result = apply(b, "mul", wide, apply(b, "sigmoid", double))
+    elif wide.dtype.bits == 32:
+        result = _gelu_by_tail(b, wide)
     else:
         bell = apply(b, "erf", apply(b, "mul", wide, math.sqrt(0.5)))
-        result = apply(b, "mul", apply(b, "mul", wide, 0.5), apply(b, "add", bell, 1.0))
+        half = apply(b, "mul", apply(b, "maximum", wide, -_FAR), 0.5)  # -inf times 0 would be NaN
+        result = apply(b, "mul", half, apply(b, "add", bell, 1.0))
     return wrap(cast_to(b, result.ssa, element_type(value.dtype)))
+
+
+def _gelu_by_tail(b: Builder, x: Any) -> Any:
+    """Return max(x, 0) - a Q(a), a = |x|: no more than a polynomial and a power, and no 1 + erf that cancels."""
+    size = apply(b, "minimum", apply(b, "abs", x), NORMAL_TAIL_END)
+    *lower, power = NORMAL_TAIL
+    for coefficient in reversed(lower):
+        power = apply(b, "fma", size, power, coefficient)
+    twice = apply(b, "exp2", apply(b, "mul", size, power))
+    return apply(b, "fma", apply(b, "mul", size, -0.5), twice, apply(b, "maximum", x, 0.0))
 
 
 @compiles(tile.softplus)

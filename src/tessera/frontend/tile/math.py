@@ -454,6 +454,9 @@ def silu(x: TileLike) -> Tile:
 def gelu(x: TileLike, approximate: bool = False) -> Tile:
     """Return `x * Φ(x)` for the normal distribution function Φ.
 
+    Floats of up to 32 bits are computed as `max(x, 0) - |x| Q(|x|)`, where the tail `Q` is 2 to a polynomial: negative
+    results keep their digits, which `1 + erf` would cancel. `-inf` gives 0.
+
     Args:
         x: tile or scalar.
         approximate: compile-time; use `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))` instead of erf, computed as

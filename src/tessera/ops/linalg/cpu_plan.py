@@ -67,8 +67,14 @@ _SUMS_SHARE = 0.5
 _TILE_STRIP = 64 << 10
 """Bytes of the rows that are copied to tiles at a time."""
 
+_LATE = 0.12
+"""Part of a block by which the last core ends later than planned: other work takes a core's time, a thread wakes late,
+some cores are slower."""
+
 _LONG_PIECE = 320
-"""Bytes from which on the lines that prefetchers take from the neighbour do not matter."""
+_FAR_PIECE = 4096
+"""Bytes from which on the lines that prefetchers take from the neighbour do not matter; where the CPU has matrix units,
+too: its prefetchers follow a stream to the end of a page (measured on Sapphire Rapids)."""
 
 
 def cpu_block(problem: Problem, target: TargetRecord) -> Block:
@@ -133,6 +139,7 @@ class _Model:
         self.tiles = _has_tiles(problem, target)
         self.panel = 4 if (target.has("avx512f") or target.has("neon")) and not self.tiles else 2
         self.row_bytes = self.panel * target.vector_bytes
+        self.long_piece = _FAR_PIECE if target.has("amx-bf16") else _LONG_PIECE
         self.by_columns = problem.trans_a and self.group > 1 and not self.tiles
         self.packs_rows = problem.trans_a or (problem.a.bytes < 2 and not (self.tiles and problem.a.is_int))
 
@@ -187,13 +194,13 @@ class _Model:
             for m in heights:
                 for n in widths:
                     heapreplace(busy, busy[0] + costs[m, n])
-        return max(busy)
+        return max(busy) + _LATE * max(costs.values()) * (cores > 1)
 
     def _block(self, rows: int, columns: int, block: Block) -> float:
         """Return the time of a block of which so much is inside the matrix."""
         vectors, groups = ceil(columns / self.lanes), ceil(self.problem.k / self.group)
         passes = ceil(self.problem.k / block[2])
-        shared = block[1] < self.problem.n and block[1] * self.problem.out.bytes < _LONG_PIECE
+        shared = block[1] < self.problem.n and block[1] * self.problem.out.bytes < self.long_piece
         if self.tiles:
             rate, pack, narrow, read = _TILE_RATE, _TILE_PACK, 0.0, _TILE_COPY
             each = read + pack * self.packs_rows
