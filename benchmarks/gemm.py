@@ -4,10 +4,10 @@
                               [--peers cublas triton compile] [--csv results.csv] [--quick]
 
 Sections: bf16 over ten shapes and four transposes; fp8 at the large shapes; f16, tf32 and int8 at 4096³; a linear layer
-with bias and GELU; the first half of a gated MLP (two products that share an operand); a product whose left operand
-is dequantised from int8 on its way. Peers are cuBLAS and cuBLASLt through PyTorch, a persistent TMA kernel in Triton
-(`gemm_triton.py`), and, where asked for, torch.compile on a few works (`max-autotune-no-cudagraphs`, tens of seconds
-each).
+with bias and GELU; a product and a residual; the first half of a gated MLP (two products that share an operand); a
+product whose left operand is dequantised from int8 on its way. Peers are cuBLAS and cuBLASLt through PyTorch, a
+persistent TMA kernel in Triton (`gemm_triton.py`), and, where asked for, torch.compile on a few works
+(`max-autotune-no-cudagraphs`, tens of seconds each).
 
 Every contestant first computes into a poisoned output, and its result is compared with float64; a wrong result is not
 timed, and the run ends with status 1. Then they take turns, A, B, A, B, and are timed both ways that `gemm_timing.py`

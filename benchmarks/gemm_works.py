@@ -33,6 +33,7 @@ SPACE: dict[str, tuple[tuple[Shape, ...], tuple[str, ...]]] = {
     "tf32": (((4096,) * 3,), LAYOUTS),
     "int8": (((4096,) * 3,), ("NT",)),
     "linear": (((8192, 16384, 4096),), ("NN",)),
+    "residual": (((4096,) * 3, (8192, 8192, 1024)), ("NN",)),
     "gated": (((4096, 11008, 4096),), ("NN",)),
     "dequant": (((4096,) * 3,), ("NN",)),
 }
@@ -113,7 +114,7 @@ class Operands:
         a: (M, K).
         b: (K, N).
         out: (M, N).
-        more: bias (N,), scale (M,) or the second right operand (K, N), where the work has one.
+        more: bias (N,), scale (M,), residual (M, N) or the second right operand (K, N), where the work has one.
     """
 
     a: Any
@@ -141,12 +142,14 @@ def operands(torch: Any, work: Work, device: str) -> Operands:
         return made.T if layout == "T" else made
 
     # What goes through an activation should lie where it bends.
-    spread = 1 / math.sqrt(k) if work.section in ("linear", "gated") else 1.0
+    spread = 1 / math.sqrt(k) if work.section in ("linear", "residual", "gated") else 1.0
     a = stored(m, k, work.layout[0], torch.int8 if work.section == "dequant" else dtype)
     b = stored(k, n, work.layout[1], dtype, spread)
     more: tuple[Any, ...] = ()
     if work.section == "linear":
         more = (torch.randn(n, device=device).to(dtype),)
+    elif work.section == "residual":
+        more = (stored(m, n, "N", dtype),)
     elif work.section == "gated":
         more = (stored(k, n, "N", dtype, spread),)
     elif work.section == "dequant":
@@ -160,6 +163,8 @@ def reference(torch: Any, work: Work, of: Operands) -> Any:
     product = of.a.double() @ of.b.double()
     if work.section == "linear":
         return activations.gelu(product + of.more[0].double(), approximate="tanh")
+    if work.section == "residual":
+        return product + of.more[0].double()
     if work.section == "gated":
         return activations.silu(product) * (of.a.double() @ of.more[0].double())
     if work.section == "dequant":
@@ -202,16 +207,22 @@ def ours(work: Work) -> Contestant:
         options = {"compute": ts.tf32} if work.section == "tf32" else {}
         return _returning_output(lambda of: linalg.gemm(of.a, of.b, out=of.out, **options))
     if work.section == "linear":
-        return _linear
+        return _with(lambda of: [epilogue.bias(*of.more), epilogue.gelu("tanh")])
+    if work.section == "residual":
+        return _with(lambda of: [epilogue.residual(*of.more)])
     if work.section == "gated":
         return _returning_output(lambda of: kernels.gated(of.a, of.b, *of.more, of.out))
     return _returning_output(lambda of: kernels.dequantised(of.a, *of.more, of.b, of.out))
 
 
-def _linear(of: Operands) -> Call:
-    """Return the linear layer with bias and GELU: the library's product with a chain of its own steps."""
-    steps = epilogue.chain([epilogue.bias(*of.more), epilogue.gelu("tanh")])
-    return lambda: linalg.gemm(of.a, of.b, out=of.out, epilogue=steps)
+def _with(steps: Callable[[Operands], list[epilogue.Step]]) -> Contestant:
+    """Return the library's product with a chain of its own steps."""
+
+    def bound(of: Operands) -> Call:
+        chain = epilogue.chain(steps(of))
+        return lambda: linalg.gemm(of.a, of.b, out=of.out, epilogue=chain)
+
+    return bound
 
 
 def _returning_output(run: Callable[[Operands], Any]) -> Contestant:
@@ -250,6 +261,8 @@ def library(torch: Any, work: Work) -> dict[str, Contestant]:
                 lambda: torch._addmm_activation(*of.more, of.a, of.b, use_gelu=True, out=of.out)
             )
         }
+    if work.section == "residual":
+        return {"cuBLAS addmm": lambda of: lambda: torch.addmm(*of.more, of.a, of.b, out=of.out)}
     if work.section == "gated":
         silu = torch.nn.functional.silu
         return {"2 cuBLAS + elementwise": lambda of: lambda: silu(of.a @ of.b) * (of.a @ of.more[0])}

@@ -95,7 +95,8 @@ class _Part:
         type_, owner = whole.type, whole.owner
         if not isinstance(type_, TileType) or type_.shape[axis] == 1:
             return whole
-        if isinstance(owner, Operation) and owner in self.parts.around:
+        # A splat costs nothing, whatever else uses the whole one.
+        if isinstance(owner, Operation) and (isinstance(owner, SplatOp) or owner in self.parts.around):
             results = self._again(owner, axis)
             self.made.update(zip(((result, axis) for result in owner.results), results, strict=True))
         else:

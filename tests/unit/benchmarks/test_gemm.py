@@ -176,6 +176,8 @@ def expected(work: works.Work, of: works.Operands) -> np.ndarray:
     if work.section == "linear":
         x = product + float64(of.more[0])
         return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    if work.section == "residual":
+        return product + float64(of.more[0])
     if work.section == "gated":
         return product / (1 + np.exp(-product)) * (float64(of.a) @ float64(of.more[0]))
     return product * float64(of.more[0])[:, None] if work.section == "dequant" else product

@@ -109,6 +109,17 @@ def test_no_default_schedule_of_the_family_spills(name):
     assert uses(made, "wgmma")
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [[E.relu()], [E.gelu()], [E.silu(), E.scale(0.5)], [E.residual(FULL)], [E.residual(FULL, 0.5), E.relu()]],
+)
+def test_epilogues_of_whole_tiles_hand_nothing_through_shared_memory(steps):
+    made = gemm.compile(4096, 4096, 4096, target="sm_90a", epilogue=E.chain(steps), dump=("ptx",))
+    assert "stmatrix" in made.dumps["ptx"]  # the result itself goes there, for the bulk store
+    assert "ld.shared" not in made.dumps["ptx"]
+    assert "st.shared" not in made.dumps["ptx"]
+
+
 STREAMED = [
     ((4096, 4096, 4096), (128, 256, 64), {}),
     ((128, 8192, 8192), (128, 128, 64), {}),

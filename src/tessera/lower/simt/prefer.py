@@ -21,6 +21,8 @@ from tessera.lower.simt.context import tile_shape
 from tessera.lower.simt.placement import Placements
 from tessera.lower.simt.shape import collapse, keeps_places, reshaped
 
+_ELEMENTWISE = (ElementwiseOp, CastOp, RoundTf32Op)
+
 MOST_REGISTERS = 16
 """Registers that a tile loaded one iteration ahead may take in a thread."""
 
@@ -38,26 +40,41 @@ def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
 
 
 def _prefer(placements: Placements, op: LoadOp) -> None:
-    wanted = {placements.found[r].layout for r in _tile_results(op.result) if r in placements.found}
-    if len(wanted) != 1:
+    found = _only_use(placements, op.result)
+    if found is None:
         return
-    layout = wanted.pop()
+    chain, layout = found
     own = placements.found[op.result]
     last = len(layout.out_sizes) - 1
     element_bytes = dtype_of(element_of(op.result.type)).bytes
     same_shape = layout.out_sizes == own.layout.out_sizes
     if same_shape and layout.contiguous_per_thread(last) * element_bytes >= 4:
-        placements.place(op.result, layout, own.strength)
+        for value in chain:
+            placements.place(value, layout, own.strength)
 
 
-def _tile_results(value: SSAValue) -> list[SSAValue]:
-    """Return the results of the elementwise ops that use a tile; nothing if it has another kind of use."""
-    results: list[SSAValue] = []
-    for use in value.uses:
-        if not isinstance(use.operation, ElementwiseOp | CastOp | RoundTf32Op):
-            return []
-        results.append(use.operation.result)
-    return results
+def _only_use(placements: Placements, tile: SSAValue) -> tuple[list[SSAValue], LinearLayout] | None:
+    """Find the one layout that a tile is wanted in.
+
+    Returns:
+        The tile, with what is computed of it in the same place, and the layout of all that is computed of these
+        elsewhere; None if there are several, or another kind of use.
+    """
+    own = placements.found[tile]
+    chain, wanted = {tile: None}, set[LinearLayout]()
+    todo = [tile]
+    while todo:
+        for use in todo.pop().uses:
+            user = use.operation
+            placed = placements.of(user.results[0]) if isinstance(user, _ELEMENTWISE) else None
+            if placed is None:
+                return None
+            if placed != own:
+                wanted.add(placed.layout)
+            elif user.results[0] not in chain:
+                chain[user.results[0]] = None
+                todo.append(user.results[0])
+    return (list(chain), wanted.pop()) if len(wanted) == 1 else None
 
 
 def _prefer_carried(placements: Placements, loop: scf.ForOp) -> None:
@@ -93,7 +110,7 @@ def _wanted(placements: Placements, value: SSAValue) -> set[LinearLayout] | None
     found: set[LinearLayout] = set()
     for use in value.uses:
         user = use.operation
-        if not isinstance(user, ElementwiseOp | CastOp | RoundTf32Op | BroadcastOp | ReshapeOp):
+        if not isinstance(user, (*_ELEMENTWISE, BroadcastOp, ReshapeOp)):
             return None
         placed = None if isinstance(user, ReshapeOp) else placements.of(user.result)
         after = {placed.layout} if placed is not None else _wanted(placements, user.result)

@@ -112,15 +112,12 @@ def residual(values: Any, factor: float | None = None) -> Step:
     fields = _tensor_fields("full", FORMALS[-len(found.shape) :], found.dtype)
     if factor is None:
         return Step(
-            Layout.of("residual", _add, FORMALS, fields),
-            (values,),
-            lambda x: x + arrays.host(values),
-            weight=1,
+            Layout.of("residual", _add, FORMALS, fields), (values,), lambda x: x + arrays.host(values)
         )
     number = ("factor", ScalarField(_number_dtype(found.dtype)))
     return Step(
         Layout.of("residual", _add_scaled, FORMALS, (*fields, number)), (values, factor),
-        lambda x: x + factor * arrays.host(values), 2, weight=1,
+        lambda x: x + factor * arrays.host(values), 2,
     )  # fmt: skip
 
 
@@ -164,9 +161,7 @@ def gelu(approximate: Literal["none", "tanh"] = "none") -> Step:
         raise bad_argument(f"gelu: no approximation is called {approximate!r}", "none or tanh")
     is_tanh = approximate == "tanh"
     layout = Layout.of("gelu", _gelu, FORMALS, (("approximate", ConstantField(is_tanh)),))
-    return Step(
-        layout, (), reference.gelu_tanh if is_tanh else reference.gelu_erf, 8, weight=0 if is_tanh else 1
-    )
+    return Step(layout, (), reference.gelu_tanh if is_tanh else reference.gelu_erf, 8)
 
 
 def silu() -> Step:
