@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.cpu import compile_cpu, host_target
-from tessera.jit.pipeline import CANONICALIZE
+from tessera.backends.cpu import amx, compile_cpu, host_target, load_object
+from tessera.frontend.build import build_kernel
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.jit.pipeline import CANONICALIZE, compile_kernel
 from tessera.lower.vector import lower_to_vector
+from tessera.runtime.cpu import CpuLauncher
 from tessera.target.records import TargetRecord, target_named
 from tests.unit.backends.test_cpu import _runnable, run
 from tests.unit.lower.support import aligned
@@ -214,6 +218,12 @@ SAPPHIRE_RAPIDS = TargetRecord(
     frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8"}),
     vector_bytes=64, triple="x86_64-unknown-linux-gnu", cpu="sapphirerapids", llvm_features="-prefer-256-bit",
 )  # fmt: skip
+GRANITE_RAPIDS = replace(
+    SAPPHIRE_RAPIDS,
+    name="granite-rapids",
+    features=SAPPHIRE_RAPIDS.features | {"amx-fp16"},
+    cpu="graniterapids",
+)
 NEOVERSE = TargetRecord(
     "neoverse", "cpu", frozenset({"neon", "fma", "f16c", "dotprod", "bf16"}), vector_bytes=16,
     triple="aarch64-unknown-linux-gnu", cpu="neoverse-n2",
@@ -235,6 +245,9 @@ def assembly(target: TargetRecord, dtype: str, tile: tuple[int, int, int]) -> st
     [
         (SAPPHIRE_RAPIDS, "bf16", "tdpbf16ps"),
         (SAPPHIRE_RAPIDS, "fp8_e4m3", "tdpbf16ps"),
+        (SAPPHIRE_RAPIDS, "f16", "vfmadd231ps"),
+        (GRANITE_RAPIDS, "f16", "tdpfp16ps"),
+        (GRANITE_RAPIDS, "bf16", "tdpbf16ps"),
         (SAPPHIRE_RAPIDS, "i8", "tdpbssd"),
         (SAPPHIRE_RAPIDS, "u8", "vpdpwssd"),
         (target_named("x86-64-v3"), "f32", "vfmadd231ps"),
@@ -255,12 +268,43 @@ def test_few_rows_need_no_matrix_unit() -> None:
     assert "tdpbssd" not in text
 
 
-@pytest.mark.parametrize(("dtype", "instruction"), [("bf16", "tdpbf16ps"), ("i8", "tdpbssd")])
+@pytest.mark.parametrize(
+    ("dtype", "instruction"), [("bf16", "tdpbf16ps"), ("f16", "tdpfp16ps"), ("i8", "tdpbssd")]
+)
 def test_a_matrix_unit_takes_a_few_rows_in_place(dtype: str, instruction: str) -> None:
-    text = assembly(SAPPHIRE_RAPIDS, dtype, (8, 64, 64))
+    text = assembly(GRANITE_RAPIDS, dtype, (8, 64, 64))
     assert instruction in text
     assert "vpdp" not in text
     assert "vdpbf16ps" not in text
+
+
+@pytest.mark.parametrize("rows", [70, 8])
+@pytest.mark.parametrize("turned", TURNS)
+def test_f16_reaches_a_matrix_unit_bit_by_bit(
+    rows: int, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No CPU at hand multiplies tiles of f16: its code runs with the bf16 instruction, on the bits of bf16 numbers."""
+    host = host_target()
+    if not host.has("amx-bf16"):
+        pytest.skip("this CPU has no AMX")
+    monkeypatch.setitem(amx.DOTS, "amx_f16", "tdpbf16ps")
+    target = replace(host, features=host.features | {"amx-fp16"})
+    a, b = numbers("bf16", (rows, 77)), numbers("bf16", (77, 51))
+    c = np.full((rows, 51), 77, np.float32)
+    stored = [np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turned, strict=True)]
+    kernel = ts.kernel(product("f16", (min(rows, 64), 48, 64), turned))
+    facts = [
+        ArgFacts("tensor", type_, (None,) * 2, (None, 1), 4, (1, 1), (1, 1))
+        for type_ in (ts.f16, ts.f16, ts.f32)
+    ]
+    artifact = compile_kernel(
+        build_kernel(kernel.signature, Specialization(tuple(facts), (), (), "fast")), target, (), {}
+    )
+    shapes = [(x.shape, (x.shape[1], 1)) for x in (*stored, c)]
+    CpuLauncher(artifact, load_object).prepare(shapes).launch([x.ctypes.data for x in (*stored, c)], [])
+    wide = a.astype(np.float64) @ b.astype(np.float64)
+    bound = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    assert np.all(np.abs(c - wide) <= 85 * np.finfo(np.float32).eps * bound)
 
 
 def test_strict_products_keep_subnormal_numbers() -> None:

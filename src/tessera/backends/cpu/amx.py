@@ -19,7 +19,7 @@ TILE = 16
 TILE_BYTES = 64
 """Bytes of one of its rows."""
 
-DOTS = {"amx_bf16": "tdpbf16ps", "amx_i8": "tdpbssd"}
+DOTS = {"amx_bf16": "tdpbf16ps", "amx_f16": "tdpfp16ps", "amx_i8": "tdpbssd"}
 """The instructions of products and those of the matrix unit."""
 
 WIDE = 2

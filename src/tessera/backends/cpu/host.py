@@ -18,7 +18,7 @@ from tessera.target.records import TargetRecord, target_named
 KNOWN_FEATURES = {
     "x86_64": (
         "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16",
-        "avx512fp16", "avx512vnni", "avxvnni", "amx-tile", "amx-bf16", "amx-int8",
+        "avx512fp16", "avx512vnni", "avxvnni", "amx-tile", "amx-bf16", "amx-fp16", "amx-int8",
     ),
     "aarch64": ("neon", "fp-armv8", "fullfp16", "bf16", "dotprod", "i8mm", "sve", "sve2"),
 }  # fmt: skip
@@ -79,7 +79,7 @@ def host_target() -> TargetRecord:
         if "avx512f" in features and not {"avx512vl", "avx512bw", "avx512dq"} <= features:
             features -= {"avx512f"}  # code generation counts on the whole of x86-64-v4
         if "amx-tile" in features and not matrix_unit_granted():
-            features -= {"amx-tile", "amx-bf16", "amx-int8"}
+            features -= {"amx-tile", "amx-bf16", "amx-fp16", "amx-int8"}
         vector_bytes = 64 if "avx512f" in features else 32 if "avx2" in features else 16
     return TargetRecord(
         name="cpu",

@@ -54,12 +54,14 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
         a: dtype of the left operand.
         b: dtype of the right operand.
         total: dtype of the accumulator.
-        strict: whether subnormal numbers count, which the bf16 instructions take for zero.
+        strict: whether subnormal numbers count, which instructions of 16-bit floats take for zero or make zero.
     """
     if total.is_int:
         return _integers(target, a, total)
     if dtypes.f64 in (a, b, total):
         return Form("fma", dtypes.f64, dtypes.f64)
+    if a == b == dtypes.f16 and not strict and target.has("amx-fp16"):
+        return Form("amx_f16", dtypes.f16, dtypes.f32, 2)
     # Every float of 8 bits or fewer is a bf16 number.
     narrow = all(dtype == dtypes.bf16 or dtype.bits <= 8 for dtype in (a, b))
     if narrow and not strict:
@@ -76,6 +78,8 @@ def vector_form(form: Form) -> Form:
     """Return the form for vector units where the given one is for a matrix unit."""
     if form.instruction == "amx_bf16":
         return replace(form, instruction="dot_bf16")
+    if form.instruction == "amx_f16":
+        return Form("fma", dtypes.f32, dtypes.f32)
     return replace(form, instruction="dot_u8_i8", biased=True) if form.instruction == "amx_i8" else form
 
 

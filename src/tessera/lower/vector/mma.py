@@ -185,13 +185,14 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[_Operand, 
     (load, axes), plain = found, node.source if isinstance(node, Remap) else node
     row, column = (load.box.kept[axis] for axis in axes)
     box = load.box
+    if not form.tiled or not box.unit[column] or count <= VECTOR_ROWS:
+        form = vector_form(form)
     if plain is not load or dtype_of(load.element) != form.operand:
         return None
     if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
         return None
     place = (_start(context, box), box.strides[row], box.strides[column])
-    tiled = form.tiled and box.unit[column] and count > VECTOR_ROWS
-    return _Operand(box.pointer, sizes[1], sizes[0], None, place), form if tiled else vector_form(form)
+    return _Operand(box.pointer, sizes[1], sizes[0], None, place), form
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from heapq import heapreplace
 from math import ceil
 
+from tessera.numerics.dtypes import f16
 from tessera.ops.linalg.problem import Problem, power_of_two
 from tessera.target.records import TargetRecord
 
@@ -111,6 +112,9 @@ def _plain(problem: Problem) -> Block:
 
 def _has_tiles(problem: Problem, target: TargetRecord) -> bool:
     """Whether a matrix unit multiplies the operands."""
+    operands = {problem.a, problem.b}
+    if f16 in operands:
+        return operands == {f16} and target.has("amx-fp16")
     found = target.has("amx-int8") if problem.a.is_int else target.has("amx-bf16")
     return found and problem.a.bytes <= 2
 
