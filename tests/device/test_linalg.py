@@ -125,6 +125,20 @@ def test_epilogues(torch: Any, shape: tuple[int, int, int]) -> None:
     assert error(got, 0.5 * product + 2 * old) < 4e-6
 
 
+def test_the_weight_of_a_step_counts_in_every_call(torch: Any) -> None:
+    @ts.function
+    def twice(self: Any, x: Any, rows: Any, cols: Any, batch: Any) -> Any:
+        return x + x
+
+    a = random(torch, 2048, 2048, kind="bfloat16")
+    elements: list[int] = []
+    for weight in (0, 2, 0):
+        L.gemm(a, a, epilogue=E.chain([E.step(twice, weight=weight)]))
+        plan = L.gemm.explain()["plan"]
+        elements.append(plan["block_m"] * plan["block_n"])
+    assert elements[0] == elements[2] > elements[1]
+
+
 def test_dropout_is_that_of_the_cpu(torch: Any) -> None:
     a, b = random(torch, 300, 64, kind="float16"), random(torch, 64, 333, kind="float16")
     chain = E.chain([E.dropout(0.3, seed=9)])

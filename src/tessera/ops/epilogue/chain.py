@@ -70,9 +70,11 @@ class Epilogue(Structure):
 
     Args:
         steps: the steps.
+
+    `weight` is the largest of its steps: what registers it needs beside the accumulator.
     """
 
-    __slots__ = ("out_dtype", "steps")
+    __slots__ = ("out_dtype", "steps", "weight")
 
     HELP: ClassVar[str] = "pass op.epilogue.chain([...])"
 
@@ -82,6 +84,9 @@ class Epilogue(Structure):
         self.steps = steps
         self.out_dtype = next((step.out_dtype for step in reversed(steps) if step.out_dtype), None)
         self.needs_sizes = any(step.needs_sizes for step in steps)
+        # A thread holds as many numbers of each vector over columns as half its accumulators.
+        vectors = sum(("axis", ConstantField("col")) in step.layout.fields for step in steps)
+        self.weight = max([1 if vectors > 1 else 0, *(step.weight for step in steps)])
 
     def bound(self, sizes: Mapping[str, int]) -> Epilogue:
         """Return the chain with memory for the partial results of its reductions, for one launch.
@@ -100,14 +105,6 @@ class Epilogue(Structure):
     def reduces_columns(self) -> bool:
         """Whether a step combines the rows of a tile."""
         return any(step.reduces == "col" for step in self.steps)
-
-    @property
-    def weight(self) -> int:
-        """The largest weight of its steps: what registers it needs beside the accumulator."""
-        heaviest = max((step.weight for step in self.steps), default=0)
-        # A thread holds as many numbers of each vector over columns as half its accumulators.
-        vectors = sum(("axis", ConstantField("col")) in step.layout.fields for step in self.steps)
-        return max(heaviest, 1 if vectors > 1 else 0)
 
     def reference(self, x: Any) -> Any:
         """Return the chain's result for the whole array of results, in NumPy and float64.
