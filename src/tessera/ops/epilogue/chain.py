@@ -67,11 +67,10 @@ class Epilogue(Structure):
     As an annotation it takes the kernel's dimensions that the tile's rows and columns belong to, with one for the
     batch before them where there is one: `Epilogue["M", "N"]`, `Epilogue["B", "M", "N"]`. In the kernel's body
     `epilogue(x, m, n)` applies it to the tile whose first element is `(m, n)`; `epilogue(x, m, n, b)` in a batch.
+    Its `weight` is the largest of its steps: what registers it needs beside the accumulator.
 
     Args:
         steps: the steps.
-
-    `weight` is the largest of its steps: what registers it needs beside the accumulator.
     """
 
     __slots__ = ("out_dtype", "steps", "weight")
