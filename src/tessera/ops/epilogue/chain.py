@@ -67,13 +67,12 @@ class Epilogue(Structure):
     As an annotation it takes the kernel's dimensions that the tile's rows and columns belong to, with one for the
     batch before them where there is one: `Epilogue["M", "N"]`, `Epilogue["B", "M", "N"]`. In the kernel's body
     `epilogue(x, m, n)` applies it to the tile whose first element is `(m, n)`; `epilogue(x, m, n, b)` in a batch.
-    Its `weight` is the largest of its steps: what registers it needs beside the accumulator.
 
     Args:
         steps: the steps.
     """
 
-    __slots__ = ("out_dtype", "steps", "weight")
+    __slots__ = ("out_dtype", "steps")
 
     HELP: ClassVar[str] = "pass op.epilogue.chain([...])"
 
@@ -83,9 +82,6 @@ class Epilogue(Structure):
         self.steps = steps
         self.out_dtype = next((step.out_dtype for step in reversed(steps) if step.out_dtype), None)
         self.needs_sizes = any(step.needs_sizes for step in steps)
-        # A thread holds as many numbers of each vector over columns as half its accumulators.
-        vectors = sum(("axis", ConstantField("col")) in step.layout.fields for step in steps)
-        self.weight = max([1 if vectors > 1 else 0, *(step.weight for step in steps)])
 
     def bound(self, sizes: Mapping[str, int]) -> Epilogue:
         """Return the chain with memory for the partial results of its reductions, for one launch.
@@ -104,6 +100,14 @@ class Epilogue(Structure):
     def reduces_columns(self) -> bool:
         """Whether a step combines the rows of a tile."""
         return any(step.reduces == "col" for step in self.steps)
+
+    @property
+    def weight(self) -> int:
+        """The largest weight of its steps: what registers it needs beside the accumulator."""
+        heaviest = max((step.weight for step in self.steps), default=0)
+        # A thread holds as many numbers of each vector over columns as half its accumulators.
+        vectors = sum(("axis", ConstantField("col")) in step.layout.fields for step in self.steps)
+        return max(heaviest, 1 if vectors > 1 else 0)
 
     def reference(self, x: Any) -> Any:
         """Return the chain's result for the whole array of results, in NumPy and float64.

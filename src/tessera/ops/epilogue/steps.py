@@ -241,6 +241,8 @@ def step(
         part, argument = _field(name, value)
         parts.append((name, part))
         values += argument
+    if weight:  # which decides about the tile, so that calls of another weight are another kernel's
+        parts.append(("weight", ConstantField(weight)))
     layout = Layout.of(entry.function.__name__, entry, FORMALS, tuple(parts))
     return Step(layout, tuple(values), reference or _no_reference, flops, weight=weight)
 

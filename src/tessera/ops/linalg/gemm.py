@@ -13,7 +13,7 @@ from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import is_number
 from tessera.ops.linalg.packing import copies
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
-from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, key_of, prepare, sized
+from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, layout_of, prepare, sized
 from tessera.ops.linalg.problem import Options, default_out
 from tessera.runtime.views import READERS
 from tessera.target.artifact import Artifact
@@ -128,7 +128,7 @@ class Gemm:
         key = (
             _placed(a, "a"), _placed(b, "b"), a is b, None if out is None else getattr(out, "dtype", None),
             out is None, out is a or out is b, alpha == 1, beta == 0, options,
-            key_of(epilogue),
+            layout_of(epilogue),
             None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
             None if scale_a is None else _scale_traits(scale_a, "scale_a"),
             None if scale_b is None else _scale_traits(scale_b, "scale_b"),

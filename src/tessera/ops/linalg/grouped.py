@@ -18,7 +18,7 @@ from tessera.ops import epilogue as epi
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.plan import Plan, plan
-from tessera.ops.linalg.prepare import EMPTY, Call, key_of, major, refuse_reductions, sized
+from tessera.ops.linalg.prepare import EMPTY, Call, layout_of, major, refuse_reductions, sized
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.templates import annotated
 from tessera.runtime.views import READERS
@@ -78,7 +78,7 @@ class Grouped:
             )  # fmt: skip
         key = (
             _traits(a, "a"), _traits(b, "b"), _traits(offsets, "offsets"), out is None, trans_b,
-            key_of(epilogue), getattr(out, "dtype", None), out_dtype, block, stages, num_warps,
+            layout_of(epilogue), getattr(out, "dtype", None), out_dtype, block, stages, num_warps,
         )  # fmt: skip
         call = self._calls.get(key)
         if call is None:

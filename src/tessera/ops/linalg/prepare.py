@@ -131,8 +131,8 @@ def _check_empty(result: ArrayView | None, shape: tuple[int, ...]) -> None:
         )
 
 
-def key_of(epilogue: epi.Epilogue | None) -> tuple[Layout, int] | None:
-    """Return what of an epilogue decides about kernel and plan: what is compiled in, and its weight.
+def layout_of(epilogue: epi.Epilogue | None) -> Layout | None:
+    """Return what of an epilogue is compiled in.
 
     Raises:
         CallError: `not-a-structure` for anything but a chain.
@@ -144,7 +144,7 @@ def key_of(epilogue: epi.Epilogue | None) -> tuple[Layout, int] | None:
             f"argument 'epilogue' is {epilogue!r:.60}, not a chain", code="not-a-structure",
             location=caller_location(), help=epi.Epilogue.HELP,
         )  # fmt: skip
-    return epilogue.layout, epilogue.weight
+    return epilogue.layout
 
 
 def refuse_reductions(chain: epi.Epilogue, what: str) -> None:
