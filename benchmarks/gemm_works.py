@@ -141,7 +141,7 @@ def operands(torch: Any, work: Work, device: str) -> Operands:
             made = torch.randn(shape, device=device).mul_(spread).to(dtype)
         return made.T if layout == "T" else made
 
-    # What goes through an activation should lie where it bends.
+    # What goes through an activation should lie where it bends, and what a residual adds should count.
     spread = 1 / math.sqrt(k) if work.section in ("linear", "residual", "gated") else 1.0
     a = stored(m, k, work.layout[0], torch.int8 if work.section == "dequant" else dtype)
     b = stored(k, n, work.layout[1], dtype, spread)

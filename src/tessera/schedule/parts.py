@@ -76,7 +76,7 @@ def _divisible(op: Operation) -> bool:
         return False
     if isinstance(op, LoadOp):
         return op.mask is None and op.fill is None
-    return isinstance(op, ElementwiseOp | CastOp | BroadcastOp | SplatOp | PhiloxOp | TransposeOp)
+    return isinstance(op, ElementwiseOp | CastOp | BroadcastOp | PhiloxOp | TransposeOp)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import ml_dtypes
@@ -11,12 +12,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.cpu import amx, compile_cpu, host_target, load_object
-from tessera.frontend.build import build_kernel
-from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit.pipeline import CANONICALIZE, compile_kernel
+from tessera.backends.cpu import amx, compile_cpu, host_target
+from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
-from tessera.runtime.cpu import CpuLauncher
 from tessera.target.records import TargetRecord, target_named
 from tests.unit.backends.test_cpu import _runnable, run
 from tests.unit.lower.support import aligned
@@ -289,19 +287,11 @@ def test_f16_reaches_a_matrix_unit_bit_by_bit(
         pytest.skip("this CPU has no AMX")
     monkeypatch.setitem(amx.DOTS, "amx_f16", "tdpbf16ps")
     target = replace(host, features=host.features | {"amx-fp16"})
+    monkeypatch.setattr(import_module("tessera.jit.compile"), "host_record", lambda: target)
     a, b = numbers("bf16", (rows, 77)), numbers("bf16", (77, 51))
     c = np.full((rows, 51), 77, np.float32)
     stored = [np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turned, strict=True)]
-    kernel = ts.kernel(product("f16", (min(rows, 64), 48, 64), turned))
-    facts = [
-        ArgFacts("tensor", type_, (None,) * 2, (None, 1), 4, (1, 1), (1, 1))
-        for type_ in (ts.f16, ts.f16, ts.f32)
-    ]
-    artifact = compile_kernel(
-        build_kernel(kernel.signature, Specialization(tuple(facts), (), (), "fast")), target, (), {}
-    )
-    shapes = [(x.shape, (x.shape[1], 1)) for x in (*stored, c)]
-    CpuLauncher(artifact, load_object).prepare(shapes).launch([x.ctypes.data for x in (*stored, c)], [])
+    run(ts.kernel(product("f16", (min(rows, 64), 48, 64), turned)), [*stored, c])
     wide = a.astype(np.float64) @ b.astype(np.float64)
     bound = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     assert np.all(np.abs(c - wide) <= 85 * np.finfo(np.float32).eps * bound)

@@ -79,7 +79,7 @@ def host_target() -> TargetRecord:
         if "avx512f" in features and not {"avx512vl", "avx512bw", "avx512dq"} <= features:
             features -= {"avx512f"}  # code generation counts on the whole of x86-64-v4
         if "amx-tile" in features and not matrix_unit_granted():
-            features -= {"amx-tile", "amx-bf16", "amx-fp16", "amx-int8"}
+            features = frozenset(name for name in features if not name.startswith("amx-"))
         vector_bytes = 64 if "avx512f" in features else 32 if "avx2" in features else 16
     return TargetRecord(
         name="cpu",

@@ -185,7 +185,7 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[_Operand, 
     (load, axes), plain = found, node.source if isinstance(node, Remap) else node
     row, column = (load.box.kept[axis] for axis in axes)
     box = load.box
-    if not form.tiled or not box.unit[column] or count <= VECTOR_ROWS:
+    if not box.unit[column] or count <= VECTOR_ROWS:
         form = vector_form(form)
     if plain is not load or dtype_of(load.element) != form.operand:
         return None
