@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +91,9 @@ class _Block:
         self._cache = cache
         self.memory = memory
 
-    def __del__(self) -> None:
-        self._cache.give_back(self.memory)
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():  # then the mapping goes with the process, and modules are gone, this one too
+            self._cache.give_back(self.memory)
 
 
 class HostCache:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -145,3 +147,15 @@ def test_without_a_cache_arrays_are_numpys(monkeypatch):
 
 def test_it_says_whether_memory_is_short():
     assert module.memory_is_short() in (False, True)
+
+
+def test_an_array_that_lives_until_the_end_dies_quietly():
+    """The interpreter takes modules apart before it lets go of what they hold: nothing may be imported then."""
+    program = (
+        "import tessera as ts\n"
+        "from tessera.runtime import host_cache\n"
+        "host_cache.memory_is_short = lambda: __import__('this_is_no_module')\n"
+        "array = ts.empty((1024, 1024))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stderr == ""
