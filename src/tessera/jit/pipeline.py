@@ -40,6 +40,7 @@ from tessera.schedule.late_waits import LateWaitsPass
 from tessera.schedule.pair_tiles import PairTilesPass
 from tessera.schedule.ping_pong import GroupBuffersPass
 from tessera.schedule.pipeline_products import PipelineProductsPass
+from tessera.schedule.sink_stores import SinkStoresPass
 from tessera.schedule.skip_masks import SkipMasksPass
 from tessera.schedule.split_k import SplitKPass
 from tessera.schedule.stores import BulkStoresPass
@@ -69,7 +70,7 @@ CLEAN_UP: tuple[Pass, ...] = (FoldConstantsPass(), CommonSubexpressionsPass(), D
 
 
 def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
-    """Return the scheduling passes of a target; CPUs need none: blocking is the lowering's."""
+    """Return the scheduling passes of a target; of CPUs, blocking is the lowering's."""
     if target.backend == "ptx":
         return (
             SumsOfProductsPass(target, knobs),
@@ -87,7 +88,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
             GroupBuffersPass(target, knobs),
             *CLEAN_UP,
         )
-    return ()
+    return (SinkStoresPass(target),) if target.backend == "cpu" else ()
 
 
 def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:

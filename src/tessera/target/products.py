@@ -1,12 +1,9 @@
-"""In which form operands of a product lie in scratch memory, and the instruction that multiplies them."""
+"""How a CPU multiplies tiles: by which instruction, and in which form operands lie in scratch memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from xdsl.ir import Attribute
-
-from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 from tessera.target.records import TargetRecord
@@ -31,9 +28,9 @@ class Form:
     biased: bool = False
 
     @property
-    def element(self) -> Attribute:
-        """The element type of packed operands."""
-        return element_type(self.operand if self.group == 1 else dtypes.i32)
+    def packed(self) -> DType:
+        """The dtype of packed operands: groups are 32 bits wide."""
+        return self.operand if self.group == 1 else dtypes.i32
 
     @property
     def reads_rows(self) -> bool:

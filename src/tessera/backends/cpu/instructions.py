@@ -1,4 +1,4 @@
-"""The multiply-add instructions of products, by the names that `lower.vector.forms` gives them."""
+"""The multiply-add instructions of products, by the names that `target.products` gives them."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Product:
             f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
             f"i64 %columns, i64 %depth{', i64 %pitch' * (self.a_stride is None)}"
             f"{', ptr noalias %copy' * (self.copy_stride > 0)}"
-            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh' * self.fresh})"
+            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh, i64 %height' * self.fresh})"
         )
 
 
@@ -124,6 +124,7 @@ def _stride_name(stride: int | None) -> str:
 def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
     """Call the function of the product, which is made once for each kind."""
     module, target, sizes = emitter.module, emitter.target, [op.rows, op.columns, op.depth]
+    assert isinstance(op.acc.type, BufferType)
     a, b, c = (emitter.unit(value) for value in (op.a, op.b, op.acc))
     given = [f"i64 {size}" for size in emitter.all_units(sizes)]
     product = _product_of(emitter, op)
@@ -151,7 +152,7 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         if product.ahead:
             given += _rows_ahead(emitter, op)
         if product.fresh and op.fresh is not None:
-            given.append(f"i1 {emitter.unit(op.fresh)}")
+            given += [f"i1 {emitter.unit(op.fresh)}", f"i64 {op.acc.type.shape[0]}"]
     if not module.has(name):
         module.define(name, loops.render())
     emitter.fn.line(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
@@ -191,7 +192,7 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
             a.strides[0] if isinstance(a, BufferType) else None,
             acc.strides[0],
             (b.shape[1], b.shape[2]),
-            (acc.shape[0], acc.shape[1]),
+            (acc.shape[0] * op.strips.data, acc.shape[1]),
             LLVMType(llvm_element(dtype_of(b.element)), lanes),
             total,
             _length_ahead(emitter, op),

@@ -114,7 +114,7 @@ class TileLoops(Loops):
 
     def _begin(self, rows: Size, columns: Size, depth: Size) -> None:
         """Set the sums to zero that no tile covers."""
-        room = self.product.room
+        vectors = -(-self.product.room[1] // TILE)
         covered = self._covered(columns)
 
         def fill(row: str, first: Size) -> None:
@@ -125,12 +125,13 @@ class TileLoops(Loops):
                 place = self.ops.gep("i32", start, self.times(number, TILE))
                 self.fn.line(f"store {_VECTOR} zeroinitializer, ptr {place}, align 4")
 
-            self.repeat(self._less(-(-room[1] // TILE), first), vector)
+            self.repeat(self._less(vectors, first), vector)
 
         some = self.ops.compare("sgt", I64, depth.text, "0")
         high = Size(self.ops.select(LLVMType("i64"), some, rows.text, "0"), None)
         self.repeat(high, lambda row: fill(row, covered))
-        self.repeat(self._less(room[0], high), lambda i: fill(self.sum(high.text, i), sized(0, "")))
+        below = Size(self.fn.assign(f"sub nsw i64 %height, {high.text}"), None)
+        self.repeat(below, lambda i: fill(self.sum(high.text, i), sized(0, "")))
 
     def _covered(self, columns: Size) -> Size:
         """Return the columns of tiles that hold some columns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -20,6 +20,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Count
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.types import dtype_of, element_type, i1, index
 from tessera.numerics import dtypes
@@ -43,6 +44,8 @@ class ProductOp(IRDLOperation):
     `ahead` are rows of the tensor at `source` that will be packed next, which the product asks memory for as it goes:
     where they begin, their distance, their number, and their length, a constant.
 
+    `acc` may be one of some `strips` that sums have been cut into: one function then computes it and all of them.
+
     Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it. It is the constant
     true, and the depth a constant, unless a matrix unit multiplies; that one sets what lies outside to zero, too.
     """
@@ -61,11 +64,14 @@ class ProductOp(IRDLOperation):
     ahead = var_operand_def(index)
     fresh = opt_operand_def(i1)
     instruction = prop_def(StringAttr)
+    strips = prop_def(IntAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.STATE))
+    custom_directives = (Count,)
     assembly_format = (
         "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`left` $left^)? "
-        "(`room` $room^ `:` type($room))? (`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? attr-dict "
+        "(`room` $room^ `:` type($room))? (`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? "
+        "(`strips` custom<Count>($strips)^)? attr-dict "
         "`:` type($a) `,` type($b) `,` type($acc) (`,` $source^ `:` type($source))?"
     )
 
@@ -82,10 +88,11 @@ class ProductOp(IRDLOperation):
         ahead: Sequence[SSAValue] = (),
         fresh: SSAValue | None = None,
         room: SSAValue | None = None,
+        strips: int = 1,
     ):
         super().__init__(
             operands=[a, b, acc, *extents, list(left), room, list(place), source, list(ahead), fresh],
-            properties={"instruction": StringAttr(instruction)},
+            properties={"instruction": StringAttr(instruction), "strips": IntAttr(strips)},
         )
 
     def verify_(self) -> None:

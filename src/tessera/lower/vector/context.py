@@ -46,8 +46,8 @@ from tessera.lower.vector.writer import Writer
 from tessera.target.records import TargetRecord
 
 if TYPE_CHECKING:
-    from tessera.lower.vector.forms import Form
     from tessera.lower.vector.packing import Packed
+    from tessera.target.products import Form
 
 STORE_COST = 4
 """What storing a chunk and reading it back costs, in the unit of `nodes.Node.cost`."""
@@ -419,10 +419,14 @@ class VectorContext:
             self._store_costly(part)
 
     def nest(
-        self, roots: Sequence[Node], body: Callable[[Site, Coords], None], boxes: Sequence[Box] = ()
+        self,
+        roots: Sequence[Node],
+        body: Callable[[Site, Coords], None],
+        boxes: Sequence[Box] = (),
+        last: bool = False,
     ) -> None:
-        """Write the loops over the tile that `roots` are; see `site.run_nest`."""
-        run_nest(self, roots[0].shape, roots, body, boxes)
+        """Write the loops over the tile that `roots` are; see `nest.run_nest`."""
+        run_nest(self, roots[0].shape, roots, body, boxes, last)
 
 
 def _stored_before(node: Node, aligned: set[bool]) -> bool:

@@ -14,7 +14,7 @@ from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.mma import begins_sums, pack_before
 from tessera.lower.vector.nest import run_nest
-from tessera.lower.vector.nodes import Coords, Node, Resource, Stored, reads, walk
+from tessera.lower.vector.nodes import Coords, Node, Resource, Stored, pending, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
@@ -117,7 +117,8 @@ def lower_for(context: VectorContext, op: scf.ForOp) -> None:
     buffers = _own_buffers(context, op, list(op.iter_args), begun)
     location = context.writer.location
     bounds = [context.scalar(v) for v in (op.lb, op.ub, op.step)]
-    _sums_of_nothing(context, op, begun, buffers, bounds)
+    used = [op.iter_args[arg.index - 1] for arg in sums if op.results[arg.index - 1].uses.get_length()]
+    _sums_of_nothing(context, op, used, buffers, bounds)
 
     def body(at: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
         context.define_scalar(block.args[0], at)
@@ -141,11 +142,18 @@ def lower_if(context: VectorContext, op: scf.IfOp) -> None:
     """A branch; tiles it results in are written to one buffer by both sides."""
     _enter(context, op)
     buffers = _new_buffers(context, op, list(op.results))
+    inside = [context.node(v) for v in context.liveness.used_inside(op) if context.is_tile(v)]
+    waiting = pending(inside)
 
     def side(region_block: Block) -> Callable[[], Sequence[SSAValue]]:
         return lambda: _run(context, op, region_block, buffers)
 
-    otherwise = side(op.false_region.block) if op.false_region.blocks else None
+    def without() -> Sequence[SSAValue]:
+        for product in waiting:
+            product.finish()
+        return []
+
+    otherwise = side(op.false_region.block) if op.false_region.blocks else without if waiting else None
     results = context.writer.branch(context.scalar(op.cond), side(op.true_region.block), otherwise)
     _bind_scalars(context, list(op.results), results)
     _bind_tiles(context, list(op.results), buffers)
@@ -204,7 +212,7 @@ def assign(context: VectorContext, nodes: Sequence[Node], targets: Sequence[Stor
             if written & reads(node):
                 context.rescue(node)
         for node, _ in group:
-            if any(part.resource in written and not aligned for part, aligned in walk(node)):
+            if any(not aligned and written & {*part.resources} for part, aligned in walk(node)):
                 context.rescue(node)
         write_together(context, shape, group)
 

@@ -83,7 +83,7 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
             ask_for(site, row, at)
         _store_chunk(site, value, box, at, mask, stream)
 
-    context.nest(roots, body, [box])
+    context.nest(roots, body, [box], last=True)
 
 
 def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
@@ -111,7 +111,7 @@ def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
 def _reads_same_place(node: Node, box: Box) -> bool:
     """Return whether `node` reads the tensor of `box` at most where the same chunk is stored."""
     for part, aligned in walk(node):
-        if part.resource == ("tensor", box.arg):
+        if ("tensor", box.arg) in part.resources:
             if not aligned or not isinstance(part, Load) or not part.box.same_place(box):
                 return False
     return True

@@ -7,22 +7,20 @@ columns are contiguous: it is read once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.ir.target.arithmetic import constant_value
-from tessera.ir.target.product import ProductOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import shape_of
 from tessera.ir.types import dtype_of, element_type, i1
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.forms import Form, form_of, vector_form
 from tessera.lower.vector.next_rows import next_step
 from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored, Uniform
 from tessera.lower.vector.packing import FEW_ROWS, Packed, panels, plain_load, rows, valid_sizes
 from tessera.lower.vector.rules import lowers
+from tessera.lower.vector.strips import STRIP, Operand, Product, waits
+from tessera.target.products import Form, form_of, vector_form
 
 LONG = 128
 """From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
@@ -56,9 +54,9 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     element = element_type(form.total)
     right, form = _in_place(context, op, form) or (None, form)
     left = _rows_in_place(context, op, form) if right is None else None
-    left = left or _in_memory(_packed(context, op.a, "a", form))
+    left = left or Operand.packed(_packed(context, op.a, "a", form))
     ahead = (None, ()) if right is not None else _ahead(context, op, form)
-    right = right or _in_memory(_packed(context, op.b, "b", form))
+    right = right or Operand.packed(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
     depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
     fresh = context.fresh.get(op.acc)
@@ -76,18 +74,15 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     room = None
     # Rows that one panel reads are read once; the matrix unit's are copied anyway.
     if left.place and not form.tiled and n > panel_width(context, form):
-        room = context.new_buffer((m, -(-k // form.group)), form.element)
-    for root in (left.root, right.root, total.root, None if room is None else room.root):
-        if root is not None:
-            context.scratch.touch(root, context.position_end(root))
-    extents = _extent(context, left.outer, m), _extent(context, right.outer, n), depth
-    product = ProductOp(
-        left.value, right.value, total.buffer, extents, form.instruction, right.place, left.place,
-        *ahead, fresh, None if room is None else room.buffer,
-    )  # fmt: skip
-    context.writer.insert(product)
-    result: Node = total if acc.element == element else Convert(acc.shape, acc.element, total)
-    context.define(op.result, result)
+        room = context.new_buffer((m, -(-k // form.group)), element_type(form.packed))
+    size = _extent(context, right.outer, n), depth
+    product = Product(left, right, total, size, form.instruction, ahead, fresh, room)
+    result: Node = total
+    if form.tiled and not right.place and m % STRIP == 0 and waits(op):
+        result = product.pending(context)
+    else:
+        product.write(context)
+    context.define(op.result, result if acc.element == element else Convert(acc.shape, acc.element, result))
 
 
 def _is_zero(node: Node) -> bool:
@@ -113,22 +108,7 @@ def _clear_outside(
         context.writer.branch(short, clear)
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """An operand: its rows or panels, or where it lies in a tensor."""
-
-    value: SSAValue
-    outer: SSAValue | None
-    depth: SSAValue | None
-    root: SSAValue | None = None
-    place: tuple[SSAValue, ...] = ()
-
-
-def _in_memory(packed: Packed) -> _Operand:
-    return _Operand(packed.buffer.buffer, packed.outer, packed.depth, packed.buffer.root)
-
-
-def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> _Operand | None:
+def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand | None:
     """Return the left operand as it lies in its tensor, where its rows are what the kernels read anyway.
 
     They read a few elements of a few rows at a time, so that packing would bring nothing.
@@ -142,7 +122,8 @@ def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> _Operand | 
     box = node.box
     if not box.unit[box.kept[1]]:
         return None
-    return _Operand(box.pointer, sizes[0], sizes[1], None, (_start(context, box), box.strides[box.kept[0]]))
+    place = _start(context, box), box.strides[box.kept[0]]
+    return Operand(box.pointer, *sizes, arg=box.arg, place=place)
 
 
 def _ahead(context: VectorContext, op: MmaOp, form: Form) -> tuple[SSAValue | None, tuple[SSAValue, ...]]:
@@ -170,7 +151,7 @@ def _start(context: VectorContext, box: Box) -> SSAValue:
     return offset
 
 
-def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[_Operand, Form] | None:
+def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[Operand, Form] | None:
     """Return the right operand as it lies in its tensor, when few rows would not pay for packing it, and the form.
 
     A matrix unit takes its rows where there are enough of the left operand's for a product to wait for it.
@@ -192,7 +173,7 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[_Operand, 
     if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
         return None
     place = (_start(context, box), box.strides[row], box.strides[column])
-    return _Operand(box.pointer, sizes[1], sizes[0], None, place), form
+    return Operand(box.pointer, sizes[1], sizes[0], arg=box.arg, place=place), form
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tessera.ir.types import element_type
-from tessera.lower.vector.nodes import SCATTERED_COST, Apply, Box, Coord, Coords, Gather, Load, Node, walk
+from tessera.lower.vector.nodes import (
+    SCATTERED_COST,
+    Apply,
+    Box,
+    Coord,
+    Coords,
+    Gather,
+    Load,
+    Node,
+    Pending,
+    pending,
+    walk,
+)
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 from tessera.lower.vector.transposed import against_order, squares
 from tessera.numerics import dtypes
@@ -28,6 +40,7 @@ def run_nest(
     roots: Sequence[Node],
     body: Callable[[Site, Coords], None],
     boxes: Sequence[Box] = (),
+    last: bool = False,
 ) -> None:
     """Write the loops over a tile of `shape`; `body` is called once per place with the coordinates there.
 
@@ -37,10 +50,15 @@ def run_nest(
         roots: what `body` evaluates, all at its coordinates.
         body: writes one chunk's work.
         boxes: boxes that `body` stores to.
+        last: whether nothing else reads a product among the roots that has not been computed.
     """
     axis = lane_axis(shape)
     width = chunk_width(shape[axis], context.lanes)
     turnable = len(shape) == 2 and axis == 1
+    waiting = pending(roots)
+    if waiting and not (last and turnable and _by_strips(shape, roots, width, waiting)):
+        for product in waiting:
+            product.finish()
     if not (turnable and against_order(roots, shape[0], shape[1], width)):
         width = _interleaved(context, shape[axis], width, roots)
 
@@ -50,6 +68,8 @@ def run_nest(
             squares(
                 site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at))
             )
+        elif waiting := pending(roots):
+            _strips(site, shape, axis, roots, body, waiting[0])
         else:
             _loops(site, shape, axis, (), roots, body)
         return []
@@ -84,6 +104,41 @@ def _roomy(context: VectorContext, parts: Iterable[Node]) -> bool:
     """Return whether registers hold four chunks of these tiles."""
     many = bool({"avx512f", "neon"} & context.target.features)
     return many and all(node.element != F64 for node in parts if isinstance(node, Apply))
+
+
+def _by_strips(shape: Sequence[int], roots: Sequence[Node], width: int, waiting: Sequence[Pending]) -> bool:
+    """Return whether a nest takes one product in the order in which it can be computed."""
+    straight = all(aligned for root in roots for n, aligned in walk(root) if isinstance(n, Pending))
+    return (
+        len(waiting) == 1
+        and waiting[0].shape == tuple(shape)
+        and straight
+        and not against_order(roots, shape[0], shape[1], width)
+    )
+
+
+def _strips(
+    site: Site,
+    shape: Sequence[int],
+    lane: int,
+    roots: Sequence[Node],
+    body: Callable[[Site, Coords], None],
+    product: Pending,
+) -> None:
+    """Write the loops over a tile and, before the rows of each strip, their product."""
+    scalars = site.writer.scalars
+
+    def strip(start: SSAValue, _carried: object) -> Sequence[SSAValue]:
+        product.first = product.compute(start)
+
+        def row(at: SSAValue, _carried: object) -> Sequence[SSAValue]:
+            site.scoped(lambda: _loops(site, shape, lane, (Coord(at),), roots, body))
+            return []
+
+        site.scoped(lambda: site.writer.loop(start, scalars.add(start, product.rows), 1, [], row))
+        return []
+
+    site.writer.loop(0, shape[0], product.rows, [], strip)
 
 
 def _loops(

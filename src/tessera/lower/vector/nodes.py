@@ -6,7 +6,7 @@ scalar, at some coordinates. A node that has been stored reads its buffer from t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
@@ -79,9 +79,9 @@ class Node:
         return 1
 
     @property
-    def resource(self) -> Resource | None:
+    def resources(self) -> tuple[Resource, ...]:
         """The memory it reads itself."""
-        return None
+        return ()
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Write what computes the element or chunk at `coords`."""
@@ -254,9 +254,9 @@ class Load(Node):
         return 1 if not self.box.kept or self.box.unit[self.box.kept[-1]] else SCATTERED_COST
 
     @property
-    def resource(self) -> Resource | None:
+    def resources(self) -> tuple[Resource, ...]:
         """The tensor."""
-        return ("tensor", self.box.arg)
+        return (("tensor", self.box.arg),)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Load the chunk or element."""
@@ -300,9 +300,9 @@ class Gather(Node):
         return SCATTERED_COST
 
     @property
-    def resource(self) -> Resource | None:
+    def resources(self) -> tuple[Resource, ...]:
         """The tensor."""
-        return ("tensor", self.arg)
+        return (("tensor", self.arg),)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Load the elements; lanes past the tile's end are masked off, as their indices mean nothing."""
@@ -366,9 +366,9 @@ class Stored(Node):
         return self.buffer.type
 
     @property
-    def resource(self) -> Resource | None:
+    def resources(self) -> tuple[Resource, ...]:
         """The buffer."""
-        return ("buffer", self.root)
+        return (("buffer", self.root),)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Read the chunk or element; rows are padded, so that a whole chunk can be read at a row's end."""
@@ -380,6 +380,47 @@ class Stored(Node):
         offsets = [site.index(coord.base) for coord in coords]
         vector = site.width if lanes and contiguous else 1
         return site.writer.value(BufferLoadOp(self.buffer, type_, offsets, lanes, vector, fill))
+
+
+@dataclass(eq=False)
+class Pending(Node):
+    """A product that is computed when it is used: all of it, or some rows at a time in the loop that stores it.
+
+    Args:
+        sums: the buffer for it, of which a few rows are enough where it begins at zero.
+        rows: how many rows make a strip; they divide those of the tile.
+        used: the memory that is read.
+        compute: writes the product of one strip, of which the first row is given, or of all, and returns the row of the
+            tile that is first in `sums`.
+    """
+
+    sums: Stored
+    rows: int
+    used: tuple[Resource, ...]
+    compute: Callable[[SSAValue | None], SSAValue]
+    first: SSAValue | None = field(default=None, init=False)
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """Operands and sums."""
+        return self.used
+
+    def emit(self, site: Site, coords: Coords) -> SSAValue:
+        """Read the sums of the strip that was computed last."""
+        assert self.first is not None
+        row, column = coords
+        place = site.writer.scalars.binary("sub", site.index(row.base), self.first)
+        return self.sums.emit(site, (Coord(place), column))
+
+    def finish(self) -> None:
+        """Compute all of it; it is read from the sums from now on."""
+        self.compute(None)
+        self.stored = self.sums
+
+
+def pending(roots: Iterable[Node]) -> list[Pending]:
+    """Return the products that evaluating `roots` waits for."""
+    return list(dict.fromkeys(n for root in roots for n, _ in walk(root) if isinstance(n, Pending)))
 
 
 def walk(node: Node, aligned: bool = True) -> Iterator[tuple[Node, bool]]:
@@ -406,7 +447,7 @@ def tree_cost(node: Node) -> int:
 
 def reads(node: Node) -> set[Resource]:
     """Return the memory that evaluating the node would read."""
-    return {n.resource for n, _ in walk(node) if n.resource is not None}
+    return {resource for n, _ in walk(node) for resource in n.resources}
 
 
 def bool_of(node: Node) -> Node:

@@ -19,11 +19,11 @@ from tessera.ir.target.product import GroupChunksOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.types import element_type
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.forms import Form
 from tessera.lower.vector.nodes import Convert, Coord, Coords, Load, Node, Remap, Stored
 from tessera.lower.vector.site import Site, versions
 from tessera.lower.vector.transposed import against_order
 from tessera.numerics import dtypes
+from tessera.target.products import Form
 
 FEW_ROWS = 16
 """Up to so many rows of the left operand, packing the right one takes longer than multiplying."""
@@ -114,9 +114,9 @@ def rows(context: VectorContext, node: Node, form: Form) -> Packed:
     if _by_columns(context, converted, form):
         return _columns(context, converted, form)
     shape = (node.shape[0], -(-node.shape[1] // form.group))
-    source = Grouped(shape, form.element, converted, 1, form, form.biased)
+    source = Grouped(shape, element_type(form.packed), converted, 1, form, form.biased)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=1)
-    return walk.pack(lambda shape: context.new_buffer(shape, form.element), None)
+    return walk.pack(lambda shape: context.new_buffer(shape, element_type(form.packed)), None)
 
 
 def _holds_groups(context: VectorContext, stored: Stored, form: Form) -> bool:
@@ -134,17 +134,21 @@ def _groups_of(context: VectorContext, stored: Stored, form: Form) -> Stored:
     """Return rows of elements as rows of groups, which they are in memory."""
     shape = (stored.shape[0], stored.shape[1] // form.group)
     view = BufferType.of(
-        shape, form.element, stored.type.space.data, pitch=stored.type.pitch.data // form.group
+        shape, element_type(form.packed), stored.type.space.data, pitch=stored.type.pitch.data // form.group
     )
-    return Stored(shape, form.element, context.writer.value(ViewOp(stored.buffer, view)), stored.root)
+    return Stored(
+        shape, element_type(form.packed), context.writer.value(ViewOp(stored.buffer, view)), stored.root
+    )
 
 
 def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed:
     """Return a right operand as panels of `width` columns."""
     converted = _converted(node, form)
-    source = Grouped((-(-node.shape[0] // form.group), node.shape[1]), form.element, converted, 0, form)
+    source = Grouped(
+        (-(-node.shape[0] // form.group), node.shape[1]), element_type(form.packed), converted, 0, form
+    )
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=0)
-    return walk.pack(lambda shape: context.new_buffer(shape, form.element, dense=True), width)
+    return walk.pack(lambda shape: context.new_buffer(shape, element_type(form.packed), dense=True), width)
 
 
 def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
@@ -162,14 +166,14 @@ def _columns(context: VectorContext, node: Node, form: Form) -> Packed:
     """Return a left operand as a view of its columns."""
     (m, k), groups = node.shape, -(-node.shape[1] // form.group)
     turned = Remap((k, m), node.element, node, (1, 0))
-    source = Grouped((groups, m), form.element, turned, 0, form, form.biased)
+    source = Grouped((groups, m), element_type(form.packed), turned, 0, form, form.biased)
     walk = _Walk(context, turned, source, form, depth_axis=0)
-    packed = walk.pack(lambda shape: context.new_buffer(shape, form.element), None)
+    packed = walk.pack(lambda shape: context.new_buffer(shape, element_type(form.packed)), None)
     type_ = packed.buffer.type
     shape = (type_.shape[1], type_.shape[0])
-    view = BufferType.of(shape, form.element, "scratch", pitch=type_.pitch.data, perm=(1, 0))
+    view = BufferType.of(shape, element_type(form.packed), "scratch", pitch=type_.pitch.data, perm=(1, 0))
     value = context.writer.value(ViewOp(packed.buffer.buffer, view))
-    return replace(packed, buffer=Stored(shape, form.element, value, packed.buffer.root))
+    return replace(packed, buffer=Stored(shape, element_type(form.packed), value, packed.buffer.root))
 
 
 def _converted(node: Node, form: Form) -> Node:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from heapq import heapreplace
 from math import ceil
 
-from tessera.numerics.dtypes import f16
 from tessera.ops.linalg.problem import Problem, power_of_two
+from tessera.target.products import Form, form_of
 from tessera.target.records import TargetRecord
 
 Block = tuple[int, int, int]
@@ -25,9 +25,13 @@ _COLUMNS = (4, 8, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48)
 """Rows of a block; its columns, in vectors."""
 
 _STEPS = (16, 32, 64, 80, 88, 96, 104, 112, 120, 128, 130)
-_TILED_STEPS = tuple(range(16, 257, 16))
-"""32-bit groups of terms of a step; more of them make panels larger and bring little to vector units. Beside the speed
-of matrix units, loading and storing sums around a step is dear."""
+"""32-bit groups of terms of a step; more of them make panels larger and bring little to vector units."""
+
+_TILED_ROWS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048)
+_TILED_COLUMNS = (4, 8, 12, 16, 20, 26, 32, 40, 50, 64)
+_TILED_STEPS = 1024
+"""The same for matrix units, and their longest step: beside their speed, loading and storing sums around a step is
+dear. In the last one, rows are stored 32 at a time as they are finished."""
 
 _RATE = 2.0
 _TILE_RATE = 16.0
@@ -56,17 +60,25 @@ neighbours another core stores; and what one vector beside whole panels takes lo
 Fitted to measurements on Zen 5."""
 
 _TILE_PACK = 16.0
-_TILE_COPY = 20.0
+_TILE_COPY = 12.0
 _TILE_PASS = 4.0
-_TILE_END = 12.0
+_TILE_FAR = 12.0
+_TILE_END = 8.0
 """The same for matrix units: to pack a vector of groups of the right operand, to copy one of the left operand to tiles,
-and sums as above. Measured on Sapphire Rapids, where what packs goes at the pace of its caches."""
+to load and store a vector of sums around a step, the same beyond the second cache, and to store it at the end. Measured
+on Sapphire Rapids, where what packs goes at the pace of its caches."""
 
 _SUMS_SHARE = 0.5
-"""Part of the second cache that sums may take beside matrix units, which pass over them faster than others."""
+_TILED_SHARE = 0.65
+_TILED_MOST = 2.0
+"""Parts of the second cache: what sums may take that stay there between steps, what one step may read beside matrix
+units, and that with sums that are loaded and stored a step at a time."""
 
-_TILE_STRIP = 64 << 10
-"""Bytes of the rows that are copied to tiles at a time."""
+_TILED_SHORT = 256
+"""Groups up to which there is one step."""
+
+_TILE_STRIP = 128 << 10
+"""Bytes of the rows that are copied to tiles at a time, and of their sums."""
 
 _LATE = 0.12
 """Part of a block by which the last core ends later than planned: other work takes a core's time, a thread wakes late,
@@ -110,13 +122,9 @@ def _plain(problem: Problem) -> Block:
     return power_of_two(problem.m, 16, 128), power_of_two(problem.n, 16, most), block_k
 
 
-def _has_tiles(problem: Problem, target: TargetRecord) -> bool:
-    """Whether a matrix unit multiplies the operands."""
-    operands = {problem.a, problem.b}
-    if f16 in operands:
-        return operands == {f16} and target.has("amx-fp16")
-    found = target.has("amx-int8") if problem.a.is_int else target.has("amx-bf16")
-    return found and problem.a.bytes <= 2
+def _form(problem: Problem, target: TargetRecord) -> Form:
+    """Return how the operands are multiplied, whatever the profile."""
+    return form_of(target, problem.a, problem.b, problem.acc, strict=False)
 
 
 def _few_rows(problem: Problem, target: TargetRecord) -> Block:
@@ -124,7 +132,7 @@ def _few_rows(problem: Problem, target: TargetRecord) -> Block:
     block_m, block_n, block_k = _plain(problem)
     if problem.trans_b:
         return block_m, min(block_n, 64), power_of_two(problem.k, 16, 4096)
-    parts, most = (target.cores, 4096) if _has_tiles(problem, target) else (4, 1024)
+    parts, most = (target.cores, 4096) if _form(problem, target).tiled else (4, 1024)
     return block_m, power_of_two(problem.n // parts, block_n, most), block_k
 
 
@@ -139,45 +147,55 @@ class _Model:
     def __init__(self, problem: Problem, target: TargetRecord):
         self.problem, self.target = problem, target
         self.lanes = max(target.vector_bytes // problem.acc.bytes, 1)
-        self.group = max(4 // max(problem.a.bytes, problem.b.bytes), 1)
-        self.tiles = _has_tiles(problem, target)
+        form = _form(problem, target)
+        self.group, self.tiles = form.group, form.tiled
         self.panel = 4 if (target.has("avx512f") or target.has("neon")) and not self.tiles else 2
         self.row_bytes = self.panel * target.vector_bytes
         self.long_piece = _FAR_PIECE if target.has("amx-bf16") else _LONG_PIECE
         self.by_columns = problem.trans_a and self.group > 1 and not self.tiles
-        self.packs_rows = problem.trans_a or (problem.a.bytes < 2 and not (self.tiles and problem.a.is_int))
+        self.packs_rows = problem.trans_a or problem.a != form.operand or not form.reads_rows
 
     def candidates(self) -> Iterator[Block]:
         """Yield the blocks that fit the caches; the smallest always does."""
-        problem, steps = self.problem, self._steps()
-        room = self.target.l2_bytes * (_PACKED_SHARE if self.packs_rows or self.tiles else _BLOCK_SHARE)
-        found = False
-        for block_m in _ROWS:
-            for vectors in _COLUMNS:
-                if self.tiles and vectors % self.panel:
-                    continue
-                columns, panels = vectors * self.lanes, ceil(vectors / self.panel)
-                sums = block_m * (columns + self.lanes) * problem.acc.bytes
-                left = _TILE_STRIP if self.tiles and not self.packs_rows else steps * block_m * 4
-                held = sums + steps * panels * self.row_bytes + left
-                if self.tiles and sums > self.target.l2_bytes * _SUMS_SHARE:
-                    continue
-                small = block_m < 2 * problem.m and columns < problem.n + self.panel * self.lanes
-                if not found or (small and held <= room):
-                    found = True
-                    yield block_m, columns, steps * self.group
+        problem, lanes, found = self.problem, self.lanes, False
+        rows, widths = (_TILED_ROWS, _TILED_COLUMNS) if self.tiles else (_ROWS, _COLUMNS)
+        for block_m in rows:
+            for vectors in widths:
+                for steps in self._steps():
+                    small = block_m < 2 * problem.m and vectors * lanes < problem.n + self.panel * lanes
+                    if not found or (small and self._fits(block_m, vectors, steps)):
+                        found = True
+                        yield block_m, vectors * lanes, steps * self.group
 
-    def _steps(self) -> int:
-        """Return the groups of a step: as few steps as the first cache allows, and then as short as they may be."""
+    def _fits(self, block_m: int, vectors: int, steps: int) -> bool:
+        """Return whether what a step reads stays in the second cache."""
+        panels = steps * ceil(vectors / self.panel) * self.row_bytes
+        rows, sums = steps * block_m * 4, self._sums_bytes(block_m, vectors * self.lanes)
         if self.tiles:
-            allowed = [*_TILED_STEPS]
-        else:
-            most = max(int(self.target.l1_bytes * _PANEL_SHARE) // self.row_bytes, _STEPS[0])
-            turned = self.problem.trans_b or (self.problem.trans_a and not self.by_columns)
-            # What is transposed goes by squares.
-            allowed = [steps for steps in _STEPS if steps <= most and (steps % 16 == 0 or not turned)]
+            held = panels + (rows if self.packs_rows else _TILE_STRIP)
+            room = self.target.l2_bytes
+            return held <= room * _TILED_SHARE and held + sums <= room * _TILED_MOST
+        held = sums + panels + rows
+        return held <= self.target.l2_bytes * (_PACKED_SHARE if self.packs_rows else _BLOCK_SHARE)
+
+    def _sums_bytes(self, rows: int, columns: int) -> int:
+        return rows * (columns + self.lanes) * self.problem.acc.bytes
+
+    def _steps(self) -> list[int]:
+        """Return the groups of a step: as few steps as the first cache allows, and then as short as they may be.
+
+        Those of matrix units may fill the second cache: a few lengths to choose from.
+        """
         groups = ceil(self.problem.k / self.group)
-        return min(allowed, key=lambda steps: (ceil(groups / steps), steps))
+        if self.tiles:
+            least = ceil(groups / _TILED_STEPS)
+            passes = {least, least + 1, 2 * least, 4 * least} if groups > _TILED_SHORT else {1}
+            return sorted({max(ceil(groups / (16 * count)), 1) * 16 for count in passes})
+        most = max(int(self.target.l1_bytes * _PANEL_SHARE) // self.row_bytes, _STEPS[0])
+        turned = self.problem.trans_b or (self.problem.trans_a and not self.by_columns)
+        # What is transposed goes by squares.
+        allowed = [steps for steps in _STEPS if steps <= most and (steps % 16 == 0 or not turned)]
+        return [min(allowed, key=lambda steps: (ceil(groups / steps), steps))]
 
     def cycles(self, block: Block) -> float:
         """Return the time of the slowest core, when each takes the next block as it gets free."""
@@ -208,7 +226,9 @@ class _Model:
         if self.tiles:
             rate, pack, narrow, read = _TILE_RATE, _TILE_PACK, 0.0, _TILE_COPY
             each = read + pack * self.packs_rows
-            sums = rows * vectors * (_TILE_PASS * passes + _TILE_END)
+            near = self._sums_bytes(rows, columns) <= self.target.l2_bytes * _SUMS_SHARE
+            each_pass = _TILE_PASS if near else _TILE_FAR
+            sums = rows * vectors * (each_pass * (passes - (not self.problem.triangular)) + _TILE_END)
         else:
             pitch = self.problem.k * self.problem.a.bytes  # as if rows followed each other without gaps
             read = _READ if pitch % self.target.crowding_pitch(block[0]) else _CROWDED

@@ -1,0 +1,194 @@
+"""Products that are computed a strip of rows at a time, each just before it is stored.
+
+A strip of sums stays in the first cache between the matrix unit that makes it and the loop that rounds and stores it. A
+product whose only use is one store waits for that; so does that of a loop whose last iteration stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.target.arithmetic import ElementwiseOp
+from tessera.ir.target.memory import ViewOp
+from tessera.ir.target.product import ProductOp
+from tessera.ir.target.types import BufferType
+from tessera.ir.tile.memory import StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.lower.facts import is_last
+from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.liveness import TRANSPARENT
+from tessera.lower.vector.nodes import Pending, Resource, Stored
+from tessera.lower.vector.packing import Packed
+
+STRIP = 32
+"""Rows of a strip: those that a matrix unit multiplies at a time."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand: its rows or panels, or where it lies in a tensor.
+
+    Args:
+        value: the buffer, or the address of the tensor.
+        outer: how many rows, or columns, count; None for all.
+        depth: how many terms of each sum count; None for all.
+        root: the buffer's allocation, None for a tensor.
+        arg: the tensor's position among the kernel's arguments.
+        place: where it is in the tensor.
+    """
+
+    value: SSAValue
+    outer: SSAValue | None
+    depth: SSAValue | None
+    root: SSAValue | None = None
+    arg: int = 0
+    place: tuple[SSAValue, ...] = ()
+
+    @classmethod
+    def packed(cls, packed: Packed) -> Operand:
+        """Return what has been packed as an operand."""
+        return cls(packed.buffer.buffer, packed.outer, packed.depth, packed.buffer.root)
+
+    @property
+    def memory(self) -> Resource:
+        """What it lies in."""
+        return ("tensor", self.arg) if self.root is None else ("buffer", self.root)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product with all it needs.
+
+    Args:
+        left: the left operand.
+        right: the right one.
+        sums: where it is added, or written.
+        size: columns and terms that count.
+        instruction: what multiplies.
+        ahead: what to ask memory for meanwhile, when all is computed at once.
+        fresh: whether the sums begin with this product.
+        room: a buffer for a copy of rows in place.
+    """
+
+    left: Operand
+    right: Operand
+    sums: Stored
+    size: tuple[SSAValue, SSAValue]
+    instruction: str
+    ahead: tuple[SSAValue | None, tuple[SSAValue, ...]] = (None, ())
+    fresh: SSAValue | None = None
+    room: Stored | None = None
+
+    def pending(self, context: VectorContext) -> Pending:
+        """Return the tile of sums, to be computed when it is stored."""
+        used = self.left.memory, self.right.memory, ("buffer", self.sums.root)
+        return Pending(
+            self.sums.shape, self.sums.element, self.sums, STRIP, used,
+            lambda start: self.write(context) if start is None else self.write_strip(context, start),
+        )  # fmt: skip
+
+    def write(self, context: VectorContext) -> SSAValue:
+        """Write the product of all rows, and return 0: where they begin."""
+        scalars = context.writer.scalars
+        rows = scalars.constant(self.sums.shape[0]) if self.left.outer is None else self.left.outer
+        self._insert(context, self.left.value, self.sums.buffer, rows, self.left.place, self.ahead[1])
+        return scalars.constant(0)
+
+    def write_strip(self, context: VectorContext, start: SSAValue) -> SSAValue:
+        """Write the product of the strip that begins at a row, and return the row that is first in the sums.
+
+        All strips of sums that begin with the product are written to one place.
+        """
+        scalars = context.writer.scalars
+        number, first = scalars.binary("floordiv", start, STRIP), scalars.constant(0)
+        place, a, sums = self.left.place, self.left.value, number
+        if self.fresh is not None:
+            sums = context.writer.value(ElementwiseOp("select", [self.fresh, first, number]))
+            first = context.writer.value(ElementwiseOp("select", [self.fresh, start, first]))
+        if place:
+            place = (scalars.add(place[0], scalars.binary("mul", start, place[1])), place[1])
+        else:
+            a = _strip_of(context, a, number)
+        rows: SSAValue = scalars.constant(STRIP)
+        if self.left.outer is not None:
+            left = scalars.binary("sub", self.left.outer, start)
+            rows = scalars.binary("maximum", scalars.binary("minimum", left, rows), 0)
+        ahead = self.ahead[1]
+        if ahead:  # nothing is packed next
+            ahead = (*ahead[:2], scalars.constant(0), ahead[3])
+        strips = self.sums.shape[0] // STRIP
+        self._insert(context, a, _strip_of(context, self.sums.buffer, sums), rows, place, ahead, strips)
+        return first
+
+    def _insert(
+        self,
+        context: VectorContext,
+        a: SSAValue,
+        sums: SSAValue,
+        rows: SSAValue,
+        place: tuple[SSAValue, ...],
+        ahead: tuple[SSAValue, ...],
+        strips: int = 1,
+    ) -> None:
+        for root in (self.left.root, self.right.root, self.sums.root, self.room and self.room.root):
+            if root is not None:
+                context.scratch.touch(root, context.position_end(root))
+        room = None if self.room is None else self.room.buffer
+        context.writer.insert(
+            ProductOp(
+                a, self.right.value, sums, (rows, *self.size), self.instruction, self.right.place, place,
+                self.ahead[0], ahead, self.fresh, room, strips,
+            )
+        )  # fmt: skip
+
+
+def _strip_of(context: VectorContext, buffer: SSAValue, number: SSAValue) -> SSAValue:
+    """Return one strip of a buffer of rows."""
+    type_ = buffer.type
+    assert isinstance(type_, BufferType)
+    rows, columns = type_.shape
+    strip = BufferType.of((STRIP, columns), type_.element, type_.space.data, pitch=type_.pitch.data)
+    strips = context.writer.value(ViewOp(buffer, strip.times(rows // STRIP)))
+    return context.writer.value(ViewOp(strips, strip, number))
+
+
+def waits(op: MmaOp) -> bool:
+    """Return whether nothing but one store uses a product, and is the next thing to happen.
+
+    Either it follows, or it is all that the last iteration of the loop around the product does after it.
+    """
+    ends, block, loop = set(_ends(op.result)), op.parent_block(), op.parent_op()
+    assert block is not None
+    stores = [end for end in ends if isinstance(end, StoreOp)]
+    if len(stores) != 1:
+        return False
+    use, parent = stores[0], stores[0].parent_op()
+    if isinstance(parent, scf.IfOp) and isinstance(loop, scf.ForOp):
+        if any(result.uses.get_length() for result in loop.results) or not is_last(parent.cond, loop):
+            return False
+        use, ends = parent, ends - {block.last_op}
+    return len(ends) == 1 and use.parent_block() is block and _follows(op, use)
+
+
+def _ends(value: SSAValue) -> Iterator[Operation]:
+    """Yield the ops that a tile reaches by way of those that are computed where they are used."""
+    for use in value.uses:
+        if isinstance(use.operation, TRANSPARENT):
+            for result in use.operation.results:
+                yield from _ends(result)
+        else:
+            yield use.operation
+
+
+def _follows(op: Operation, use: Operation) -> bool:
+    """Return whether there are no loops, branches or effects between an op and another one after it."""
+    following = op.next_op
+    while following is not None and following is not use:
+        if following.regions or isinstance(following, StoreOp):
+            return False
+        following = following.next_op
+    return following is use
