@@ -22,7 +22,7 @@ outside their tensors then, and nothing is added.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -41,7 +41,12 @@ from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
 from tessera.lower.facts import stays_inside
 from tessera.target.products import form_of
-from tessera.target.records import TargetRecord
+from tessera.target.records import TargetRecord, target_named
+
+
+def _default_cpu() -> TargetRecord:
+    """Return the CPU to schedule for when `tessera opt` names none."""
+    return target_named("sapphirerapids")
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class SinkStoresPass(Pass):
     """
 
     name: ClassVar[str] = "sink-stores"
-    target: TargetRecord
+    target: TargetRecord = field(default_factory=_default_cpu)
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""

@@ -211,17 +211,7 @@ def test_rows_that_crowd_a_few_sets_of_the_cache_are_copied(dtype: str, terms: i
     np.testing.assert_array_equal(c, d)
 
 
-SAPPHIRE_RAPIDS = TargetRecord(
-    "sapphire-rapids", "cpu",
-    frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8"}),
-    vector_bytes=64, triple="x86_64-unknown-linux-gnu", cpu="sapphirerapids", llvm_features="-prefer-256-bit",
-)  # fmt: skip
-GRANITE_RAPIDS = replace(
-    SAPPHIRE_RAPIDS,
-    name="granite-rapids",
-    features=SAPPHIRE_RAPIDS.features | {"amx-fp16"},
-    cpu="graniterapids",
-)
+SAPPHIRE_RAPIDS, GRANITE_RAPIDS = target_named("sapphirerapids"), target_named("graniterapids")
 NEOVERSE = TargetRecord(
     "neoverse", "cpu", frozenset({"neon", "fma", "f16c", "dotprod", "bf16"}), vector_bytes=16,
     triple="aarch64-unknown-linux-gnu", cpu="neoverse-n2",

@@ -21,9 +21,9 @@ from tessera.lower.vector import lower_to_vector
 from tessera.schedule.sink_stores import SinkStoresPass
 from tessera.target.records import TargetRecord, target_named
 from tests.unit.backends.test_cpu import run
-from tests.unit.backends.test_products import SAPPHIRE_RAPIDS
 from tests.unit.lower.support import aligned
 
+SAPPHIRE_RAPIDS = target_named("sapphirerapids")
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(5)
 
