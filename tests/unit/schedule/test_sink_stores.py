@@ -201,7 +201,49 @@ def test_what_is_stored_in_another_order_is_computed_first() -> None:
     assert {rows_of(product) for product in products(turned)} == {96}
 
 
-@pytest.mark.parametrize("function", [plain, turned, straight, twice, half])
+def by_hand(
+    a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.bf16]
+) -> None:
+    for i, j in ts.tile.grid((m, 96), (n, 64)):
+        acc = ts.tile.zeros((96, 64), ts.f32)
+        for step in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 96, step : step + 32], b[step : step + 32, j : j + 64], acc)
+            if step + 32 >= k:
+                c[i : i + 96, j : j + 64] = acc
+
+
+def before_the_last(
+    a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32],
+    d: ts.Tensor["m", "n", ts.f32],
+) -> None:  # fmt: skip
+    for i, j in ts.tile.grid((m, 96), (n, 64)):
+        acc = ts.tile.zeros((96, 64), ts.f32)
+        for step in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 96, step : step + 32], b[step : step + 32, j : j + 64], acc)
+            if step + 32 >= k:
+                d[i : i + 96, j : j + 64] = ts.tile.zeros((96, 64), ts.f32)
+            else:
+                c[i : i + 96, j : j + 64] = acc
+
+
+def test_a_store_by_hand_in_the_last_iteration_is_one_too() -> None:
+    *strips, whole = products(by_hand)
+    assert {rows_of(product) for product in strips} == {32}
+    assert rows_of(whole) == 96
+
+
+def test_a_store_in_all_other_iterations_is_none() -> None:
+    assert {rows_of(product) for product in products(before_the_last)} == {96}
+    a, b = numbers(100, 64), numbers(64, 70)
+    c, d = np.full((100, 70), 77, np.float32), np.full((100, 70), 77, np.float32)
+    run(ts.kernel(before_the_last), [a, b, c, d])
+    np.testing.assert_allclose(
+        c, a[:, :32].astype(np.float64) @ b[:32].astype(np.float64), rtol=1e-3, atol=1e-3
+    )
+    assert not d.any()
+
+
+@pytest.mark.parametrize("function", [plain, turned, straight, twice, half, by_hand])
 @pytest.mark.parametrize("sizes", [(100, 64, 70), (96, 64, 64), (300, 64, 10)])
 def test_all_of_them_run(function: Any, sizes: tuple[int, int, int]) -> None:
     m, k, n = sizes

@@ -148,12 +148,13 @@ def lower_if(context: VectorContext, op: scf.IfOp) -> None:
     def side(region_block: Block) -> Callable[[], Sequence[SSAValue]]:
         return lambda: _run(context, op, region_block, buffers)
 
-    def without() -> Sequence[SSAValue]:
+    def without_store() -> Sequence[SSAValue]:
         for product in waiting:
             product.finish()
         return []
 
-    otherwise = side(op.false_region.block) if op.false_region.blocks else without if waiting else None
+    otherwise = side(op.false_region.block) if op.false_region.blocks else None
+    otherwise = without_store if waiting else otherwise  # nothing else is there, see `strips.waits`
     results = context.writer.branch(context.scalar(op.cond), side(op.true_region.block), otherwise)
     _bind_scalars(context, list(op.results), results)
     _bind_tiles(context, list(op.results), buffers)

@@ -168,7 +168,12 @@ def waits(op: MmaOp) -> bool:
         return False
     use, parent = stores[0], stores[0].parent_op()
     if isinstance(parent, scf.IfOp) and isinstance(loop, scf.ForOp):
-        if any(result.uses.get_length() for result in loop.results) or not is_last(parent.cond, loop):
+        otherwise = parent.false_region.blocks
+        if (otherwise and otherwise[0].first_op is not otherwise[0].last_op) or not is_last(
+            parent.cond, loop
+        ):
+            return False
+        if any(result.uses.get_length() for result in loop.results):
             return False
         use, ends = parent, ends - {block.last_op}
     return len(ends) == 1 and use.parent_block() is block and _follows(op, use)
