@@ -15,8 +15,8 @@ After::
       yield %next
     }
 
-A CPU can then finish some rows of the product while the next ones wait, so that sums go from the matrix unit to memory
-by way of the first cache. A loop over a dimension of both operands runs once where that is empty: both tiles lie
+A CPU can then finish some rows of the product while the next ones wait, so that few sums are on their way from the
+matrix unit to memory at a time. A loop over a dimension of both operands runs once where that is empty: both tiles lie
 outside their tensors then, and nothing is added.
 """
 

@@ -1,7 +1,7 @@
 """Products that are computed a strip of rows at a time, each just before it is stored.
 
-A strip of sums stays in the first cache between the matrix unit that makes it and the loop that rounds and stores it. A
-product whose only use is one store waits for that; so does that of a loop whose last iteration stores it.
+A strip of sums is small: it stays close to the core between the matrix unit that makes it and the loop that rounds and
+stores it. A product whose only use is one store waits for that; so does that of a loop whose last iteration stores it.
 """
 
 from __future__ import annotations
