@@ -125,24 +125,13 @@ def _finish(loop: scf.ForOp) -> list[Operation]:
     if op is None:
         return []
     found.append(op)
-    inside = set(found)
+    inside, reached = set(found), {loop.results[0]}
+    for each in found:
+        if reached & {*each.operands}:
+            reached.update(each.results)
     results = [loop.results[0], *(result for each in found for result in each.results)]
-    if any(use.operation not in inside for result in results for use in result.uses):
-        return []
-    return found if _depends(op, loop.results[0], inside) else []
-
-
-def _depends(op: Operation, value: SSAValue, inside: set[Operation]) -> bool:
-    """Return whether an op uses a value, by way of others of these ops."""
-    return any(
-        operand is value
-        or (
-            isinstance(operand.owner, Operation)
-            and operand.owner in inside
-            and _depends(operand.owner, value, inside)
-        )
-        for operand in op.operands
-    )
+    escapes = any(use.operation not in inside for result in results for use in result.uses)
+    return [] if escapes or not reached & {*op.operands} else found
 
 
 def _sink(loop: scf.ForOp, following: list[Operation]) -> None:

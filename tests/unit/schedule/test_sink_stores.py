@@ -201,6 +201,25 @@ def test_what_is_stored_in_another_order_is_computed_first() -> None:
     assert {rows_of(product) for product in products(turned)} == {96}
 
 
+def shared(
+    a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]
+) -> None:
+    for i, j in ts.tile.grid((m, 64), (n, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for step in ts.tile.range(0, k, 64):
+            acc = ts.tile.mma(a[i : i + 64, step : step + 64], b[step : step + 64, j : j + 64], acc)
+        x = acc
+        for _ in ts.tile.static_range(60):
+            x = x * 0.5 + ts.tile.maximum(x, 0.0) * 0.25
+        c[i : i + 64, j : j + 64] = x
+
+
+def test_uses_that_meet_again_are_followed_once() -> None:
+    """Each of the sixty steps uses its tile twice."""
+    assert len(stores_in_loops(scheduled(shared))) == 1
+    assert 32 in {rows_of(product) for product in products(shared)}
+
+
 def by_hand(
     a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.bf16]
 ) -> None:

@@ -127,6 +127,12 @@ class Site:
 
     def hoist(self, node: Node, coords: Coords, inner: Coord) -> None:
         """Evaluate now, before a loop along `inner`, every part of `node` that does not depend on it."""
+        self._hoist(node, coords, inner, set())
+
+    def _hoist(self, node: Node, coords: Coords, inner: Coord, seen: set[tuple[Node, Coords]]) -> None:
+        if (node, coords) in seen:
+            return
+        seen.add((node, coords))
         if inner not in coords:
             if not all(isinstance(c.base, int) for c in coords) or node.operands(coords):
                 self.evaluate(node, coords)
@@ -134,7 +140,7 @@ class Site:
         if node.stored is None:
             chosen = self._chosen(node)
             for operand, mapped in node.operands(coords) if chosen is None else [(chosen, coords)]:
-                self.hoist(operand, mapped, inner)
+                self._hoist(operand, mapped, inner, seen)
 
     def touch(self, root: SSAValue) -> None:
         """Note that a buffer is in use here."""

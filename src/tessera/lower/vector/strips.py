@@ -6,7 +6,6 @@ stores it. A product whose only use is one store waits for that; so does that of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
@@ -161,7 +160,7 @@ def waits(op: MmaOp) -> bool:
 
     Either it follows, or it is all that the last iteration of the loop around the product does after it.
     """
-    ends, block, loop = set(_ends(op.result)), op.parent_block(), op.parent_op()
+    ends, block, loop = _ends(op.result), op.parent_block(), op.parent_op()
     assert block is not None
     stores = [end for end in ends if isinstance(end, StoreOp)]
     if len(stores) != 1:
@@ -179,14 +178,18 @@ def waits(op: MmaOp) -> bool:
     return len(ends) == 1 and use.parent_block() is block and _follows(op, use)
 
 
-def _ends(value: SSAValue) -> Iterator[Operation]:
-    """Yield the ops that a tile reaches by way of those that are computed where they are used."""
-    for use in value.uses:
-        if isinstance(use.operation, TRANSPARENT):
-            for result in use.operation.results:
-                yield from _ends(result)
-        else:
-            yield use.operation
+def _ends(value: SSAValue) -> set[Operation]:
+    """Return the ops that a tile reaches by way of those that are computed where they are used."""
+    found, work, seen = set[Operation](), [value], {value}
+    while work:
+        for use in work.pop().uses:
+            if isinstance(use.operation, TRANSPARENT):
+                fresh = [result for result in use.operation.results if result not in seen]
+                seen.update(fresh)
+                work += fresh
+            else:
+                found.add(use.operation)
+    return found
 
 
 def _follows(op: Operation, use: Operation) -> bool:

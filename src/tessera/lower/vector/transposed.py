@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.types import i1
-from tessera.lower.vector.nodes import SCATTERED_COST, Coord, Coords, Gather, Load, Node, Stored, Uniform
+from tessera.lower.vector.nodes import Coord, Coords, Gather, Load, Node, Stored, Uniform
 from tessera.lower.vector.site import Site
 
 
@@ -28,43 +28,62 @@ def against_order(roots: Sequence[Node], rows: int, columns: int, lanes: int) ->
     """
     if lanes == 1 or rows < lanes or columns < lanes:
         return []
-    found: dict[Node, None] = {}
+    found, seen = dict[Node, None](), set[Node]()
     for root in roots:
-        _collect(root, found)
+        _collect(root, found, seen)
     return list(found)
 
 
-def _collect(node: Node, found: dict[Node, None]) -> None:
+def _collect(node: Node, found: dict[Node, None], seen: set[Node]) -> None:
     across, along = (Coord(0), Coord(0, True)), (Coord(0, True), Coord(0))
-    if _scattered(node, across) == 0:
+    if node in seen or not _scatters(node, across):
         return
-    if _scattered(node, along) == 0 and node.element != i1 and not _wanted(node):
+    seen.add(node)
+    if not _scatters(node, along) and node.element != i1 and not _wanted(node):
         found[node] = None
         return
     if node.stored is None and node.aligned:
         for operand, _ in node.operands(across):
             if len(operand.shape) == 2:
-                _collect(operand, found)
+                _collect(operand, found, seen)
 
 
-def _scattered(node: Node, coords: Coords) -> int:
-    """Return how much of evaluating a chunk at `coords` is access to single elements."""
-    lanes = [axis for axis, coord in enumerate(coords) if coord.lanes]
-    if not lanes or isinstance(node, Uniform):
-        return 0
-    stored = node.stored or node
-    if isinstance(stored, Stored):
-        return 0 if stored.type.strides[lanes[0]] == 1 else SCATTERED_COST
-    own = SCATTERED_COST if isinstance(node, Gather) else 0
-    if isinstance(node, Load):
-        own = 0 if node.box.unit[node.box.kept[lanes[0]]] else SCATTERED_COST
-    return own + sum(_scattered(operand, mapped) for operand, mapped in node.operands(coords))
+def _scatters(node: Node, coords: Coords) -> bool:
+    """Return whether evaluating a chunk at `coords` takes access to single elements."""
+    work, seen = [(node, coords)], {(node, coords)}
+    while work:
+        part, at = work.pop()
+        lanes = [axis for axis, coord in enumerate(at) if coord.lanes]
+        if not lanes or isinstance(part, Uniform):
+            continue
+        stored = part.stored or part
+        if isinstance(stored, Stored):
+            if stored.type.strides[lanes[0]] != 1:
+                return True
+            continue
+        if isinstance(part, Gather) or (
+            isinstance(part, Load) and not part.box.unit[part.box.kept[lanes[0]]]
+        ):
+            return True
+        fresh = [each for each in part.operands(at) if each not in seen]
+        seen.update(fresh)
+        work += fresh
+    return False
 
 
 def _wanted(node: Node) -> bool:
-    if node.stored is not None:
-        return False
-    return node.wanted or any(_wanted(operand) for operand, _ in node.operands((Coord(0),) * len(node.shape)))
+    """Return whether a tile, or one that it is computed from, is to be stored when it is computed."""
+    work, seen = [node], {node}
+    while work:
+        part = work.pop()
+        if part.stored is not None:
+            continue
+        if part.wanted:
+            return True
+        fresh = [each for each, _ in part.operands((Coord(0),) * len(part.shape)) if each not in seen]
+        seen.update(fresh)
+        work += fresh
+    return False
 
 
 def squares(
