@@ -28,11 +28,11 @@ from typing import ClassVar
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import InsertPoint
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
-from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
+from tessera.ir.tile.elementwise import CastOp, constant_value
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
@@ -40,6 +40,7 @@ from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
 from tessera.lower.facts import stays_inside
+from tessera.schedule.copies import Inserter
 from tessera.target.products import form_of
 from tessera.target.records import TargetRecord, target_named
 
@@ -75,8 +76,7 @@ class SinkStoresPass(Pass):
     def _sums_products(self, kernel: KernelOp, loop: scf.ForOp) -> bool:
         """Return whether a loop does nothing but add products of a matrix unit to one tile."""
         end = loop.body.block.last_op
-        if len(loop.iter_args) != 1 or end is None:
-            return False
+        assert end is not None
         product = end.operands[0].owner
         if not isinstance(product, MmaOp) or not _is_sum(kernel, loop, product):
             return False
@@ -135,26 +135,18 @@ def _finish(loop: scf.ForOp) -> list[Operation]:
 
 
 def _sink(loop: scf.ForOp, following: list[Operation]) -> None:
-    block, before = loop.body.block, InsertPoint.before(loop)
+    block = loop.body.block
     end, counter = block.last_op, block.args[0]
     assert end is not None
     if constant_value(loop.ub) is None:
-        one = ConstantOp(1, loop.ub.type)
-        once = ElementwiseOp("maximum", [loop.ub, one.result])
-        _insert([one, once], before, loop)
-        loop.operands[1] = once.result
+        before = Inserter(InsertPoint.before(loop), loop)
+        loop.operands[1] = before.binary("maximum", loop.ub, before.constant(1))
     finish = Block()
     for op in following:
         op.detach()
         finish.add_op(op)
     loop.results[0].replace_all_uses_with(end.operands[0])
     finish.add_op(scf.YieldOp())
-    following_at = ElementwiseOp("add", [counter, loop.step])
-    last = ElementwiseOp("ge", [following_at.result, loop.ub])
-    _insert([following_at, last, scf.IfOp(last.result, [], Region(finish))], InsertPoint.before(end), loop)
-
-
-def _insert(ops: list[Operation], where: InsertPoint, loop: scf.ForOp) -> None:
-    for op in ops:
-        op.location = loop.location
-    Rewriter.insert_op(ops, where)
+    insert = Inserter(InsertPoint.before(end), loop)
+    last = insert.binary("ge", insert.binary("add", counter, loop.step), loop.ub)
+    insert.add(scf.IfOp(last, [], Region(finish)))

@@ -104,6 +104,10 @@ class Liveness:
         """Return how many different loops compute any of these tiles."""
         return len({sink for value in values for sink in self._sinks_of(value)})
 
+    def sinks(self, value: SSAValue) -> set[Operation]:
+        """Return the ops that a tile reaches by way of those that are computed where they are used."""
+        return {op for op, _ in self._sinks_of(value)}
+
     def _sinks_of(self, value: SSAValue) -> dict[Sink, int]:
         """Return the loops that compute a tile, and how often each runs; in one loop it is computed once."""
         if value not in self._sinks:

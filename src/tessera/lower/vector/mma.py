@@ -17,7 +17,15 @@ from tessera.ir.types import dtype_of, element_type, i1
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import next_step
 from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored, Uniform
-from tessera.lower.vector.packing import FEW_ROWS, Packed, panels, plain_load, rows, valid_sizes
+from tessera.lower.vector.packing import (
+    FEW_ROWS,
+    Packed,
+    packed_element,
+    panels,
+    plain_load,
+    rows,
+    valid_sizes,
+)
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.strips import STRIP, Operand, Product, waits
 from tessera.target.products import Form, form_of, vector_form
@@ -74,11 +82,11 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     room = None
     # Rows that one panel reads are read once; the matrix unit's are copied anyway.
     if left.place and not form.tiled and n > panel_width(context, form):
-        room = context.new_buffer((m, -(-k // form.group)), element_type(form.packed))
+        room = context.new_buffer((m, -(-k // form.group)), packed_element(form))
     size = _extent(context, right.outer, n), depth
     product = Product(left, right, total, size, form.instruction, ahead, fresh, room)
     result: Node = total
-    if form.tiled and not right.place and m % STRIP == 0 and waits(op):
+    if form.tiled and not right.place and m % STRIP == 0 and waits(context, op):
         result = product.pending(context)
     else:
         product.write(context)

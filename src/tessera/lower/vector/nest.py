@@ -129,7 +129,7 @@ def _strips(
     scalars = site.writer.scalars
 
     def strip(start: SSAValue, _carried: object) -> Sequence[SSAValue]:
-        product.first = product.compute(start)
+        product.first = product.compute_strip(start)
 
         def row(at: SSAValue, _carried: object) -> Sequence[SSAValue]:
             site.scoped(lambda: _loops(site, shape, lane, (Coord(at),), roots, body))

@@ -390,14 +390,16 @@ class Pending(Node):
         sums: the buffer for it, of which a few rows are enough where it begins at zero.
         rows: how many rows make a strip; they divide those of the tile.
         used: the memory that is read.
-        compute: writes the product of one strip, of which the first row is given, or of all, and returns the row of the
-            tile that is first in `sums`.
+        compute: writes the product of all rows.
+        compute_strip: writes that of the strip that begins at a row, and returns the row of the tile that is first in
+            `sums`.
     """
 
     sums: Stored
     rows: int
     used: tuple[Resource, ...]
-    compute: Callable[[SSAValue | None], SSAValue]
+    compute: Callable[[], None]
+    compute_strip: Callable[[SSAValue], SSAValue]
     first: SSAValue | None = field(default=None, init=False)
 
     @property
@@ -414,7 +416,7 @@ class Pending(Node):
 
     def finish(self) -> None:
         """Compute all of it; it is read from the sums from now on."""
-        self.compute(None)
+        self.compute()
         self.stored = self.sums
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.target.memory import ViewOp
@@ -102,6 +102,11 @@ class Grouped(Node):
         return site.apply("select", [valid, chunk, site.chunk_of_zeros(self.source.element)])
 
 
+def packed_element(form: Form) -> Attribute:
+    """Return the element type of packed operands."""
+    return element_type(form.packed)
+
+
 def rows(context: VectorContext, node: Node, form: Form) -> Packed:
     """Return a left operand as rows; a buffer that has them already stays."""
     converted = _converted(node, form)
@@ -114,9 +119,9 @@ def rows(context: VectorContext, node: Node, form: Form) -> Packed:
     if _by_columns(context, converted, form):
         return _columns(context, converted, form)
     shape = (node.shape[0], -(-node.shape[1] // form.group))
-    source = Grouped(shape, element_type(form.packed), converted, 1, form, form.biased)
+    source = Grouped(shape, packed_element(form), converted, 1, form, form.biased)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=1)
-    return walk.pack(lambda shape: context.new_buffer(shape, element_type(form.packed)), None)
+    return walk.pack(lambda shape: context.new_buffer(shape, packed_element(form)), None)
 
 
 def _holds_groups(context: VectorContext, stored: Stored, form: Form) -> bool:
@@ -134,21 +139,19 @@ def _groups_of(context: VectorContext, stored: Stored, form: Form) -> Stored:
     """Return rows of elements as rows of groups, which they are in memory."""
     shape = (stored.shape[0], stored.shape[1] // form.group)
     view = BufferType.of(
-        shape, element_type(form.packed), stored.type.space.data, pitch=stored.type.pitch.data // form.group
+        shape, packed_element(form), stored.type.space.data, pitch=stored.type.pitch.data // form.group
     )
-    return Stored(
-        shape, element_type(form.packed), context.writer.value(ViewOp(stored.buffer, view)), stored.root
-    )
+    return Stored(shape, packed_element(form), context.writer.value(ViewOp(stored.buffer, view)), stored.root)
 
 
 def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed:
     """Return a right operand as panels of `width` columns."""
     converted = _converted(node, form)
     source = Grouped(
-        (-(-node.shape[0] // form.group), node.shape[1]), element_type(form.packed), converted, 0, form
+        (-(-node.shape[0] // form.group), node.shape[1]), packed_element(form), converted, 0, form
     )
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=0)
-    return walk.pack(lambda shape: context.new_buffer(shape, element_type(form.packed), dense=True), width)
+    return walk.pack(lambda shape: context.new_buffer(shape, packed_element(form), dense=True), width)
 
 
 def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
@@ -166,14 +169,14 @@ def _columns(context: VectorContext, node: Node, form: Form) -> Packed:
     """Return a left operand as a view of its columns."""
     (m, k), groups = node.shape, -(-node.shape[1] // form.group)
     turned = Remap((k, m), node.element, node, (1, 0))
-    source = Grouped((groups, m), element_type(form.packed), turned, 0, form, form.biased)
+    source = Grouped((groups, m), packed_element(form), turned, 0, form, form.biased)
     walk = _Walk(context, turned, source, form, depth_axis=0)
-    packed = walk.pack(lambda shape: context.new_buffer(shape, element_type(form.packed)), None)
+    packed = walk.pack(lambda shape: context.new_buffer(shape, packed_element(form)), None)
     type_ = packed.buffer.type
     shape = (type_.shape[1], type_.shape[0])
-    view = BufferType.of(shape, element_type(form.packed), "scratch", pitch=type_.pitch.data, perm=(1, 0))
+    view = BufferType.of(shape, packed_element(form), "scratch", pitch=type_.pitch.data, perm=(1, 0))
     value = context.writer.value(ViewOp(packed.buffer.buffer, view))
-    return replace(packed, buffer=Stored(shape, element_type(form.packed), value, packed.buffer.root))
+    return replace(packed, buffer=Stored(shape, packed_element(form), value, packed.buffer.root))
 
 
 def _converted(node: Node, form: Form) -> Node:

@@ -19,7 +19,6 @@ from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.lower.facts import is_last
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.liveness import TRANSPARENT
 from tessera.lower.vector.nodes import Pending, Resource, Stored
 from tessera.lower.vector.packing import Packed
 
@@ -87,15 +86,14 @@ class Product:
         used = self.left.memory, self.right.memory, ("buffer", self.sums.root)
         return Pending(
             self.sums.shape, self.sums.element, self.sums, STRIP, used,
-            lambda start: self.write(context) if start is None else self.write_strip(context, start),
+            lambda: self.write(context), lambda start: self.write_strip(context, start),
         )  # fmt: skip
 
-    def write(self, context: VectorContext) -> SSAValue:
-        """Write the product of all rows, and return 0: where they begin."""
+    def write(self, context: VectorContext) -> None:
+        """Write the product of all rows."""
         scalars = context.writer.scalars
         rows = scalars.constant(self.sums.shape[0]) if self.left.outer is None else self.left.outer
         self._insert(context, self.left.value, self.sums.buffer, rows, self.left.place, self.ahead[1])
-        return scalars.constant(0)
 
     def write_strip(self, context: VectorContext, start: SSAValue) -> SSAValue:
         """Write the product of the strip that begins at a row, and return the row that is first in the sums.
@@ -155,12 +153,12 @@ def _strip_of(context: VectorContext, buffer: SSAValue, number: SSAValue) -> SSA
     return context.writer.value(ViewOp(strips, strip, number))
 
 
-def waits(op: MmaOp) -> bool:
+def waits(context: VectorContext, op: MmaOp) -> bool:
     """Return whether nothing but one store uses a product, and is the next thing to happen.
 
     Either it follows, or it is all that the last iteration of the loop around the product does after it.
     """
-    ends, block, loop = _ends(op.result), op.parent_block(), op.parent_op()
+    ends, block, loop = context.liveness.sinks(op.result), op.parent_block(), op.parent_op()
     assert block is not None
     stores = [end for end in ends if isinstance(end, StoreOp)]
     if len(stores) != 1:
@@ -168,28 +166,13 @@ def waits(op: MmaOp) -> bool:
     use, parent = stores[0], stores[0].parent_op()
     if isinstance(parent, scf.IfOp) and isinstance(loop, scf.ForOp):
         otherwise = parent.false_region.blocks
-        if (otherwise and otherwise[0].first_op is not otherwise[0].last_op) or not is_last(
-            parent.cond, loop
-        ):
+        stored_else = bool(otherwise) and otherwise[0].first_op is not otherwise[0].last_op
+        if stored_else or not is_last(parent.cond, loop):
             return False
         if any(result.uses.get_length() for result in loop.results):
             return False
         use, ends = parent, ends - {block.last_op}
     return len(ends) == 1 and use.parent_block() is block and _follows(op, use)
-
-
-def _ends(value: SSAValue) -> set[Operation]:
-    """Return the ops that a tile reaches by way of those that are computed where they are used."""
-    found, work, seen = set[Operation](), [value], {value}
-    while work:
-        for use in work.pop().uses:
-            if isinstance(use.operation, TRANSPARENT):
-                fresh = [result for result in use.operation.results if result not in seen]
-                seen.update(fresh)
-                work += fresh
-            else:
-                found.add(use.operation)
-    return found
 
 
 def _follows(op: Operation, use: Operation) -> bool:

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.types import i1
-from tessera.lower.vector.nodes import Coord, Coords, Gather, Load, Node, Stored, Uniform
+from tessera.lower.vector.nodes import Coord, Coords, Gather, Load, Node, Stored, Uniform, walk
 from tessera.lower.vector.site import Site
 
 
@@ -73,17 +73,7 @@ def _scatters(node: Node, coords: Coords) -> bool:
 
 def _wanted(node: Node) -> bool:
     """Return whether a tile, or one that it is computed from, is to be stored when it is computed."""
-    work, seen = [node], {node}
-    while work:
-        part = work.pop()
-        if part.stored is not None:
-            continue
-        if part.wanted:
-            return True
-        fresh = [each for each, _ in part.operands((Coord(0),) * len(part.shape)) if each not in seen]
-        seen.update(fresh)
-        work += fresh
-    return False
+    return any(part.wanted for part, _ in walk(node))
 
 
 def squares(

@@ -159,9 +159,10 @@ class _Model:
         """Yield the blocks that fit the caches; the smallest always does."""
         problem, lanes, found = self.problem, self.lanes, False
         rows, widths = (_TILED_ROWS, _TILED_COLUMNS) if self.tiles else (_ROWS, _COLUMNS)
+        lengths = self._steps()
         for block_m in rows:
             for vectors in widths:
-                for steps in self._steps():
+                for steps in lengths:
                     small = block_m < 2 * problem.m and vectors * lanes < problem.n + self.panel * lanes
                     if not found or (small and self._fits(block_m, vectors, steps)):
                         found = True
