@@ -13,6 +13,7 @@ from tessera.frontend.builder import Builder
 from tessera.frontend.carry import GONE, like, show_type
 from tessera.frontend.convert import apply, constant, default_element, operand
 from tessera.frontend.evaluate import evaluate, execute, statement
+from tessera.frontend.exact import same
 from tessera.frontend.expressions import is_runtime, truth_of
 from tessera.frontend.liveness import assigned
 from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild
@@ -102,7 +103,7 @@ def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None
     if left is right:
         return left, None
     if is_number(left) and is_number(right):
-        if type(left) is type(right) and left == right:
+        if same(left, right):
             return left, None
         types = {default_element(left), default_element(right)}
         if len(types) == 1:
@@ -115,7 +116,7 @@ def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None
         return left, strong[0].type
     if len(strong) == 1 and isinstance(strong[0], Scalar) and (is_number(left) or is_number(right)):
         return strong[0], strong[0].type
-    if not strong and type(left) is type(right) and left == right:
+    if not strong and same(left, right):
         return left, None
     raise _disagree(name, left, right)
 
@@ -168,7 +169,7 @@ def _select(b: Builder, name: str, condition: Tile, left: Any, right: Any) -> An
 
 
 def _select_leaf(b: Builder, name: str, condition: Tile, left: Any, right: Any) -> Any:
-    if left is right or (not is_runtime(left) and not is_runtime(right) and left == right):
+    if left is right or (not is_runtime(left) and not is_runtime(right) and same(left, right)):
         return left
     values = [operand(b, value) for value in (left, right)] if all(map(_selectable, (left, right))) else []
     strong = [value for value in values if isinstance(value, Value)]

@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, SSAValue
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import constant, default_element
+from tessera.frontend.exact import same
 from tessera.frontend.liveness import assigned, names_bound
 from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild, show
 from tessera.ir.tile.types import describe
@@ -103,7 +104,7 @@ def finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[ast
         for was, now in zip(old, new, strict=True):
             expected = carried.types[position]
             if expected is None:
-                if was is not now and was != now:
+                if not same(was, now):
                     raise _cannot_carry(b, body, name, was)
             elif isinstance(now, Value) and now.type == expected:
                 results.append(now.ssa)

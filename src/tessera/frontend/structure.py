@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 
 from tessera.errors import CallError, LanguageError, caller_location
 from tessera.frontend.annotations import Dim
+from tessera.frontend.exact import exact
 from tessera.frontend.function import DeviceFunction
 from tessera.numerics.dtypes import DType
 
@@ -77,9 +78,9 @@ class Layout:
         fields: tuple[tuple[str, Field], ...] = (),
     ) -> Layout:
         """Return the layout with these parts."""
-        key = (label, entry, formals, fields)
+        key = (label, entry, formals, exact(fields))
         if key not in _layouts:
-            _layouts[key] = cls(*key)
+            _layouts[key] = cls(label, entry, formals, fields)
         return _layouts[key]
 
 

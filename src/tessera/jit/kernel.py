@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.errors import CallError, LanguageError, TesseraError, caller_location
+from tessera.frontend.exact import exact
 from tessera.frontend.signature import (
     MISSING,
     ConstexprParam,
@@ -144,11 +145,7 @@ class Kernel(EntryCallable, Generic[P, R]):
                 stream, names = self._pop_stream(kwargs), tuple(kwargs)
                 values = bind_arguments(self.signature, args, kwargs, self._tuned)
             pointers, scalars, owners, key = self._read(values)
-            try:
-                plan = self._plans.get(key)
-            except TypeError:  # a constexpr that cannot be hashed
-                self._check_constexprs(values)
-                raise
+            plan = self._plans.get(key)
             if plan is None:
                 plan = self._plan(values, pointers, key)
             plan.launch(pointers, scalars, owners, plan.stream(values) if stream is None else stream)
@@ -184,7 +181,7 @@ class Kernel(EntryCallable, Generic[P, R]):
             elif kind == "scalar":
                 scalars.append(arg)
             else:
-                key += type(arg), arg
+                key.append(exact(arg))
         return pointers, scalars, owners, tuple(key)
 
     def _name_of(self, arg: object, args: Sequence[Any]) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from types import FunctionType
 from typing import Any, cast
 
 from tessera.errors import LanguageError, ResourceError
+from tessera.frontend.exact import exact
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.jit.binding import dim_texts
@@ -91,9 +92,12 @@ def points(space: Space) -> Iterator[dict[str, object]]:
         yield dict(zip((name for name, _ in space), values, strict=True))
 
 
-def without_sizes(spec: Specialization) -> Specialization:
-    """Return a specialisation for use as a key."""
-    return replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args))
+def without_sizes(spec: Specialization) -> Hashable:
+    """Return a key for a specialisation: constants count by type and value, sizes not at all."""
+    return (
+        tuple(replace(fact, sizes=()) for fact in spec.args), exact(spec.constexprs), exact(spec.config),
+        spec.profile, spec.debug, spec.linear_block,
+    )  # fmt: skip
 
 
 def _facts_text(fact: ArgFacts) -> str:
@@ -112,7 +116,7 @@ class Variants:
         self._signature = signature
         self._space = space
         self._texts = dim_texts(signature)
-        self._entries: dict[tuple[Specialization, str], list[Variant]] = {}
+        self._entries: dict[tuple[Hashable, str], list[Variant]] = {}
         self._fingerprint: list[str | None] = []
 
     def find(

@@ -1,0 +1,75 @@
+"""When two compile-time values are the same: of one type and one value, all the way down.
+
+Python's equality is not that: `1 == 1.0 == True`, `0.0 == -0.0` and `nan != nan`, while each of them compiles to code
+of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
+from types import EllipsisType
+from typing import Any, cast
+
+import numpy as np
+
+from tessera.numerics.dtypes import DType
+
+_BY_VALUE = frozenset({int, bool, str, bytes, type(None), EllipsisType, DType})
+"""Types whose equal values are the same."""
+
+
+class _Same:
+    """Stands for one object, which it keeps alive; nothing else is the same."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def exact(value: Any) -> Hashable:
+    """Return a key that is equal for the same value only.
+
+    Numbers, strings, dtypes, tuples and frozen dataclasses are the same when their types and parts are; any other
+    object is the same as itself only, whatever its own `==` says.
+    """
+    kind = cast("type[Any]", type(value))
+    if kind in _BY_VALUE:
+        return kind, value
+    if kind is float:
+        return kind, struct.pack("<d", value)
+    if kind is complex:
+        return kind, struct.pack("<dd", value.real, value.imag)
+    if isinstance(value, tuple | frozenset):
+        # A set of the same members may have another order, and a kernel can see it.
+        return kind, tuple(exact(part) for part in cast("tuple[Any, ...]", value)), _attributes(value)
+    if isinstance(value, np.generic):
+        number: Any = value
+        return kind, number.dtype.str, number.tobytes()
+    if is_dataclass(value) and not isinstance(value, type) and _is_frozen(kind):
+        parts = tuple((field.name, exact(getattr(value, field.name, None))) for field in fields(value))
+        return kind, parts, _attributes(value)
+    return _Same(value)
+
+
+def _is_frozen(kind: Any) -> bool:
+    return bool(kind.__dataclass_params__.frozen)
+
+
+def _attributes(value: Any) -> tuple[Hashable, ...]:
+    """Return what an object holds beside its fields, such as an attribute that its `__post_init__` set."""
+    held: dict[str, Any] = getattr(value, "__dict__", {})
+    return tuple((name, exact(held[name])) for name in sorted(held))
+
+
+def same(left: Any, right: Any) -> bool:
+    """Return whether two compile-time values are of one type and one value."""
+    return left is right or exact(left) == exact(right)
