@@ -116,6 +116,11 @@ class Parameters:
         """Return which kernel argument a TIR-H value is."""
         return list(self.kernel.body.block.args).index(tensor)  # pyright: ignore[reportArgumentType]
 
+    def memory(self, arg: int) -> int:
+        """Return the first of the tensor arguments that are the same memory as this one, see `memory_of`."""
+        first = self.infos[arg].alias
+        return arg if first < 0 else first
+
     def _get(self, record: Parameter, type_: Attribute, key: tuple[str, int, int] | None = None) -> SSAValue:
         key = key or (record.kind, record.arg, record.axis)
         if key not in self._made:

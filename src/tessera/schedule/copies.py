@@ -53,7 +53,7 @@ from tessera.ir.tile.shared import (
     SharedViewOp,
     WaitGroupOp,
 )
-from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
 from tessera.ir.types import index
 from tessera.schedule.knobs import Knobs, default_gpu
@@ -131,10 +131,12 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
         return
     loops: dict[scf.ForOp, list[Staged]] = {}
     single: list[Staged] = []
-    stored = written_tensors(unit)
+    stored = written_memories(unit)
     for staged in found:
         loop = staged.load.parent_op()
-        ahead = staged.load.tensor not in stored  # a copy for a later iteration must not miss a store
+        ahead = (
+            memory_of(staged.load.tensor) not in stored
+        )  # a copy for a later iteration must not miss a store
         if ahead and isinstance(loop, scf.ForOp) and all(movable(o, loop) for o in staged.load.offsets):
             loops.setdefault(loop, []).append(staged)
         else:
@@ -173,9 +175,9 @@ def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Seq
     return wanted
 
 
-def written_tensors(unit: Operation) -> set[SSAValue]:
-    """Return the tensors that a launch stores to."""
-    return {op.tensor for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
+def written_memories(unit: Operation) -> set[SSAValue]:
+    """Return the memories (`memory_of`) that a launch stores to."""
+    return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
 
 
 def qualifies(op: LoadOp) -> bool:

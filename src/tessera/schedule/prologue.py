@@ -41,7 +41,7 @@ from tessera.ir.tile.shared import (
     SharedStoreOp,
     SharedTransposeOp,
 )
-from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.structure import KernelOp, memory_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.schedule.boxes import ahead_of, check_box, name_of
@@ -107,7 +107,7 @@ def raw_boxes(
 def _check_raw(kernel: KernelOp, op: LoadOp, loop: scf.ForOp, stored: set[SSAValue]) -> None:
     if not ahead_of(op, loop):
         raise Unfit(f"where the tile of {name_of(kernel, op)} is depends on what the loop computes")
-    if op.tensor in stored:
+    if memory_of(op.tensor) in stored:
         raise Unfit(f"{name_of(kernel, op)} is stored to by the same launch")
     check_box(kernel, op)
 

@@ -37,7 +37,7 @@ from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import AllocSharedOp, SharedStoreOp, SharedTransposeOp
 from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
-from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.schedule.copies import Inserter
 from tessera.schedule.knobs import Knobs, default_gpu
@@ -158,12 +158,15 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     name = kernel.info_of(op.tensor).name
     if tile.rank != 2 or op.mask is not None:
         raise Unfit(f"{name} is stored under a mask or not as a matrix")
-    readers = [
-        r for r in grid.walk() if isinstance(r, LoadOp | GatherOp | AtomicOp) and r.tensor is op.tensor
+    memory = memory_of(op.tensor)
+    alike = [
+        other
+        for other in grid.walk()
+        if isinstance(other, LoadOp | GatherOp | AtomicOp | StoreOp | ScatterOp)
+        and memory_of(other.tensor) is memory
     ]
-    others = [
-        w for w in grid.walk() if isinstance(w, StoreOp | ScatterOp) and w.tensor is op.tensor and w is not op
-    ]
+    readers = [r for r in alike if isinstance(r, LoadOp | GatherOp | AtomicOp)]
+    others = [w for w in alike if isinstance(w, StoreOp | ScatterOp) and w is not op]
     if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
         raise Unfit(f"{name} is also written or read elsewhere in the launch")
     contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype)

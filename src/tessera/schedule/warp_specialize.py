@@ -68,7 +68,7 @@ from tessera.ir.tile.roles import (
 )
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
-from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import SharedType, TileType
 from tessera.ir.types import int_value
 from tessera.schedule.boxes import ahead_of, check_operand, is_tf32
@@ -81,7 +81,7 @@ from tessera.schedule.copies import (
     replace_load,
     stored_transposed,
     with_arguments,
-    written_tensors,
+    written_memories,
 )
 from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.loops import depends_on, only_loop
@@ -180,7 +180,7 @@ class WarpSpecializePass(Pass):
 
 
 def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
-    stored = written_tensors(grid)
+    stored = written_memories(grid)
     loads = [
         op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op) and ahead_of(op, loop)
     ]
@@ -198,12 +198,12 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
     for product in products:
         _check_product(product)
     for op in loads:
-        if op.tensor in stored:
+        if memory_of(op.tensor) in stored:
             raise Unfit("an operand of a product is stored to by the same launch")
         check_operand(kernel, op)
     _check_shared(grid, loop, [*loads, *fetched])
     operands = [_operand(kernel, op) for op in loads]
-    ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and op.tensor not in stored]
+    ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and memory_of(op.tensor) not in stored]
     return RolePlan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
 
 
@@ -223,7 +223,7 @@ def _is_fetched(kernel: KernelOp, grid: GridOp, loop: scf.ForOp, op: LoadOp) -> 
     """Return whether the producer will fetch an operand, should the launch have one."""
     if op.parent is not grid.body.block:
         return ahead_of(op, loop)
-    if not op.is_before_in_block(loop) or op.tensor in written_tensors(grid):
+    if not op.is_before_in_block(loop) or memory_of(op.tensor) in written_memories(grid):
         return False
     try:
         check_operand(kernel, op)

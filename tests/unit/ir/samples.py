@@ -66,7 +66,7 @@ def tile_module() -> ModuleOp:
     infos = [
         structure.ArgInfo("A", ("M", "K"), 16, (-1, 1), (8, 1), (1, 8)),
         structure.ArgInfo("C", ("M", "N"), 16, (-1, 1), (1, 1), (1, 1), written=True),
-        structure.ArgInfo("counts", ("128",), 4, (1,), (1,), (1,), written=True),
+        structure.ArgInfo("counts", ("128",), 4, (1,), (1,), (1,), written=True, alias=1),
         structure.ArgInfo("alpha"),
         structure.ArgInfo("seed"),
     ]

@@ -161,6 +161,13 @@ def wrong_shared_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
         "neither tensor nor scalar",
         lambda: kernel([structure.ArgInfo("x")], [TileType.of([4], F32)]),
     )
+    for first in (0, 1):  # a scalar, itself
+        yield (
+            f"alias {first} is no tensor before it",
+            lambda first=first: kernel(
+                [structure.ArgInfo("s"), structure.ArgInfo("x", alias=first)], [F32, TensorType.of([], F32)]
+            ),
+        )
 
 
 def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:

@@ -42,6 +42,8 @@ class ArgInfo:
         stride_div: a number that divides each stride, in elements.
         dim_div: a number that divides each size.
         written: whether the kernel stores to it.
+        alias: the first argument that starts at the same address, -1 when none before it does. Such arguments are one
+            memory; two others of which the kernel stores to one have no element in common.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ArgInfo:
     stride_div: tuple[int, ...] = ()
     dim_div: tuple[int, ...] = ()
     written: bool = False
+    alias: int = -1
 
     def to_attr(self) -> DictionaryAttr:
         """Return the record as an IR attribute."""
@@ -67,6 +70,7 @@ class ArgInfo:
                 "stride_div": ints(self.stride_div),
                 "dim_div": ints(self.dim_div),
                 "written": IntegerAttr(int(self.written), i1),
+                "alias": IntAttr(self.alias),
             }
         )
 
@@ -86,6 +90,7 @@ class ArgInfo:
             ints("stride_div"),
             ints("dim_div"),
             bool(data["written"].value.data),
+            data["alias"].data,
         )
 
     def to_text(self) -> str:
@@ -96,7 +101,11 @@ class ArgInfo:
             parts.append(f"stride_div {list(self.stride_div)} dim_div {list(self.dim_div)}")
         if self.align != 1:
             parts.append(f"align {self.align}")
-        return " ".join([*parts, "written"] if self.written else parts)
+        if self.written:
+            parts.append("written")
+        if self.alias >= 0:
+            parts.append(f"alias {self.alias}")
+        return " ".join(parts)
 
     def with_written(self) -> ArgInfo:
         """Return the record marked as stored to."""
@@ -123,7 +132,9 @@ def _parse_info(parser: Parser) -> ArgInfo:
         )
     if parser.parse_optional_keyword("align"):
         info = replace(info, align=parser.parse_integer())
-    return info.with_written() if parser.parse_optional_keyword("written") else info
+    if parser.parse_optional_keyword("written"):
+        info = info.with_written()
+    return replace(info, alias=parser.parse_integer()) if parser.parse_optional_keyword("alias") else info
 
 
 @irdl_op_definition
@@ -203,6 +214,34 @@ class KernelOp(IRDLOperation):
                         )
             elif not is_scalar(arg.type):
                 raise VerifyException(f"argument {info.name} is neither tensor nor scalar: {arg.type}")
+        self._verify_aliases()
+
+    def _verify_aliases(self) -> None:
+        """Check that an alias names the first tensor of its memory."""
+        infos, types = self.infos, self.body.block.arg_types
+        for place, info in enumerate(infos):
+            first = info.alias
+            if first < 0:
+                continue
+            known = first < place and infos[first].alias < 0
+            if not known or not all(isinstance(types[at], TensorType) for at in (first, place)):
+                raise VerifyException(
+                    f"argument {info.name}: alias {first} is no tensor before it, or an alias itself"
+                )
+
+
+def memory_of(tensor: SSAValue) -> SSAValue:
+    """Return the memory that a tensor argument is: the first argument that starts at its address.
+
+    Accesses to one memory happen in program order. Whoever asks whether two accesses may touch the same elements
+    compares this, never the tensors themselves.
+    """
+    block = tensor.owner
+    assert isinstance(block, Block), "tensors are arguments of the kernel"
+    kernel = block.parent_op()
+    assert isinstance(kernel, KernelOp), "tensors are arguments of the kernel"
+    first = kernel.info_of(tensor).alias
+    return tensor if first < 0 else block.args[first]
 
 
 @irdl_op_definition

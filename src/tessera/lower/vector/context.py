@@ -196,6 +196,7 @@ class VectorContext:
         strides = [params.known_stride(arg, axis) for axis in range(rank)]
         return Box(
             arg,
+            params.memory(arg),
             params.pointer(arg),
             tuple(self.scalar(offset) for offset in op.offsets),
             tuple(params.stride(arg, i) if s is None else scalars.constant(s) for i, s in enumerate(strides)),

@@ -24,7 +24,7 @@ def region_writes(context: VectorContext, op: Operation) -> set[Resource]:
     found: set[Resource] = set()
     for inner in op.walk():
         if isinstance(inner, StoreOp | ScatterOp | AtomicOp):
-            found.add(("tensor", context.params.position(inner.tensor)))
+            found.add(("tensor", context.params.memory(context.params.position(inner.tensor))))
         elif isinstance(inner, SharedStoreOp | CpAsyncOp):
             node = context.shared_root(inner.buffer)
             if node is not None:

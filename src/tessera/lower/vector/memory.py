@@ -1,7 +1,7 @@
 """Rules of access to global memory.
 
-Two tensor arguments are taken to be one and the same array or not to overlap: a chunk is read before the chunk at
-the same place is written, and of one argument nothing is read after it has been overwritten.
+Arguments of one memory (`memory_of`) are accessed in program order, whatever their shapes are: a tile that may read
+what is about to be written is stored before, unless it reads each chunk where that very chunk is written.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def lower_load(context: VectorContext, op: LoadOp) -> None:
 def lower_store(context: VectorContext, op: StoreOp) -> None:
     """Write a tile chunk by chunk, computing it on the way."""
     box = context.box(op)
-    resource = ("tensor", box.arg)
+    resource = ("tensor", box.memory)
     if not isinstance(op.value.type, TileType):
         context.before_write(resource)
         mask = _scalar(context, op.mask)
@@ -111,7 +111,7 @@ def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
 def _reads_same_place(node: Node, box: Box) -> bool:
     """Return whether `node` reads the tensor of `box` at most where the same chunk is stored."""
     for part, aligned in walk(node):
-        if ("tensor", box.arg) in part.resources:
+        if ("tensor", box.memory) in part.resources:
             if not aligned or not isinstance(part, Load) or not part.box.same_place(box):
                 return False
     return True
@@ -160,7 +160,8 @@ def lower_gather(context: VectorContext, op: GatherOp) -> None:
     if isinstance(type_, TileType):
         indices = tuple(context.node(i) for i in op.indices)
         mask = _optional(context, op.mask)
-        node = Gather(type_.shape, type_.element, arg, pointer, tuple(strides), indices, mask, fill)
+        memory = context.params.memory(arg)
+        node = Gather(type_.shape, type_.element, memory, pointer, tuple(strides), indices, mask, fill)
         context.define(op.result, node)
         return
     offset = _flat_offset(context, list(op.indices), strides)
@@ -174,7 +175,7 @@ def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
     arg = context.params.position(op.tensor)
     pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
     if not isinstance(op.value.type, TileType):
-        context.before_write(("tensor", arg))
+        context.before_write(("tensor", context.params.memory(arg)))
         offset = _flat_offset(context, list(op.indices), strides)
         mask = _scalar(context, op.mask)
         context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
@@ -194,9 +195,9 @@ def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
 def _indexed_roots(context: VectorContext, arg: int, roots: list[Node]) -> list[Node]:
     """Store operands that read the tensor about to be written at unknown places."""
     for root in roots:
-        if ("tensor", arg) in reads(root):
+        if ("tensor", context.params.memory(arg)) in reads(root):
             context.rescue(root)
-    context.before_write(("tensor", arg))
+    context.before_write(("tensor", context.params.memory(arg)))
     return roots
 
 
@@ -207,7 +208,7 @@ def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
     pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
     order, scope, fn = op.order.data, op.scope.data, op.fn.data
     if not isinstance(op.value.type, TileType):
-        context.before_write(("tensor", arg))
+        context.before_write(("tensor", context.params.memory(arg)))
         offset = _flat_offset(context, list(op.indices), strides)
         value, mask, compare = (_scalar(context, v) for v in (op.value, op.mask, op.compare))
         assert value is not None

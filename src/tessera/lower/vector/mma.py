@@ -131,7 +131,7 @@ def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand | N
     if not box.unit[box.kept[1]]:
         return None
     place = _start(context, box), box.strides[box.kept[0]]
-    return Operand(box.pointer, *sizes, arg=box.arg, place=place)
+    return Operand(box.pointer, *sizes, arg=box.memory, place=place)
 
 
 def _ahead(context: VectorContext, op: MmaOp, form: Form) -> tuple[SSAValue | None, tuple[SSAValue, ...]]:
@@ -181,7 +181,7 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[Operand, F
     if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
         return None
     place = (_start(context, box), box.strides[row], box.strides[column])
-    return Operand(box.pointer, sizes[1], sizes[0], arg=box.arg, place=place), form
+    return Operand(box.pointer, sizes[1], sizes[0], arg=box.memory, place=place), form
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:

@@ -207,6 +207,7 @@ class Box:
 
     Args:
         arg: position of the tensor among the kernel's arguments.
+        memory: position of the first argument that is the same memory.
         pointer: its base address.
         offsets: where the box starts, per tensor dimension.
         strides: strides of the tensor, in elements.
@@ -219,6 +220,7 @@ class Box:
     """
 
     arg: int
+    memory: int
     pointer: SSAValue
     offsets: tuple[SSAValue, ...]
     strides: tuple[SSAValue, ...]
@@ -256,7 +258,7 @@ class Load(Node):
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The tensor."""
-        return (("tensor", self.box.arg),)
+        return (("tensor", self.box.memory),)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Load the chunk or element."""
@@ -282,7 +284,7 @@ class Load(Node):
 class Gather(Node):
     """Single elements of a tensor at index tiles."""
 
-    arg: int
+    memory: int
     pointer: SSAValue
     strides: tuple[SSAValue, ...]
     indices: tuple[Node, ...]
@@ -302,7 +304,7 @@ class Gather(Node):
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The tensor."""
-        return (("tensor", self.arg),)
+        return (("tensor", self.memory),)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Load the elements; lanes past the tile's end are masked off, as their indices mean nothing."""

@@ -35,7 +35,7 @@ class Operand:
         outer: how many rows, or columns, count; None for all.
         depth: how many terms of each sum count; None for all.
         root: the buffer's allocation, None for a tensor.
-        arg: the tensor's position among the kernel's arguments.
+        arg: the tensor's memory, as a position among the kernel's arguments.
         place: where it is in the tensor.
     """
 
