@@ -7,12 +7,11 @@ of its own.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from types import EllipsisType
 from typing import Any, cast
-
-import numpy as np
 
 from tessera.numerics.dtypes import DType
 
@@ -51,7 +50,8 @@ def exact(value: Any) -> Hashable:
     if isinstance(value, tuple | frozenset):
         # A set of the same members may have another order, and a kernel can see it.
         return kind, tuple(exact(part) for part in cast("tuple[Any, ...]", value)), _attributes(value)
-    if isinstance(value, np.generic):
+    numpy: Any = sys.modules.get("numpy")  # not imported to decorate a kernel
+    if numpy is not None and isinstance(value, numpy.generic):
         number: Any = value
         return kind, number.dtype.str, number.tobytes()
     if is_dataclass(value) and not isinstance(value, type) and _is_frozen(kind):

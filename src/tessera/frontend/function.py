@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tessera.errors import LanguageError, caller_location
+from tessera.frontend.text import keep_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +21,7 @@ class DeviceFunction(Generic[P, R]):
     """
 
     def __init__(self, function: FunctionType) -> None:
+        keep_text(function)
         self.function = function
         functools.update_wrapper(self, function)
 

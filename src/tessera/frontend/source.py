@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import inspect
-from contextlib import suppress
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tessera.errors import Frame, LanguageError, Location
+from tessera.errors import Frame, Location
 from tessera.frontend.liveness import Liveness, Names, assigned
+from tessera.frontend.text import FunctionText, no_source, text_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,58 +65,20 @@ def source_of(function: FunctionType) -> FunctionSource:
     """Return the syntax tree of `function`.
 
     Raises:
-        LanguageError: `no-source` when Python cannot find the text, such as for a function made by `exec`.
+        LanguageError: `no-source` when Python cannot find the text, such as for a function made by `exec`;
+            `source-changed` when the text is not what the function was made from.
     """
     found = _cache.get(function)
     if found is None:
-        found = _cache[function] = _parse(function)
+        found = _cache[function] = _parse(function, text_of(function))
     return found
 
 
-def _parse(function: FunctionType) -> FunctionSource:
-    try:
-        lines, first = inspect.findsource(function)
-    except (OSError, TypeError):
-        raise _no_source(function) from None
-    found = _block(lines, first)
-    if found is None:
-        raise _no_source(function)
-    tree, text, offset = found
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
-            file = inspect.getsourcefile(function) or function.__code__.co_filename
+def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
+    for node in ast.walk(ast.parse(text.text)):
+        if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
+            lines = tuple(text.text.splitlines())
             return FunctionSource(
-                function, node, file, offset, tuple(text.splitlines()), Liveness(node), assigned(node.body)
+                function, node, text.file, text.line_offset, lines, Liveness(node), assigned(node.body)
             )
-    raise _no_source(function)
-
-
-def _block(lines: list[str], first: int) -> tuple[ast.Module, str, int] | None:
-    """Return the definition that starts at line `first` (from 0): its tree, text and the line before the text.
-
-    The end is the first line at the definition's own indentation up to which the text parses. `inspect.getsource`
-    finds it by tokenising, which costs a kernel loaded from the disk cache more than all else.
-    """
-    indent = len(lines[first]) - len(lines[first].lstrip())
-    # A nested function keeps its indentation under a made-up header, so columns stay the user's.
-    header, offset = ("if 1:\n", first - 1) if indent else ("", first)
-    for end in range(first + 1, len(lines) + 1):
-        if end < len(lines):
-            bare = lines[end].lstrip()
-            if not bare or bare.startswith("#") or len(lines[end]) - len(bare) > indent:
-                continue
-        text = header + "".join(lines[first:end])
-        with suppress(SyntaxError):
-            return ast.parse(text), text, offset
-    return None
-
-
-def _no_source(function: FunctionType) -> LanguageError:
-    code = function.__code__
-    where = Location(Frame(code.co_filename, code.co_firstlineno, function=function.__name__))
-    if function.__name__ == "<lambda>":
-        return LanguageError("a lambda cannot be a kernel", code="no-source", location=where, help="use def")
-    return LanguageError(
-        f"the source of {function.__name__} cannot be found", code="no-source", location=where,
-        help="define the function with def in a file; code made by exec() has no source to compile",
-    )  # fmt: skip
+    raise no_source(function)

@@ -26,6 +26,7 @@ from tessera.frontend.signature import (
 )
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.frontend.structure import Layout
+from tessera.frontend.text import keep_text
 from tessera.jit.binding import (
     bind_arguments,
     canonical_strides,
@@ -100,6 +101,7 @@ class Kernel(EntryCallable, Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self.signature = Signature.of(function, layouts)
+        keep_text(function)
         self.space = space
         self.key = key
         self.variants = Variants(self.signature, space)

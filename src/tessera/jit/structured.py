@@ -15,6 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from tessera.errors import CallError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
+from tessera.frontend.text import keep_text
 from tessera.jit.binding import check_tensors, expected_tensors
 from tessera.jit.explain import Explanation
 from tessera.jit.variants import Space
@@ -44,6 +45,7 @@ class StructuredKernel(Generic[P, R]):
         space: Space = (),
         key: tuple[str, ...] = (),
     ) -> None:
+        keep_text(function)
         functools.update_wrapper(self, function)
         self._function = function
         self._space = space

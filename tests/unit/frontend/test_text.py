@@ -1,0 +1,168 @@
+"""A kernel's text is that of its import, whatever happens to the file afterwards; if it was lost, that is an error."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import linecache
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.errors import LanguageError
+from tessera.frontend.text import keep_text, text_of
+
+FORMS = {
+    "module": """
+        @ts.kernel
+        def value(x: ts.Tensor["n", ts.f32]):
+            x[0:4] = x[0:4] * 2.0 - 1.0
+    """,
+    "helper": """
+        @ts.function
+        def helper(v):
+            return v * 2.0 - 1.0
+
+        @ts.kernel
+        def value(x: ts.Tensor["n", ts.f32]):
+            x[0:4] = helper(x[0:4])
+    """,
+    "closure": """
+        def make(two, dtype):
+            one = 1.0
+
+            @ts.kernel
+            def value(x: ts.Tensor["n", dtype]):
+                x[0:4] = x[0:4] * two - one + 0.0
+            return value
+
+        value = make(2.0, ts.f32)
+    """,
+    "class": """
+        class Kernels:
+            __one = 1.0
+
+            @ts.kernel
+            def value(x: ts.Tensor["n", ts.f32]):
+                '''A docstring
+            at the margin.'''
+                x[0:4] = x[0:4] * 2.0 - 1.0
+
+        value = Kernels.value
+    """,
+    "class in a function": """
+        def make(two):
+            class Kernels:
+                @ts.kernel
+                def value(x: ts.Tensor["n", ts.f32]):
+                    x[0:4] = x[0:4] * two - 1.0
+            return Kernels
+
+        value = make(2.0).value
+    """,
+    "late": """
+        def plain(x: ts.Tensor["n", ts.f32]):
+            x[0:4] = x[0:4] * 2.0 - 1.0
+
+        value = None
+    """,
+}
+EDITS = {
+    "constant": lambda text: text.replace("1.0", "3.0"),
+    "operator": lambda text: text.replace(" - ", " + "),
+    "sign of zero": lambda text: text.replace("+ 0.0", "+ -0.0"),
+    "type of a constant": lambda text: text.replace("2.0", "2").replace("1.0", "1"),
+    "lines above": lambda text: "# one more\n" * 3 + text,
+    "a line removed above": lambda text: text.replace("import tessera as ts\n", "", 1),
+    "another statement": lambda text: text.replace("- 1.0", "- 1.0\n" + " " * 8 + "x[0:2] = x[0:2]", 1),
+    "all removed": lambda text: "",
+    "half removed": lambda text: text[: len(text) // 2],
+    "a syntax error": lambda text: text.replace("x[0:4] =", "x[0:4] =="),
+}
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """Return a function that imports a text, and gives the module and its file."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(text):
+        name = f"text_sample_{next(_numbers)}"
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        importlib.invalidate_caches()
+        return importlib.import_module(name), path
+
+    return load
+
+
+def text_in(form):
+    return "import tessera as ts\n\n" + textwrap.dedent(FORMS[form]).strip() + "\n"
+
+
+def outcome(kernel):
+    x = np.array([1, 2, 3, 4], np.float32)
+    kernel(x)
+    return x.tolist()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_edit_between_import_and_call_changes_nothing(imported, form):
+    for edit in EDITS.values():
+        module, path = imported(text_in(form))
+        kept = module.value.__wrapped__ if module.value else module.plain
+        helpers = [module.helper.function] if form == "helper" else []
+        if form == "late":
+            keep_text(kept)
+        path.write_text(edit(text_in(form)))
+        for function in (kept, *helpers):
+            assert "x[0:4]" in text_of(function).text or "return v" in text_of(function).text
+            assert "3.0" not in text_of(function).text
+    assert outcome(module.value or ts.kernel(module.plain)) == [1, 3, 5, 7]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_kernel_decorated_after_an_edit_is_right_or_refused(imported, edit):
+    before = text_in("late")
+    module, path = imported(before)
+    after = EDITS[edit](before)
+    path.write_text(after)
+    if after == before:
+        assert outcome(ts.kernel(module.plain)) == [1, 3, 5, 7]
+        return
+    with pytest.raises(LanguageError) as caught:
+        outcome(ts.kernel(module.plain))
+    assert caught.value.code in ("source-changed", "no-source")
+
+
+def test_a_tool_that_adds_to_code_is_no_edit():
+    """Pytest rewrites this file's asserts."""
+
+    @ts.kernel
+    def checked(x: ts.Tensor["n", ts.f32]):
+        for i in ts.tile.grid((n, 4)):
+            assert x.shape[0] > 0, "there is something"
+            x[i : i + 4] = x[i : i + 4] * 2.0 - 1.0
+
+    assert outcome(checked) == [1, 3, 5, 7]
+
+
+def test_to_decorate_kernels_reads_a_file_once(imported, monkeypatch):
+    body = textwrap.dedent(FORMS["module"]).strip()
+    read: list[str] = []
+    update = linecache.updatecache
+    monkeypatch.setattr(
+        linecache, "updatecache", lambda name, *rest: read.append(name) or update(name, *rest)
+    )
+    module, path = imported(
+        "import tessera as ts\n" + "".join(body.replace("value", f"k{n}") + "\n\n" for n in range(20))
+    )
+    assert read.count(str(path)) == 1
+    for number in range(20):
+        assert f"def k{number}(" in text_of(getattr(module, f"k{number}").__wrapped__).text
+    assert read.count(str(path)) == 1
