@@ -11,7 +11,7 @@
 
 A slice is read and written in whole vectors, and its bound is one comparison for all of them. The other
 indices of a tensor of several dimensions must be splats. Parts of the mask other than the bound stay a mask.
-An index outside the tensor, if not masked off, was undefined; a slice neither reads nor writes there.
+Gathers and slices treat what lies outside the tensor alike.
 """
 
 from __future__ import annotations

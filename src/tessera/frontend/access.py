@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from xdsl.dialects.builtin import IndexType
 from xdsl.ir import SSAValue
 
 from tessera.errors import TypeMismatchError
@@ -20,7 +19,7 @@ from tessera.frontend.convert import (
     reshape_to,
     to_ssa,
 )
-from tessera.frontend.values import At, Pick, Scalar, Shared, Span, TensorValue, Tile, Value, View, show, wrap
+from tessera.frontend.values import At, Pick, Scalar, Shared, Span, Tile, Value, View, show, wrap
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.shared import BarrierOp, SharedStoreOp
@@ -96,9 +95,8 @@ def load_view(b: Builder, view: View, fill: Any = None) -> Tile | Scalar:
             "fill is a tile, not a number", code="not-a-value", help="use ts.tile.where after loading"
         )
     if view.picks:
-        indices, bounds = index_tiles(b, view)
-        mask = both(b, bounds, predicate_for(b, view, required=True))
-        loaded = b.emit(GatherOp(tensor.ssa, indices, mask, fill_value)).result
+        mask = predicate_for(b, view, required=True)
+        loaded = b.emit(GatherOp(tensor.ssa, index_tiles(b, view), mask, fill_value)).result
     else:
         offsets, sizes, drop = _box(view)
         mask = predicate_for(b, view, required=False)
@@ -133,9 +131,7 @@ def store_view(b: Builder, view: View, value: Any) -> None:
         stored = _store_shape(b, stored, view_shape(view), name)
         stored = reshape_to(b, stored, raw) if raw or not shape_of(stored.type) else _only_element(view)
     if view.picks:
-        indices, bounds = index_tiles(b, view)
-        mask = both(b, bounds, predicate_for(b, view, required=True))
-        b.emit(ScatterOp(stored, tensor.ssa, indices, mask))
+        b.emit(ScatterOp(stored, tensor.ssa, index_tiles(b, view), predicate_for(b, view, required=True)))
     else:
         offsets, sizes, drop = _box(view)
         b.emit(StoreOp(stored, tensor.ssa, offsets, sizes, drop, predicate_for(b, view, required=True)))
@@ -169,25 +165,14 @@ def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str)
     return broadcast_to(b, reshape_to(b, value, own) if own else value, shape)
 
 
-def both(b: Builder, left: SSAValue | None, right: SSAValue | None) -> SSAValue | None:
-    """Return the conjunction of two optional masks."""
-    if left is None or right is None:
-        return left if right is None else right
-    return apply(b, "and", wrap(left), wrap(right)).ssa
-
-
-def index_tiles(b: Builder, view: View) -> tuple[list[SSAValue], SSAValue | None]:
-    """Return one i64 index per tensor dimension, of the view's shape, and where its bounded parts are inside.
-
-    Index tiles are taken as they are; slices and integers stay bounded.
-    """
+def index_tiles(b: Builder, view: View) -> list[SSAValue]:
+    """Return one i64 index per tensor dimension, of the view's shape."""
     shape = raw_shape(view)
     element = element_type(dtypes.i64)
     picked = broadcast_shapes([axis.index.shape for axis in view.axes if isinstance(axis, Pick)], "index")
     indices: list[SSAValue] = []
-    bounds: SSAValue | None = None
     position, picked_at = 0, None
-    for number, axis in enumerate(view.axes):
+    for axis in view.axes:
         if isinstance(axis, Pick):
             picked_at = position if picked_at is None else picked_at
             tile = broadcast_to(b, cast_to(b, axis.index.ssa, element), picked)
@@ -195,21 +180,15 @@ def index_tiles(b: Builder, view: View) -> tuple[list[SSAValue], SSAValue | None
         elif isinstance(axis, At):
             if view.picks and picked_at is None:
                 picked_at = position
-            bounds = both(b, bounds, _inside(b, view.tensor, number, axis.offset, shape))
             offset = cast_to(b, axis.offset, element)
             indices.append(broadcast_to(b, offset, shape) if shape else offset)
         else:
-            inner = _counted(b, axis)
-            if not axis.whole:
-                bounds = both(
-                    b, bounds, _spread(b, _inside(b, view.tensor, number, inner, ()), shape, position)
-                )
-            indices.append(_spread(b, inner, shape, position))
+            indices.append(_spread(b, _counted(b, axis), shape, position))
         if isinstance(axis, Span):
             position += 1
         elif picked_at == position:
             position += len(picked)
-    return indices, bounds
+    return indices
 
 
 def _counted(b: Builder, span: Span) -> SSAValue:
@@ -224,15 +203,6 @@ def _spread(b: Builder, tile: SSAValue, shape: tuple[int, ...], position: int) -
     own = shape_of(tile.type)
     padded = (1,) * position + own + (1,) * (len(shape) - position - len(own))
     return broadcast_to(b, reshape_to(b, tile, padded), shape)
-
-
-def _inside(b: Builder, tensor: TensorValue, axis: int, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    """Return where indices lie inside a dimension, spread to `shape` if it is not empty."""
-    size = b.axis_size(tensor, axis)
-    element = element_type(dtypes.i64)
-    checked = wrap(value if not isinstance(value.type, IndexType) else cast_to(b, value, element))
-    inside = apply(b, "and", apply(b, "ge", checked, 0), apply(b, "lt", checked, size))
-    return broadcast_to(b, inside.ssa, shape) if shape else inside.ssa
 
 
 def store_shared(b: Builder, buffer: Shared, value: Any) -> None:

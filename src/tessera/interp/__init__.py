@@ -45,8 +45,8 @@ def interpret(
         module: a module that holds one `tessera_tile.kernel`.
         args: one NumPy array (any strides) per tensor parameter and one number per scalar parameter. Arrays
             that the kernel stores to are changed in place.
-        checks: report index tiles outside a tensor, uninitialised reads and races in shared memory. Without
-            it, elements outside are neither read nor written, and reads give whatever is there.
+        checks: report uninitialised reads, stages that do not exist and races. Without it, reads give whatever is
+            there.
         uninitialized: names of tensor parameters whose contents do not count as written.
         order_seed: shuffles the order of a grid's programs, how the roles of a program interleave at their barriers,
             and the order in which copies arrive, to expose results that depend on it.

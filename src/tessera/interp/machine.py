@@ -42,7 +42,7 @@ class Machine:
 
     Args:
         kernel: name of the kernel, for messages.
-        checks: whether bounds, initialisation and races are checked.
+        checks: whether initialisation and races are checked.
         out: where device prints go.
         order: gives the order in which a grid's programs run, from their number; None for ascending.
         programs: how many programs a launch starts that shares out the steps of its tiles.

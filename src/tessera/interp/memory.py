@@ -98,21 +98,14 @@ def _element_indices(
 ) -> tuple[Tensor, tuple[Array, ...], Array]:
     """Return the tensor, one index array per dimension (0 where inactive), and which elements are active.
 
-    With checks, an active index outside the tensor is an error; without, it is inactive.
+    An index outside the tensor is inactive.
     """
     tensor: Tensor = machine.get(op.tensor)
     mask = machine.maybe(op.mask)
     active = np.ones(shape, np.bool_) if mask is None else np.asarray(mask).copy()
     indices = [np.asarray(index).astype(np.int64) for index in machine.all(op.indices)]
-    for axis, (index, size) in enumerate(zip(indices, tensor.array.shape, strict=True)):
-        outside = active & ((index < 0) | (index >= size))
-        if machine.checks and outside.any():
-            at = tuple(np.argwhere(outside)[0])
-            message = (
-                f"index {int(index[at])} is outside of {tensor.name}, whose dimension {axis} has size {size}"
-            )
-            raise machine.fault(op, "out-of-bounds", message, at, "mask the access, or clamp the index")
-        active &= ~outside
+    for index, size in zip(indices, tensor.array.shape, strict=True):
+        active &= (index >= 0) & (index < size)
     return tensor, tuple(np.where(active, index, 0) for index in indices), active
 
 

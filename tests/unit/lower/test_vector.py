@@ -298,7 +298,7 @@ def test_same_place_is_updated_without_a_copy():
 
 
 def test_index_tile_of_a_rest_is_masked():
-    def take(x: ts.Tensor["k", ts.f32], at: ts.Tensor[20, ts.i32], y: ts.Tensor[20, ts.f32]):
+    def take(x: ts.Tensor[256, ts.f32], at: ts.Tensor[20, ts.u8], y: ts.Tensor[20, ts.f32]):
         for _i in ts.tile.grid((1, 1)):
             y[:] = x[at[:]]
 

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
-from tessera.frontend.access import both, index_tiles, load_view, predicate_for, raw_shape, store_to
+from tessera.frontend.access import index_tiles, load_view, predicate_for, raw_shape, store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import broadcast_to, operand, to_ssa
 from tessera.frontend.registry import compiles
@@ -86,8 +86,7 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
     _check_dtype(b, view, fn)
     operands = [_operand(b, view, value, f"atomic_{fn}")]
     expected = None if compare is None else _operand(b, view, compare, f"atomic_{fn}: compare")
-    indices, bounds = index_tiles(b, view)
-    mask = both(b, bounds, predicate_for(b, view, required=True))
+    indices, mask = index_tiles(b, view), predicate_for(b, view, required=True)
     op = AtomicOp(fn, operands[0], view.tensor.ssa, indices, mask, expected, order, scope)
     b.mark_written(view.tensor, by_atomic=True)
     return wrap(b.emit(op).result)

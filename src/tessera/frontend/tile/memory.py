@@ -67,13 +67,13 @@ def atomic_add(
     """Add to elements of a tensor, each in one indivisible step.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles. Elements outside the tensor are left alone.
+        target: `A[...]` with slices, integers or index tiles.
         value: tile or scalar, broadcast to the slice and converted to the tensor's dtype.
         order: memory order.
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
 
     Raises:
         LanguageError: `nondeterministic-atomic` for a float tensor unless the profile is `fast`.
@@ -98,7 +98,7 @@ def atomic_max(
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
     """
     ...
 
@@ -116,7 +116,7 @@ def atomic_min(
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
     """
     ...
 
@@ -134,7 +134,7 @@ def atomic_and(
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` for a float tensor.
@@ -155,7 +155,7 @@ def atomic_or(
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` for a float tensor.
@@ -176,7 +176,7 @@ def atomic_xor(
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` for a float tensor.
@@ -197,7 +197,7 @@ def atomic_exchange(
         scope: which programs see the order.
 
     Returns:
-        The old values.
+        The old values; zero for elements outside the tensor, which are left alone.
     """
     ...
 
@@ -216,6 +216,7 @@ def atomic_compare_exchange(
         scope: which programs see the order.
 
     Returns:
-        The old values; where they equal `compare`, the exchange took place.
+        The old values; where they equal `compare`, the exchange took place. Elements outside the tensor are left
+        alone, and their old value is zero.
     """
     ...

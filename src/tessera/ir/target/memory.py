@@ -184,7 +184,10 @@ class PrefetchOp(IRDLOperation):
 
 @irdl_op_definition
 class GatherOp(IRDLOperation):
-    """Loads single elements at `offsets` (elements from the pointer); masked-off ones become `fill` or zero."""
+    """Loads single elements at `offsets` (elements from the pointer); masked-off ones become `fill` or zero.
+
+    Of gathers, scatters and atomics of TIR-T, what the mask leaves is inside the tensor.
+    """
 
     name = "tessera_target.gather"
     pointer = operand_def(PointerType)

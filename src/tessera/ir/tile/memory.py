@@ -187,7 +187,10 @@ def _verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple
 
 @irdl_op_definition
 class GatherOp(IRDLOperation):
-    """Loads single elements at index tiles (or scalars), one index per tensor dimension, all of one shape."""
+    """Loads single elements at index tiles (or scalars), one index per tensor dimension, all of one shape.
+
+    What lies outside the tensor, or is masked off, is not read and becomes `fill` (default zero).
+    """
 
     name = "tessera_tile.gather"
     tensor = operand_def(TensorType)
@@ -226,7 +229,10 @@ class GatherOp(IRDLOperation):
 
 @irdl_op_definition
 class ScatterOp(IRDLOperation):
-    """Stores single elements at index tiles (or scalars), one index per tensor dimension."""
+    """Stores single elements at index tiles (or scalars), one index per tensor dimension.
+
+    What lies outside the tensor, or is masked off, is not written.
+    """
 
     name = "tessera_tile.scatter"
     value = operand_def()
@@ -256,7 +262,8 @@ class ScatterOp(IRDLOperation):
 class AtomicOp(IRDLOperation):
     """Updates single elements atomically and gives their old values.
 
-    `compare` is the expected value of `compare_exchange`.
+    `compare` is the expected value of `compare_exchange`. What lies outside the tensor, or is masked off, is left
+    alone and gives zero.
     """
 
     name = "tessera_tile.atomic"

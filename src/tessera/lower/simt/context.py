@@ -18,6 +18,7 @@ from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.types import TileType
 from tessera.ir.types import element_type
+from tessera.lower.bounds import Bounds
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 from tessera.lower.simt.placement import Placements
@@ -66,6 +67,7 @@ class SimtContext:
         self.block: Block = params.func.body.block
         self.values: dict[SSAValue, SSAValue] = {}
         self.divisors: dict[SSAValue, int] = {}
+        self.bounds = Bounds(params.kernel)
         self.asynchronous_reads = False
         self.tiles: TileLoop | None = None
         self.group: SSAValue | None = None

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import memory as target
-from tessera.ir.target.arithmetic import CastOp, ElementwiseOp
+from tessera.ir.target.arithmetic import CastOp as TargetCastOp
+from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.types import FragmentType, with_element
+from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of, shape_of
-from tessera.ir.types import dtype_of, index
+from tessera.ir.types import dtype_of, element_type, index
+from tessera.lower.bounds import Element
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
 from tessera.lower.simt.rules import lowers
+from tessera.numerics import dtypes
+
+U32, U64 = element_type(dtypes.u32), element_type(dtypes.u64)
 
 
 @infers(LoadOp)
@@ -105,41 +111,68 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
 
 
 def _linear_offsets(
-    context: SimtContext, op: Any, layout: LinearLayout | None
+    context: SimtContext, op: Element, layout: LinearLayout | None
 ) -> tuple[SSAValue, SSAValue | None]:
     """Return the element offset of every index tuple, and the mask of those inside the tensor and not masked off."""
     arg = context.params.position(op.tensor)
-
-    def part(value: SSAValue) -> SSAValue:
-        lowered = context.tile(value, layout) if layout is not None else context.scalar(value)
-        wide = with_element(lowered.type, index)
-        return lowered if lowered.type == wide else context.value(CastOp(lowered, index))
-
-    def spread(scalar: SSAValue) -> SSAValue:
-        return context.splat(scalar, layout) if layout is not None else scalar
-
     total: SSAValue | None = None
     mask = _mask(context, op.mask, layout)
+    unproven = context.bounds.unproven(op)
     for axis, value in enumerate(op.indices):
-        at = part(value)
-        known = context.params.known_size(arg, axis)
-        size = context.scalars.constant(known) if known is not None else context.params.size(arg, axis)
-        for fn, bound in (("ge", context.scalars.constant(0)), ("lt", size)):
-            inside = context.value(ElementwiseOp(fn, [at, spread(bound)]))
-            mask = inside if mask is None else context.value(ElementwiseOp("and", [mask, inside]))
+        if axis in unproven:
+            mask = _both(context, mask, _below(context, value, arg, axis, layout))
+        at = _as_type(context, _placed(context, value, layout), index)
         stride = context.params.known_stride(arg, axis)
         if stride != 1:
             factor = (
                 context.scalars.constant(stride) if stride is not None else context.params.stride(arg, axis)
             )
-            at = context.value(ElementwiseOp("mul", [at, spread(factor)]))
+            at = context.value(ElementwiseOp("mul", [at, _spread(context, factor, layout)]))
         total = at if total is None else context.value(ElementwiseOp("add", [total, at]))
     assert total is not None
-    if layout is not None:
-        inside_tile = context.inside(shape_of(op.indices[0].type), layout)
-        if inside_tile is not None:
-            mask = inside_tile if mask is None else context.value(ElementwiseOp("and", [mask, inside_tile]))
-    return total, mask
+    inside_tile = context.inside(shape_of(op.indices[0].type), layout) if layout is not None else None
+    return total, mask if inside_tile is None else _both(context, mask, inside_tile)
+
+
+def _below(
+    context: SimtContext, value: SSAValue, arg: int, axis: int, layout: LinearLayout | None
+) -> SSAValue:
+    """Return where indices lie inside a dimension: one unsigned comparison, in 32 bits for 32-bit indices."""
+    scalars, source = context.scalars, _narrow(context, value, layout)
+    narrow, value = source is not None, source or value
+    type_ = U32 if narrow else U64
+    known = context.params.known_size(arg, axis)
+    size = scalars.constant(known) if known is not None else context.params.size(arg, axis)
+    # A negative index has the sign bit set, so that it is no smaller than the limit.
+    limit = scalars.cast(scalars.binary("minimum", size, 1 << 31) if narrow else size, type_)
+    at = _as_type(context, _placed(context, value, layout), type_)
+    return context.value(ElementwiseOp("lt", [at, _spread(context, limit, layout)]))
+
+
+def _narrow(context: SimtContext, value: SSAValue, layout: LinearLayout | None) -> SSAValue | None:
+    """Return the 32-bit integers that a value was converted from, unless they would have to move again."""
+    owner, lowered = value.owner, context.values.get(value)
+    if not isinstance(owner, CastOp) or dtype_of(element_of(owner.source.type)) != dtypes.i32:
+        return None
+    moves = lowered is not None and isinstance(lowered.type, FragmentType) and lowered.type.linear != layout
+    return None if moves else owner.source
+
+
+def _placed(context: SimtContext, value: SSAValue, layout: LinearLayout | None) -> SSAValue:
+    return context.tile(value, layout) if layout is not None else context.scalar(value)
+
+
+def _spread(context: SimtContext, scalar: SSAValue, layout: LinearLayout | None) -> SSAValue:
+    return context.splat(scalar, layout) if layout is not None else scalar
+
+
+def _as_type(context: SimtContext, value: SSAValue, element: Attribute) -> SSAValue:
+    wanted = with_element(value.type, element)
+    return value if value.type == wanted else context.value(TargetCastOp(value, element))
+
+
+def _both(context: SimtContext, left: SSAValue | None, right: SSAValue) -> SSAValue:
+    return right if left is None else context.value(ElementwiseOp("and", [left, right]))
 
 
 @infers(GatherOp, AtomicOp)

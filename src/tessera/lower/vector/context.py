@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.errors import CompilerFault
 from tessera.ir.locations import location_of
@@ -18,6 +18,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of
+from tessera.lower.bounds import Bounds
 from tessera.lower.facts import divisor, nonnegative, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.liveness import TRANSPARENT, Liveness
@@ -81,6 +82,7 @@ class VectorContext:
         self.writer = Writer(params.func.body.block)
         self.scratch = Scratch(self.writer, self.lanes)
         self.liveness = Liveness(plan)
+        self.bounds = Bounds(params.kernel)
         self.position = 0
         self.next_rows: list[Box] = []
         self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
@@ -93,6 +95,7 @@ class VectorContext:
         self._divisors: dict[SSAValue, int] = {}
         self._tee_buffers: dict[Node, Stored] = {}
         self._index_nodes: dict[Node, Node] = {}
+        self.inside_nodes: dict[tuple[Node, SSAValue, Block], Node] = {}
 
     def lower_launch(self) -> None:
         """Write the whole function."""
@@ -182,6 +185,11 @@ class VectorContext:
     def index_node(self, node: Node) -> Node:
         """Return an integer tile as indices, one node for each."""
         return self._index_nodes.setdefault(node, index_of(node))
+
+    def size(self, arg: int, axis: int) -> SSAValue:
+        """Return the size of a tensor's dimension."""
+        known = self.params.known_size(arg, axis)
+        return self.params.size(arg, axis) if known is None else self.writer.scalars.constant(known)
 
     def divisor(self, value: SSAValue) -> int:
         """Return a number that divides an index of TIR-H."""

@@ -21,8 +21,9 @@ from tessera.ir.tile.structure import DimOp, ReturnOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, i1, index
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.inside import U64, below
 from tessera.lower.vector.next_rows import ask_for, next_row, take_rows
-from tessera.lower.vector.nodes import Box, Coords, Gather, Load, Node, Stored, reads, walk
+from tessera.lower.vector.nodes import Apply, Box, Coords, Gather, Load, Node, Stored, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
@@ -140,15 +141,30 @@ def _strides(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
 
 
 def _flat_offset(
-    context: VectorContext, indices: Sequence[SSAValue], strides: Sequence[SSAValue]
-) -> SSAValue:
-    """Return the offset of one element from scalar indices of any integer type."""
-    scalars = context.writer.scalars
+    context: VectorContext, op: GatherOp | ScatterOp | AtomicOp, strides: Sequence[SSAValue]
+) -> tuple[SSAValue, SSAValue | None]:
+    """Return the offset of one element, and whether it counts: inside the tensor, and not masked off."""
+    scalars, arg = context.writer.scalars, context.params.position(op.tensor)
+    places = [scalars.cast(context.scalar(value), index) for value in op.indices]
+    mask = _scalar(context, op.mask)
+    for axis in context.bounds.unproven(op):
+        at, size = (scalars.cast(value, U64) for value in (places[axis], context.size(arg, axis)))
+        inside = scalars.binary("lt", at, size)
+        mask = inside if mask is None else scalars.binary("and", mask, inside)
     total = scalars.constant(0)
-    for value, stride in zip(indices, strides, strict=True):
-        part = scalars.binary("mul", scalars.cast(context.scalar(value), index), stride)
-        total = scalars.binary("add", total, part)
-    return total
+    for place, stride in zip(places, strides, strict=True):
+        total = scalars.add(total, scalars.mul(place, stride))
+    return total, mask
+
+
+def _element_mask(context: VectorContext, op: GatherOp | ScatterOp | AtomicOp) -> Node | None:
+    """Return which elements count: inside the tensor, and not masked off. None for all of them."""
+    arg = context.params.position(op.tensor)
+    mask = _optional(context, op.mask)
+    for axis in context.bounds.unproven(op):
+        inside = below(context, context.node(op.indices[axis]), context.size(arg, axis))
+        mask = inside if mask is None else Apply(mask.shape, i1, "and", (mask, inside))
+    return mask
 
 
 @lowers(GatherOp)
@@ -159,13 +175,12 @@ def lower_gather(context: VectorContext, op: GatherOp) -> None:
     fill, type_ = _scalar(context, op.fill), op.result.type
     if isinstance(type_, TileType):
         indices = tuple(context.node(i) for i in op.indices)
-        mask = _optional(context, op.mask)
-        memory = context.params.memory(arg)
+        memory, mask = context.params.memory(arg), _element_mask(context, op)
         node = Gather(type_.shape, type_.element, memory, pointer, tuple(strides), indices, mask, fill)
         context.define(op.result, node)
         return
-    offset = _flat_offset(context, list(op.indices), strides)
-    gather = TargetGatherOp(pointer, offset, _scalar(context, op.mask), fill)
+    offset, mask = _flat_offset(context, op, strides)
+    gather = TargetGatherOp(pointer, offset, mask, fill)
     context.define_scalar(op.result, context.writer.value(gather))
 
 
@@ -176,11 +191,10 @@ def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
     pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
     if not isinstance(op.value.type, TileType):
         context.before_write(("tensor", context.params.memory(arg)))
-        offset = _flat_offset(context, list(op.indices), strides)
-        mask = _scalar(context, op.mask)
+        offset, mask = _flat_offset(context, op, strides)
         context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
         return
-    value, mask = context.node(op.value), _optional(context, op.mask)
+    value, mask = context.node(op.value), _element_mask(context, op)
     indices = [context.node(i) for i in op.indices]
     roots = _indexed_roots(context, arg, [value, *indices, *([] if mask is None else [mask])])
 
@@ -209,14 +223,13 @@ def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
     order, scope, fn = op.order.data, op.scope.data, op.fn.data
     if not isinstance(op.value.type, TileType):
         context.before_write(("tensor", context.params.memory(arg)))
-        offset = _flat_offset(context, list(op.indices), strides)
-        value, mask, compare = (_scalar(context, v) for v in (op.value, op.mask, op.compare))
+        offset, mask = _flat_offset(context, op, strides)
+        value, compare = (_scalar(context, v) for v in (op.value, op.compare))
         assert value is not None
         atomic = TargetAtomicOp(fn, value, pointer, offset, mask, compare, order, scope)
         context.define_scalar(op.result, context.writer.value(atomic))
         return
-    value, mask, compare = (_optional(context, v) for v in (op.value, op.mask, op.compare))
-    assert value is not None
+    value, compare, mask = context.node(op.value), _optional(context, op.compare), _element_mask(context, op)
     indices = [context.node(i) for i in op.indices]
     roots = _indexed_roots(context, arg, [n for n in (value, *indices, mask, compare) if n is not None])
     old = _result_buffer(context, op.result)
