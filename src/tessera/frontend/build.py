@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from tessera.frontend import calls as calls
 from tessera.frontend import loops as loops
 from tessera.frontend.builder import Builder
 from tessera.frontend.evaluate import execute
+from tessera.frontend.reads import ABSENT, Reads
 from tessera.frontend.registry import load_all
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.source import source_of
@@ -45,7 +47,7 @@ class BuiltKernel:
     returns: tuple[int, ...]
 
 
-def build_kernel(signature: Signature, spec: Specialization) -> BuiltKernel:
+def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None = None) -> BuiltKernel:
     """Compile a kernel's source to TIR-H.
 
     A dimension whose size is needed at compile time, such as in a tile's shape, is fixed to its size at the
@@ -54,6 +56,7 @@ def build_kernel(signature: Signature, spec: Specialization) -> BuiltKernel:
     Args:
         signature: the kernel's parameters.
         spec: facts about arguments, constants and options.
+        reads: told of all that is read of the program around, for a cache.
 
     Returns:
         The module, the sizes compiled in, and what the kernel returns.
@@ -64,8 +67,9 @@ def build_kernel(signature: Signature, spec: Specialization) -> BuiltKernel:
     """
     load_all()
     fixed: dict[str, int] = {}
+    reads = reads or Reads({"kernel": signature.function})
     while True:
-        builder, kernel = _attempt(signature, spec, fixed)
+        builder, kernel = _attempt(signature, spec, fixed, reads)
         new = {name: size for name, size in builder.dims.wanted.items() if name not in fixed}
         if not new:
             break
@@ -74,31 +78,33 @@ def build_kernel(signature: Signature, spec: Specialization) -> BuiltKernel:
     return BuiltKernel(ModuleOp([kernel]), fixed, returns)
 
 
-def declares_grid(signature: Signature) -> bool:
+def declares_grid(signature: Signature, reads: Reads) -> bool:
     """Return whether the source loops over `ts.tile.grid`."""
+    source = source_of(signature.function)
     lookup = lookup_in(signature.function)
-    for node in ast.walk(source_of(signature.function).node):
-        if isinstance(node, ast.Call) and _resolve(node.func, lookup) is grid:
-            return True
-    return False
+
+    def resolve(node: ast.expr) -> Any:
+        found: Any = ABSENT
+        if isinstance(node, ast.Name) and node.id not in source.locals:
+            with suppress(KeyError):
+                found = lookup(node.id)
+            reads.name(signature.function, node.id, found)
+        elif isinstance(node, ast.Attribute) and (owner := resolve(node.value)) is not ABSENT:
+            found = getattr(owner, node.attr, ABSENT)
+            reads.attribute(owner, node.attr, found)
+        return found
+
+    calls = (node.func for node in ast.walk(source.node) if isinstance(node, ast.Call))
+    return any(resolve(function) is grid for function in calls)
 
 
-def _resolve(node: ast.expr, lookup: Any) -> Any:
-    try:
-        if isinstance(node, ast.Name):
-            return lookup(node.id)
-        if isinstance(node, ast.Attribute):
-            return getattr(_resolve(node.value, lookup), node.attr, None)
-    except KeyError:
-        return None
-    return None
-
-
-def _attempt(signature: Signature, spec: Specialization, fixed: dict[str, int]) -> tuple[Builder, KernelOp]:
+def _attempt(
+    signature: Signature, spec: Specialization, fixed: dict[str, int], reads: Reads
+) -> tuple[Builder, KernelOp]:
     """Build the kernel with the given dimensions as constants; the builder says which others are wanted."""
-    has_grid = declares_grid(signature)
+    has_grid = declares_grid(signature, reads)
     body = Block()
-    b = Builder(signature, spec, fixed, body, has_grid)
+    b = Builder(signature, spec, fixed, body, has_grid, reads)
     loc = to_loc(b.frame.source.header())
     kernel = KernelOp(
         signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile

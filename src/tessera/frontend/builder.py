@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tessera.errors import LanguageError, Location, TesseraError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.liveness import Liveness
+from tessera.frontend.reads import Reads
 from tessera.frontend.signature import ConstexprParam, Signature, TensorParam
 from tessera.frontend.source import FunctionSource, source_of
 from tessera.frontend.specialize import Specialization
@@ -248,15 +249,23 @@ class Builder:
         fixed: dimensions that are compile-time constants.
         block: where ops go first.
         has_grid: whether the source declares a grid.
+        reads: told of all that is read of the program around.
     """
 
     def __init__(
-        self, signature: Signature, spec: Specialization, fixed: dict[str, int], block: Block, has_grid: bool
+        self,
+        signature: Signature,
+        spec: Specialization,
+        fixed: dict[str, int],
+        block: Block,
+        has_grid: bool,
+        reads: Reads,
     ) -> None:
         self.signature = signature
         self.spec = spec
         self.block = block
         self.has_grid = has_grid
+        self.reads = reads
         self.in_program = not has_grid
         self.dims = Dims(signature, spec, fixed)
         self.constants = {**dict(spec.config), **dict(spec.constexprs)}

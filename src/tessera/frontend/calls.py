@@ -6,7 +6,7 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from tessera.errors import LanguageError
@@ -111,7 +111,7 @@ def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[
 
 
 def _is_static_function(callee: Any) -> bool:
-    if getattr(callee, "__module__", None) == "math" and callable(callee):
+    if isinstance(callee, BuiltinFunctionType) and callee.__module__ == "math":
         return True
     return any(callee is known for known in (*STATIC_BUILTINS, *STATIC_FUNCTIONS))
 
@@ -121,9 +121,10 @@ def _static(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) ->
     fixed = [_static_argument(b, callee, arg) for arg in args]
     named = {name: _static_argument(b, callee, arg) for name, arg in kwargs.items()}
 
+    b.reads.operands(*named.values())
     if not named:
-        return static_call(f"{callee.__name__}()", callee, *fixed)
-    return static_call(f"{callee.__name__}()", lambda: callee(*fixed, **named))
+        return static_call(b, f"{callee.__name__}()", callee, *fixed)
+    return static_call(b, f"{callee.__name__}()", lambda: callee(*fixed, **named))
 
 
 def _static_argument(b: Builder, callee: Any, value: Any) -> Any:

@@ -50,14 +50,19 @@ def exact(value: Any) -> Hashable:
     if isinstance(value, tuple | frozenset):
         # A set of the same members may have another order, and a kernel can see it.
         return kind, tuple(exact(part) for part in cast("tuple[Any, ...]", value)), _attributes(value)
-    numpy: Any = sys.modules.get("numpy")  # not imported to decorate a kernel
-    if numpy is not None and isinstance(value, numpy.generic):
+    if is_number_of_numpy(value):
         number: Any = value
         return kind, number.dtype.str, number.tobytes()
     if is_dataclass(value) and not isinstance(value, type) and _is_frozen(kind):
         parts = tuple((field.name, exact(getattr(value, field.name, None))) for field in fields(value))
         return kind, parts, _attributes(value)
     return _Same(value)
+
+
+def is_number_of_numpy(value: object) -> bool:
+    """Return whether a value is a NumPy scalar, which kernels see as the Python number; does not import NumPy."""
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
 
 
 def _is_frozen(kind: Any) -> bool:

@@ -13,6 +13,7 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder, plain
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
+from tessera.frontend.exact import same
 from tessera.frontend.indexing import SliceValue, normalise, subscript
 from tessera.frontend.registry import attribute_of, attributes_of
 from tessera.frontend.structure import StructureValue
@@ -80,12 +81,13 @@ def _size_of_result(function: Any, left: Any, right: Any, *_: Any) -> int:
     return left.bit_length() + right if function is python.lshift else left.bit_length() * right
 
 
-def static_call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any) -> Any:
     """Return `function(*args)` for compile-time values.
 
     Raises:
         LanguageError: `constant-expression` when Python itself refuses it, or it would be huge.
     """
+    b.reads.operands(*args)
     if function in _GROWING and len(args) > 1 and _size_of_result(function, *args) > _LARGEST:
         raise LanguageError(
             f"{what} is too large to compute", code="constant-expression", help="use smaller numbers"
@@ -123,9 +125,11 @@ def _name(node: ast.Name, b: Builder) -> Any:
     if frame.caller is None and name in b.dims.names:
         return b.dim(name)
     try:
-        return resolved(b, plain(frame.lookup(name)))
+        found = frame.lookup(name)
     except KeyError:
         raise unknown_name(b, name) from None
+    b.reads.name(frame.source.function, name, found)
+    return resolved(b, plain(found))
 
 
 def unknown_name(b: Builder, name: str) -> LanguageError:
@@ -164,6 +168,7 @@ def _fstring(node: ast.JoinedStr, b: Builder) -> Any:
                 "a format specification in an f-string", code="bad-format", help="write {x} alone"
             )
         value = evaluate(b, part.value)
+        b.reads.operands(value)
         parts.append(value if is_runtime(value) else str(value))
     return Text(tuple(parts)) if any(map(is_runtime, parts)) else "".join(parts)
 
@@ -179,16 +184,16 @@ def binary(b: Builder, op: ast.operator, left: Any, right: Any) -> Any:
 
         return power(b, left, right)
     if isinstance(op, ast.MatMult):
-        return _matmul(left, right)
+        return _matmul(b, left, right)
     sign, fn, function = _BINARY[type(op)]
     if not is_runtime(left) and not is_runtime(right):
-        return static_call(f"{show(left)} {sign} {show(right)}", function, left, right)
+        return static_call(b, f"{show(left)} {sign} {show(right)}", function, left, right)
     return apply(b, fn, left, right, what=sign)
 
 
-def _matmul(left: Any, right: Any) -> Any:
+def _matmul(b: Builder, left: Any, right: Any) -> Any:
     if not is_runtime(left) and not is_runtime(right):
-        return static_call(f"{show(left)} @ {show(right)}", python.matmul, left, right)
+        return static_call(b, f"{show(left)} @ {show(right)}", python.matmul, left, right)
     raise TypeMismatchError(
         "@ does not multiply tiles",
         code="unsupported-operator",
@@ -230,7 +235,7 @@ def _unary(node: ast.UnaryOp, b: Builder) -> Any:
             ast.Not: python.not_,
             ast.Invert: python.invert,
         }
-        return static_call(ast.unparse(node), functions[type(node.op)], value)
+        return static_call(b, ast.unparse(node), functions[type(node.op)], value)
     match node.op:
         case ast.USub():
             return apply(b, "neg", value, what="-")
@@ -260,6 +265,7 @@ def truth_of(b: Builder, value: Any, what: str) -> bool | Scalar | Tile:
         TypeMismatchError: `dtype-mismatch` for a tile that is not bool, `not-a-value` for tensors.
     """
     if not is_runtime(value):
+        b.reads.operands(value)
         return bool(value)
     ready = operand(b, value, what)
     if isinstance(ready, Scalar):
@@ -276,6 +282,7 @@ def _boolop(node: ast.BoolOp, b: Builder) -> Any:
     for part in node.values:
         value = evaluate(b, part)
         if not is_runtime(value):
+            b.reads.operands(value)
             if bool(value) != is_and:
                 return value if result is None else not is_and
             result = value if result is None or not is_runtime(result) else result
@@ -308,13 +315,19 @@ def _compare(node: ast.Compare, b: Builder) -> Any:
     return result
 
 
+def _is(left: Any, right: Any) -> bool:
+    """Return `left is right`; of numbers and texts, which objects are one is Python's own affair, so values count."""
+    by_value = type(left) in (int, float, str)
+    return same(left, right) if by_value else left is right
+
+
 def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, ast.Is | ast.IsNot):
         if is_runtime(left) and is_runtime(right):
             raise LanguageError(
                 "`is` between run-time values", code="unsupported-operator", help="compare with =="
             )
-        return (left is right) == isinstance(op, ast.Is)
+        return _is(left, right) == isinstance(op, ast.Is)
     if isinstance(op, ast.In | ast.NotIn):
         if is_runtime(left) or is_runtime(right):
             raise LanguageError(
@@ -322,11 +335,11 @@ def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
                 code="unsupported-operator",
                 help="compare with == and combine with `or`",
             )
-        found = static_call("in", python.contains, right, left)
+        found = static_call(b, "in", python.contains, right, left)
         return found == isinstance(op, ast.In)
     sign, fn, function = _COMPARE[type(op)]
     if not is_runtime(left) and not is_runtime(right):
-        return static_call(f"{show(left)} {sign} {show(right)}", function, left, right)
+        return static_call(b, f"{show(left)} {sign} {show(right)}", function, left, right)
     return apply(b, fn, left, right, what=sign)
 
 
@@ -368,6 +381,7 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
     found = getattr(owner, name, missing)
     if found is missing:
         raise _missing_attribute(owner, name)
+    b.reads.attribute(owner, name, found)
     return resolved(b, plain(found))
 
 

@@ -62,6 +62,7 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         key = slice(key.lower, key.upper, key.step)
     elif isinstance(key, Scalar) and b.static(key) is not None:
         key = b.static(key)
+    b.reads.operands(key, *(() if type(base) in (tuple, list, dict) else (base,)))
     try:
         return base[key]
     except (IndexError, KeyError, TypeError, ValueError):

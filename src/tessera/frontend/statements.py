@@ -145,6 +145,7 @@ def _assert(node: ast.Assert, b: Builder) -> None:
         message = "" if node.msg is None else evaluate(b, node.msg)
     scratch.erase(safe_erase=False)
     if not is_runtime(condition):
+        b.reads.operands(condition)
         if not condition:
             raise LanguageError(
                 f"assertion failed: {_text(message) or ast.unparse(node.test)}",

@@ -6,10 +6,23 @@ processes could race for:
 
     artifacts/3f/3f0c…/any.art        nothing fixed
     artifacts/3f/3f0c…/1=128,2=64.art the second and third dimension name fixed to 128 and 64
+
+What of the program decides the code is known only after the front end has run. So a key has two steps: its *start*
+holds all that is known before (the source, the arguments, the target, the compiler), a file under it tells which names
+and attributes to look at, and the whole key holds their values too:
+
+    artifacts/8a/8a41…/5c9d….reads    paths of what such a compilation read
+    shared/…                          machine code that all kernels use
+    compiler/…                        the compiler's hash, by the times of its files
+
+Each file begins with a checksum over its place in the cache and its contents: a file that is damaged, or is that of
+another key, is never used.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import sys
@@ -20,26 +33,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from tessera.errors import CallError, DiagnosticWarning
+from tessera.frontend.reads import Path as ReadPath
 from tessera.jit import version
 from tessera.target.artifact import Artifact, ArtifactError
 
 _SUFFIX = ".art"
+_READS = ".reads"
 _UNFIXED = "any"
 _FIXED = re.compile(r"(\d+)=(\d+)")
+_SEAL = b"tessera-cache-2\n"
+_DIGEST = hashlib.sha256().digest_size
 _STALE_SECONDS = 3600
 _STORES_PER_TRIM = 64
+_TEMPORARY = ".tmp-"
+_MOST_READS = 8
+"""Lists of names followed for one key's start, the last used first: more than its branches need."""
 
 
 def default_path() -> Path:
     """Return where the cache is: `TESSERA_CACHE_DIR`, else the platform's cache folder."""
     if chosen := os.environ.get("TESSERA_CACHE_DIR"):
         return Path(chosen)
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path(tempfile.gettempdir()) / f"tessera-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "tessera"
+        return home / "Library" / "Caches" / "tessera"
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tessera"
+    return (Path(base) if base else home / ".cache") / "tessera"
 
 
 def size_limit() -> int:
@@ -62,14 +87,24 @@ def _warn(message: str) -> None:
     warnings.warn(message, DiagnosticWarning, stacklevel=2)
 
 
-def _why_not_private(path: Path) -> str | None:
-    """Return why code from this folder must not run, None when only this user can have written it."""
-    for facts in (path.lstat(), path.stat()):
-        if hasattr(os, "getuid") and facts.st_uid != os.getuid():
-            return f"it belongs to user {facts.st_uid}"
-    if os.name == "posix" and path.stat().st_mode & 0o022:
-        return f"others may write to it (mode {path.stat().st_mode & 0o777:o})"
-    return None if path.is_dir() else "it is no folder"
+def _why_foreign(facts: os.stat_result) -> str | None:
+    """Return whose a file or folder is, None when it is this user's or root's."""
+    if hasattr(os, "getuid") and facts.st_uid not in (os.getuid(), 0):
+        return f"it belongs to user {facts.st_uid}"
+    return None
+
+
+def _why_not_private(facts: os.stat_result) -> str | None:
+    """Return why code from a file or folder must not run, None when only this user or root can have written it."""
+    if os.name == "posix" and facts.st_mode & 0o022:
+        return f"others may write to it (mode {facts.st_mode & 0o777:o})"
+    return _why_foreign(facts)
+
+
+def _why_not_usable(path: Path) -> str | None:
+    """Return why a folder, or a link to one, cannot be the cache."""
+    reason = _why_foreign(path.lstat()) or _why_not_private(path.stat())
+    return reason or (None if path.is_dir() else "it is no folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +128,7 @@ class DiskCache:
         self.root = root
         self._limit = limit
         self._stores = 0
+        self._complained: set[Path] = set()
 
     @classmethod
     def open(cls) -> DiskCache | None:
@@ -103,7 +139,7 @@ class DiskCache:
         try:
             root.parent.mkdir(parents=True, exist_ok=True)
             root.mkdir(mode=0o700, exist_ok=True)
-            reason = _why_not_private(root)
+            reason = _why_not_usable(root)
         except OSError as error:
             reason = str(error)
         if reason is not None:
@@ -111,19 +147,103 @@ class DiskCache:
             return None
         return cls(root, limit)
 
+    # Files
+
+    def _seal(self, path: Path, data: bytes) -> bytes:
+        """Return the checksum of a file's contents and its place."""
+        place = path.relative_to(self.root).as_posix()
+        return hashlib.sha256(f"{place}\0".encode() + data).digest()
+
+    def _load(self, path: Path) -> bytes | None:
+        """Return what a file holds, None when there is none that can be trusted."""
+        try:
+            with path.open("rb") as file:
+                reason = _why_not_private(os.fstat(file.fileno()))
+                raw = b"" if reason else file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._complain(path, f"cannot be read ({error.strerror})")
+            return None
+        data = raw[len(_SEAL) + _DIGEST :]
+        if reason is not None:
+            self._complain(path, f"is not used: {reason}")
+        elif not raw.startswith(_SEAL) or raw[len(_SEAL) : len(_SEAL) + _DIGEST] != self._seal(path, data):
+            self._drop(path, "its checksum is wrong")
+        else:
+            with suppress(OSError):
+                os.utime(path)  # the time says when it was last used
+            return data
+        return None
+
+    def _drop(self, path: Path, reason: str) -> None:
+        self._complain(path, f"is corrupt and is made again: {reason}")
+        with suppress(OSError):
+            path.unlink()
+
+    def _complain(self, path: Path, what: str) -> None:
+        """Warn of a file, or of a folder that cannot be written, once."""
+        if path not in self._complained:
+            self._complained.add(path)
+            name = path.relative_to(self.root) if path != self.root else path
+            _warn(f"{name} of the kernel cache {what}")
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Write a file so that other processes see all of it or none; a cache that cannot be written is a warning."""
+        sealed = _SEAL + self._seal(path, data) + data
+        try:
+            try:
+                _replace(path, sealed)
+            except FileNotFoundError:  # another process has just removed the folder, which was empty
+                _replace(path, sealed)
+        except OSError as error:
+            self._complain(self.root, f"cannot be written: {error}")
+
     def compiler_hash(self) -> str:
         """Return the hash of the package's sources, kept under their stamp."""
         path = self.root / "compiler" / version.sources_stamp()
-        with suppress(OSError):
-            kept = path.read_text()
-            if len(kept) == 64:
-                return kept
+        kept = self._load(path)
+        if kept is not None:
+            return kept.decode()
         found = version.sources_hash()
         self._write(path, found.encode())
         return found
 
+    # Kernels
+
     def _folder(self, key: str) -> Path:
         return self.root / "artifacts" / key[:2] / key
+
+    def _names(self, key: str, suffix: str) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._folder(key)) if name.endswith(suffix)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._complain(self._folder(key), f"cannot be read ({error.strerror})")
+            return []
+
+    def paths(self, start: str) -> Iterator[list[ReadPath]]:
+        """Yield what compilations under a key's start read, the last used first.
+
+        Args:
+            start: the part of a key that is known before a compilation.
+        """
+        found: list[tuple[float, Path]] = []
+        for name in self._names(start, _READS):
+            with suppress(OSError):
+                path = self._folder(start) / name
+                found.append((path.stat().st_mtime, path))
+        for _, path in sorted(found, reverse=True)[:_MOST_READS]:
+            data = self._load(path)
+            if data is not None:
+                lists = cast("list[list[tuple[str, str | int]]]", json.loads(data))
+                yield [tuple((kind, name) for kind, name in steps) for steps in lists]
+
+    def store_paths(self, start: str, paths: Sequence[ReadPath]) -> None:
+        """Keep what a compilation read."""
+        data = json.dumps(paths).encode()
+        self._write(self._folder(start) / f"{hashlib.sha256(data).hexdigest()[:32]}{_READS}", data)
 
     def find(self, key: str, sizes: Sequence[int | None]) -> tuple[dict[int, int], Artifact] | None:
         """Return the artefact that fits, with the sizes that are fixed in it.
@@ -132,33 +252,23 @@ class DiskCache:
             key: what it was stored under.
             sizes: size of each dimension, in the order that `store` counted them.
         """
-        folder = self._folder(key)
-        try:
-            names = os.listdir(folder)
-        except FileNotFoundError:
-            return None
-        for name in names:
-            if not name.endswith(_SUFFIX):
-                continue
+        for name in self._names(key, _SUFFIX):
             fixed = {int(place): int(size) for place, size in _FIXED.findall(name)}
             if all(place < len(sizes) and sizes[place] == size for place, size in fixed.items()):
-                artifact = self._read(folder / name)
+                artifact = self._read(self._folder(key) / name)
                 if artifact is not None:
                     return fixed, artifact
         return None
 
     def _read(self, path: Path) -> Artifact | None:
+        data = self._load(path)
+        if data is None:
+            return None
         try:
-            artifact = Artifact.from_bytes(path.read_bytes())
-            os.utime(path)  # the time says when it was last used
-        except FileNotFoundError:  # trimmed by another process meanwhile
-            return None
+            return Artifact.from_bytes(data)
         except ArtifactError as error:
-            _warn(f"the cached kernel {path.name} is corrupt and is compiled again: {error.message}")
-            with suppress(OSError):
-                path.unlink()
+            self._drop(path, error.message)
             return None
-        return artifact
 
     def store(self, key: str, fixed: Mapping[int, int], artifact: Artifact) -> None:
         """Keep an artefact; a cache that cannot be written is a warning."""
@@ -170,57 +280,64 @@ class DiskCache:
 
     def find_blob(self, key: str) -> bytes | None:
         """Return data kept under a key, such as code that all kernels share."""
-        with suppress(OSError):
-            return (self.root / "shared" / key).read_bytes()
-        return None
+        return self._load(self.root / "shared" / key)
 
     def store_blob(self, key: str, data: bytes) -> None:
         """Keep data under a key; a cache that cannot be written is a warning."""
         self._write(self.root / "shared" / key, data)
 
-    def _write(self, path: Path, data: bytes) -> None:
-        """Write a file so that other processes see all of it or none."""
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                os.replace(temporary, path)
-            except OSError:
-                os.unlink(temporary)
-                raise
-        except OSError as error:
-            _warn(f"the kernel cache {self.root} cannot be written: {error}")
+    def artifact_at(self, entry: CacheEntry) -> Artifact | None:
+        """Return the artefact of an entry, None when it is damaged or gone."""
+        return self._read(entry.path)
+
+    # House-keeping
 
     def entries(self) -> Iterator[CacheEntry]:
         """Yield the cached artefacts."""
-        for path in (self.root / "artifacts").glob(f"*/*/*{_SUFFIX}"):
-            with suppress(FileNotFoundError):
-                facts = path.stat()
-                yield CacheEntry(path, facts.st_size, facts.st_mtime)
+        return self._files(f"artifacts/*/*/*{_SUFFIX}")
+
+    def _files(self, *patterns: str) -> Iterator[CacheEntry]:
+        for pattern in patterns:
+            for path in self.root.glob(pattern):
+                with suppress(OSError):
+                    facts = path.stat()
+                    if path.is_file():
+                        yield CacheEntry(path, facts.st_size, facts.st_mtime)
+
+    def _all(self) -> list[CacheEntry]:
+        """Return every file, the one unused for longest first."""
+        found = self._files("artifacts/*/*/*", "shared/*", "compiler/*")
+        return sorted(found, key=lambda entry: entry.used)
 
     def trim(self) -> None:
-        """Remove the artefacts unused for longest beyond the limit, and what crashed writers left."""
-        entries = sorted(self.entries(), key=lambda entry: entry.used)
+        """Remove what was unused for longest beyond the limit, and what crashed writers left."""
+        entries = self._all()
         total = sum(entry.size for entry in entries)
         for entry in entries:
-            if total <= self._limit:
-                break
-            _remove(entry.path)
-            total -= entry.size
-        for path in self.root.glob("artifacts/*/*/.tmp-*"):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                    path.unlink()
+            left = entry.path.name.startswith(_TEMPORARY)
+            if total > self._limit if not left else time.time() - entry.used > _STALE_SECONDS:
+                _remove(entry.path)
+                total -= entry.size
 
     def clear(self) -> int:
-        """Remove all artefacts; returns how many there were."""
-        removed = 0
-        for entry in list(self.entries()):
+        """Remove everything; returns how many kernels there were."""
+        kernels = len(list(self.entries()))
+        for entry in self._all():
             _remove(entry.path)
-            removed += 1
-        return removed
+        return kernels
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _remove(path: Path) -> None:

@@ -11,16 +11,15 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
+from tessera.frontend.reads import Reads
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.jit.binding import dim_texts
 from tessera.jit.cache import disk_cache
-from tessera.jit.fingerprint import layout_fingerprint, source_fingerprint, value_fingerprint
 from tessera.jit.version import host_identity
 from tessera.runtime.toolkit import assembler_identity
 from tessera.target.artifact import Artifact
@@ -104,6 +103,10 @@ def _facts_text(fact: ArgFacts) -> str:
     return repr((fact.kind, fact.dtype.name, fact.strides, fact.align, fact.stride_div, fact.dim_div))
 
 
+def _key_with(start: str, reads: Reads) -> str:
+    return hashlib.sha256(f"{start}\0{reads.digest()}".encode()).hexdigest()
+
+
 class Variants:
     """All compiled variants of one kernel.
 
@@ -117,7 +120,6 @@ class Variants:
         self._space = space
         self._texts = dim_texts(signature)
         self._entries: dict[tuple[Hashable, str], list[Variant]] = {}
-        self._fingerprint: list[str | None] = []
 
     def find(
         self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
@@ -143,48 +145,60 @@ class Variants:
     def _from_disk_or_compiler(
         self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
     ) -> Variant:
+        reads = self._reads(spec)
         # Dumps of every pass are asked for: then the passes must run.
         disk = None if os.environ.get("TESSERA_DUMP_DIR") else disk_cache()
-        key = None if disk is None else self._key(spec, destination, disk.compiler_hash())
-        if disk is not None and key is not None:
-            found = disk.find(key, [sizes.get(text) for text in self._texts])
-            if found is not None:
-                fixed, artifact = found
-                return Variant(
-                    {self._texts[place]: size for place, size in fixed.items()}, artifact, "disk cache"
-                )
-        variant = self._compile(spec, destination.record())
-        if disk is not None and key is not None:
-            disk.store(
-                key, {self._texts.index(text): size for text, size in variant.fixed.items()}, variant.artifact
-            )
+        if disk is None or not reads.complete:
+            return self._compile(spec, destination.record(), reads)
+        start = self._key(spec, destination, disk.compiler_hash(), reads.roots)
+        places = [sizes.get(text) for text in self._texts]
+        for paths in disk.paths(start):
+            now = self._reads(spec)
+            now.follow(paths)
+            found = disk.find(_key_with(start, now), places)
+            if found is not None and self._is_own(found[1], destination):
+                fixed = {self._texts[place]: size for place, size in found[0].items()}
+                return Variant(fixed, found[1], "disk cache")
+        variant = self._compile(spec, destination.record(), reads)
+        if reads.complete:
+            disk.store_paths(start, reads.paths)
+            fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
+            disk.store(_key_with(start, reads), fixed, variant.artifact)
         return variant
 
-    def _key(self, spec: Specialization, destination: Destination, compiler: str) -> str | None:
-        if not self._fingerprint:
-            function = cast(FunctionType, self._signature.function)
-            self._fingerprint.append(source_fingerprint(function, self._signature.dim_names))
-        source = self._fingerprint[0]
-        constants = [value_fingerprint(name, value) for name, value in spec.constexprs]
-        constants += [layout_fingerprint(param.name, given) for param, given in self._signature.structures]
-        tunables = [value_fingerprint(name, value) for name, value in self._space]
-        if source is None or None in constants or None in tunables:
-            return None
+    def _is_own(self, artifact: Artifact, destination: Destination) -> bool:
+        """Return whether an artefact is this kernel's: its name and arguments say so once more, beside its key."""
+        own = [param.name for param in self._signature.runtime_params]
+        same = artifact.name == self._signature.name and artifact.backend == destination.backend
+        return same and own == [spec.name for spec in artifact.args]
+
+    def _reads(self, spec: Specialization) -> Reads:
+        """Return a record of what is read of the program, with the kernel's own parts read."""
+        signature = self._signature
+        return Reads(
+            {
+                "kernel": signature.function, "parameters": signature.params, "returns": signature.returns,
+                "structures": signature.structures, "constants": spec.constexprs, "config": spec.config,
+                "space": self._space,
+            }
+        )  # fmt: skip
+
+    def _key(self, spec: Specialization, destination: Destination, compiler: str, roots: str) -> str:
+        """Return the part of a key that is known before the front end has run."""
         parts = [
-            compiler, destination.backend, destination.identity, source, *map(_facts_text, spec.args),
-            repr((constants, tunables)),
-            repr((spec.config, spec.profile, spec.debug, spec.linear_block)),
+            compiler, destination.backend, destination.identity, roots, *map(_facts_text, spec.args),
+            repr((spec.profile, spec.debug, spec.linear_block)),
         ]  # fmt: skip
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _compile(self, spec: Specialization, target: TargetRecord) -> Variant:
+    def _compile(self, spec: Specialization, target: TargetRecord, reads: Reads) -> Variant:
         """Compile the first tuning point whose resources the target has."""
         if not self._space:
-            return Variant(*compile_point(self._signature, spec, {}, target, ()), "compiled")
+            return Variant(*compile_point(self._signature, spec, {}, target, (), reads), "compiled")
         rejected: list[tuple[dict[str, object], ResourceError]] = []
         for point in points(self._space):
             try:
-                fixed, artifact = compile_point(self._signature, spec, point, target, ())
+                fixed, artifact = compile_point(self._signature, spec, point, target, (), reads)
             except ResourceError as error:
                 rejected.append((point, error))
                 continue
@@ -222,14 +236,24 @@ def compile_point(
     point: Mapping[str, object],
     target: TargetRecord,
     dump: Sequence[str],
+    reads: Reads | None = None,
 ) -> tuple[dict[str, int], Artifact]:
-    """Compile one tuning point; gives the sizes fixed in it and the artefact."""
+    """Compile one tuning point; gives the sizes fixed in it and the artefact.
+
+    Args:
+        signature: the kernel's parameters.
+        spec: facts of the call.
+        point: the tuning point.
+        target: what to compile for.
+        dump: stages to keep.
+        reads: told of all that is read of the program around.
+    """
     # Here, not at the top: `import tessera` and cache hits must not load the compiler.
     from tessera.frontend.build import build_kernel
     from tessera.jit.pipeline import compile_kernel
 
     full = specialize_at(signature, spec, point)
-    built = build_kernel(signature, full)
+    built = build_kernel(signature, full, reads)
     artifact = compile_kernel(built, target, dump, dict(full.config))
     facts = {
         "config": {

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from tessera.errors import CallError
 from tessera.jit.cache import CacheEntry, DiskCache, default_path, disk_cache, size_limit
-from tessera.target.artifact import Artifact, ArtifactError
 
 
 def _opened() -> DiskCache:
@@ -55,8 +54,10 @@ def size() -> None:
 def list_() -> None:
     """List the cached kernels, the last used first."""
     table = Table("kernel", "target", "bytes", "last used", "file", box=None)
+    disk = _opened()
     for entry in _entries():
-        name, target = _identity(entry)
+        artifact = disk.artifact_at(entry)
+        name, target = ("(corrupt)", "") if artifact is None else (artifact.name, artifact.target)
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         table.add_row(
             name, target, str(entry.size), when, f"{entry.path.parent.name[:12]}…/{entry.path.name}"
@@ -64,15 +65,7 @@ def list_() -> None:
     Console().print(table)
 
 
-def _identity(entry: CacheEntry) -> tuple[str, str]:
-    try:
-        artifact = Artifact.from_bytes(entry.path.read_bytes())
-    except (ArtifactError, OSError):
-        return "(corrupt)", ""
-    return artifact.name, artifact.target
-
-
 @cache.command()
 def clear() -> None:
-    """Remove all cached kernels."""
+    """Remove all cached kernels, and all else in the cache."""
     click.echo(f"removed {_opened().clear()} kernels")

@@ -60,7 +60,10 @@ def test_a_folder_that_others_may_write_to_is_refused_with_a_warning(root, mode)
 
 def test_a_folder_of_somebody_else_is_refused(root, monkeypatch):
     root.mkdir(mode=0o700)
-    monkeypatch.setattr(os, "getuid", lambda: root.stat().st_uid + 1)
+    if os.getuid() == 0:
+        os.chown(root, 4321, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: root.stat().st_uid + 1)
     with pytest.warns(DiagnosticWarning, match="belongs to user"):
         assert DiskCache.open() is None
 
@@ -105,12 +108,13 @@ def test_an_unwritable_cache_is_a_warning(root, monkeypatch):
 
 
 def test_the_least_recently_used_go_first(root):
-    disk = DiskCache(DiskCache.open().root, limit=3 * len(ARTIFACT.to_bytes()))
+    disk = DiskCache.open()
     keys = [f"{n:02d}" * 32 for n in range(4)]
     for age, key in enumerate(keys):
         disk.store(key, {}, ARTIFACT)
         os.utime(disk._folder(key) / "any.art", (1000 + age, 1000 + age))
     disk.find(keys[0], [])  # used again: now the youngest
+    disk = DiskCache(root, limit=3 * (disk._folder(keys[0]) / "any.art").stat().st_size)
     disk.trim()
     assert [disk.find(key, []) is not None for key in keys] == [True, False, True, True]
     assert not disk._folder(keys[1]).exists()

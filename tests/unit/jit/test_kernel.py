@@ -309,11 +309,11 @@ def test_autotune_takes_the_first_valid_point(monkeypatch):
     tried = []
     real = variants.compile_point
 
-    def choosy(signature, spec, point, target, dump):
+    def choosy(signature, spec, point, *rest):
         tried.append(dict(point))
         if point["BN"] == 16:
             raise ResourceError("too much shared memory", code="shared-memory")
-        return real(signature, spec, point, target, dump)
+        return real(signature, spec, point, *rest)
 
     monkeypatch.setattr(variants, "compile_point", choosy)
     x = np.random.default_rng(1).standard_normal((5, 40)).astype(np.float32)
@@ -325,7 +325,7 @@ def test_autotune_takes_the_first_valid_point(monkeypatch):
     np.testing.assert_array_equal(copy(x, np.zeros_like(x), 1), x)
     assert copy.explain().config["BN"] == 32
 
-    def never(signature, spec, point, target, dump):
+    def never(signature, spec, point, *rest):
         raise ResourceError("too much shared memory", code="shared-memory")
 
     monkeypatch.setattr(variants, "compile_point", never)

@@ -39,6 +39,7 @@ def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
             )
         args.append(operand(b, piece, "print"))
         return "{}"
+    b.reads.operands(piece)
     shown = str(piece)
     if "{}" in shown:
         raise LanguageError(

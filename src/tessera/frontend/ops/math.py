@@ -84,7 +84,7 @@ def _where(b: Builder, condition: Any, a: Any, b_: Any) -> Any:
 def power(b: Builder, a: Any, b_: Any) -> Any:
     """Return `a ** b_`; a small constant integer power becomes multiplications."""
     if not is_runtime(a) and not is_runtime(b_):
-        return static_call(f"{show(a)} ** {show(b_)}", pow, a, b_)
+        return static_call(b, f"{show(a)} ** {show(b_)}", pow, a, b_)
     base = operand(b, a, "**")
     exponent = operand(b, b_, "**")
     if isinstance(exponent, int) and not isinstance(exponent, bool) and 0 <= exponent <= 16:

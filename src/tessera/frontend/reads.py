@@ -1,0 +1,212 @@
+"""What a compilation reads of the program around it: names, attributes and items, with the values that it found.
+
+Code depends on every global, closure variable, class attribute, default and helper that the front end came across, by
+whatever way. So the front end reports each of them here, by its *path* from the kernel, such as `name CONFIG`,
+`attribute scale`. A later process follows the same paths and compares what stands there now, which needs no compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import BuiltinFunctionType, EllipsisType, FunctionType, ModuleType
+from typing import Any, cast
+
+from tessera.errors import LanguageError
+from tessera.frontend.exact import is_number_of_numpy
+from tessera.frontend.function import DeviceFunction
+from tessera.frontend.static_eval import lookup_in
+from tessera.frontend.text import text_of
+from tessera.numerics.dtypes import DType
+
+Step = tuple[str, str | int]
+Path = tuple[Step, ...]
+
+ABSENT = object()
+"""Stands for a name that nothing defines."""
+
+_PLAIN: dict[type[Any], Callable[[Any], str]] = {
+    int: repr,
+    bool: repr,
+    str: repr,
+    bytes: repr,
+    range: repr,
+    DType: repr,
+    type(None): repr,
+    EllipsisType: repr,
+    float: lambda value: struct.pack("<d", value).hex(),
+    complex: lambda value: struct.pack("<dd", value.real, value.imag).hex(),
+}
+_CONTAINERS = (tuple, list, dict, set, frozenset)
+_OPERATORS = (
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__bool__", "__len__", "__getitem__",
+    "__contains__", "__iter__", "__str__", "__format__", "__int__", "__float__", "__index__", "__abs__", "__round__",
+    "__neg__", "__pos__", "__invert__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__",
+    "__matmul__", "__rmatmul__", "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__",
+    "__divmod__", "__rdivmod__", "__pow__", "__rpow__", "__and__", "__rand__", "__or__", "__ror__", "__xor__",
+    "__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__",
+)  # fmt: skip
+
+
+def _is_ours(kind: Any) -> bool:
+    return str(getattr(kind, "__module__", "")).partition(".")[0] == "tessera"
+
+
+def _is_record(value: Any) -> bool:
+    """Return whether a value is one of Tessera's own frozen dataclasses, such as a numeric policy."""
+    return is_dataclass(value) and not isinstance(value, type) and _is_ours(type(value))
+
+
+def _label(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
+    return f"{getattr(value, '__module__', '')}.{name}"
+
+
+def _is_settled(value: Any) -> bool:
+    """Return whether operators on a value run no code of the program: what they give follows from the value's text."""
+    kind = cast("type[Any]", type(value))
+    if kind in _PLAIN or is_number_of_numpy(value) or _is_record(value):
+        return True
+    if kind in _CONTAINERS:
+        parts: Iterable[Any] = [*value.keys(), *value.values()] if kind is dict else value
+        return all(map(_is_settled, parts))
+    base: Any = Enum if isinstance(value, Enum) else object
+    return all(getattr(kind, name, None) is getattr(base, name, None) for name in _OPERATORS)
+
+
+class Reads:
+    """The record of one compilation, or of a look-up of one.
+
+    Args:
+        roots: where paths start: objects by label.
+    """
+
+    def __init__(self, roots: Mapping[str, object]) -> None:
+        self.complete = True
+        """Whether all that was read can be told from outside; else the code must not outlive the process."""
+        self._objects: dict[Path, object] = {}
+        self._places: dict[int, Path] = {}
+        self._texts: dict[Path, str] = {}
+        self._values: dict[Path, object] = {}
+        self._lookups: dict[Path, Callable[[str], Any]] = {}
+        self.roots = "\0".join(self._text(((label, 0),), value) for label, value in roots.items())
+        """What stands for the roots."""
+
+    # What the front end reports
+
+    def name(self, function: FunctionType, name: str, value: object) -> None:
+        """Note the value of a name that a function does not bind itself."""
+        self._read(function, ("name", name), value)
+
+    def attribute(self, owner: Any, name: str, value: object) -> None:
+        """Note the value of an attribute."""
+        if type(owner) not in _PLAIN and not is_number_of_numpy(owner) and not _is_record(owner):
+            self._read(owner, ("attribute", name), value)
+
+    def operands(self, *values: object) -> None:
+        """Note that Python itself computes with values."""
+        if self.complete and not all(map(_is_settled, values)):
+            self.complete = False
+
+    def _read(self, owner: object, step: Step, value: object) -> None:
+        place = self._places.get(id(owner))
+        if place is None:  # made while compiling, by code of the program
+            self.complete = False
+        else:
+            self._note((*place, step), value)
+
+    def _note(self, path: Path, value: object) -> None:
+        if path in self._values and self._values[path] is value:
+            return
+        text = self._text(path, value)
+        self._values.setdefault(path, value)
+        if self._texts.setdefault(path, text) != text:  # it changed meanwhile
+            self.complete = False
+
+    # What a look-up follows
+
+    @property
+    def paths(self) -> list[Path]:
+        """The paths that were read, in order."""
+        return list(self._texts)
+
+    def follow(self, paths: Iterable[Path]) -> None:
+        """Read what stands at these paths now."""
+        for path in paths:
+            self._note(path, self._found_at(path))
+
+    def _found_at(self, path: Path) -> object:
+        parent, (kind, name) = path[:-1], path[-1]
+        owner = self._objects.get(parent, ABSENT)
+        if owner is ABSENT:
+            return ABSENT
+        if kind == "attribute":
+            return getattr(owner, str(name), ABSENT)
+        if kind != "name" or not isinstance(owner, FunctionType):
+            return ABSENT
+        if parent not in self._lookups:
+            self._lookups[parent] = lookup_in(owner)
+        try:
+            return self._lookups[parent](str(name))
+        except KeyError:
+            return ABSENT
+
+    def digest(self) -> str:
+        """Return what stands for the paths and all that was found there."""
+        return hashlib.sha256(repr([*self._texts.items()]).encode()).hexdigest()
+
+    # Texts that stand for values
+
+    def _text(self, path: Path, value: Any) -> str:
+        kind = cast("type[Any]", type(value))
+        if kind in _PLAIN:
+            return f"{kind.__name__} {_PLAIN[kind](value)}"
+        if value is ABSENT:
+            return "absent"
+        if is_number_of_numpy(value):
+            return f"{value.dtype.str} {value.tobytes().hex()}"
+        if _is_record(value):
+            parts = [
+                self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)
+            ]
+            return f"{_label(kind)}({', '.join(parts)})"
+        if id(value) in self._places:
+            return f"same as {self._places[id(value)]}"
+        self._places[id(value)] = path
+        self._objects[path] = value
+        return self._object_text(path, value, kind)
+
+    def _object_text(self, path: Path, value: Any, kind: type[Any]) -> str:
+        if isinstance(value, DeviceFunction):
+            helper = cast("DeviceFunction[Any, Any]", value)
+            return f"helper {self._text((*path, ('function', 0)), helper.function)}"
+        if kind is FunctionType:
+            return self._function_text(path, value)
+        if kind in _CONTAINERS or tuple in kind.__bases__:
+            parts: Iterable[Any] = value.items() if kind is dict else value
+            texts = [self._text((*path, ("item", place)), part) for place, part in enumerate(parts)]
+            return f"{_label(kind)}[{', '.join(texts)}]"
+        if isinstance(value, ModuleType):
+            return f"module {value.__name__}"
+        if isinstance(value, type):
+            return f"class {_label(value)}"
+        if kind is BuiltinFunctionType and isinstance(getattr(value, "__self__", None), ModuleType | None):
+            return f"built-in {_label(value)}"
+        if isinstance(value, Enum):
+            return f"member {_label(kind)}.{value.name} {self._text((*path, ('value', 0)), value.value)}"
+        if isinstance(value, tuple(_PLAIN)):  # a number with operators of its own
+            self.complete = False
+        return f"instance of {_label(kind)}"
+
+    def _function_text(self, path: Path, function: FunctionType) -> str:
+        given = (function.__defaults__, function.__kwdefaults__)
+        defaults = self._text((*path, ("defaults", 0)), given)
+        if _is_ours(function):  # the compiler's own hash stands for its text
+            return f"{_label(function)} {function.__code__.co_firstlineno} {defaults}"
+        try:
+            return f"{_label(function)} {text_of(function).digest} {defaults}"
+        except LanguageError:  # it cannot be compiled either
+            return f"{_label(function)} without text {defaults}"

@@ -1,0 +1,129 @@
+"""The disk cache as a program sees it: what a kernel finds there was compiled from what it reads now."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.jit import cache
+
+
+class Config:
+    scale = 2.0
+
+
+SCALE = 2.0
+TABLE = {"a": [1.0, 2.0]}
+
+
+@ts.function
+def scaled(x: Any, config: Any) -> Any:
+    return x * config.scale
+
+
+@ts.kernel
+def by_global(x: ts.Tensor["n", ts.f32]):
+    x[0:4] = SCALE
+
+
+@ts.kernel
+def by_helper(x: ts.Tensor["n", ts.f32]):
+    x[0:4] = scaled(x[0:4], Config)
+
+
+@ts.kernel
+def by_constant(x: ts.Tensor["n", ts.f32], config: ts.constexpr):
+    x[0:4] = x[0:4] * config.scale
+
+
+@ts.kernel
+def computed(x: ts.Tensor["n", ts.f32], config: ts.constexpr):
+    x[0:4] = x[0:4] * (config * 2)
+
+
+class Doubled:
+    def __init__(self, value):
+        self.value = value
+
+    def __mul__(self, other):
+        return self.value * other
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "kernels"))
+    monkeypatch.setattr(cache, "_opened", {})
+
+
+def fresh(kernel):
+    """Return the kernel as a new process would have it."""
+    return ts.kernel(kernel.__wrapped__)
+
+
+def ran(kernel, *args, shift=False):
+    """Return what a call stores, and where its code came from."""
+    x = np.ones(5, np.float32)[1:] if shift else np.ones(4, np.float32)
+    kernel(x, *args)
+    return float(x[0]), kernel.explain().origin
+
+
+def test_a_global_that_changes_between_two_kinds_of_calls_poisons_nothing(monkeypatch):
+    kernel = fresh(by_global)
+    assert ran(kernel) == (2.0, "compiled")
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    assert ran(kernel) == (2.0, "compiled"), "code that there is stays as it was compiled"
+    assert ran(kernel, shift=True) == (5.0, "compiled"), "what is compiled now sees the new value"
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    for number in range(2):
+        again = fresh(by_global)
+        assert ran(again) == (2.0, "disk cache")
+        assert ran(again, shift=True) == (2.0, "disk cache" if number else "compiled")
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    assert ran(fresh(by_global), shift=True) == (5.0, "disk cache")
+    for value in (5, True, -0.0, 0.0, math.inf):
+        monkeypatch.setitem(globals(), "SCALE", value)
+        stored, origin = ran(fresh(by_global))
+        assert (stored, math.copysign(1, stored), origin) == (value, math.copysign(1, value), "compiled")
+
+
+def test_a_class_given_to_a_helper_is_looked_at_again(monkeypatch):
+    assert ran(fresh(by_helper)) == (2.0, "compiled")
+    assert ran(fresh(by_helper)) == (2.0, "disk cache")
+    monkeypatch.setattr(Config, "scale", 3.0)
+    assert ran(fresh(by_helper)) == (3.0, "compiled")
+    assert ran(fresh(by_helper)) == (3.0, "disk cache")
+
+
+def test_an_object_given_as_a_constant_is_known_by_what_is_read_of_it():
+    def config(scale):
+        made = Config()
+        made.scale = scale
+        return made
+
+    assert ran(fresh(by_constant), config(2.0)) == (2.0, "compiled")
+    assert ran(fresh(by_constant), config(2.0)) == (2.0, "disk cache")
+    assert ran(fresh(by_constant), config(3.0)) == (3.0, "compiled")
+
+
+def test_code_that_operators_of_the_program_decide_stays_in_the_process():
+    assert ran(fresh(computed), Doubled(2.0)) == (4.0, "compiled")
+    assert ran(fresh(computed), Doubled(3.0)) == (6.0, "compiled")
+    assert ran(fresh(computed), 1.5) == (3.0, "compiled")
+    assert ran(fresh(computed), 1.5) == (3.0, "disk cache")
+
+
+def test_an_entry_of_another_kernel_is_not_run(monkeypatch):
+    """Even when its key and checksum say that it fits."""
+    kernel = fresh(by_global)
+    assert ran(kernel) == (2.0, "compiled")
+    find = cache.DiskCache.find
+    ran(fresh(by_helper))
+    other = ts.compile(by_helper)
+    monkeypatch.setattr(cache.DiskCache, "find", lambda *_: ({}, other))
+    assert ran(fresh(by_global)) == (2.0, "compiled")
+    monkeypatch.setattr(cache.DiskCache, "find", find)
+    assert ran(fresh(by_global)) == (2.0, "disk cache")
