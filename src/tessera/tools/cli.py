@@ -18,6 +18,7 @@ _COMMANDS = {
     "opt": "tessera.tools.opt",
     "run": "tessera.tools.run",
     "cache": "tessera.tools.cache",
+    "fuzz": "tessera.tools.fuzz.command",
 }
 """The module of each command, which defines a click command of the same name. Loaded when it is asked for."""
 
@@ -51,6 +52,7 @@ def main() -> None:
     tessera doctor                               what works here, and what mends the rest
     tessera compile gemm.py:gemm --target sm_90a --dump ptx
     tessera cache list
+    tessera fuzz --minutes 5                     random programs against their meaning
     """  # noqa: D301 - click wants the backspace character itself
 
 

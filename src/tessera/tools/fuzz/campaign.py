@@ -1,0 +1,231 @@
+"""Runs many programs in worker processes, so that a crash or a hang costs one program."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from tessera.tools.fuzz.generate_scope import Options
+from tessera.tools.fuzz.run import Device, Outcome
+
+PROGRAMS_PER_WORKER = 400
+"""A worker is replaced after so many, so that what JIT compilation keeps is given back."""
+
+_CLEAN_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the workers of a campaign do.
+
+    Args:
+        device: where programs run.
+        options: what the generator draws.
+        coverage: whether outcomes say what their programs reach.
+    """
+
+    device: Device
+    options: Options
+    coverage: bool = True
+
+
+def one(seed: int, job: Job, folder: Path) -> Outcome:
+    """Generate, run and compare the program of a seed."""
+    from dataclasses import replace
+
+    from tessera.tools.fuzz.coverage import reached
+    from tessera.tools.fuzz.generate import generate
+    from tessera.tools.fuzz.run import check
+
+    started = time.perf_counter()
+    program = generate(seed, job.options)
+    outcome = check(program, job.device, folder, time.perf_counter() - started)
+    return replace(outcome, reached=reached(program)) if job.coverage else outcome
+
+
+def _worker(connection: Connection, job: Job, folder: str) -> None:
+    """Serve seeds until the parent closes the connection."""
+    os.environ["TESSERA_CACHE_DIR"] = str(Path(folder) / "cache")
+    if job.device.kind == "interp":
+        os.environ["TESSERA_INTERPRET"] = "1"
+    if job.device.kind == "cuda":
+        _import_torch()
+    done = 0
+    while True:
+        try:
+            seed = connection.recv()
+        except EOFError:
+            return
+        outcome = one(seed, job, Path(folder))
+        try:
+            connection.send(outcome)
+        except BrokenPipeError:
+            return
+        done += 1
+        if done % _CLEAN_EVERY == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def _import_torch() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is not None:
+        importlib.import_module("torch")
+
+
+class _Process:
+    """A worker and the seed it works on."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process = context.Process(target=_worker, args=(theirs, job, str(folder)), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.seed: int | None = None
+        self.started = 0.0
+        self.done = 0
+
+    def give(self, seed: int) -> None:
+        self.seed, self.started = seed, time.monotonic()
+        self.connection.send(seed)
+
+    def end(self) -> int | None:
+        self.connection.close()
+        self._process.join(0.2)
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        return self._process.exitcode
+
+
+@dataclass
+class Summary:
+    """What a campaign found.
+
+    Args:
+        kinds: number of programs by what came of them.
+        codes: number of refused programs by the error's code.
+        failures: the outcomes that show faults.
+        reached: number of programs by `operation dtype context`.
+        seconds: total time of generating, meaning and running.
+        unknown: sum of the shares of unknown elements.
+        elapsed: seconds the campaign took.
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter[str])
+    codes: Counter[str] = field(default_factory=Counter[str])
+    failures: list[Outcome] = field(default_factory=list[Outcome])
+    reached: Counter[str] = field(default_factory=Counter[str])
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    unknown: float = 0.0
+    elapsed: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.kinds[outcome.kind] += 1
+        if outcome.kind == "refused":
+            self.codes[outcome.code] += 1
+        if outcome.failed:
+            self.failures.append(outcome)
+        self.reached.update(outcome.reached)
+        self.seconds = [a + b for a, b in zip(self.seconds, outcome.seconds, strict=True)]
+        self.unknown += outcome.unknown
+
+    @property
+    def programs(self) -> int:
+        """The number of programs."""
+        return sum(self.kinds.values())
+
+
+def seeds(first: int | None) -> Iterator[int]:
+    """Yield the seeds of a campaign: consecutive ones, from a random one when none is given."""
+    seed = random.SystemRandom().getrandbits(40) if first is None else first
+    while True:
+        yield seed
+        seed += 1
+
+
+def campaign(
+    job: Job, source: Iterator[int], jobs: int, *, programs: int | None, seconds: float | None,
+    timeout: float = 60.0, report: Callable[[Outcome], Any] = lambda _: None,
+) -> Summary:  # fmt: skip
+    """Run programs until there are enough or the time is over.
+
+    Args:
+        job: what to do.
+        source: their seeds.
+        jobs: worker processes.
+        programs: how many at most.
+        seconds: how long at most.
+        timeout: seconds after which a program counts as hung.
+        report: is told every outcome as it comes.
+    """
+    summary, started = Summary(), time.monotonic()
+    root = Path(tempfile.mkdtemp(prefix="tessera-fuzz-"))
+    workers = [_Process(job, root / str(number)) for number in range(jobs)]
+    given = 0
+
+    def more() -> bool:
+        enough = programs is not None and given >= programs
+        return not enough and (seconds is None or time.monotonic() - started < seconds)
+
+    def settle(outcome: Outcome) -> None:
+        summary.add(outcome)
+        report(outcome)
+
+    try:
+        while True:
+            for number, worker in enumerate(workers):
+                if worker.seed is None and more():
+                    if worker.done >= PROGRAMS_PER_WORKER:
+                        worker.end()
+                        worker = workers[number] = _Process(job, root / str(number))
+                    worker.give(next(source))
+                    given += 1
+            busy = {worker.connection: worker for worker in workers if worker.seed is not None}
+            if not busy:
+                break
+            ready = wait(list(busy), timeout=1.0)
+            for number, worker in enumerate(workers):
+                outcome = _outcome_of(worker, worker.connection in ready, timeout)
+                if outcome is not None:
+                    settle(outcome)
+                    if outcome.kind in ("crash", "hang"):
+                        workers[number] = _Process(job, root / str(number))
+    finally:
+        for worker in workers:
+            worker.end()
+        shutil.rmtree(root, ignore_errors=True)
+    summary.elapsed = time.monotonic() - started
+    return summary
+
+
+def _outcome_of(worker: _Process, ready: bool, timeout: float) -> Outcome | None:
+    """Return what a busy worker says, or that it died or hangs; None while it works."""
+    seed = worker.seed
+    if seed is None:
+        return None
+    if ready:
+        try:
+            outcome: Outcome = worker.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return Outcome(seed, "crash", detail=f"the process ended with {worker.end()}")
+        worker.seed, worker.done = None, worker.done + 1
+        return outcome
+    if time.monotonic() - worker.started > timeout:
+        worker.end()
+        return Outcome(seed, "hang", detail=f"nothing after {timeout:.0f} s")
+    return None

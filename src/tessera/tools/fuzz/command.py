@@ -1,0 +1,95 @@
+"""`tessera fuzz`: runs random programs and compares them with their meaning."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+
+import click
+
+from tessera.tools.fuzz.campaign import Job, Summary, campaign, seeds
+from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.generate_scope import Options
+from tessera.tools.fuzz.run import Device, Outcome
+from tessera.tools.fuzz.source import source
+
+
+def _summary(summary: Summary, first: int | None) -> str:
+    count = max(summary.programs, 1)
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(summary.kinds.items()))
+    drawn, meant, ran = (1000 * part / count for part in summary.seconds)
+    lines = [
+        f"{summary.programs} programs in {summary.elapsed:.0f} s: {kinds}",
+        f"per program: {drawn:.1f} ms to draw, {meant:.1f} ms for its meaning, {ran:.1f} ms to compile and run; "
+        f"{100 * summary.unknown / count:.2f} % of elements unknown",
+    ]
+    if summary.codes:
+        lines.append("refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common()))
+    contexts = Counter(key.rsplit(" ", 1)[1] for key in summary.reached)
+    pairs = ", ".join(f"{context} {number}" for context, number in sorted(contexts.items()))
+    lines.append(f"reached {len(summary.reached)} operation × dtype × context: {pairs}")
+    if summary.failures:
+        shown = " ".join(str(outcome.seed) for outcome in summary.failures[:50])
+        lines.append(f"{len(summary.failures)} failures, seeds: {shown}")
+    return "\n".join(lines)
+
+
+def _failure(outcome: Outcome, options: Options, with_source: bool) -> None:
+    click.echo(f"\nseed {outcome.seed}: {outcome.kind} {outcome.code}\n{outcome.detail}")
+    if with_source:
+        click.echo(source(generate(outcome.seed, options)))
+
+
+def _options(texts: tuple[str, ...]) -> Options:
+    """Read `name=probability` pairs."""
+    given: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in Options.__slots__:
+            raise click.BadParameter(f"no switch is called {name!r}: {', '.join(Options.__slots__)}")
+        given[name] = float(value)
+    return Options(**given)
+
+
+@click.command()
+@click.option("--device", type=click.Choice(["cpu", "cuda", "interp"]), default="cpu", show_default=True)
+@click.option("--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3.")
+@click.option("--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing.")
+@click.option("--seed", type=int, help="The first seed; a random one by default, which is printed.")
+@click.option("--programs", type=int, help="How many programs; 1000 unless --minutes is given.")
+@click.option("--minutes", type=float, help="For how long.")
+@click.option("--jobs", type=int, default=0, help="Worker processes; one per core by default.")
+@click.option("--set", "switches", multiple=True, metavar="NAME=P", help="How often something is drawn, such as empty=0.1.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung.")
+@click.option("--show", is_flag=True, help="Print the program of --seed and end.")
+@click.option("--quiet", is_flag=True, help="Print failures without their source.")
+def fuzz(
+    device: str, target: str, compile_only: str, seed: int | None, programs: int | None, minutes: float | None,
+    jobs: int, switches: tuple[str, ...], timeout: float, show: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Run random programs of the whole language and compare what they store with what NumPy says they mean.
+
+    A seed decides the program and its data. Failures are printed with their seed and source, and the exit code is 1.
+    """
+    options = _options(switches)
+    if show:
+        click.echo(source(generate(seed or 0, options)))
+        return
+    if programs is None and minutes is None:
+        programs = 1000
+    source_of_seeds = seeds(seed)
+    first = next(source_of_seeds)
+    click.echo(f"first seed {first}")
+    where = Device("compile", compile_only) if compile_only else Device(device, target)
+
+    def report(outcome: Outcome) -> None:
+        if outcome.failed:
+            _failure(outcome, options, not quiet)
+
+    summary = campaign(
+        Job(where, options), seeds(first), jobs or os.cpu_count() or 1, programs=programs,
+        seconds=None if minutes is None else 60 * minutes, timeout=timeout, report=report,
+    )  # fmt: skip
+    click.echo(_summary(summary, first))
+    sys.exit(1 if summary.failures else 0)

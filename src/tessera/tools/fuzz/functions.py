@@ -1,0 +1,94 @@
+"""The table of elementwise functions: what they take and how a program may spell them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.tools.fuzz.types import Type, broadcast, common, is_float
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An elementwise function.
+
+    Args:
+        name: its name in `ts.tile` and in the tree.
+        arity: number of operands.
+        domain: `number` (int and float), `float` (integers are converted to f32), `int`, `bits` (int and bool), `any`.
+        forms: how it is written, with `{0}`, `{1}`, … for the operands; `ts.tile.NAME(…)` when there is none.
+        result: `same` or `bool`.
+        augmented: the operator of the augmented assignment that means it, if there is one.
+    """
+
+    name: str
+    arity: int
+    domain: str
+    forms: tuple[str, ...] = ()
+    result: str = "same"
+    augmented: str = ""
+
+
+def _binary(name: str, sign: str, domain: str = "number") -> Function:
+    return Function(name, 2, domain, (f"({{0}} {sign} {{1}})",), augmented=sign)
+
+
+def _compare(name: str, sign: str, domain: str = "number") -> Function:
+    return Function(name, 2, domain, (f"({{0}} {sign} {{1}})",), result="bool")
+
+
+_TABLE = (
+    _binary("add", "+"),
+    _binary("sub", "-"),
+    _binary("mul", "*"),
+    _binary("div", "/", "float"),
+    _binary("floordiv", "//"),
+    _binary("mod", "%"),
+    _binary("and", "&", "bits"),
+    _binary("or", "|", "bits"),
+    _binary("xor", "^", "bits"),
+    _binary("shl", "<<", "int"),
+    _binary("shr", ">>", "int"),
+    Function("mulhi", 2, "int"),
+    Function("maximum", 2, "number"),
+    Function("minimum", 2, "number"),
+    Function("pow", 2, "float", ("({0} ** {1})", "ts.tile.pow({0}, {1})")),
+    Function("neg", 1, "number", ("(-{0})",)),
+    Function("not", 1, "bits", ("(~{0})",)),
+    Function("abs", 1, "number"),
+    Function("relu", 1, "number"),
+    Function("clamp", 3, "number"),
+    Function("fma", 3, "float"),
+    _compare("lt", "<"),
+    _compare("le", "<="),
+    _compare("gt", ">"),
+    _compare("ge", ">="),
+    _compare("eq", "==", "any"),
+    _compare("ne", "!=", "any"),
+    Function("isnan", 1, "float", result="bool"),
+    *(
+        Function(name, 1, "float")
+        for name in (
+            "floor", "ceil", "round", "trunc", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log1p",
+            "sin", "cos", "tanh", "erf", "sigmoid", "silu", "softplus", "gelu",
+        )
+    ),
+    Function("gelu_tanh", 1, "float", ("ts.tile.gelu({0}, approximate=True)",)),
+)  # fmt: skip
+
+FUNCTIONS: Final = {function.name: function for function in _TABLE}
+
+
+def operand_dtype(name: str, types: Sequence[Type]) -> str:
+    """Return the dtype that a function's operands are converted to."""
+    dtype, domain = common(types), FUNCTIONS[name].domain
+    if domain == "float" and not is_float(dtype):
+        return "f32"
+    return "i32" if domain in ("number", "int") and dtype == "bool" else dtype
+
+
+def result_type(name: str, types: Sequence[Type]) -> Type:
+    """Return the type of a function's result."""
+    dtype = "bool" if FUNCTIONS[name].result == "bool" else operand_dtype(name, types)
+    return Type(dtype, broadcast(*(type_.shape for type_ in types)))

@@ -1,0 +1,239 @@
+"""What the generator knows while it draws: the dice, the switches, what names and tensors there are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.types import FLOATS, INTS, Shape, Type, elements
+
+_T = TypeVar("_T")
+
+INDEX: Final = Type("i64")
+"""The type of offsets, sizes and loop variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How often what is drawn. Each is a probability; 0 leaves it out, so that campaigns can run beside known faults.
+
+    Args:
+        carries: loops that carry several tiles, and permute them.
+        flat_transposes: reshapes of transposes.
+        inplace: loads and stores of one tensor within a program.
+        narrowing: stores and casts to narrower types in tails.
+        outside: programs with index tiles that reach outside of their tensor.
+        shared: explicit shared memory.
+        approximate: programs with divisions and transcendental functions.
+        narrow_floats: fp8, fp6 and fp4.
+        special: extreme values, NaN and infinities in arrays.
+        layouts: arrays that are not contiguous or not aligned.
+        empty: dimensions of size 0.
+        large: programs with large tiles.
+        profiles: programs under another profile than `fast`.
+        knobs: programs with schedule knobs.
+        atomics: atomic updates.
+        products: matrix products.
+    """
+
+    carries: float = 1.0
+    flat_transposes: float = 1.0
+    inplace: float = 1.0
+    narrowing: float = 1.0
+    outside: float = 0.15
+    shared: float = 0.15
+    approximate: float = 0.35
+    narrow_floats: float = 0.2
+    special: float = 0.05
+    layouts: float = 0.35
+    empty: float = 0.02
+    large: float = 0.06
+    profiles: float = 0.4
+    knobs: float = 0.3
+    atomics: float = 1.0
+    products: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What a program of the current grid may do with a tensor.
+
+    Args:
+        tensor: the tensor.
+        role: `read`, `own` (load and store the part at the program's offsets) or `accumulate` (one kind of atomic).
+        parts: for each dimension that the grid divides, the grid variable and its block.
+        fn: the atomic that is accumulated by.
+    """
+
+    tensor: tree.Tensor
+    role: str
+    parts: Mapping[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
+    fn: str = ""
+
+    @property
+    def readable(self) -> bool:
+        """Whether the program may load from it."""
+        return self.role in ("read", "own")
+
+
+@dataclass(slots=True)
+class Dice:
+    """The random choices of one program."""
+
+    rng: random.Random
+    options: Options
+
+    def chance(self, probability: float) -> bool:
+        """Return True with a probability."""
+        return self.rng.random() < probability
+
+    def pick(self, items: Sequence[_T]) -> _T:
+        """Return one of several."""
+        return items[int(self.rng.random() * len(items))]
+
+    def weighted(self, items: Sequence[tuple[_T, float]]) -> _T:
+        """Return one of several by weight."""
+        at = self.rng.random() * sum(weight for _, weight in items)
+        for item, weight in items:
+            at -= weight
+            if at < 0:
+                return item
+        return items[-1][0]
+
+    def between(self, low: int, high: int) -> int:
+        """Return an integer from `low` to `high`, both included."""
+        return low + int(self.rng.random() * (high - low + 1))
+
+    def shuffled(self, items: Sequence[_T]) -> list[_T]:
+        """Return the items in random order."""
+        left, result = list(items), list[_T]()
+        while left:
+            result.append(left.pop(int(self.rng.random() * len(left))))
+        return result
+
+
+@dataclass(slots=True)
+class Palette:
+    """The dtypes and sizes of one program: few, so that its values meet.
+
+    Args:
+        floats: float dtypes.
+        ints: integer dtypes.
+        sizes: sizes of dimensions.
+        limit: elements of a tile.
+        approximate: whether divisions and transcendental functions are used.
+        outside: whether index tiles may reach outside of their tensor.
+        profile: the numerics profile.
+    """
+
+    floats: tuple[str, ...]
+    ints: tuple[str, ...]
+    sizes: tuple[int, ...]
+    limit: int
+    approximate: bool
+    outside: bool
+    profile: str
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """All dtypes but bool."""
+        return self.floats + self.ints
+
+
+def palette(dice: Dice, profile: str) -> Palette:
+    """Draw a palette."""
+    wide = [("f32", 10.0), ("f64", 2.0), ("f16", 3.0), ("bf16", 3.0)]
+    narrow = [(name, 1.0) for name in FLOATS if name.startswith("fp")]
+    floats = {dice.weighted(wide) for _ in range(dice.between(1, 2))}
+    if dice.chance(dice.options.narrow_floats):
+        floats.add(dice.weighted(narrow))
+    ints = {dice.pick(("i32", "i32", "i64", *INTS)) for _ in range(dice.between(1, 2))}
+    small = (1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 12, 13, 15, 16, 16, 17, 20, 24, 31, 32, 32, 33, 40)
+    large = (1, 7, 16, 32, 48, 63, 64, 64, 65, 80, 100, 128, 130, 256, 257)
+    is_large = dice.chance(dice.options.large)
+    sizes = tuple(dice.pick(large if is_large else small) for _ in range(dice.between(2, 3)))
+    if dice.chance(0.3):
+        sizes += (dice.pick(large),)
+    return Palette(
+        tuple(sorted(floats)), tuple(sorted(ints)), sizes, 16384 if is_large else 1600,
+        dice.chance(dice.options.approximate), dice.chance(dice.options.outside), profile,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Scope:
+    """A block under construction.
+
+    Args:
+        dice: the random choices.
+        palette: the program's dtypes and sizes.
+        regions: the tensors, and what may be done with them in this grid.
+        names: tiles and scalars that are visible and may be rebound.
+        offsets: integer scalars with the least and largest value they take.
+        helpers: functions that may be called.
+        buffers: shared buffers that have been written.
+        params: scalar and constant parameters.
+        counter: makes names unique.
+        fixed: names that may not be rebound.
+        contexts: what encloses the block: `for`, `while`, `if`, `predicated`, `helper`.
+        predicate: shape of the condition of the enclosing `if` on a tile.
+        favourite: tensor that loads come from if they can.
+        work: how often the block runs.
+    """
+
+    dice: Dice
+    palette: Palette
+    regions: dict[str, Region]
+    names: dict[str, Type]
+    offsets: dict[str, tuple[int, int]]
+    helpers: list[tree.Helper]
+    buffers: dict[str, Type]
+    params: list[tree.Param]
+    counter: list[int]
+    fixed: set[str]
+    contexts: tuple[str, ...] = ()
+    predicate: Shape | None = None
+    favourite: str = ""
+    work: int = 1
+
+    def inner(self, context: str, work: int = 1) -> Scope:
+        """Return the scope of a block inside this one."""
+        return replace(
+            self, names=dict(self.names), offsets=dict(self.offsets), buffers=dict(self.buffers),
+            contexts=(*self.contexts, context), work=self.work * max(work, 1),
+        )  # fmt: skip
+
+    def fresh(self, prefix: str = "v") -> str:
+        """Return a name that is not used yet."""
+        self.counter[0] += 1
+        return f"{prefix}{self.counter[0]}"
+
+    def shape(self, rank: int | None = None) -> Shape:
+        """Draw the shape of a tile."""
+        if rank is None:
+            rank = self.dice.weighted(((1, 3.0), (2, 6.0), (3, 1.0), (4, 0.3)))
+        while True:
+            sizes = [self.dice.pick(self.palette.sizes) for _ in range(rank)]
+            if self.dice.chance(0.12):
+                sizes[self.dice.between(0, rank - 1)] = 1
+            for axis in range(rank):
+                if elements(tuple(sizes)) > self.palette.limit:
+                    sizes[axis] = self.dice.pick((1, 2, 3, 4))
+            if elements(tuple(sizes)) <= self.palette.limit:
+                return tuple(sizes)
+
+    def dtype(self) -> str:
+        """Draw a dtype of the palette, rarely bool."""
+        if self.dice.chance(0.04):
+            return "bool"
+        return self.dice.pick(self.palette.dtypes)
+
+    def known_shape(self) -> Shape:
+        """Draw the shape of a tile that exists, or a new one."""
+        shapes = [type_.shape for type_ in self.names.values() if type_.shape]
+        if shapes and self.dice.chance(0.75):
+            return self.dice.pick(shapes)
+        return self.shape()

@@ -1,0 +1,398 @@
+"""Draws statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.functions import FUNCTIONS
+from tessera.tools.fuzz.generate_access import Access
+from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_scope import INDEX, Region, Scope
+from tessera.tools.fuzz.types import Shape, Type, elements, fits, is_float
+
+_MOST_WORK = 60
+"""How often an innermost block may run in one program of the grid."""
+
+Made = list[tree.Stmt]
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Draws statements in a scope, which learns the names they bind."""
+
+    scope: Scope
+
+    @property
+    def _expressions(self) -> Expressions:
+        return Expressions(self.scope)
+
+    def block(self, count: int) -> Made:
+        """Return about `count` statements."""
+        result: Made = []
+        while count > 0:
+            made = self.scope.dice.weighted(self._choices(count))(count)
+            count -= max(sum(1 for s in made for n in tree.walk(s) if isinstance(n, tree.Stmt)), 1)
+            result += made
+        return result
+
+    def _choices(self, count: int) -> list[tuple[Callable[[int], Made], float]]:
+        scope = self.scope
+        nested = scope.work < _MOST_WORK and len(scope.contexts) < 4
+        options = scope.dice.options
+        choices: list[tuple[Callable[[int], Made], float]] = [
+            (self._new, 5.0 if scope.predicate is None else 1.5), (self._rebind, 3.0), (self._augment, 1.5),
+            (self._permute, 2.0 * options.carries), (self._store, 2.5), (self._inplace, 1.5 * options.inplace),
+            (self._atomic, 0.8 * options.atomics),
+        ]  # fmt: skip
+        if nested and count > 1:
+            choices += [
+                (self._for, 2.5), (self._static, 0.5), (self._while, 0.7), (self._branch, 1.2), (self._predicate, 1.2),
+            ]  # fmt: skip
+        if scope.predicate is None and "predicated" not in scope.contexts:
+            choices.append((self._write_shared, 0.0 if not scope.buffers else 1.0))
+        return choices
+
+    # Names
+
+    def _new(self, count: int) -> Made:
+        """Bind a new name; sometimes to a scalar."""
+        scope = self.scope
+        shape = () if scope.dice.chance(0.12) else scope.known_shape()
+        return [self.bind(scope.dtype(), shape)]
+
+    def bind(self, dtype: str, shape: Shape, depth: int = 3) -> tree.Stmt:
+        """Bind a new name to an expression of a type."""
+        value = self._expressions.draw(dtype, shape, depth)
+        name = self.scope.fresh("s" if not shape else "v")
+        self.scope.names[name] = Type(dtype, shape)
+        return tree.Assign((name,), (value,))
+
+    def _mutable(self) -> list[tuple[str, Type]]:
+        """Return the names that may be rebound here: under a predicate those that it fits."""
+        found = [(n, t) for n, t in self.scope.names.items() if n not in self.scope.fixed]
+        if self.scope.predicate is None:
+            return found
+        return [(n, t) for n, t in found if t.shape and fits(self.scope.predicate, t.shape)]
+
+    def _bounded(self, value: tree.Expr) -> tree.Expr:
+        """Keep what a loop carries from growing without bound."""
+        looped = any(context in ("for", "while") for context in self.scope.contexts)
+        if not looped or not is_float(value.type.dtype) or self.scope.dice.chance(0.3):
+            return value
+        limit = self.scope.dice.pick((4.0, 8.0, 16.0))
+        low, high = (-limit, limit) if value.type.dtype != "fp4_e2m1" else (-2.0, 3.0)
+        return tree.Apply("clamp", (value, tree.Number(low), tree.Number(high)))
+
+    def _rebind(self, count: int) -> Made:
+        names = self._mutable()
+        if not names:
+            return []
+        name, type_ = self.scope.dice.pick(names)
+        value = self._bounded(self._expressions.draw(type_.dtype, type_.shape))
+        return [tree.Assign((name,), (value,))]
+
+    def _augment(self, count: int) -> Made:
+        names = [(n, t) for n, t in self._mutable() if t.dtype != "bool"]
+        if not names:
+            return []
+        name, type_ = self.scope.dice.pick(names)
+        floats = ("add", "sub", "mul")
+        fn = self.scope.dice.pick(floats if is_float(type_.dtype) else (*floats, "and", "or", "xor"))
+        value = self._expressions._operand(type_.dtype, type_.shape, 2)  # pyright: ignore[reportPrivateUsage]
+        return [tree.Augment(tree.Name(name, type_), fn, value)]
+
+    def _permute(self, count: int) -> Made:
+        """Exchange names of one type: at once, or through another name."""
+        dice = self.scope.dice
+        names = self._mutable()
+        if not names:
+            return []
+        _, type_ = dice.pick(names)
+        same = [n for n, t in names if t == type_]
+        if len(same) < 2:
+            if self.scope.predicate is not None:
+                return []
+            return [self.bind(type_.dtype, type_.shape)]
+        chosen = dice.shuffled(same)[: dice.between(2, 3)]
+        values: list[tree.Expr] = [tree.Name(n, type_) for n in (*chosen[1:], chosen[0])]
+        if dice.chance(0.4):
+            values[-1] = self._bounded(tree.Apply("add", (values[-1], values[0]))) if type_.dtype != "bool" else values[-1]
+        if dice.chance(0.5):
+            return [tree.Assign(tuple(chosen), tuple(values))]
+        kept = self.scope.fresh("t")
+        first: Made = [tree.Assign((kept,), (values[-1],))]
+        middle: Made = [tree.Assign((n,), (v,)) for n, v in zip(chosen[:-1], values[:-1], strict=True)]
+        return [*first, *middle, tree.Assign((chosen[-1],), (tree.Name(kept, type_),))]
+
+    # Tensors
+
+    def _owned(self) -> list[Region]:
+        return [region for region in self.scope.regions.values() if region.role == "own"]
+
+    def _fits_predicate(self, shape: Shape) -> bool:
+        return self.scope.predicate is None or fits(self.scope.predicate, shape)
+
+    def _store(self, count: int) -> Made:
+        owned = self._owned()
+        if not owned:
+            return []
+        return self.store(self.scope.dice.pick(owned))
+
+    def store(self, region: Region, value: tree.Expr | None = None) -> Made:
+        """Store a value, or an expression that is drawn, to a tensor that the program owns a part of."""
+        scope, dice = self.scope, self.scope.dice
+        for _ in range(4):
+            shape = value.type.shape if value is not None else self._storable(region)
+            axes = Access(scope, region, write=True).axes(shape)
+            if axes is None or tree.index_shape(axes) != shape or not self._fits_predicate(shape):
+                if value is not None:
+                    return []
+                continue
+            dtype = region.tensor.dtype
+            own = dtype if not dice.chance(0.2 * dice.options.narrowing) else scope.dtype()
+            stored = value if value is not None else self._expressions.draw(own, shape)
+            fn = ""
+            plain = not any(isinstance(axis, tree.NewAxis) for axis in axes)
+            if value is None and own == dtype and dtype != "bool" and plain and dice.chance(0.12):
+                fn = dice.pick(("add", "sub", "mul"))
+            saturate = "@saturate" in region.tensor.policy
+            made = tree.Store(region.tensor.name, axes, dtype, stored, int(dice.chance(0.15)) if not fn else 0, fn, saturate)
+            return [made]
+        return []
+
+    def _storable(self, region: Region) -> Shape:
+        """Return a shape that a program's part of a tensor can take: often the whole of it."""
+        scope, dice = self.scope, self.scope.dice
+        if dice.chance(0.35):
+            return scope.known_shape()
+        shape: list[int] = []
+        for axis, size in enumerate(region.tensor.shape):
+            limit = region.parts[axis][1] if axis in region.parts else max(size, 1)
+            if axis in region.parts and limit == 1:
+                continue
+            shape.append(limit if dice.chance(0.7) else dice.pick([s for s in scope.palette.sizes if s <= limit] or [limit]))
+        while elements(tuple(shape)) > scope.palette.limit:
+            shape[shape.index(max(shape))] = max(max(shape) // 2, 1)
+        return tuple(shape) if shape and dice.chance(0.93) else ()
+
+    def _inplace(self, count: int) -> Made:
+        """Load a part of a tensor, change or move it, and store it to the same tensor."""
+        owned = [region for region in self._owned()]
+        if not owned:
+            return []
+        region = self.scope.dice.pick(owned)
+        inner = Statements(replace(self.scope, favourite=region.tensor.name))
+        return inner.store(region)
+
+    def _atomic(self, count: int) -> Made:
+        scope, dice = self.scope, self.scope.dice
+        regions = [r for r in scope.regions.values() if r.role == "accumulate" or (r.role == "own" and _counts(r))]
+        if not regions:
+            return []
+        region = dice.pick(regions)
+        owned = region.role == "own"
+        dtype = region.tensor.dtype
+        if is_float(dtype) and scope.palette.profile != "fast":
+            functions = ["max", "min"]
+        else:
+            functions = ["add", "max", "min"]
+        if not is_float(dtype):
+            functions += ["and", "or", "xor"]
+        if owned:
+            functions += ["exchange"] + ([] if is_float(dtype) else ["compare_exchange"])
+        shape = self._storable(region)
+        axes = Access(scope, region, write=owned).axes(shape, picks=0.6)
+        if axes is None or any(isinstance(a, tree.NewAxis) for a in axes) or not self._fits_predicate(tree.index_shape(axes)):
+            return []
+        shape = tree.index_shape(axes)
+        fn = dice.pick(functions) if owned else region.fn
+        value: tree.Expr = self._expressions.draw(dtype, shape, 2)
+        if not owned and fn == "add" and is_float(dtype):  # small integers, so that no order rounds
+            value = tree.Cast(tree.Cast(value, "i8"), dtype)
+        compare = self._expressions.draw(dtype, shape, 1) if fn == "compare_exchange" else None
+        order = dice.pick(("acquire", "release", "acq_rel")) if dice.chance(0.15) else ""
+        atomic = tree.Atomic(fn, region.tensor.name, axes, dtype, value, compare, order)
+        if owned and scope.predicate is None and dice.chance(0.6):
+            name = scope.fresh()
+            scope.names[name] = Type(dtype, shape)
+            return [tree.Assign((name,), (atomic,))]
+        return [tree.Evaluate(atomic)]
+
+    # Control flow
+
+    def _body(self, scope: Scope, count: int) -> tree.Block:
+        made = Statements(scope).block(max(count, 1))
+        return tuple(made)
+
+    def _bounds(self) -> tuple[tree.Expr, tree.Expr, tree.Expr, list[int]]:
+        """Return the bounds of a loop and the values that its variable takes; some loops do not run at all."""
+        dice, scope = self.scope.dice, self.scope
+        low, step, trips = dice.between(0, 2), dice.pick((1, 1, 1, 2, 3, 8)), dice.between(0, 4)
+        if trips == 0 and dice.chance(0.6):
+            trips = 2
+        high = low + step * trips - (dice.between(0, step - 1) if trips else 0)
+        values = list(range(low, high, step))
+        given = [p for p in scope.params if isinstance(p, tree.ScalarParam) and p.dtype == "i64" and p.python]
+        if given and "helper" not in scope.contexts and dice.chance(0.5):
+            param = dice.pick(given)
+            high_value = int(param.value) + dice.between(0, 2)
+            move = high_value - int(param.value)
+            upper: tree.Expr = tree.Name(param.name, INDEX)
+            upper = tree.Apply("add", (upper, tree.Number(move))) if move else upper
+            return tree.Number(0), upper, tree.Number(1), list(range(high_value))
+        return tree.Number(low), tree.Number(high), tree.Number(step), values
+
+    def _for(self, count: int) -> Made:
+        return self._loop(count, static=False)
+
+    def _static(self, count: int) -> Made:
+        return self._loop(count, static=True)
+
+    def _loop(self, count: int, static: bool) -> Made:
+        scope, dice = self.scope, self.scope.dice
+        before: Made = []
+        if dice.chance(dice.options.carries * 0.7):
+            before = self._carried()
+        if static:
+            low, step, trips = dice.between(0, 2), dice.pick((1, 2)), dice.between(0, 3)
+            values = list(range(low, low + step * trips, step))
+            bounds = [tree.Number(low), tree.Number(low + step * trips), tree.Number(step)]
+        else:
+            *bounds, values = self._bounds()
+        if scope.work * max(len(values), 1) > _MOST_WORK:
+            return before
+        var = scope.fresh("k")
+        inner = scope.inner("unrolled" if static else "for", len(values))
+        if static:
+            # A constant: adding a name that is an index keeps it out of slices with negative numbers.
+            inner = scope.inner("unrolled", len(values))
+        else:
+            inner.offsets[var] = (min(values, default=0), max(values, default=0))
+        body = self._body(inner, dice.between(1, max(min(count - 1, 7), 1)))
+        return [*before, tree.For(var, bounds[0], bounds[1], bounds[2], body, static)]
+
+    def _carried(self) -> Made:
+        """Bind two or three names of one type, often from one value, that a loop may carry and permute."""
+        dice, scope = self.scope.dice, self.scope
+        if scope.predicate is not None:
+            return []
+        dtype, shape = dice.pick(scope.palette.dtypes), scope.known_shape()
+        made: Made = [self.bind(dtype, shape)]
+        first = list(scope.names)[-1]
+        for _ in range(dice.between(1, 2)):
+            source = tree.Name(first, Type(dtype, shape))
+            name = scope.fresh()
+            value: tree.Expr = source
+            if dice.chance(0.7):
+                value = tree.Apply(dice.pick(("add", "sub", "mul")), (source, self._expressions.number(dtype)))
+            made.append(tree.Assign((name,), (value,)))
+            scope.names[name] = Type(dtype, shape)
+        return made
+
+    def _while(self, count: int) -> Made:
+        """Count to a bound; sometimes stop earlier when a value says so."""
+        scope, dice = self.scope, self.scope.dice
+        trips = dice.between(0, 3)
+        if scope.work * max(trips, 1) > _MOST_WORK:
+            return []
+        counter = scope.fresh("c")
+        name = tree.Name(counter, Type("i32"))
+        condition: tree.Expr = tree.Apply("lt", (name, tree.Number(trips)))
+        if dice.chance(0.4):
+            more = self._expressions.condition(())
+            condition = tree.Apply(dice.pick(("and", "and")), (condition, more))
+        inner = scope.inner("while", trips)
+        body = self._body(inner, dice.between(1, max(min(count - 2, 5), 1)))
+        step = tree.Assign((counter,), (tree.Apply("add", (name, tree.Number(1))),))
+        start = tree.Assign((counter,), (tree.Cast(tree.Number(0), "i32"),))
+        return [start, tree.While(condition, (*body, step))]
+
+    def _branch(self, count: int) -> Made:
+        scope, dice = self.scope, self.scope.dice
+        condition = self._scalar_condition()
+        inner, other = scope.inner("if"), scope.inner("if")
+        then = self._body(inner, dice.between(1, max(min(count - 1, 4), 1)))
+        orelse = self._body(other, dice.between(1, 3)) if dice.chance(0.6) else ()
+        if orelse and scope.predicate is None and dice.chance(0.3):
+            dtype, shape = scope.dtype(), scope.known_shape()
+            name = scope.fresh()
+            values = [Expressions(s).draw(dtype, shape) for s in (inner, other)]
+            then, orelse = (*then, tree.Assign((name,), (values[0],))), (*orelse, tree.Assign((name,), (values[1],)))
+            scope.names[name] = Type(dtype, shape)
+        return [tree.If(condition, then, orelse)]
+
+    def _scalar_condition(self) -> tree.Expr:
+        """Return a condition on what the program or the loop knows of itself, or on a value."""
+        scope, dice = self.scope, self.scope.dice
+        if scope.offsets and dice.chance(0.6):
+            name = dice.pick(list(scope.offsets))
+            low, high = scope.offsets[name]
+            fn = dice.pick(("lt", "ge", "eq", "ne", "gt"))
+            return tree.Apply(fn, (tree.Name(name, INDEX), tree.Number(dice.between(low, high + 1))))
+        return self._expressions.condition(())
+
+    def _predicate(self, count: int) -> Made:
+        """Draw an `if` on a tile, whose condition fits a tile that exists or a tensor's part."""
+        scope, dice = self.scope, self.scope.dice
+        shapes = [t.shape for t in scope.names.values() if t.shape and t.dtype != "bool"]
+        if scope.predicate is not None:
+            shapes = [shape for shape in shapes if fits(scope.predicate, shape)]
+        if not shapes:
+            return []
+        shape = dice.pick(shapes)
+        if len(shape) > 1 and dice.chance(0.2) and scope.predicate is None:
+            shape = shape[1:] if dice.chance(0.5) else (*shape[:-1], 1)
+        condition = self._expressions.condition(shape)
+        if condition.type.shape != shape:
+            return []
+        inner = replace(scope.inner("predicated"), predicate=shape)
+        then = self._body(inner, dice.between(1, max(min(count - 1, 4), 1)))
+        other = replace(scope.inner("predicated"), predicate=shape)
+        orelse = self._body(other, dice.between(1, 2)) if dice.chance(0.4) else ()
+        return [tree.If(condition, then, orelse)]
+
+    # Shared memory
+
+    def allocate(self) -> Made:
+        """Allocate and fill a shared buffer at the start of a program."""
+        scope, dice = self.scope, self.scope.dice
+        shape = scope.shape(2 if dice.chance(0.8) else 1)
+        while elements(shape) > 1024:
+            shape = tuple(max(s // 2, 1) for s in shape)
+        dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
+        swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
+        scope.buffers[name] = Type(dtype, shape)
+        filled = self._fill(name, Type(dtype, shape))
+        return [tree.AllocShared(name, shape, dtype, swizzle), *filled]
+
+    def _write_shared(self, count: int) -> Made:
+        name = self.scope.dice.pick(list(self.scope.buffers))
+        return [tree.Barrier(), *self._fill(name, self.scope.buffers[name])]
+
+    def _fill(self, name: str, type_: Type) -> Made:
+        """Write a buffer by a store or an asynchronous copy, and make it visible."""
+        dice, scope = self.scope.dice, self.scope
+        regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype == type_.dtype]
+        if regions and dice.chance(0.6):
+            region = dice.pick(regions)
+            axes = Access(scope, region).axes(type_.shape, picks=0.0)
+            if axes is not None and not any(isinstance(axis, tree.NewAxis) for axis in axes):
+                copy = tree.CopyAsync(name, region.tensor.name, axes, type_.dtype)
+                if dice.chance(0.3):
+                    return [copy, tree.Barrier()]
+                return [copy, tree.Commit(), tree.Wait(0), tree.Barrier()]
+        inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
+        value = Expressions(inner).draw(type_.dtype, type_.shape, 2)
+        return [tree.StoreShared(name, value), tree.Barrier()]
+
+
+def _counts(region: Region) -> bool:
+    """Whether a tensor's dtype has atomics."""
+    return region.tensor.dtype in ("i32", "u32", "i64", "u64", "f32", "f64")
+
+
+def augmentable(fn: str) -> bool:
+    """Return whether a function has an augmented assignment."""
+    return bool(FUNCTIONS[fn].augmented)

@@ -1,0 +1,390 @@
+"""What a program computes: every program of every grid in order, on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from tessera.tools.fuzz import meaning_elementwise as elementwise
+from tessera.tools.fuzz import meaning_memory as memory
+from tessera.tools.fuzz import meaning_reductions as reductions
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.functions import operand_dtype
+from tessera.tools.fuzz.meaning_casts import cast
+from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val, constant, stored
+from tessera.tools.fuzz.types import Shape, accumulator, common, is_float
+
+
+@dataclass
+class Machine:
+    """The state of a running program.
+
+    Args:
+        program: what runs.
+        tensors: what the tensors hold.
+        env: local names.
+        predicate: the condition of the enclosing `if`s on tiles.
+        shared: the shared buffers of the program of the grid that runs.
+        events: what happened that some backends report: `index-outside`, `division-by-zero`.
+        steps: statements that may still run.
+    """
+
+    program: tree.Program
+    tensors: dict[str, Val]
+    env: dict[str, Val] = field(default_factory=dict[str, Val])
+    predicate: Val | None = None
+    shared: dict[str, Val] = field(default_factory=dict[str, Val])
+    events: set[str] = field(default_factory=set[str])
+    steps: int = 20000
+
+    def value(self, expr: tree.Expr) -> Val:
+        """Evaluate an expression."""
+        return _EXPRESSIONS[type(expr)](self, expr)
+
+    def scalar(self, expr: tree.Expr, what: str) -> int:
+        """Evaluate an integer that decides what runs or what is accessed.
+
+        Raises:
+            Undetermined: it is not known.
+        """
+        return int(self.value(expr).only(what))
+
+    def run(self, block: tree.Block) -> None:
+        """Run statements in order."""
+        for statement in block:
+            self.steps -= 1
+            if self.steps < 0:
+                raise Undetermined("too many steps")
+            _STATEMENTS[type(statement)](self, statement)
+
+
+def meaning(program: tree.Program, arrays: Mapping[str, Array]) -> tuple[dict[str, Val], set[str]]:
+    """Return what the tensors hold after the program ran, and the events of the run.
+
+    Args:
+        program: the program.
+        arrays: what its tensor parameters hold before; not changed.
+
+    Raises:
+        Undetermined: nothing is promised of this program's results.
+    """
+    tensors = {t.name: stored(t.dtype, np.array(arrays[t.name])) for t in program.tensors}
+    machine = Machine(program, tensors)
+    outer = {name: Val("i64", np.asarray(size, np.int64)) for name, size in program.dims.items()}
+    for param in program.params:
+        if isinstance(param, tree.ScalarParam):
+            outer[param.name] = constant(param.value, param.dtype)
+    with np.errstate(all="ignore"):
+        for grid in program.grids:
+            _launch(machine, grid, outer)
+    return machine.tensors, machine.events
+
+
+def _launch(machine: Machine, grid: tree.Grid, outer: dict[str, Val]) -> None:
+    machine.env = dict(outer)
+    extents = [machine.scalar(extent, "a grid's extent") for extent in grid.extents]
+    counts = [max(-(-extent // block), 0) for extent, block in zip(extents, grid.blocks, strict=True)]
+    for point in product(*map(range, counts)):
+        machine.env = dict(outer)
+        machine.shared = {}
+        for name, number, block in zip(grid.vars, point, grid.blocks, strict=True):
+            machine.env[name] = Val("i64", np.asarray(number * block, np.int64))
+        machine.run(grid.body)
+
+
+# Expressions
+
+
+def _number(machine: Machine, expr: tree.Number) -> Val:
+    return constant(expr.value, expr.type.dtype)
+
+
+def _name(machine: Machine, expr: tree.Name) -> Val:
+    return machine.env[expr.name]
+
+
+def _as(machine: Machine, expr: tree.Expr, dtype: str) -> Val:
+    """Evaluate an operand in the dtype of its operation; numbers of the source take it exactly."""
+    if isinstance(expr, tree.Number):
+        return constant(expr.value, dtype)
+    return cast(machine.value(expr), dtype)
+
+
+def _apply(machine: Machine, expr: tree.Apply) -> Val:
+    dtype = operand_dtype(expr.fn, [arg.type for arg in expr.args])
+    args = [_as(machine, arg, dtype) for arg in expr.args]
+    if expr.fn in ("floordiv", "mod") and not is_float(dtype) and not np.all(args[1].data):
+        machine.events.add("division-by-zero")
+    return _spread(elementwise.apply(expr.fn, args, dtype, machine.program.profile), expr.type.shape)
+
+
+def _spread(value: Val, shape: Shape) -> Val:
+    """Repeat data, errors and masks to a shape."""
+    if value.data.shape == shape and value.err is None and value.known is None:
+        return value
+
+    def to(part: Any) -> Any:
+        return part if part is None or part.shape == shape else np.broadcast_to(part, shape)
+
+    return Val(value.dtype, to(value.data), to(value.err), to(value.known))
+
+
+def _power(machine: Machine, expr: tree.Power) -> Val:
+    return elementwise.power(_as(machine, expr.base, expr.type.dtype), expr.exponent, expr.type.dtype)
+
+
+def _where(machine: Machine, expr: tree.Where) -> Val:
+    dtype = common((expr.a.type, expr.b.type))
+    parts = [_as(machine, part, dtype) for part in (expr.a, expr.b)]
+    return _spread(elementwise.where(machine.value(expr.condition), *parts), expr.type.shape)
+
+
+def _cast(machine: Machine, expr: tree.Cast) -> Val:
+    return cast(machine.value(expr.x), expr.dtype, expr.saturate)
+
+
+def _moved(value: Val, change: Callable[[Any], Any]) -> Val:
+    err = None if value.err is None else change(value.err)
+    known = None if value.known is None else change(value.known)
+    return Val(value.dtype, change(value.data), err, known)
+
+
+def _shape(machine: Machine, expr: Any) -> Val:
+    return _moved(machine.value(expr.x), lambda data: data.reshape(expr.type.shape))
+
+
+def _transpose(machine: Machine, expr: tree.Transpose) -> Val:
+    return _moved(machine.value(expr.x), lambda data: data.transpose(expr.perm))
+
+
+def _broadcast(machine: Machine, expr: tree.BroadcastTo) -> Val:
+    return _spread(machine.value(expr.x), expr.shape)
+
+
+def _arange(machine: Machine, expr: tree.Arange) -> Val:
+    return cast(Val("i64", np.arange(expr.start, expr.stop)), expr.dtype)
+
+
+def _full(machine: Machine, expr: tree.Full | tree.FullLike) -> Val:
+    return _spread(_as(machine, expr.value, expr.type.dtype), expr.type.shape)
+
+
+def _reduce(machine: Machine, expr: tree.Reduce) -> Val:
+    return reductions.reduce(expr.op, machine.value(expr.x), expr.axis, accumulator(expr.x.type.dtype))
+
+
+def _scan(machine: Machine, expr: tree.Scan) -> Val:
+    wide = accumulator(expr.x.type.dtype)
+    return reductions.scan(expr.op, machine.value(expr.x), expr.axis, expr.reverse, wide)
+
+
+def _mma(machine: Machine, expr: tree.Mma) -> Val:
+    policies = {part.type.policy for part in (expr.a, expr.b)}
+    compute = "tf32" if expr.compute == "tf32" or "tf32" in policies else ""
+    acc = None if expr.acc is None else machine.value(expr.acc)
+    return reductions.mma(machine.value(expr.a), machine.value(expr.b), acc, expr.type.dtype, compute)
+
+
+def _causal_mask(machine: Machine, expr: tree.CausalMask) -> Val:
+    scores = machine.value(expr.scores)
+    first, last = machine.scalar(expr.q0, "a mask"), machine.scalar(expr.k0, "a mask")
+    rows, columns = scores.shape
+    visible = last + np.arange(columns)[None, :] <= first + np.arange(rows)[:, None]
+    hidden = constant(expr.value.value, scores.dtype)
+    return elementwise.where(Val("bool", visible), scores, _spread(hidden, scores.shape))
+
+
+def _philox(machine: Machine, expr: tree.Philox) -> Val:
+    offsets = machine.value(expr.offsets)
+    seed = machine.scalar(expr.seed, "a seed")
+    return Val("u32", reductions.philox(seed, offsets.data, expr.word), None, offsets.known)
+
+
+def _rand(machine: Machine, expr: tree.Rand | tree.Dropout) -> Val:
+    offsets = machine.value(expr.offsets)
+    words = reductions.philox(machine.scalar(expr.seed, "a seed"), offsets.data, 0)
+    return Val("f32", (words >> np.uint32(8)).astype(np.float64) * 2.0**-24, None, offsets.known)
+
+
+def _dropout(machine: Machine, expr: tree.Dropout) -> Val:
+    drawn = _rand(machine, expr)
+    keep = elementwise.compare("ge", drawn, constant(expr.p, "f32"))
+    dtype = expr.type.dtype
+    wide = "f64" if dtype == "f64" else "f32"
+    value = cast(machine.value(expr.x), wide)
+    scaled = elementwise.apply("mul", [value, constant(1.0 / (1.0 - expr.p), wide)], wide, machine.program.profile)
+    kept = elementwise.where(keep, scaled, constant(0.0, wide))
+    return cast(_spread(kept, expr.type.shape), dtype)
+
+
+def _call(machine: Machine, expr: tree.Call) -> Val:
+    helper = next(helper for helper in machine.program.helpers if helper.name == expr.function)
+    given = [machine.value(arg) for arg in expr.args]
+    caller = machine.env
+    machine.env = {param.name: value for param, value in zip(helper.params, given, strict=True)}
+    machine.run(helper.body)
+    result = machine.value(helper.result)
+    machine.env = caller
+    return result
+
+
+def _load(machine: Machine, expr: tree.Load) -> Val:
+    place = memory.place_of(machine, expr.tensor, expr.axes)
+    fill = constant(0, expr.dtype) if expr.fill is None else _as(machine, expr.fill, expr.dtype)
+    return place.load(machine.tensors[expr.tensor], fill, memory.mask_of(machine, place.shape))
+
+
+def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
+    place = memory.place_of(machine, expr.tensor, expr.axes)
+    value = _spread(_as(machine, expr.value, expr.dtype), place.shape)
+    compare = None if expr.compare is None else _spread(_as(machine, expr.compare, expr.dtype), place.shape)
+    mask = memory.mask_of(machine, place.shape)
+    old, new = place.update(machine.tensors[expr.tensor], expr.fn, value, compare, mask, machine.program.profile)
+    machine.tensors[expr.tensor] = new
+    return old
+
+
+def _read_shared(machine: Machine, expr: tree.ReadShared) -> Val:
+    value = machine.shared[expr.buffer]
+    if expr.stage is not None:
+        stage = machine.scalar(expr.stage, "a stage")
+        value = _moved(value, lambda data: data[stage])
+    return _moved(value, lambda data: data.swapaxes(-1, -2)) if expr.transposed else value
+
+
+_EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
+    tree.Number: _number, tree.Constexpr: _number, tree.Name: _name, tree.Apply: _apply, tree.Power: _power, tree.Where: _where,
+    tree.Cast: _cast, tree.Reshape: _shape, tree.Expand: _shape, tree.Transpose: _transpose,
+    tree.BroadcastTo: _broadcast, tree.Arange: _arange, tree.Full: _full, tree.FullLike: _full,
+    tree.Reduce: _reduce, tree.Scan: _scan, tree.Mma: _mma, tree.CausalMask: _causal_mask, tree.Philox: _philox,
+    tree.Rand: _rand, tree.Dropout: _dropout, tree.Call: _call, tree.Load: _load, tree.Atomic: _atomic,
+    tree.ReadShared: _read_shared,
+}  # fmt: skip
+
+
+# Statements
+
+
+def _assign(machine: Machine, node: tree.Assign) -> None:
+    values = [machine.value(value) for value in node.values]
+    machine.env.update(zip(node.names, values, strict=True))
+
+
+def _augment(machine: Machine, node: tree.Augment) -> None:
+    machine.env[node.name.name] = machine.value(tree.Apply(node.fn, (node.name, node.value)))
+
+
+def _store(machine: Machine, node: tree.Store) -> None:
+    place = memory.place_of(machine, node.tensor, node.axes)
+    mask = memory.mask_of(machine, place.shape)
+    if node.fn:
+        old = place.load(machine.tensors[node.tensor], constant(0, node.dtype), mask)
+        machine.env["#old"] = old
+        value = machine.value(tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value)))
+    else:
+        value = machine.value(node.value) if not isinstance(node.value, tree.Number) else None
+    if value is None:
+        value = _as(machine, node.value, node.dtype)
+    value = _spread(cast(_trim(value, len(place.shape)), node.dtype, node.saturate), place.shape)
+    machine.tensors[node.tensor] = place.store(machine.tensors[node.tensor], value, mask)
+
+
+def _trim(value: Val, rank: int) -> Val:
+    """Drop leading dimensions of size 1 that the place does not have."""
+    while len(value.shape) > rank and value.shape[0] == 1:
+        value = _moved(value, lambda data: data[0])
+    return value
+
+
+def _evaluate(machine: Machine, node: tree.Evaluate) -> None:
+    machine.value(node.value)
+
+
+def _for(machine: Machine, node: tree.For) -> None:
+    bounds = [machine.scalar(bound, "a loop's bound") for bound in (node.lower, node.upper, node.step)]
+    for number in range(*bounds):
+        machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
+        machine.run(node.body)
+
+
+def _while(machine: Machine, node: tree.While) -> None:
+    while bool(machine.value(node.condition).only("a loop's condition")):
+        machine.steps -= 1
+        machine.run(node.body)
+
+
+def _if(machine: Machine, node: tree.If) -> None:
+    condition = machine.value(node.condition)
+    if not node.predicates:
+        machine.run(node.then if bool(condition.only("a branch")) else node.orelse)
+        return
+    outer, before = dict(machine.env), machine.predicate
+    envs: list[dict[str, Val]] = []
+    for block, own in ((node.then, condition), (node.orelse, elementwise.apply("not", [condition], "bool", "strict"))):
+        machine.env = dict(outer)
+        machine.predicate = own if before is None else elementwise.apply("and", [before, own], "bool", "strict")
+        machine.run(block)
+        envs.append(machine.env)
+    machine.predicate = before
+    machine.env = outer
+    for name, was in outer.items():
+        left, right = envs[0][name], envs[1][name]
+        if left is not was or right is not was:
+            outer[name] = _spread(elementwise.where(condition, left, right), was.shape)
+
+
+def _alloc(machine: Machine, node: tree.AllocShared) -> None:
+    data = np.zeros(node.shape) if is_float(node.dtype) else constant(0, node.dtype).data + np.zeros(node.shape, bool)
+    if not is_float(node.dtype):
+        data = data.astype(constant(0, node.dtype).data.dtype)
+    machine.shared[node.name] = Val(node.dtype, data, None, np.zeros(node.shape, np.bool_))
+
+
+def _write_shared(machine: Machine, buffer: str, stage: tree.Expr | None, value: Val) -> None:
+    old = machine.shared[buffer]
+    if stage is None:
+        machine.shared[buffer] = value
+        return
+    at = machine.scalar(stage, "a stage")
+
+    def put(whole: Array, part: Array) -> Array:
+        changed = whole.copy()
+        changed[at] = part
+        return changed
+
+    err = None if old.err is None and value.err is None else put(old.errors(), value.errors())
+    machine.shared[buffer] = Val(old.dtype, put(old.data, value.data), err, put(old.mask(), value.mask()))
+
+
+def _store_shared(machine: Machine, node: tree.StoreShared) -> None:
+    old = machine.shared[node.buffer]
+    shape = old.shape if node.stage is None else old.shape[1:]
+    value = _spread(_as(machine, node.value, old.dtype), shape)
+    if machine.predicate is not None:
+        now = old
+        if node.stage is not None:
+            at = machine.scalar(node.stage, "a stage")
+            now = _moved(old, lambda data: data[at])
+        value = _spread(elementwise.where(machine.predicate, value, now), shape)
+    _write_shared(machine, node.buffer, node.stage, value)
+
+
+def _copy(machine: Machine, node: tree.CopyAsync) -> None:
+    place = memory.place_of(machine, node.tensor, node.axes)
+    value = place.load(machine.tensors[node.tensor], constant(0, node.dtype), None)
+    _write_shared(machine, node.buffer, node.stage, value)
+
+
+def _nothing(machine: Machine, node: tree.Stmt) -> None:
+    pass
+
+
+_STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
+    tree.Assign: _assign, tree.Augment: _augment, tree.Store: _store, tree.Evaluate: _evaluate, tree.For: _for,
+    tree.While: _while, tree.If: _if, tree.AllocShared: _alloc, tree.StoreShared: _store_shared,
+    tree.CopyAsync: _copy, tree.Commit: _nothing, tree.Wait: _nothing, tree.Barrier: _nothing,
+}  # fmt: skip

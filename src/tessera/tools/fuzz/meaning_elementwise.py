@@ -1,0 +1,442 @@
+"""What elementwise functions mean, and how far an implementation may be off.
+
+`+ - sqrt fma` and what only moves numbers are rounded once, so they are determined when their operands are. A product in
+f32 or f64 may not be rounded before it is added (except under `strict`), and divisions and functions have the errors
+that docs/numerics.md states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tessera.tools.fuzz.meaning_casts import cast
+from tessera.tools.fuzz.meaning_values import FORMATS, Array, Val, either, rounded
+from tessera.tools.fuzz.types import bits, is_float
+
+_ERF: Any = np.frompyfunc(math.erf, 1, 1)
+
+
+def apply(fn: str, args: Sequence[Val], dtype: str, profile: str) -> Val:
+    """Evaluate a function of `functions.FUNCTIONS` on operands of one dtype.
+
+    Args:
+        fn: its name.
+        args: the operands, already converted.
+        dtype: their dtype.
+        profile: the numerics profile.
+    """
+    with np.errstate(all="ignore"):
+        if fn in COMPARISONS:
+            return compare(fn, args[0], args[1])
+        if fn == "isnan":
+            return Val("bool", np.isnan(args[0].data), None, args[0].known)
+        if fn == "relu":
+            zero = Val(dtype, np.zeros_like(args[0].data))
+            return larger(args[0], zero)
+        if fn == "clamp":
+            return smaller(larger(args[0], args[1]), args[2])
+        if fn in ("maximum", "minimum"):
+            return (larger if fn == "maximum" else smaller)(args[0], args[1])
+        return _float(fn, args, dtype, profile) if is_float(dtype) else _int(fn, args, dtype)
+
+
+def known_of(*args: Val) -> Array | None:
+    """Return where all operands are known."""
+    result: Array | None = None
+    for arg in args:
+        result = either(result, arg.known)
+    return result
+
+
+# Integers and bools
+
+
+def _shift_left(a: Array, b: Array) -> Array:
+    width = a.dtype.itemsize * 8
+    inside = (b >= 0) & (b < width)
+    return np.where(inside, np.left_shift(a, np.where(inside, b, 0).astype(a.dtype)), 0).astype(a.dtype)
+
+
+def _shift_right(a: Array, b: Array) -> Array:
+    width = a.dtype.itemsize * 8
+    inside = (b >= 0) & (b < width)
+    safe = np.where(inside, b, width - 1).astype(a.dtype)
+    shifted = np.right_shift(a, safe)
+    return shifted if a.dtype.kind == "i" else np.where(inside, shifted, 0).astype(a.dtype)
+
+
+def _high(a: Array, b: Array) -> Array:
+    width = a.dtype.itemsize * 8
+    if width < 64:
+        wide = np.int64 if a.dtype.kind == "i" else np.uint64
+        return ((a.astype(wide) * b.astype(wide)) >> wide(width)).astype(a.dtype)
+    product: Any = a.astype(object) * b.astype(object)
+    return np.asarray(product >> 64).astype(a.dtype)
+
+
+_INTS: Final[dict[str, Callable[..., Any]]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "not": np.invert, "neg": np.negative, "abs": np.abs, "shl": _shift_left,
+    "shr": _shift_right, "mulhi": _high,
+}  # fmt: skip
+
+
+def _int(fn: str, args: Sequence[Val], dtype: str) -> Val:
+    known = known_of(*args)
+    data = [arg.data for arg in args]
+    if fn in ("floordiv", "mod"):
+        zero = data[1] == 0
+        divisor = np.where(zero, 1, data[1]).astype(data[1].dtype)
+        function = np.floor_divide if fn == "floordiv" else np.remainder
+        return Val(dtype, np.asarray(function(data[0], divisor)), None, either(known, ~zero) if zero.any() else known)
+    return Val(dtype, np.asarray(_INTS[fn](*data)), None, known)
+
+
+# Comparisons and selections
+
+COMPARISONS: Final[dict[str, Any]] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "ne": np.not_equal,
+}  # fmt: skip
+
+
+def compare(fn: str, a: Val, b: Val) -> Val:
+    """Compare; unknown where the operands' errors decide."""
+    known = known_of(a, b)
+    result = np.asarray(COMPARISONS[fn](a.data, b.data))
+    if a.err is None and b.err is None:
+        return Val("bool", result, None, known)
+    reach = a.errors() + b.errors()
+    sure = (reach == 0) | ~(np.abs(a.data - b.data) <= reach)
+    return Val("bool", result, None, either(known, sure))
+
+
+def larger(a: Val, b: Val) -> Val:
+    """Return the maximum; NaN when either is NaN."""
+    return _extreme(np.maximum, a, b)
+
+
+def smaller(a: Val, b: Val) -> Val:
+    """Return the minimum; NaN when either is NaN."""
+    return _extreme(np.minimum, a, b)
+
+
+def _extreme(function: Any, a: Val, b: Val) -> Val:
+    result = np.asarray(function(a.data, b.data))
+    if a.err is None and b.err is None:
+        return Val(a.dtype, result, None, known_of(a, b))
+    err = np.where(np.isfinite(result), np.maximum(a.errors(), b.errors()), 0.0)
+    return Val(a.dtype, result, err, known_of(a, b))
+
+
+def where(condition: Val, a: Val, b: Val) -> Val:
+    """Select; where the condition is unknown, known only if both are equal to the bit."""
+    data = np.where(condition.data, a.data, b.data)
+    err = None
+    if a.err is not None or b.err is not None:
+        err = np.where(condition.data, a.errors(), b.errors())
+    known = None
+    if a.known is not None or b.known is not None:
+        known = np.where(condition.data, a.mask(), b.mask())
+    if condition.known is not None:
+        same = (a.data == b.data) & (a.errors() + b.errors() == 0) & a.mask() & b.mask()
+        known = np.where(condition.known, True if known is None else known, same)
+    return Val(a.dtype, data, err, known)
+
+
+# Floats
+
+
+def _float(fn: str, args: Sequence[Val], dtype: str, profile: str) -> Val:
+    if fn in _ARITHMETIC:
+        return _ARITHMETIC[fn](args, dtype, profile)
+    if fn in _STEPS:
+        return _step(_STEPS[fn], args[0])
+    if fn == "neg":
+        return Val(dtype, -args[0].data, args[0].err, args[0].known)
+    if fn == "abs":
+        return Val(dtype, np.abs(args[0].data), args[0].err, args[0].known)
+    return _function(fn, args[0], dtype)
+
+
+def _add(args: Sequence[Val], dtype: str, profile: str, sign: float = 1.0) -> Val:
+    a, b = args
+    err = None if a.err is None and b.err is None else a.errors() + b.errors()
+    return rounded(dtype, a.data + sign * b.data, err, known_of(a, b))
+
+
+def _sub(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    return _add(args, dtype, profile, -1.0)
+
+
+def _product_error(a: Val, b: Val) -> Array | None:
+    if a.err is None and b.err is None:
+        return None
+    ea, eb = a.errors(), b.errors()
+    err = np.abs(a.data) * eb + np.abs(b.data) * ea + ea * eb
+    return np.where((ea == 0) & (eb == 0), 0.0, err)
+
+
+def _mul(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    a, b = args
+    exact = a.data * b.data
+    result = rounded(dtype, exact, _product_error(a, b), known_of(a, b))
+    if bits(dtype) < 32 or profile == "strict":
+        return result
+    # It may meet an addition unrounded. f64 holds products of f32 exactly; of f64 the rounding shows in the residue.
+    inexact = exact != result.data if dtype == "f32" else _inexact_f64(a.data, b.data)
+    inexact &= np.isfinite(exact)
+    if not inexact.any():
+        return result
+    return _with_error(result, np.where(inexact, _ulp(result.data, dtype), 0.0))
+
+
+def _inexact_f64(a: Array, b: Array) -> Array:
+    from tessera.tools.fuzz.meaning_values import significant
+
+    return significant(a) + significant(b) > 53
+
+
+def _ulp(x: Array, dtype: str) -> Array:
+    form = FORMATS[dtype]
+    return 2 * form.unit * np.abs(x) + form.tiny
+
+
+def _with_error(value: Val, more: Array) -> Val:
+    err = more if value.err is None else value.err + more
+    return Val(value.dtype, value.data, err, value.known)
+
+
+def _fma(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    a, b, c = args
+    err = _product_error(a, b)
+    if c.err is not None:
+        err = c.err if err is None else err + c.err
+    exact = a.data * b.data + c.data
+    slack = _fma_slack(a, b, c, dtype)
+    if slack is not None:
+        err = slack if err is None else err + slack
+    return rounded(dtype, exact, err, known_of(a, b, c))
+
+
+def _fma_slack(a: Val, b: Val, c: Val, dtype: str) -> Array | None:
+    """Return what float64 arithmetic may have lost of `a * b + c`; None when nothing."""
+    product = a.data * b.data
+    lost = np.abs(product + c.data) * 2.0**-52
+    if dtype == "f64":
+        lost = lost + np.where(_inexact_f64(a.data, b.data), np.abs(product) * 2.0**-52, 0.0)
+    total = product + c.data
+    part = total - product
+    residue = (product - (total - part)) + (c.data - part)
+    inexact = (residue != 0) & np.isfinite(total)
+    if dtype == "f64":
+        inexact |= _inexact_f64(a.data, b.data) & np.isfinite(total)
+    return np.where(inexact, lost, 0.0) if inexact.any() else None
+
+
+def _div(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    a, b = args
+    known = known_of(a, b)
+    quotient = a.data / b.data
+    size = np.abs(b.data)
+    # By zero the sign of the zero decides.
+    bad = (size <= b.errors()) & ~np.isnan(a.data)
+    err: Array | None = None
+    if a.err is not None or b.err is not None:
+        ea, eb = a.errors(), b.errors()
+        err = (ea + np.abs(quotient) * eb) / np.maximum(size - eb, 1e-300)
+        err = np.where((ea == 0) & (eb == 0), 0.0, err)
+    if profile != "strict":
+        wide = "f64" if dtype == "f64" else "f32"
+        form = FORMATS[wide]
+        more = np.where(np.isfinite(quotient) & (a.data != 0), 8 * form.unit * np.abs(quotient) + form.tiny, 0.0)
+        err = more if err is None else err + more
+        bad |= (size < form.normal * 8) | (size > form.largest / 16) & np.isfinite(size)
+    if bad.any():
+        known = either(known, ~bad)
+        quotient = np.where(bad, 0.0, quotient)
+        err = None if err is None else np.where(bad, 0.0, err)
+    return rounded(dtype, quotient, err, known)
+
+
+def _floordiv(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    return _whole(np.floor_divide, args, dtype)
+
+
+def _mod(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    return _whole(np.remainder, args, dtype)
+
+
+def _whole(function: Any, args: Sequence[Val], dtype: str) -> Val:
+    a, b = args
+    # Narrow floats are computed in f32; float64 would give other quotients where the true one is near an integer.
+    inner = np.float64 if dtype == "f64" else np.float32
+    data = np.asarray(function(a.data.astype(inner), b.data.astype(inner))).astype(np.float64)
+    bad = (a.errors() > 0) | (b.errors() > 0) | (b.data == 0) | ~np.isfinite(a.data) | ~np.isfinite(b.data)
+    # A remainder that is rounded, or a quotient beyond the format's integers, is nobody's promise.
+    bad |= np.abs(a.data) > np.abs(b.data) * 2.0 ** FORMATS[dtype].mantissa
+    known = known_of(a, b)
+    if bad.any():
+        known, data = either(known, ~bad), np.where(bad, 0.0, data)
+    return rounded(dtype, data, None, known)
+
+
+def _pow(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    a, b = args
+    corners = [
+        np.power(a.data + i * a.errors(), b.data + j * b.errors()) for i in (-1, 0, 1) for j in (-1, 0, 1)
+    ]
+    result = corners[4]
+    spread = np.max([np.abs(corner - result) for corner in corners], axis=0)
+    err = np.where((a.errors() == 0) & (b.errors() == 0), 0.0, spread)
+    form = FORMATS["f64" if dtype == "f64" else "f32"]
+    reach = np.abs(b.data * np.log2(np.where(a.data > 0, a.data, 1.0)))
+    err = err + np.abs(result) * 2 * form.unit * (5 + 3 * reach) + form.normal
+    # Zeros, infinities and signs of powers are held to less.
+    bad = ~(a.data > a.errors()) | ~np.isfinite(result) | ~np.isfinite(err) | (reach > 120)
+    result, err = np.where(bad, 1.0, result), np.where(bad, 0.0, err)
+    return rounded(dtype, result, err, either(known_of(a, b), ~bad))
+
+
+def power(base: Val, exponent: int, dtype: str) -> Val:
+    """Return a power by repeated multiplication, in whatever order."""
+    from tessera.tools.fuzz.meaning_values import constant, significant
+
+    if not is_float(dtype):
+        result = np.ones_like(base.data)
+        for _ in range(exponent):
+            result = result * base.data
+        return Val(dtype, result, None, base.known)
+    with np.errstate(all="ignore"):
+        if exponent < 2:
+            one = np.broadcast_to(constant(1, dtype).data, base.shape)
+            return Val(dtype, one) if exponent == 0 else base
+        result = base.data**exponent
+        relative = exponent * 2 * FORMATS[dtype].unit
+        if base.err is not None:
+            relative = relative + exponent * base.err / np.maximum(np.abs(base.data), 1e-300)
+        exact = (significant(base.data) * exponent <= FORMATS[dtype].mantissa + 1) & (base.errors() == 0)
+        err = np.where(exact, 0.0, np.expm1(np.minimum(relative * 1.1, 50.0)) * np.abs(result) + FORMATS[dtype].tiny)
+        small = (np.abs(result) < FORMATS[dtype].normal) & (base.data != 0)
+        return rounded(dtype, np.where(small, 0.0, result), err, either(base.known, ~small))
+
+
+def _sqrt(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    x = args[0]
+    result = np.sqrt(x.data)
+    if x.err is None:
+        return rounded(dtype, result, None, x.known)
+    return _between(np.sqrt, x, dtype, result, np.zeros_like(result))
+
+
+_ARITHMETIC: Final[dict[str, Callable[[Sequence[Val], str, str], Val]]] = {
+    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "floordiv": _floordiv, "mod": _mod, "fma": _fma, "pow": _pow,
+    "sqrt": _sqrt,
+}  # fmt: skip
+
+_STEPS: Final[dict[str, Any]] = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}
+
+
+def _step(function: Any, x: Val) -> Val:
+    """Round to an integer; unknown where the error decides."""
+    result = rounded(x.dtype, function(x.data), None, x.known)
+    if x.err is None:
+        return result
+    sure = (x.err == 0) | (function(x.data - x.err) == function(x.data + x.err))
+    return Val(x.dtype, result.data, None, either(result.known, sure))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.where(x >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1.0 + np.exp(-np.abs(x))))
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(_ERF(x)).astype(np.float64)
+
+
+def _gelu(x: Array) -> Array:
+    far = np.maximum(x, -40.0)
+    return far * 0.5 * np.asarray(np.frompyfunc(math.erfc, 1, 1)(-far * math.sqrt(0.5))).astype(np.float64)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    inner = 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return np.maximum(x, -1e9) * _sigmoid(np.clip(inner, -1e5, 1e5))
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+
+
+# The function, its errors in ULP of the result and of the argument (`|x f'(x)|`), and a bound of `|f'|` for those that
+# are not monotonic.
+_FUNCTIONS: Final[dict[str, tuple[Any, float, float, float | None]]] = {
+    "rsqrt": (lambda x: 1.0 / np.sqrt(x), 4.0, 0.0, None),
+    "exp": (np.exp, 4.0, 2.0, None),
+    "exp2": (np.exp2, 4.0, 1.0, None),
+    "expm1": (np.expm1, 4.0, 0.0, None),
+    "log": (np.log, 4.0, 0.0, None),
+    "log2": (np.log2, 4.0, 0.0, None),
+    "log1p": (np.log1p, 4.0, 0.0, None),
+    "sin": (np.sin, 4.0, 0.0, 1.0),
+    "cos": (np.cos, 4.0, 0.0, 1.0),
+    "tanh": (np.tanh, 4.0, 0.0, None),
+    "erf": (_erf, 4.0, 0.0, None),
+    "sigmoid": (_sigmoid, 8.0, 2.0, None),
+    "silu": (lambda x: np.where(np.isneginf(x), 0.0, x * _sigmoid(x)), 10.0, 2.0, 1.2),
+    "softplus": (_softplus, 10.0, 2.0, None),
+    "gelu": (_gelu, 16.0, 16.0, 1.2),
+    "gelu_tanh": (_gelu_tanh, 16.0, 16.0, 1.2),
+}
+
+
+def _function(fn: str, x: Val, dtype: str) -> Val:
+    """Evaluate a function whose implementations may be off by a few ULP."""
+    function, result_ulp, argument_ulp, _ = _FUNCTIONS[fn]
+    result = np.asarray(function(x.data))
+    form = FORMATS["f64" if dtype == "f64" else "f32"]
+    own = 2 * form.unit * result_ulp * np.abs(result) + 2 * form.normal
+    if argument_ulp:
+        own = own + 2 * form.unit * argument_ulp * np.abs(_slope(function, x.data) * x.data)
+    if fn in ("gelu", "gelu_tanh"):  # the tail's polynomial has an absolute error too
+        own = own + np.abs(x.data) * 2.0**-40 + (1e-12 if dtype == "f64" else 3e-6) * (np.abs(x.data) < 12) * np.abs(x.data)
+    settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
+    own = np.where(settled, 0.0, own)
+    return _between(function, x, dtype, result, own, _FUNCTIONS[fn][3])
+
+
+def _slope(function: Any, x: Array) -> Array:
+    """Return about the derivative."""
+    step = np.maximum(np.abs(x), 1.0) * 1e-6
+    slope = (function(x + step) - function(x - step)) / (2 * step)
+    return np.where(np.isfinite(slope), slope, 0.0)
+
+
+def _between(
+    function: Any, x: Val, dtype: str, result: Array, own: Array, slope: float | None = None
+) -> Val:
+    """Return a function of an uncertain argument: monotonic, or with a derivative of at most `slope`."""
+    known, err = x.known, own
+    if x.err is not None:
+        if slope is None:
+            low, high = function(x.data - x.err), function(x.data + x.err)
+            spread = np.maximum(np.abs(high - result), np.abs(result - low))
+        else:
+            spread = slope * x.err
+        err = own + np.where(x.err == 0, 0.0, spread)
+    # Next to a pole, or to the end of the format, nothing is promised.
+    lost = ~np.isfinite(err) | (np.isfinite(x.data) & ~np.isfinite(result) & ~np.isnan(result))
+    large = np.isfinite(result) & (np.abs(result) > FORMATS[dtype].largest / 2) & (err > 0)
+    lost |= large
+    if lost.any():
+        known, err, result = either(known, ~lost), np.where(lost, 0.0, err), np.where(lost, 0.0, result)
+    return rounded(dtype, result, err, known)
+
+
+def converted(args: Sequence[Val], dtype: str) -> list[Val]:
+    """Return operands in one dtype."""
+    return [cast(arg, dtype) for arg in args]

@@ -1,0 +1,229 @@
+"""What loads, stores and atomics mean: places in tensors, bounded by them, masked by predicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tessera.tools.fuzz import meaning_elementwise as elementwise
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
+from tessera.tools.fuzz.types import Shape, fits
+
+if TYPE_CHECKING:
+    from tessera.tools.fuzz.meaning import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Elements of a tensor.
+
+    Args:
+        shape: shape of what is taken, new dimensions included.
+        raw: shape without them.
+        indices: an index into each dimension of the tensor, 0 for what is outside; they broadcast to `raw`.
+        inside: where the elements exist, in `raw`; None when all do.
+        distinct: whether no element is named twice.
+        events: where to note two different stores to one element.
+    """
+
+    shape: Shape
+    raw: Shape
+    indices: tuple[Any, ...]
+    inside: Array | None
+    distinct: bool
+    events: set[str]
+
+    def _active(self, mask: Val | None) -> Array | None:
+        active = self.inside
+        if mask is not None:
+            chosen = mask.data.reshape(self.raw)
+            active = chosen if active is None else active & chosen
+        return active
+
+    def load(self, tensor: Val, fill: Val, mask: Val | None) -> Val:
+        """Return the elements, `fill` where there are none."""
+        active = self._active(mask)
+
+        def read(part: Array, instead: Any) -> Array:
+            found = np.array(np.broadcast_to(part[self.indices], self.raw))
+            if active is not None:
+                found = np.where(active, found, instead)
+            return found.reshape(self.shape)
+
+        err = None if tensor.err is None and fill.err is None else read(tensor.errors(), fill.errors())
+        known = None if tensor.known is None and fill.known is None else read(tensor.mask(), fill.mask())
+        if mask is not None and mask.known is not None:
+            known = mask.known if known is None else known & mask.known
+        return Val(tensor.dtype, read(tensor.data, fill.data), err, known)
+
+    def store(self, tensor: Val, value: Val, mask: Val | None) -> Val:
+        """Return the tensor with the elements that exist changed; its arrays are changed in place."""
+        active = self._active(mask)
+        if active is None:
+            active = np.ones(self.raw, np.bool_)
+        at = tuple(np.broadcast_to(index, self.raw)[active] for index in self.indices)
+        err, known = tensor.err, tensor.known
+        data = value.data.reshape(self.raw)[active]
+        if value.err is not None or err is not None:
+            err = tensor.errors() if err is None else err
+            err[at] = value.errors().reshape(self.raw)[active]
+        given = value.mask()
+        if mask is not None and mask.known is not None:
+            given = given & mask.known
+            doubtful = ~mask.known.reshape(self.raw)
+            doubtful = doubtful if self.inside is None else doubtful & self.inside
+            known = tensor.mask() if known is None else known
+            known[tuple(np.broadcast_to(index, self.raw)[doubtful] for index in self.indices)] = False
+        if known is not None or not given.all():
+            known = tensor.mask() if known is None else known
+            known[at] = given.reshape(self.raw)[active]
+        if not self.distinct:
+            known = self._conflicts(tensor, at, data, known)
+        tensor.data[at] = data
+        return Val(tensor.dtype, tensor.data, err, known)
+
+    def _conflicts(self, tensor: Val, at: Any, data: Array, known: Array | None) -> Array | None:
+        """Mark elements that are given different values at once."""
+        flat = np.ravel_multi_index(at, tensor.shape) if len(data) else np.zeros(0, np.int64)
+        order = np.argsort(flat, kind="stable")
+        twice = (flat[order][1:] == flat[order][:-1]) & (data[order][1:] != data[order][:-1])
+        if twice.any():
+            self.events.add("race")
+            known = tensor.mask() if known is None else known
+            known.reshape(-1)[flat[order][1:][twice]] = False
+        return known
+
+    def update(
+        self, tensor: Val, fn: str, value: Val, compare: Val | None, mask: Val | None, profile: str
+    ) -> tuple[Val, Val]:
+        """Return the old elements and the tensor after atomic updates, one after the other."""
+        if mask is not None and mask.known is not None:
+            raise Undetermined("an atomic's mask")
+        active = self._active(mask)
+        whole = np.ones(self.raw, np.bool_) if active is None else active
+        at = tuple(np.broadcast_to(index, self.raw)[whole] for index in self.indices)
+        old = self.load(tensor, Val(tensor.dtype, tensor.data.dtype.type(0)[...]), mask)
+        known = old.mask() & whole.reshape(self.shape)
+        flat = np.ravel_multi_index(at, tensor.shape) if at and len(at[0]) else np.zeros(0, np.int64)
+        if len(np.unique(flat)) == len(flat):
+            new = _updated(fn, old, value, compare, tensor.dtype, profile)
+            return Val(old.dtype, old.data, old.err, known), self.store(tensor, new, mask)
+        # Which of several comes first is nobody's promise, so only what commutes has a meaning.
+        if fn in ("exchange", "compare_exchange"):
+            raise Undetermined("exchanges of one element")
+        parts = _flatten(value, whole.reshape(self.shape))
+        for position, target in enumerate(flat):
+            where = np.unravel_index(target, tensor.shape)
+            now = Val(tensor.dtype, tensor.data[where], *_notes(tensor, where))
+            given = Val(value.dtype, parts[0][position], parts[1][position], parts[2][position])
+            tensor = _put(tensor, where, _updated(fn, now, given, None, tensor.dtype, profile))
+        return Val(old.dtype, old.data, old.err, np.zeros(self.shape, np.bool_)), tensor
+
+
+def _flatten(value: Val, active: Array) -> tuple[Array, Array, Array]:
+    return value.data[active], value.errors()[active], value.mask()[active]
+
+
+def _notes(tensor: Val, where: Any) -> tuple[Array | None, Array | None]:
+    err = None if tensor.err is None else tensor.err[where]
+    return err, None if tensor.known is None else tensor.known[where]
+
+
+def _put(tensor: Val, where: Any, value: Val) -> Val:
+    err, known = tensor.err, tensor.known
+    if value.err is not None or err is not None:
+        err = tensor.errors() if err is None else err
+        err[where] = value.errors()
+    if value.known is not None or known is not None:
+        known = tensor.mask() if known is None else known
+        known[where] = value.mask()
+    tensor.data[where] = value.data
+    return Val(tensor.dtype, tensor.data, err, known)
+
+
+_UPDATES = {"add": "add", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
+
+
+def _updated(fn: str, old: Val, value: Val, compare: Val | None, dtype: str, profile: str) -> Val:
+    if fn == "exchange":
+        return value
+    if compare is not None:
+        return elementwise.where(elementwise.compare("eq", old, compare), value, old)
+    return elementwise.apply(_UPDATES[fn], [old, value], dtype, profile)
+
+
+def mask_of(machine: Machine, shape: Shape) -> Val | None:
+    """Return the predicate of the enclosing `if`s in a place's shape; None when there is none or it does not fit."""
+    mask = machine.predicate
+    if mask is None or not fits(mask.shape, shape):
+        return None
+    known = None if mask.known is None else np.broadcast_to(mask.known, shape)
+    return Val("bool", np.broadcast_to(mask.data, shape), None, known)
+
+
+def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...]) -> Place:
+    """Return the elements that an index names.
+
+    Raises:
+        Undetermined: an index is not known.
+    """
+    sizes = machine.tensors[name].shape
+    shape = tree.index_shape(axes)
+    raw = tree.index_shape(tuple(axis for axis in axes if not isinstance(axis, tree.NewAxis)))
+    picked = _picked(axes)
+    indices: list[Any] = []
+    inside: Array | None = None
+    position, first, dimension = 0, None, 0
+    for axis in axes:
+        if isinstance(axis, tree.NewAxis):
+            continue
+        index = _index(machine, axis)
+        if isinstance(axis, tree.Pick) and first is None:
+            first, position = position, position + len(picked)
+        if isinstance(axis, tree.Span):
+            index = index.reshape((-1,) + (1,) * (len(raw) - position - 1))
+            position += 1
+        elif isinstance(axis, tree.Pick):
+            index = np.broadcast_to(index, picked)
+            assert first is not None
+            index = index.reshape(picked + (1,) * (len(raw) - first - len(picked)))
+        here = (index >= 0) & (index < sizes[dimension])
+        if not here.all():
+            if isinstance(axis, tree.Pick):
+                machine.events.add("index-outside")
+            inside = np.broadcast_to(here, raw) if inside is None else inside & here
+            index = np.where(here, index, 0)
+        indices.append(index)
+        dimension += 1
+    distinct = not any(isinstance(axis, tree.Pick) for axis in axes)
+    if 0 in sizes:  # an index of 0 would not do either
+        return _nothing(machine, name, shape, raw)
+    return Place(shape, raw, tuple(indices), inside, distinct, machine.events)
+
+
+def _nothing(machine: Machine, name: str, shape: Shape, raw: Shape) -> Place:
+    """Return a place of an empty tensor: the tensor grows to one element that nobody reads."""
+    tensor = machine.tensors[name]
+    data = np.zeros([max(size, 1) for size in tensor.shape], tensor.data.dtype)
+    machine.tensors[name] = Val(tensor.dtype, data)
+    indices = tuple(np.zeros((1,) * len(raw), np.int64) for _ in tensor.shape)
+    return Place(shape, raw, indices, np.zeros(raw, np.bool_), True, machine.events)
+
+
+def _picked(axes: tuple[tree.Axis, ...]) -> Shape:
+    from tessera.tools.fuzz.types import broadcast
+
+    return broadcast(*(axis.index.type.shape for axis in axes if isinstance(axis, tree.Pick)))
+
+
+def _index(machine: Machine, axis: tree.At | tree.Span | tree.Pick) -> Array:
+    if isinstance(axis, tree.Span):
+        start = 0 if axis.start is None else machine.scalar(axis.start, "an offset")
+        return start + np.arange(axis.size)
+    data = machine.value(axis.index).only("an index")
+    if data.dtype == np.uint64:
+        data = np.where(data > np.uint64(2**62), np.uint64(2**62), data)
+    return data.astype(np.int64)
