@@ -25,7 +25,9 @@ def _summary(summary: Summary, first: int | None) -> str:
         f"{100 * summary.unknown / count:.2f} % of elements unknown",
     ]
     if summary.codes:
-        lines.append("refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common()))
+        lines.append(
+            "refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common())
+        )
     contexts = Counter(key.rsplit(" ", 1)[1] for key in summary.reached)
     pairs = ", ".join(f"{context} {number}" for context, number in sorted(contexts.items()))
     lines.append(f"reached {len(summary.reached)} operation × dtype × context: {pairs}")
@@ -54,14 +56,26 @@ def _options(texts: tuple[str, ...]) -> Options:
 
 @click.command()
 @click.option("--device", type=click.Choice(["cpu", "cuda", "interp"]), default="cpu", show_default=True)
-@click.option("--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3.")
-@click.option("--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing.")
+@click.option(
+    "--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3."
+)
+@click.option(
+    "--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing."
+)
 @click.option("--seed", type=int, help="The first seed; a random one by default, which is printed.")
 @click.option("--programs", type=int, help="How many programs; 1000 unless --minutes is given.")
 @click.option("--minutes", type=float, help="For how long.")
 @click.option("--jobs", type=int, default=0, help="Worker processes; one per core by default.")
-@click.option("--set", "switches", multiple=True, metavar="NAME=P", help="How often something is drawn, such as empty=0.1.")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung.")
+@click.option(
+    "--set",
+    "switches",
+    multiple=True,
+    metavar="NAME=P",
+    help="How often something is drawn, such as empty=0.1.",
+)
+@click.option(
+    "--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung."
+)
 @click.option("--show", is_flag=True, help="Print the program of --seed and end.")
 @click.option("--quiet", is_flag=True, help="Print failures without their source.")
 def fuzz(

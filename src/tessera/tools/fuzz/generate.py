@@ -100,12 +100,16 @@ class _Maker:
         for number in range(dice.between(1, 3)):
             dims: list[tuple[str | int, int]] = []
             for name in self._blocks:
-                dims.append((name, self._dims[name]) if dice.chance(0.8) else (self._dims[name], self._dims[name]))
+                dims.append(
+                    (name, self._dims[name]) if dice.chance(0.8) else (self._dims[name], self._dims[name])
+                )
             dims += [self._free() for _ in range(dice.weighted(((0, 4.0), (1, 4.0), (2, 1.0))))]
             self._tensor(f"X{number}", dice.shuffled(dims)[:4])
         for number in range(dice.between(1, 3)):
             dims = [
-                self._free() if dice.chance(0.6) else (name := dice.pick(list(self._blocks)), self._dims[name])
+                self._free()
+                if dice.chance(0.6)
+                else (name := dice.pick(list(self._blocks)), self._dims[name])
                 for _ in range(dice.weighted(((1, 3.0), (2, 5.0), (3, 1.5), (4, 0.4))))
             ]
             self._tensor(f"A{number}", dims)
@@ -147,7 +151,13 @@ class _Maker:
         return tree.Contents("small", low, 1 if dtype == "bool" else 20)
 
     def _laid(
-        self, name: str, dims: tuple[str | int, ...], dtype: str, shape: Shape, contents: tree.Contents, policy: str = ""
+        self,
+        name: str,
+        dims: tuple[str | int, ...],
+        dtype: str,
+        shape: Shape,
+        contents: tree.Contents,
+        policy: str = "",
     ) -> tree.Tensor:
         dice, rank = self._dice, len(shape)
         order, steps, offset = list(range(rank)), [1] * rank, 0
@@ -159,7 +169,9 @@ class _Maker:
                     steps[axis] = dice.pick((2, 3, 1, -1, -2))
             if dice.chance(0.5):
                 offset = dice.pick((1, 2, 3, 4, 7, 8))
-        return tree.Tensor(name, dims, dtype, shape, contents, tree.Layout(tuple(order), tuple(steps), offset), policy)
+        return tree.Tensor(
+            name, dims, dtype, shape, contents, tree.Layout(tuple(order), tuple(steps), offset), policy
+        )
 
     def _scalars(self) -> None:
         dice = self._dice
@@ -169,7 +181,9 @@ class _Maker:
         for number in range(dice.between(0, 2)):
             dtype = dice.pick([d for d in self._palette.dtypes if not d.startswith("fp")] or ["f32"])
             value = dice.pick((0.5, -1.5, 2.0, 3.0)) if is_float(dtype) else dice.between(0, 9)
-            self._params.append(tree.ScalarParam(f"p{number}", dtype, value, dtype == "f32" and dice.chance(0.5)))
+            self._params.append(
+                tree.ScalarParam(f"p{number}", dtype, value, dtype == "f32" and dice.chance(0.5))
+            )
         for number in range(dice.between(0, 2)):
             value = dice.pick((0.25, 2.0, -1.0)) if dice.chance(0.5) else dice.between(0, 7)
             self._params.append(tree.Constant(f"K{number}", value))
@@ -224,7 +238,9 @@ class _Maker:
         if dice.chance(dice.options.shared):
             for _ in range(dice.between(1, 2)):
                 body += statements.allocate()
-        body += [statements.bind(dice.pick(self._palette.dtypes), scope.shape()) for _ in range(dice.between(1, 3))]
+        body += [
+            statements.bind(dice.pick(self._palette.dtypes), scope.shape()) for _ in range(dice.between(1, 3))
+        ]
         for param in self._params:
             if isinstance(param, tree.ScalarParam) and not (param.python and param.dtype == "i64"):
                 scope.names[param.name] = Type(param.dtype)
@@ -257,7 +273,9 @@ class _Maker:
         if tensor.contents.kind == "perm":
             return Region(tensor, "read")
         if tensor.name.startswith("C"):
-            functions = ["max", "min"] if is_float(tensor.dtype) else ["add", "max", "min", "and", "or", "xor"]
+            functions = (
+                ["max", "min"] if is_float(tensor.dtype) else ["add", "max", "min", "and", "or", "xor"]
+            )
             if is_float(tensor.dtype) and self._palette.profile == "fast":
                 functions.append("add")
             return Region(tensor, "accumulate", fn=dice.pick(functions))
@@ -275,7 +293,9 @@ class _Maker:
         free = list(range(len(tensor.shape)))
         parts: dict[int, tuple[str, int]] = {}
         for name, part in grid.items():
-            named = [axis for axis in free if tensor.dims[axis] == name or tensor.shape[axis] == self._dims[name]]
+            named = [
+                axis for axis in free if tensor.dims[axis] == name or tensor.shape[axis] == self._dims[name]
+            ]
             axis = dice.pick(named) if named and dice.chance(0.95) else dice.pick(free)
             free.remove(axis)
             parts[axis] = part

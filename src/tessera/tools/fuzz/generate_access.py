@@ -56,11 +56,11 @@ class Access:
     def _can(self, chosen: tuple[int, ...], sizes: list[int]) -> bool:
         """Whether the owned part is large enough along the chosen dimensions."""
         parts = self.region.parts
-        return all(axis not in parts or size <= parts[axis][1] for axis, size in zip(chosen, sizes, strict=True))
+        return all(
+            axis not in parts or size <= parts[axis][1] for axis, size in zip(chosen, sizes, strict=True)
+        )
 
-    def _with_new(
-        self, axes: list[tree.Axis], shape: Shape, dropped: set[int]
-    ) -> tuple[tree.Axis, ...]:
+    def _with_new(self, axes: list[tree.Axis], shape: Shape, dropped: set[int]) -> tuple[tree.Axis, ...]:
         """Put `None` where the result has dimensions that the tensor has not."""
         result: list[tree.Axis] = []
         given = iter(axes)
@@ -116,6 +116,10 @@ class Access:
         """Return an index tile of `size` elements for a dimension."""
         parts = self.region.parts
         limit = parts[axis][1] if axis in parts else self.region.tensor.shape[axis]
+        if axis in parts and not self.scope.palette.outside:
+            last = self.scope.offsets[parts[axis][0]][1]
+            if last + limit > self.region.tensor.shape[axis]:
+                return None  # the last program's part reaches past the edge
         tile = distinct(self.scope, limit, size) if self.write else inside(self.scope, limit, size)
         if tile is None:
             return None

@@ -119,7 +119,9 @@ class Expressions:
         fill = self.number(tensor.dtype) if dice.chance(0.15) else None
         if fill is not None and tensor.dtype == "bool":
             fill = None
-        loaded = tree.Load(tensor.name, axes, tensor.dtype, fill, tensor.policy if tensor.policy == "tf32" else "")
+        loaded = tree.Load(
+            tensor.name, axes, tensor.dtype, fill, tensor.policy if tensor.policy == "tf32" else ""
+        )
         if tensor.dtype == dtype:
             return loaded
         return self._converted(loaded, dtype)
@@ -174,14 +176,28 @@ class Expressions:
         if dtype == "bool":
             return self._condition(shape, depth)
         if is_float(dtype):
-            names = [("add", 3.0), ("sub", 3.0), ("mul", 2.5), ("maximum", 1.5), ("minimum", 1.5), ("clamp", 0.7)]
+            names = [
+                ("add", 3.0),
+                ("sub", 3.0),
+                ("mul", 2.5),
+                ("maximum", 1.5),
+                ("minimum", 1.5),
+                ("clamp", 0.7),
+            ]
             names += [("fma", 0.5), ("mod", 0.1), ("floordiv", 0.1)]
             if self.scope.palette.approximate:
                 names += [("div", 1.5), ("pow", 0.1)]
             if dice.chance(0.15):
                 return self._halved(dtype, shape, depth)
         else:
-            names = [("add", 3.0), ("sub", 3.0), ("mul", 2.0), ("maximum", 1.0), ("minimum", 1.0), ("clamp", 0.5)]
+            names = [
+                ("add", 3.0),
+                ("sub", 3.0),
+                ("mul", 2.0),
+                ("maximum", 1.0),
+                ("minimum", 1.0),
+                ("clamp", 0.5),
+            ]
             names += [("and", 1.0), ("or", 1.0), ("xor", 1.0), ("mulhi", 0.4), ("power", 0.4)]
             names += [("floordiv", 0.7), ("mod", 0.7), ("shl", 0.6), ("shr", 0.8)]
         return self._binary_of(dice.weighted(names), dtype, shape, depth)
@@ -202,10 +218,14 @@ class Expressions:
                 amount = tree.Apply("and", (self.draw(dtype, shape, depth), tree.Number(bits(dtype) - 1)))
             return tree.Apply(fn, (first, amount))
         if fn in ("clamp", "fma"):
-            return tree.Apply(fn, (first, self._operand(dtype, shape, depth), self._operand(dtype, shape, depth)))
+            return tree.Apply(
+                fn, (first, self._operand(dtype, shape, depth), self._operand(dtype, shape, depth))
+            )
         if fn == "pow":
             base = tree.Apply("add", (tree.Apply("abs", (first,)), tree.Number(0.5)))
-            return tree.Apply("pow", (base, tree.Number(dice.pick((0.5, -1.5, 2.5)))), form=dice.between(0, 1))
+            return tree.Apply(
+                "pow", (base, tree.Number(dice.pick((0.5, -1.5, 2.5)))), form=dice.between(0, 1)
+            )
         weak = self._weaker(dtype) if shape and is_float(dtype) and dice.chance(0.1) else dtype
         second = self._operand(weak, shape, depth)
         args = (first, second)
@@ -294,7 +314,10 @@ class Expressions:
             sources = [d for d in scope.palette.dtypes if accumulator(d) == dtype]
             if not sources:
                 return None
-            op, source = dice.weighted((("sum", 3.0), ("max", 2.0), ("min", 2.0), ("prod", 0.3))), dice.pick(sources)
+            op, source = (
+                dice.weighted((("sum", 3.0), ("max", 2.0), ("min", 2.0), ("prod", 0.3))),
+                dice.pick(sources),
+            )
         axis = dice.between(0, len(shape))
         wide = (*shape[:axis], extra, *shape[axis:])
         if not shape and dice.chance(0.6):
@@ -310,7 +333,10 @@ class Expressions:
             sources = [d for d in self.scope.palette.dtypes if accumulator(d) == dtype]
             if not sources:
                 return None
-            op, source = dice.weighted((("sum", 3.0), ("max", 2.0), ("min", 2.0), ("prod", 0.2))), dice.pick(sources)
+            op, source = (
+                dice.weighted((("sum", 3.0), ("max", 2.0), ("min", 2.0), ("prod", 0.2))),
+                dice.pick(sources),
+            )
         axis = dice.between(-len(shape), len(shape) - 1)
         return tree.Scan(op, self.draw(source, shape, depth), axis, dice.chance(0.3))
 
@@ -322,7 +348,9 @@ class Expressions:
                 inner = shape[:axis] + shape[axis + 1 :]
                 if inner:
                     return tree.Expand(self.draw(dtype, inner, depth), (axis,), form=dice.between(0, 1))
-            column = tree.Expand(self.draw(dtype, (shape[axis],), depth), tuple(i for i in range(len(shape)) if i != axis), 1)
+            column = tree.Expand(
+                self.draw(dtype, (shape[axis],), depth), tuple(i for i in range(len(shape)) if i != axis), 1
+            )
             return tree.BroadcastTo(column, shape)
         small = dice.pick(((), shape[-1:], tuple(s if dice.chance(0.5) else 1 for s in shape)))
         if not fits(small, shape):
@@ -332,7 +360,9 @@ class Expressions:
     def _reshape(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice
         size = elements(shape)
-        others = [t.shape for t in self.scope.names.values() if t.shape and t.size == size and t.shape != shape]
+        others = [
+            t.shape for t in self.scope.names.values() if t.shape and t.size == size and t.shape != shape
+        ]
         factors = [n for n in range(1, size + 1) if size % n == 0]
         first = dice.pick(factors)
         options: list[Shape] = [*others, (size,), (first, size // first), (size // first, first)]
@@ -342,7 +372,11 @@ class Expressions:
         x = self.draw(dtype, other, depth)
         if len(other) == 2 and dice.chance(0.4):
             x = tree.Transpose(self.draw(dtype, (other[1], other[0]), depth), (1, 0), dice.between(0, 1))
-        if len(shape) == 1 and isinstance(x, tree.Transpose) and not dice.chance(dice.options.flat_transposes):
+        if (
+            len(shape) == 1
+            and isinstance(x, tree.Transpose)
+            and not dice.chance(dice.options.flat_transposes)
+        ):
             return None
         return tree.Reshape(x, shape)
 
@@ -384,7 +418,9 @@ class Expressions:
         # The default, minus infinity, turns sums into infinities soon.
         value = tree.Number(float("-inf") if dice.chance(0.2) and bits(dtype) > 8 else -5.0)
         first = tree.Cast(tree.Number(dice.between(0, shape[0])), "i64")
-        return tree.CausalMask(self.draw(dtype, shape, depth), first, tree.Number(dice.between(0, shape[1])), value)
+        return tree.CausalMask(
+            self.draw(dtype, shape, depth), first, tree.Number(dice.between(0, shape[1])), value
+        )
 
     def _random(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice
@@ -415,7 +451,9 @@ class Expressions:
         return None if other is None else tree.FullLike(other, self.number(dtype))
 
     def _call(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
-        found = [h for h in self.scope.helpers if h.result.type.dtype == dtype and h.result.type.shape == shape]
+        found = [
+            h for h in self.scope.helpers if h.result.type.dtype == dtype and h.result.type.shape == shape
+        ]
         if not found or "helper" in self.scope.contexts:
             return None
         helper = self.scope.dice.pick(found)

@@ -118,7 +118,11 @@ class Statements:
         chosen = dice.shuffled(same)[: dice.between(2, 3)]
         values: list[tree.Expr] = [tree.Name(n, type_) for n in (*chosen[1:], chosen[0])]
         if dice.chance(0.4):
-            values[-1] = self._bounded(tree.Apply("add", (values[-1], values[0]))) if type_.dtype != "bool" else values[-1]
+            values[-1] = (
+                self._bounded(tree.Apply("add", (values[-1], values[0])))
+                if type_.dtype != "bool"
+                else values[-1]
+            )
         if dice.chance(0.5):
             return [tree.Assign(tuple(chosen), tuple(values))]
         kept = self.scope.fresh("t")
@@ -158,7 +162,9 @@ class Statements:
             if value is None and own == dtype and dtype != "bool" and plain and dice.chance(0.12):
                 fn = dice.pick(("add", "sub", "mul"))
             saturate = "@saturate" in region.tensor.policy
-            made = tree.Store(region.tensor.name, axes, dtype, stored, int(dice.chance(0.15)) if not fn else 0, fn, saturate)
+            made = tree.Store(
+                region.tensor.name, axes, dtype, stored, int(dice.chance(0.15)) if not fn else 0, fn, saturate
+            )
             return [made]
         return []
 
@@ -172,7 +178,11 @@ class Statements:
             limit = region.parts[axis][1] if axis in region.parts else max(size, 1)
             if axis in region.parts and limit == 1:
                 continue
-            shape.append(limit if dice.chance(0.7) else dice.pick([s for s in scope.palette.sizes if s <= limit] or [limit]))
+            shape.append(
+                limit
+                if dice.chance(0.7)
+                else dice.pick([s for s in scope.palette.sizes if s <= limit] or [limit])
+            )
         while elements(tuple(shape)) > scope.palette.limit:
             shape[shape.index(max(shape))] = max(max(shape) // 2, 1)
         return tuple(shape) if shape and dice.chance(0.93) else ()
@@ -188,7 +198,9 @@ class Statements:
 
     def _atomic(self, count: int) -> Made:
         scope, dice = self.scope, self.scope.dice
-        regions = [r for r in scope.regions.values() if r.role == "accumulate" or (r.role == "own" and _counts(r))]
+        regions = [
+            r for r in scope.regions.values() if r.role == "accumulate" or (r.role == "own" and _counts(r))
+        ]
         if not regions:
             return []
         region = dice.pick(regions)
@@ -204,7 +216,11 @@ class Statements:
             functions += ["exchange"] + ([] if is_float(dtype) else ["compare_exchange"])
         shape = self._storable(region)
         axes = Access(scope, region, write=owned).axes(shape, picks=0.6)
-        if axes is None or any(isinstance(a, tree.NewAxis) for a in axes) or not self._fits_predicate(tree.index_shape(axes)):
+        if (
+            axes is None
+            or any(isinstance(a, tree.NewAxis) for a in axes)
+            or not self._fits_predicate(tree.index_shape(axes))
+        ):
             return []
         shape = tree.index_shape(axes)
         fn = dice.pick(functions) if owned else region.fn
@@ -286,7 +302,9 @@ class Statements:
             name = scope.fresh()
             value: tree.Expr = source
             if dice.chance(0.7):
-                value = tree.Apply(dice.pick(("add", "sub", "mul")), (source, self._expressions.number(dtype)))
+                value = tree.Apply(
+                    dice.pick(("add", "sub", "mul")), (source, self._expressions.number(dtype))
+                )
             made.append(tree.Assign((name,), (value,)))
             scope.names[name] = Type(dtype, shape)
         return made
@@ -319,7 +337,10 @@ class Statements:
             dtype, shape = scope.dtype(), scope.known_shape()
             name = scope.fresh()
             values = [Expressions(s).draw(dtype, shape) for s in (inner, other)]
-            then, orelse = (*then, tree.Assign((name,), (values[0],))), (*orelse, tree.Assign((name,), (values[1],)))
+            then, orelse = (
+                (*then, tree.Assign((name,), (values[0],))),
+                (*orelse, tree.Assign((name,), (values[1],))),
+            )
             scope.names[name] = Type(dtype, shape)
         return [tree.If(condition, then, orelse)]
 

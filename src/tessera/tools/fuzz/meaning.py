@@ -147,18 +147,12 @@ def _cast(machine: Machine, expr: tree.Cast) -> Val:
     return cast(machine.value(expr.x), expr.dtype, expr.saturate)
 
 
-def _moved(value: Val, change: Callable[[Any], Any]) -> Val:
-    err = None if value.err is None else change(value.err)
-    known = None if value.known is None else change(value.known)
-    return Val(value.dtype, change(value.data), err, known)
-
-
 def _shape(machine: Machine, expr: Any) -> Val:
-    return _moved(machine.value(expr.x), lambda data: data.reshape(expr.type.shape))
+    return machine.value(expr.x).moved(lambda data: data.reshape(expr.type.shape))
 
 
 def _transpose(machine: Machine, expr: tree.Transpose) -> Val:
-    return _moved(machine.value(expr.x), lambda data: data.transpose(expr.perm))
+    return machine.value(expr.x).moved(lambda data: data.transpose(expr.perm))
 
 
 def _broadcast(machine: Machine, expr: tree.BroadcastTo) -> Val:
@@ -216,7 +210,9 @@ def _dropout(machine: Machine, expr: tree.Dropout) -> Val:
     dtype = expr.type.dtype
     wide = "f64" if dtype == "f64" else "f32"
     value = cast(machine.value(expr.x), wide)
-    scaled = elementwise.apply("mul", [value, constant(1.0 / (1.0 - expr.p), wide)], wide, machine.program.profile)
+    scaled = elementwise.apply(
+        "mul", [value, constant(1.0 / (1.0 - expr.p), wide)], wide, machine.program.profile
+    )
     kept = elementwise.where(keep, scaled, constant(0.0, wide))
     return cast(_spread(kept, expr.type.shape), dtype)
 
@@ -243,7 +239,9 @@ def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
     value = _spread(_as(machine, expr.value, expr.dtype), place.shape)
     compare = None if expr.compare is None else _spread(_as(machine, expr.compare, expr.dtype), place.shape)
     mask = memory.mask_of(machine, place.shape)
-    old, new = place.update(machine.tensors[expr.tensor], expr.fn, value, compare, mask, machine.program.profile)
+    old, new = place.update(
+        machine.tensors[expr.tensor], expr.fn, value, compare, mask, machine.program.profile
+    )
     machine.tensors[expr.tensor] = new
     return old
 
@@ -252,12 +250,13 @@ def _read_shared(machine: Machine, expr: tree.ReadShared) -> Val:
     value = machine.shared[expr.buffer]
     if expr.stage is not None:
         stage = machine.scalar(expr.stage, "a stage")
-        value = _moved(value, lambda data: data[stage])
-    return _moved(value, lambda data: data.swapaxes(-1, -2)) if expr.transposed else value
+        value = value.moved(lambda data: data[stage])
+    return value.moved(lambda data: data.swapaxes(-1, -2)) if expr.transposed else value
 
 
 _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
-    tree.Number: _number, tree.Constexpr: _number, tree.Name: _name, tree.Apply: _apply, tree.Power: _power, tree.Where: _where,
+    tree.Number: _number, tree.Constexpr: _number, tree.Name: _name, tree.Apply: _apply,
+    tree.Power: _power, tree.Where: _where,
     tree.Cast: _cast, tree.Reshape: _shape, tree.Expand: _shape, tree.Transpose: _transpose,
     tree.BroadcastTo: _broadcast, tree.Arange: _arange, tree.Full: _full, tree.FullLike: _full,
     tree.Reduce: _reduce, tree.Scan: _scan, tree.Mma: _mma, tree.CausalMask: _causal_mask, tree.Philox: _philox,
@@ -284,7 +283,9 @@ def _store(machine: Machine, node: tree.Store) -> None:
     if node.fn:
         old = place.load(machine.tensors[node.tensor], constant(0, node.dtype), mask)
         machine.env["#old"] = old
-        value = machine.value(tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value)))
+        value = machine.value(
+            tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value))
+        )
     else:
         value = machine.value(node.value) if not isinstance(node.value, tree.Number) else None
     if value is None:
@@ -296,7 +297,7 @@ def _store(machine: Machine, node: tree.Store) -> None:
 def _trim(value: Val, rank: int) -> Val:
     """Drop leading dimensions of size 1 that the place does not have."""
     while len(value.shape) > rank and value.shape[0] == 1:
-        value = _moved(value, lambda data: data[0])
+        value = value.moved(lambda data: data[0])
     return value
 
 
@@ -324,9 +325,14 @@ def _if(machine: Machine, node: tree.If) -> None:
         return
     outer, before = dict(machine.env), machine.predicate
     envs: list[dict[str, Val]] = []
-    for block, own in ((node.then, condition), (node.orelse, elementwise.apply("not", [condition], "bool", "strict"))):
+    for block, own in (
+        (node.then, condition),
+        (node.orelse, elementwise.apply("not", [condition], "bool", "strict")),
+    ):
         machine.env = dict(outer)
-        machine.predicate = own if before is None else elementwise.apply("and", [before, own], "bool", "strict")
+        machine.predicate = (
+            own if before is None else elementwise.apply("and", [before, own], "bool", "strict")
+        )
         machine.run(block)
         envs.append(machine.env)
     machine.predicate = before
@@ -338,7 +344,11 @@ def _if(machine: Machine, node: tree.If) -> None:
 
 
 def _alloc(machine: Machine, node: tree.AllocShared) -> None:
-    data = np.zeros(node.shape) if is_float(node.dtype) else constant(0, node.dtype).data + np.zeros(node.shape, bool)
+    data = (
+        np.zeros(node.shape)
+        if is_float(node.dtype)
+        else constant(0, node.dtype).data + np.zeros(node.shape, bool)
+    )
     if not is_float(node.dtype):
         data = data.astype(constant(0, node.dtype).data.dtype)
     machine.shared[node.name] = Val(node.dtype, data, None, np.zeros(node.shape, np.bool_))
@@ -368,7 +378,7 @@ def _store_shared(machine: Machine, node: tree.StoreShared) -> None:
         now = old
         if node.stage is not None:
             at = machine.scalar(node.stage, "a stage")
-            now = _moved(old, lambda data: data[at])
+            now = old.moved(lambda data: data[at])
         value = _spread(elementwise.where(machine.predicate, value, now), shape)
     _write_shared(machine, node.buffer, node.stage, value)
 

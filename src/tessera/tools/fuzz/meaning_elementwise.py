@@ -1,7 +1,7 @@
 """What elementwise functions mean, and how far an implementation may be off.
 
-`+ - sqrt fma` and what only moves numbers are rounded once, so they are determined when their operands are. A product in
-f32 or f64 may not be rounded before it is added (except under `strict`), and divisions and functions have the errors
+`+ - sqrt fma` and what only moves numbers are rounded once, so they are determined when their operands are. A product
+in f32 or f64 may not be rounded before it is added (except under `strict`), and divisions and functions have the errors
 that docs/numerics.md states.
 """
 
@@ -92,7 +92,9 @@ def _int(fn: str, args: Sequence[Val], dtype: str) -> Val:
         zero = data[1] == 0
         divisor = np.where(zero, 1, data[1]).astype(data[1].dtype)
         function = np.floor_divide if fn == "floordiv" else np.remainder
-        return Val(dtype, np.asarray(function(data[0], divisor)), None, either(known, ~zero) if zero.any() else known)
+        return Val(
+            dtype, np.asarray(function(data[0], divisor)), None, either(known, ~zero) if zero.any() else known
+        )
     return Val(dtype, np.asarray(_INTS[fn](*data)), None, known)
 
 
@@ -253,7 +255,9 @@ def _div(args: Sequence[Val], dtype: str, profile: str) -> Val:
     if profile != "strict":
         wide = "f64" if dtype == "f64" else "f32"
         form = FORMATS[wide]
-        more = np.where(np.isfinite(quotient) & (a.data != 0), 8 * form.unit * np.abs(quotient) + form.tiny, 0.0)
+        more = np.where(
+            np.isfinite(quotient) & (a.data != 0), 8 * form.unit * np.abs(quotient) + form.tiny, 0.0
+        )
         err = more if err is None else err + more
         bad |= (size < form.normal * 8) | (size > form.largest / 16) & np.isfinite(size)
     if bad.any():
@@ -320,7 +324,9 @@ def power(base: Val, exponent: int, dtype: str) -> Val:
         if base.err is not None:
             relative = relative + exponent * base.err / np.maximum(np.abs(base.data), 1e-300)
         exact = (significant(base.data) * exponent <= FORMATS[dtype].mantissa + 1) & (base.errors() == 0)
-        err = np.where(exact, 0.0, np.expm1(np.minimum(relative * 1.1, 50.0)) * np.abs(result) + FORMATS[dtype].tiny)
+        err = np.where(
+            exact, 0.0, np.expm1(np.minimum(relative * 1.1, 50.0)) * np.abs(result) + FORMATS[dtype].tiny
+        )
         small = (np.abs(result) < FORMATS[dtype].normal) & (base.data != 0)
         return rounded(dtype, np.where(small, 0.0, result), err, either(base.known, ~small))
 
@@ -374,8 +380,16 @@ def _softplus(x: Array) -> Array:
 
 # The function, its errors in ULP of the result and of the argument (`|x f'(x)|`), and a bound of `|f'|` for those that
 # are not monotonic.
+def _rsqrt(x: Array) -> Array:
+    return 1.0 / np.sqrt(x)
+
+
+def _silu(x: Array) -> Array:
+    return np.where(np.isneginf(x), 0.0, x * _sigmoid(x))
+
+
 _FUNCTIONS: Final[dict[str, tuple[Any, float, float, float | None]]] = {
-    "rsqrt": (lambda x: 1.0 / np.sqrt(x), 4.0, 0.0, None),
+    "rsqrt": (_rsqrt, 4.0, 0.0, None),
     "exp": (np.exp, 4.0, 2.0, None),
     "exp2": (np.exp2, 4.0, 1.0, None),
     "expm1": (np.expm1, 4.0, 0.0, None),
@@ -387,7 +401,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, float, float, float | None]]] = {
     "tanh": (np.tanh, 4.0, 0.0, None),
     "erf": (_erf, 4.0, 0.0, None),
     "sigmoid": (_sigmoid, 8.0, 2.0, None),
-    "silu": (lambda x: np.where(np.isneginf(x), 0.0, x * _sigmoid(x)), 10.0, 2.0, 1.2),
+    "silu": (_silu, 10.0, 2.0, 1.2),
     "softplus": (_softplus, 10.0, 2.0, None),
     "gelu": (_gelu, 16.0, 16.0, 1.2),
     "gelu_tanh": (_gelu_tanh, 16.0, 16.0, 1.2),
@@ -403,7 +417,11 @@ def _function(fn: str, x: Val, dtype: str) -> Val:
     if argument_ulp:
         own = own + 2 * form.unit * argument_ulp * np.abs(_slope(function, x.data) * x.data)
     if fn in ("gelu", "gelu_tanh"):  # the tail's polynomial has an absolute error too
-        own = own + np.abs(x.data) * 2.0**-40 + (1e-12 if dtype == "f64" else 3e-6) * (np.abs(x.data) < 12) * np.abs(x.data)
+        own = (
+            own
+            + np.abs(x.data) * 2.0**-40
+            + (1e-12 if dtype == "f64" else 3e-6) * (np.abs(x.data) < 12) * np.abs(x.data)
+        )
     settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
     own = np.where(settled, 0.0, own)
     return _between(function, x, dtype, result, own, _FUNCTIONS[fn][3])
@@ -416,9 +434,7 @@ def _slope(function: Any, x: Array) -> Array:
     return np.where(np.isfinite(slope), slope, 0.0)
 
 
-def _between(
-    function: Any, x: Val, dtype: str, result: Array, own: Array, slope: float | None = None
-) -> Val:
+def _between(function: Any, x: Val, dtype: str, result: Array, own: Array, slope: float | None = None) -> Val:
     """Return a function of an uncertain argument: monotonic, or with a derivative of at most `slope`."""
     known, err = x.known, own
     if x.err is not None:

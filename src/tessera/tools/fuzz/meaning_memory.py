@@ -87,9 +87,9 @@ class Place:
 
     def _conflicts(self, tensor: Val, at: Any, data: Array, known: Array | None) -> Array | None:
         """Mark elements that are given different values at once."""
-        flat = np.ravel_multi_index(at, tensor.shape) if len(data) else np.zeros(0, np.int64)
+        flat = _flat(at, tensor.shape)
         order = np.argsort(flat, kind="stable")
-        twice = (flat[order][1:] == flat[order][:-1]) & (data[order][1:] != data[order][:-1])
+        twice: Array = (flat[order][1:] == flat[order][:-1]) & (data[order][1:] != data[order][:-1])
         if twice.any():
             self.events.add("race")
             known = tensor.mask() if known is None else known
@@ -107,7 +107,7 @@ class Place:
         at = tuple(np.broadcast_to(index, self.raw)[whole] for index in self.indices)
         old = self.load(tensor, Val(tensor.dtype, tensor.data.dtype.type(0)[...]), mask)
         known = old.mask() & whole.reshape(self.shape)
-        flat = np.ravel_multi_index(at, tensor.shape) if at and len(at[0]) else np.zeros(0, np.int64)
+        flat = _flat(at, tensor.shape)
         if len(np.unique(flat)) == len(flat):
             new = _updated(fn, old, value, compare, tensor.dtype, profile)
             return Val(old.dtype, old.data, old.err, known), self.store(tensor, new, mask)
@@ -116,11 +116,19 @@ class Place:
             raise Undetermined("exchanges of one element")
         parts = _flatten(value, whole.reshape(self.shape))
         for position, target in enumerate(flat):
-            where = np.unravel_index(target, tensor.shape)
+            where: Any = np.unravel_index(int(target), tensor.shape)
             now = Val(tensor.dtype, tensor.data[where], *_notes(tensor, where))
             given = Val(value.dtype, parts[0][position], parts[1][position], parts[2][position])
             tensor = _put(tensor, where, _updated(fn, now, given, None, tensor.dtype, profile))
         return Val(old.dtype, old.data, old.err, np.zeros(self.shape, np.bool_)), tensor
+
+
+def _flat(at: Any, shape: Shape) -> Array:
+    """Return the number of each element named, counted through the whole tensor."""
+    number = np.zeros(len(at[0]), np.int64)
+    for index, size in zip(at, shape, strict=True):
+        number = number * size + index
+    return number
 
 
 def _flatten(value: Val, active: Array) -> tuple[Array, Array, Array]:

@@ -11,7 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from tessera.tools.fuzz.meaning_casts import cast
-from tessera.tools.fuzz.meaning_values import FORMATS, NUMPY, Array, Val, either, exact_steps, nearest, rounded, significant
+from tessera.tools.fuzz.meaning_values import (
+    FORMATS,
+    NUMPY,
+    Array,
+    Val,
+    either,
+    every,
+    exact_steps,
+    nearest,
+    rounded,
+    significant,
+)
 from tessera.tools.fuzz.types import is_float
 
 _UFUNCS: Final[dict[str, Any]] = {
@@ -24,7 +35,7 @@ def reduce(op: str, x: Val, axis: int | None, wide: str) -> Val:
     """Reduce a value, converted to the accumulation type `wide` first."""
     value = cast(x, wide) if op not in ("any", "all") else x
     if axis is None:
-        value = _like(value, lambda data: data.reshape(-1))
+        value = value.moved(lambda data: data.reshape(-1))
         axis = 0
     return _combine(op, value, axis, False)
 
@@ -33,15 +44,9 @@ def scan(op: str, x: Val, axis: int, reverse: bool, wide: str) -> Val:
     """Return running reductions."""
     value = cast(x, wide) if op not in ("any", "all") else x
     if reverse:
-        value = _like(value, lambda data: np.flip(data, axis))
+        value = value.moved(lambda data: np.flip(data, axis))
     result = _combine(op, value, axis, True)
-    return _like(result, lambda data: np.flip(data, axis)) if reverse else result
-
-
-def _like(value: Val, change: Any) -> Val:
-    err = None if value.err is None else change(value.err)
-    known = None if value.known is None else change(value.known)
-    return Val(value.dtype, change(value.data), err, known)
+    return result.moved(lambda data: np.flip(data, axis)) if reverse else result
 
 
 def _fold(function: np.ufunc, data: Array, axis: int, running: bool, dtype: Any = None) -> Array:
@@ -75,7 +80,11 @@ def _sum(value: Val, axis: int, running: bool, known: Array | None) -> Val:
         err = err + _fold(np.add, value.err, axis, running)
     overflow = np.isfinite(size) & (size > form.largest)
     if overflow.any():
-        known, total, err = either(known, ~overflow), np.where(overflow, 0.0, total), np.where(overflow, 0.0, err)
+        known, total, err = (
+            either(known, ~overflow),
+            np.where(overflow, 0.0, total),
+            np.where(overflow, 0.0, err),
+        )
     return rounded(value.dtype, total, err if np.any(err) else None, known)
 
 
@@ -113,7 +122,7 @@ def mma(a: Val, b: Val, acc: Val | None, accumulator: str, compute: str) -> Val:
 def _product_mask(a: Val, b: Val) -> Array | None:
     if a.known is None and b.known is None:
         return None
-    return a.mask().all(1)[:, None] & b.mask().all(0)[None, :]
+    return every(a.mask(), 1)[:, None] & every(b.mask(), 0)[None, :]
 
 
 def _float_product(
@@ -122,7 +131,9 @@ def _float_product(
     form, inner = FORMATS[accumulator], FORMATS[compute if compute == "tf32" else a.dtype]
     depth = a.shape[1]
     start = np.zeros((a.shape[0], b.shape[1])) if acc is None else acc.data
-    finite = np.isfinite(a.data).all(1)[:, None] & np.isfinite(b.data).all(0)[None, :] & np.isfinite(start)
+    finite = (
+        every(np.isfinite(a.data), 1)[:, None] & every(np.isfinite(b.data), 0)[None, :] & np.isfinite(start)
+    )
     left, right = np.nan_to_num(a.data, posinf=0, neginf=0), np.nan_to_num(b.data, posinf=0, neginf=0)
     total = start + left @ right
     size = np.abs(start) + np.abs(left) @ np.abs(right)
@@ -131,14 +142,22 @@ def _float_product(
     exact = size <= step * 2.0 ** (form.mantissa + 1)
     err = np.where(exact, 0.0, (2 * depth + 6) * 2 * form.unit * size + form.tiny)
     if compute == "tf32":
-        fits = (nearest(left, "tf32") == left).all(1)[:, None] & (nearest(right, "tf32") == right).all(0)[None, :]
+        fits = (
+            every(nearest(left, "tf32") == left, 1)[:, None]
+            & every(nearest(right, "tf32") == right, 0)[None, :]
+        )
         err = err + np.where(fits, 0.0, 3 * inner.unit * size)
     if a.err is not None or b.err is not None:
         err = err + np.abs(left) @ b.errors() + a.errors() @ np.abs(right) + a.errors() @ b.errors()
     if acc is not None:
         err, known = err + acc.errors(), either(known, acc.known)
     # Instructions that take subnormal numbers for zero, and what an infinity meets beyond the tensor's edge.
-    lost = ~finite | (size + err > form.largest / 2) | _subnormal(a, b) | (_tiny(start, form.normal) & (size > 0))
+    lost = (
+        ~finite
+        | (size + err > form.largest / 2)
+        | _subnormal(a, b)
+        | (_tiny(start, form.normal) & (size > 0))
+    )
     if lost.any():
         known, total, err = either(known, ~lost), np.where(lost, 0.0, total), np.where(lost, 0.0, err)
     return rounded(accumulator, total, err if np.any(err) else None, known)
@@ -149,8 +168,8 @@ def _tiny(x: Array, normal: float) -> Array:
 
 
 def _subnormal(a: Val, b: Val) -> Array:
-    rows = _tiny(a.data, max(FORMATS[a.dtype].normal, 2.0**-126)).any(1)
-    columns = _tiny(b.data, max(FORMATS[b.dtype].normal, 2.0**-126)).any(0)
+    rows = ~every(~_tiny(a.data, max(FORMATS[a.dtype].normal, 2.0**-126)), 1)
+    columns = ~every(~_tiny(b.data, max(FORMATS[b.dtype].normal, 2.0**-126)), 0)
     return rows[:, None] | columns[None, :]
 
 

@@ -8,6 +8,7 @@ decides.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -105,6 +106,12 @@ class Val:
         """Return where the value is known."""
         return np.ones(self.data.shape, np.bool_) if self.known is None else self.known
 
+    def moved(self, change: Callable[[Array], Array]) -> Val:
+        """Return the value with its data, errors and mask rearranged alike."""
+        err = None if self.err is None else change(self.err)
+        known = None if self.known is None else change(self.known)
+        return Val(self.dtype, change(self.data), err, known)
+
     def only(self, what: str) -> Array:
         """Return the data of a value that has to be known everywhere.
 
@@ -139,7 +146,10 @@ def nearest(x: Array, dtype: str) -> Array:
 
 
 def _beyond(sign: Array, form: Format) -> Array:
-    return {"inf": sign * np.inf, "nan": np.full_like(sign, np.nan), "max": sign * form.largest}[form.overflow]
+    if form.overflow == "nan":
+        return np.full_like(sign, np.nan)
+    limit = np.inf if form.overflow == "inf" else form.largest
+    return np.copysign(limit, sign)
 
 
 def either(a: Array | None, b: Array | None) -> Array | None:
@@ -178,6 +188,11 @@ def rounded(dtype: str, x: Array, err: Array | None = None, known: Array | None 
         known = either(known, ~lost)
         spread = np.where(lost, 0.0, spread)
     return Val(dtype, data, spread if spread.any() else None, known)
+
+
+def every(x: Array, axis: int) -> Array:
+    """Return where all elements along a dimension are true."""
+    return np.asarray(np.all(x, axis=axis))
 
 
 def exact_steps(x: Array) -> Array:

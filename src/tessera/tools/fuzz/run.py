@@ -101,7 +101,7 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
         if device.kind == "interp" and error.code in {REPORTED[event] for event in events}:
             return outcome("refused", error.code, str(error))
         return outcome("error", error.code, str(error))
-    except Exception as error:  # noqa: BLE001 - any other exception is a fault to report
+    except Exception as error:  # any other exception is a fault to report
         return outcome("error", type(error).__name__, f"{type(error).__name__}: {error}")
     if found is None:
         return outcome("compiled")
@@ -111,7 +111,9 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
 
 def _unknown(expected: Mapping[str, Val]) -> float:
     total = sum(value.data.size for value in expected.values())
-    known = sum(value.data.size if value.known is None else int(value.known.sum()) for value in expected.values())
+    known = sum(
+        value.data.size if value.known is None else int(value.known.sum()) for value in expected.values()
+    )
     return 1 - known / total if total else 0.0
 
 
@@ -137,7 +139,10 @@ def _run(
         _compiled(kernel, program, device.target)
         return None
     plain = bool(device.target)
-    arrays = {tensor.name: placed(values[tensor.name], _dense(tensor) if plain else tensor.layout) for tensor in program.tensors}
+    arrays = {
+        tensor.name: placed(values[tensor.name], _dense(tensor) if plain else tensor.layout)
+        for tensor in program.tensors
+    }
     call: Callable[..., Any] = _loaded(kernel, program, device.target) if plain else kernel
     given = {name: guarded.view for name, guarded in arrays.items()}
     if device.kind == "cuda":
@@ -189,13 +194,19 @@ def _on_gpu(call: Callable[..., Any], program: tree.Program, arrays: Mapping[str
         arrays[name].base.view(np.uint8)[...] = block()
 
 
-def _gpu_view(ts: Any, tensor: tree.Tensor, guarded: Guarded, bytes_: Array) -> tuple[Callable[[], Array], Any]:
+def _gpu_view(
+    ts: Any, tensor: tree.Tensor, guarded: Guarded, bytes_: Array
+) -> tuple[Callable[[], Array], Any]:
     """Return how a block is read back, and the array inside it."""
     torch = sys.modules.get("torch")
     if torch is not None and (kind := getattr(torch, _TORCH.get(tensor.dtype, "?"), None)) is not None:
         block = torch.from_numpy(bytes_.copy()).cuda()
         strides, start, _ = offsets(tensor.shape, tensor.layout)
-        first = (guarded.view.ctypes.data - guarded.base.ctypes.data) // guarded.base.itemsize if guarded.view.size else 0
+        first = (
+            (guarded.view.ctypes.data - guarded.base.ctypes.data) // guarded.base.itemsize
+            if guarded.view.size
+            else 0
+        )
         if all(stride >= 0 for stride in strides) or not start:
             flat = block.view(kind)
             return (lambda: block.cpu().numpy()), torch.as_strided(flat, tensor.shape, strides, first)
@@ -215,7 +226,9 @@ _TORCH = {
 }  # fmt: skip
 
 
-def _differences(program: tree.Program, found: Mapping[str, Guarded], expected: Mapping[str, Val]) -> list[str]:
+def _differences(
+    program: tree.Program, found: Mapping[str, Guarded], expected: Mapping[str, Val]
+) -> list[str]:
     lines: list[str] = []
     for tensor in program.tensors:
         guarded, want = found[tensor.name], expected[tensor.name]

@@ -22,7 +22,11 @@ def source(program: tree.Program) -> str:
         if trailing:
             lines[-2] = f'{names[0]} = ts.dims("{names[0]}")'
     for helper in program.helpers:
-        lines += ["", "@ts.function", f"def {helper.name}({', '.join(param.name for param in helper.params)}):"]
+        lines += [
+            "",
+            "@ts.function",
+            f"def {helper.name}({', '.join(param.name for param in helper.params)}):",
+        ]
         lines += [INDENT + line for line in block(helper.body)]
         lines += [f"{INDENT}return {text(helper.result)}", ""]
     lines += ["", _decorator(program), "def kernel("]
@@ -50,7 +54,8 @@ def dtype(name: str) -> str:
 def _parameter(param: tree.Param, program: tree.Program) -> str:
     if isinstance(param, tree.Tensor):
         dims = [
-            (dim if program.seed % 2 else f'"{dim}"') if isinstance(dim, str) else str(dim) for dim in param.dims
+            (dim if program.seed % 2 else f'"{dim}"') if isinstance(dim, str) else str(dim)
+            for dim in param.dims
         ]
         element = f'"{param.policy}"' if "@" in param.policy else dtype(param.policy or param.dtype)
         return f"{param.name}: ts.Tensor[{', '.join([*dims, element])}]"
@@ -63,7 +68,9 @@ def _parameter(param: tree.Param, program: tree.Program) -> str:
 
 
 def _grid(grid: tree.Grid) -> Iterator[str]:
-    pairs = ", ".join(f"({text(extent)}, {block})" for extent, block in zip(grid.extents, grid.blocks, strict=True))
+    pairs = ", ".join(
+        f"({text(extent)}, {block})" for extent, block in zip(grid.extents, grid.blocks, strict=True)
+    )
     yield f"for {', '.join(grid.vars)} in ts.tile.grid({pairs}):"
     for line in block(grid.body):
         yield INDENT + line
@@ -132,11 +139,19 @@ def _read_shared(expr: tree.ReadShared) -> str:
 
 def _arange(expr: tree.Arange) -> str:
     bounds = f"{expr.start}, {expr.stop}" if expr.start else str(expr.stop)
-    return f"ts.tile.arange({bounds})" if expr.dtype == "i32" else f"ts.tile.arange({bounds}, dtype={dtype(expr.dtype)})"
+    return (
+        f"ts.tile.arange({bounds})"
+        if expr.dtype == "i32"
+        else f"ts.tile.arange({bounds}, dtype={dtype(expr.dtype)})"
+    )
 
 
 def _full(expr: tree.Full) -> str:
-    if isinstance(expr.value, tree.Number) and expr.value.value == 0 and not isinstance(expr.value.value, bool):
+    if (
+        isinstance(expr.value, tree.Number)
+        and expr.value.value == 0
+        and not isinstance(expr.value.value, bool)
+    ):
         return f"ts.tile.zeros({_tuple(expr.shape)}, {dtype(expr.dtype)})"
     return f"ts.tile.full({_tuple(expr.shape)}, {text(expr.value)}, {dtype(expr.dtype)})"
 

@@ -13,9 +13,11 @@ UNSIGNED: Final = ("u8", "u16", "u32", "u64")
 INTS: Final = SIGNED + UNSIGNED
 DTYPES: Final = (*FLOATS, *INTS, "bool")
 
-_BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "bool": 1}
-_BITS |= {name: int(name[1:]) for name in INTS}
-_BITS |= {name: int(name[2]) for name in FLOATS if name.startswith("fp")}
+_BITS: Final = {
+    **{"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "bool": 1},
+    **{name: int(name[1:]) for name in INTS},
+    **{name: int(name[2]) for name in FLOATS if name.startswith("fp")},
+}
 
 Shape = tuple[int, ...]
 

@@ -1,0 +1,105 @@
+"""The generator's programs are the language's, and the interpreter agrees with their meaning."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.arrays import contents, placed
+from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.meaning import meaning
+from tessera.tools.fuzz.meaning_casts import cast
+from tessera.tools.fuzz.meaning_values import FORMATS, Undetermined, Val, nearest
+from tessera.tools.fuzz.source import source
+
+SEEDS = range(40)
+
+
+def test_a_seed_decides_the_program() -> None:
+    assert [generate(seed) for seed in range(5)] == [generate(seed) for seed in range(5)]
+    assert len({source(generate(seed)) for seed in range(5)}) == 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_are_rebuilt_from_their_children(seed: int) -> None:
+    program = generate(seed)
+    for node in tree.walk(program):
+        assert tree.rebuild(node, tree.children(node)) == node
+
+
+def test_most_of_what_programs_store_is_known() -> None:
+    known = total = 0
+    for seed in SEEDS:
+        program = generate(seed)
+        try:
+            values, _ = meaning(program, {t.name: contents(t, seed) for t in program.tensors})
+        except Undetermined:
+            continue
+        total += sum(value.data.size for value in values.values())
+        known += sum(int(value.mask().sum()) for value in values.values())
+    assert known > 0.97 * total
+
+
+_COMPARE = """
+import json, sys, tempfile
+from pathlib import Path
+from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.run import Device, check
+outcomes = [check(generate(seed), Device("interp"), Path(sys.argv[1])) for seed in range(int(sys.argv[2]))]
+print(json.dumps([[o.seed, o.kind, o.detail] for o in outcomes]))
+"""
+
+
+def test_the_interpreter_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_INTERPRET", "1")
+    command = [sys.executable, "-c", _COMPARE, str(tmp_path), str(len(SEEDS))]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    outcomes = json.loads(ran.stdout)
+    assert [o for o in outcomes if o[1] not in ("same", "refused", "skipped")] == []
+    assert sum(o[1] == "same" for o in outcomes) > len(outcomes) / 2
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1"])
+def test_rounding_equals_ml_dtypes(name: str) -> None:
+    from tessera.numerics.dtypes import BY_NAME
+
+    form = FORMATS[name]
+    steps = np.arange(-2000, 2000) * form.tiny / 8
+    wide = np.random.default_rng(0).standard_normal(4000) * form.largest / 3
+    x = np.concatenate([steps, wide[np.abs(wide) <= form.largest], [form.largest, -form.largest, 0.0]])
+    x = x.astype(np.float32).astype(np.float64)  # ml_dtypes rounds to f32 first
+    expected = x.astype(np.float32).astype(BY_NAME[name].numpy()).astype(np.float64)
+    np.testing.assert_array_equal(nearest(x, name), expected)
+
+
+def test_wide_integers_round_once() -> None:
+    numbers = np.array([-60, 2**53 + 1, 2**62 + 2**38, 2**62 + 2**38 + 1, -(2**62) - 2**38 - 1], np.int64)
+    got = cast(Val("i64", numbers), "f32").data
+    assert got.tolist() == [-60.0, 2.0**53, 2.0**62, 2.0**62 + 2.0**39, -(2.0**62) - 2.0**39]
+    assert cast(Val("i64", np.array([2**62 + 2**54 + 1])), "bf16").data[0] == 2.0**62 + 2.0**55
+
+
+def test_a_bound_that_reaches_no_rounding_boundary_is_exact() -> None:
+    value = cast(Val("f32", np.array([1.0, 1.0 + 2.0**-9]), np.array([1e-5, 1e-5])), "bf16")
+    assert value.data.tolist() == [1.0, 1.0]
+    assert value.err is None
+    close = cast(Val("f32", np.array([1.0 + 2.0**-8]), np.array([1e-5])), "bf16")
+    assert close.errors()[0] == 2.0**-7
+
+
+def test_arrays_lie_where_their_layout_says_and_guards_notice_writes() -> None:
+    layout = tree.Layout((1, 0), (2, -1), 3)
+    values = np.arange(12, dtype=np.int16).reshape(3, 4)
+    guarded = placed(values, layout)
+    np.testing.assert_array_equal(guarded.view, values)
+    assert guarded.view.strides == (4, -12)
+    guarded.view[...] = 5
+    assert guarded.overrun() == 0
+    guarded.base[0] = 1
+    assert guarded.overrun() == 1
