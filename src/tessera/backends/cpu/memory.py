@@ -204,10 +204,37 @@ class _Access:
 
     def _masked_store(self, name: str, kind: LLVMType, where: str, value: str, mask: str) -> None:
         bools = LLVMType("i1", self.width)
+        if name == "store" and self._may_truncate():
+            mask = self._opaque(bools, mask)
         symbol = f"llvm.masked.{name}.{self.memory.mangled}.{kind.mangled}"
         self.emitter.module.declare(f"declare void @{symbol}({self.memory}, {kind}, {bools})")
         where = f"{kind} align {self.align} {where}"
         self.emitter.fn.line(f"call void @{symbol}({self.memory} {value}, {where}, {bools} {mask})")
+
+    def _may_truncate(self) -> bool:
+        """Return whether LLVM may merge a masked store with the truncation of what it stores."""
+        element = self.memory.element
+        return "avx512f" in self.emitter.target.features and element in ("i8", "i16", "i32")
+
+    def _opaque(self, bools: LLVMType, mask: str) -> str:
+        """Return a mask that LLVM cannot know, by way of a mask register and no instruction.
+
+        With AVX-512, LLVM (22 at least) makes a masked store of a truncation of which one lane alone is known to count
+        a store of the wide element: it writes past the narrow one.
+        """
+        fn, width = self.emitter.fn, max(self.width, 8)
+        wide = LLVMType("i1", width)
+        if width != self.width:
+            lanes = ", ".join(f"i32 {min(lane, 2 * self.width - 1)}" for lane in range(width))
+            mask = fn.assign(
+                f"shufflevector {bools} {mask}, {bools} zeroinitializer, <{width} x i32> <{lanes}>"
+            )
+        attributes = self.emitter.module.attributes("nounwind memory(none)")
+        mask = fn.assign(f'call {wide} asm "", "=^Yk,0"({wide} {mask}) {attributes}')
+        if width == self.width:
+            return mask
+        lanes = ", ".join(f"i32 {lane}" for lane in range(self.width))
+        return fn.assign(f"shufflevector {wide} {mask}, {wide} poison, <{self.width} x i32> <{lanes}>")
 
     def guarded(self, body: Callable[[], None]) -> None:
         """Run `body` under the condition."""
