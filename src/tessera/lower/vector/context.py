@@ -88,7 +88,7 @@ class VectorContext:
         self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
         self.fresh: dict[SSAValue, SSAValue] = {}
         self._regions: list[Region] = []
-        self._stored_here: list[tuple[Node, bool]] = []
+        self._stored_here: list[tuple[Node, Stored | None, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}
         self._nodes: dict[SSAValue, Node] = {}
         self._values: dict[Node, SSAValue] = {}
@@ -142,8 +142,8 @@ class VectorContext:
         self._regions.append(region)
         before, self._stored_here = self._stored_here, []
         yield
-        for node, wanted in self._stored_here:
-            node.stored, node.wanted = None, wanted
+        for node, stored, wanted in reversed(self._stored_here):
+            node.stored, node.wanted = stored, wanted
         self._stored_here = before
         self._regions.pop()
         self.position = region.end
@@ -310,7 +310,7 @@ class VectorContext:
                 self._now_stored(node, self._tee_buffers.pop(node))
 
     def _now_stored(self, node: Node, where: Stored) -> None:
-        self._stored_here.append((node, node.wanted))
+        self._stored_here.append((node, node.stored, node.wanted))
         node.stored, node.wanted = where, False
 
     def write(self, node: Node, target: Stored) -> None:
@@ -328,18 +328,25 @@ class VectorContext:
         assert node.stored is not None
         return node.stored
 
-    def own_buffer(self, value: SSAValue, avoid: Collection[SSAValue] = ()) -> Stored:
+    def own_buffer(
+        self, value: SSAValue, avoid: Collection[SSAValue] = (), waiting: Collection[SSAValue] = ()
+    ) -> Stored:
         """Return a buffer with the tile `value` that may be changed: its own if nothing reads that later.
 
         Args:
             value: a tile.
             avoid: allocations that are taken already.
+            waiting: tiles that the current op reads after this one.
         """
         node = self.node(value)
         node = node.stored or node
-        if not self.liveness.live_after(value, self.position):
+        if value not in waiting and not self.liveness.live_after(value, self.position):
+            taken = {
+                *avoid,
+                *(root for each in waiting for kind, root in reads(self.node(each)) if kind == "buffer"),
+            }
             for part, aligned in walk(node):
-                if isinstance(part, Stored) and aligned and part.root not in avoid:
+                if isinstance(part, Stored) and aligned and part.root not in taken:
                     if self._reusable(part, node, value):
                         if part is not node:
                             self.write(node, part)
@@ -366,11 +373,12 @@ class VectorContext:
 
     def _live(self) -> list[tuple[SSAValue, Node]]:
         """Return the tiles that are still used after the current op."""
-        live = [(v, n) for v, n in self._nodes.items() if self.liveness.live_after(v, self.position)]
         self._nodes = {
-            **dict(live), **{v: n for v, n in self._nodes.items() if self.liveness.used_at(v, self.position)}
-        }  # fmt: skip
-        return live
+            v: n
+            for v, n in self._nodes.items()
+            if not self.is_tile(v) or self.liveness.used_at(v, self.position)
+        }
+        return [(v, n) for v, n in self._nodes.items() if self.liveness.live_after(v, self.position)]
 
     def is_tile(self, value: SSAValue) -> bool:
         """Return whether a value is a tile (not a shared buffer) that is known here."""
@@ -388,32 +396,29 @@ class VectorContext:
         return node.root if isinstance(node, Stored) else None
 
     def before_write(self, resource: Resource) -> None:
-        """Store every tile still in use that reads memory about to be written."""
+        """Store every tile still in use that reads memory about to be written; operands are packed from it again."""
+        self.packed = {
+            key: each for key, each in self.packed.items() if ("buffer", each.buffer.root) != resource
+        }
         for value, node in self._live():
             if isinstance(value.type, TileType) and resource in reads(node):
                 self.rescue(node)
 
     def rescue(self, node: Node) -> None:
         """Copy what a node reads to a buffer of its own, before it changes."""
-        if node.stored is not None:
-            copied = Stored(node.shape, node.element, node.stored.buffer, node.stored.root)
-            node.stored = None
-        else:
-            copied = node
-        if isinstance(copied, Stored):
-            target = self.new_buffer(node.shape, node.element)
-            self.write(copied, target)
-            self._now_stored(node, target)
-        else:
+        read = node.stored or node
+        if not isinstance(read, Stored):
             self.materialise(node)
+            return
+        target = self.new_buffer(node.shape, node.element)
+        self.write(Stored(read.shape, read.element, read.buffer, read.root), target)
+        self._now_stored(node, target)
 
-    def enter(self, op: Operation, writes: set[Resource]) -> None:
-        """Store what the regions of `op` should find stored: what they overwrite or is costly."""
+    def store_costly(self, op: Operation) -> None:
+        """Store what costs much of the tiles that the regions of `op` read."""
         for value in self.liveness.used_inside(op):
             if value in self._nodes:
                 self._store_costly(self._nodes[value])
-        for resource in writes:
-            self.before_write(resource)
 
     def _store_costly(self, node: Node) -> None:
         """Store the outermost computed tiles of an expression that cost more than reading them back."""

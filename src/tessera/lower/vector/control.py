@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from xdsl.dialects import scf
@@ -19,16 +19,16 @@ from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
 
-def region_writes(context: VectorContext, op: Operation) -> set[Resource]:
+def region_writes(context: VectorContext, op: Operation) -> dict[Resource, None]:
     """Return the memory that ops inside `op` write."""
-    found: set[Resource] = set()
+    found: dict[Resource, None] = {}
     for inner in op.walk():
         if isinstance(inner, StoreOp | ScatterOp | AtomicOp):
-            found.add(("tensor", context.params.memory(context.params.position(inner.tensor))))
+            found["tensor", context.params.memory(context.params.position(inner.tensor))] = None
         elif isinstance(inner, SharedStoreOp | CpAsyncOp):
             node = context.shared_root(inner.buffer)
             if node is not None:
-                found.add(("buffer", node))
+                found["buffer", node] = None
     return found
 
 
@@ -51,22 +51,27 @@ def _bind_tiles(context: VectorContext, values: Sequence[SSAValue], buffers: Seq
 
 
 def _enter(context: VectorContext, op: Operation) -> None:
+    """Store, before the regions of `op`, what they overwrite, multiply again and again, or is costly."""
+    for resource in region_writes(context, op):
+        context.before_write(resource)
     pack_before(context, op)
-    context.enter(op, region_writes(context, op))
+    context.store_costly(op)
 
 
 def _own_buffers(
-    context: VectorContext, op: Operation, values: Sequence[SSAValue], unwritten: Sequence[SSAValue] = ()
+    context: VectorContext, op: Operation, values: Sequence[SSAValue], unwritten: Collection[int] = ()
 ) -> list[Stored]:
-    """Return a buffer of its own for each tile that a loop starts with; those of `unwritten` hold nothing yet."""
+    """Return a buffer of its own for each tile that a loop starts with; those at `unwritten` hold nothing yet."""
     buffers: list[Stored] = []
-    for value in values:
-        if _is_tile(value):
-            if value in unwritten:
-                buffers += _new_buffers(context, op, [value])
-                continue
-            buffers.append(context.own_buffer(value, {b.root for b in buffers}))
-            context.scratch.touch(buffers[-1].root, context.liveness.end[op])
+    for position, value in enumerate(values):
+        if not _is_tile(value):
+            continue
+        if position in unwritten:
+            buffers += _new_buffers(context, op, [value])
+            continue
+        waiting = [v for at, v in enumerate(values) if at > position and _is_tile(v) and at not in unwritten]
+        buffers.append(context.own_buffer(value, {b.root for b in buffers}, waiting))
+        context.scratch.touch(buffers[-1].root, context.liveness.end[op])
     return buffers
 
 
@@ -90,17 +95,17 @@ def _run(context: VectorContext, op: Operation, block: Block, buffers: Sequence[
 
 
 def _sums_of_nothing(
-    context: VectorContext, op: scf.ForOp, begun: Sequence[SSAValue], buffers: Sequence[Stored],
+    context: VectorContext, op: scf.ForOp, begun: Collection[int], buffers: Sequence[Stored],
     bounds: Sequence[SSAValue],
 ) -> None:  # fmt: skip
     """Write the tiles whose sums the first iteration begins, for a loop that has none."""
     if not begun:
         return
-    tiles = [value for value in op.iter_args if _is_tile(value)]
+    tiles = [(position, value) for position, value in enumerate(op.iter_args) if _is_tile(value)]
 
     def write() -> list[SSAValue]:
-        for value, buffer in zip(tiles, buffers, strict=True):
-            if value in begun:
+        for (position, value), buffer in zip(tiles, buffers, strict=True):
+            if position in begun:
                 context.write(context.node(value), buffer)
         return []
 
@@ -113,11 +118,11 @@ def lower_for(context: VectorContext, op: scf.ForOp) -> None:
     block = op.body.block
     _enter(context, op)
     sums = [arg for arg in block.args[1:] if _is_tile(arg) and begins_sums(context, op, arg)]
-    begun = [op.iter_args[arg.index - 1] for arg in sums]
+    begun = [arg.index - 1 for arg in sums]
     buffers = _own_buffers(context, op, list(op.iter_args), begun)
     location = context.writer.location
     bounds = [context.scalar(v) for v in (op.lb, op.ub, op.step)]
-    used = [op.iter_args[arg.index - 1] for arg in sums if op.results[arg.index - 1].uses.get_length()]
+    used = [position for position in begun if op.results[position].uses.get_length()]
     _sums_of_nothing(context, op, used, buffers, bounds)
 
     def body(at: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:

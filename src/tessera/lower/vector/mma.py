@@ -74,7 +74,8 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
         if not form.tiled:
             _clear_outside(context, Convert(acc.shape, element, acc), total, (left.outer, right.outer))
     elif acc.element == element:
-        total = context.own_buffer(op.acc)
+        operands = {side.root for side in (left, right) if side.root is not None}
+        total = context.own_buffer(op.acc, operands)
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total)

@@ -65,6 +65,7 @@ class Site:
         self.width = width
         self.interior = interior
         self.tail: int | None = None
+        self.in_order = True
         self._certain = certain
         self._tees = tees or {}
         self._scopes: list[dict[Hashable, Any]] = [{}]
@@ -210,12 +211,16 @@ class Site:
         return self.splat_like(total, lanes), self.masked(given, lanes)
 
     def store(self, target: Stored, coords: Coords, value: SSAValue) -> None:
-        """Write the chunk or element at `coords` of a buffer."""
+        """Write the chunk or element at `coords` of a buffer.
+
+        A row's last chunk is written whole: to padding, or to elements of the next row that are written after it.
+        """
         self.touch(target.root)
         lanes = [axis for axis, coord in enumerate(coords) if coord.lanes]
         contiguous = all(target.type.strides[axis] == 1 for axis in lanes)
         offsets = [self.index(coord.base) for coord in coords]
-        vector = self.width if lanes and contiguous else 1
+        padded = self.in_order or self.tail is None or target.type.pitch.data % self.width == 0
+        vector = self.width if lanes and contiguous and padded else 1
         chunk = self.splat_like(value, bool(lanes))
         self.writer.insert(BufferStoreOp(chunk, target.buffer, offsets, lanes, vector))
 

@@ -96,6 +96,7 @@ def squares(
     """
     lanes, scalars = site.width, site.writer.scalars
     full, rest = divmod(rows, lanes)
+    site.in_order = False
 
     def strip(first: SSAValue | int) -> None:
         places = [scalars.add(site.index(first), j) for j in range(lanes)]
