@@ -22,7 +22,7 @@ from tessera.frontend.signature import ConstexprParam, Signature, TensorParam
 from tessera.frontend.source import FunctionSource, source_of
 from tessera.frontend.specialize import Specialization
 from tessera.frontend.static_eval import lookup_in
-from tessera.frontend.symbolic import difference, static_value
+from tessera.frontend.symbolic import Symbols
 from tessera.frontend.values import Scalar, TensorValue, Tile
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
@@ -268,6 +268,7 @@ class Builder:
         self.reads = reads
         self.in_program = not has_grid
         self.dims = Dims(signature, spec, fixed)
+        self.symbols = Symbols(self.dims.of_op)
         self.constants = {**dict(spec.config), **dict(spec.constexprs)}
         self.frame = Frame(source_of(signature.function), {})
         self.node: ast.AST = self.frame.source.node
@@ -362,12 +363,12 @@ class Builder:
     def static(self, value: Any) -> int | None:
         """Return a compile-time integer, fixing dimensions it is made of; None when it depends on more."""
         if isinstance(value, Scalar):
-            return static_value(value.ssa, self.dims.of_op) if value.dtype.is_int else None
+            return self.symbols.static_value(value.ssa) if value.dtype.is_int else None
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def static_difference(self, upper: SSAValue, lower: SSAValue) -> int | None:
         """Return `upper - lower` when it is known at compile time."""
-        return difference(upper, lower, self.dims.of_op)
+        return self.symbols.difference(upper, lower)
 
     def mark_written(self, tensor: TensorValue, by_atomic: bool = False) -> None:
         """Record that the kernel stores to `tensor`, plainly or by an atomic."""

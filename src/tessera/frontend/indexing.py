@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from xdsl.ir import SSAValue
+
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
@@ -220,17 +222,15 @@ def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
         if isinstance(bound, int) and bound < 0:
             raise _negative(tensor, axis, bound)
     where = f"the bounds of {tensor.param.name}"
-    lower = to_index(b, 0 if item.lower is None else item.lower, where)
-    if item.upper is None:
-        upper = to_index(b, b.axis_size(tensor, axis), where)
-    else:
-        upper = to_index(b, item.upper, where)
-    size = b.static_difference(upper, lower)
+    first = _bound(b, 0 if item.lower is None else item.lower, where)
+    last = _bound(b, b.axis_size(tensor, axis) if item.upper is None else item.upper, where)
+    lower = to_index(b, first, where)
+    size = _extent(b, first, last, lower, where)
     if size is None:
         raise LanguageError(
             f"the extent of the slice of {tensor.param.name}, dimension {axis}, is not known at compile time",
             code="slice-extent",
-            help="write the upper bound as the lower one plus a constant: m:m+64",
+            help="write the upper bound as the lower one plus a constant, m:m+64, and load a bound once: s = I[i]",
         )
     if size < 1:
         raise LanguageError(
@@ -239,6 +239,19 @@ def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
             help="the upper bound must be above the lower one",
         )
     return Span(lower, size)
+
+
+def _bound(b: Builder, value: Any, where: str) -> Any:
+    """Return a bound as a number or a scalar: an element of a tensor is loaded, once."""
+    return operand(b, value, where) if isinstance(value, View) else value
+
+
+def _extent(b: Builder, first: Any, last: Any, lower: SSAValue, where: str) -> int | None:
+    """Return how far apart the bounds are where it is known, in the arithmetic of their type, which wraps."""
+    if isinstance(first, Scalar) and isinstance(last, Scalar) and first.type == last.type:
+        to_index(b, last, where)  # refuses what is no integer
+        return b.static_difference(last.ssa, first.ssa) if first.dtype.is_int else None
+    return b.static_difference(to_index(b, last, where), lower)
 
 
 def normalise(b: Builder, items: Sequence[Any]) -> tuple[Any, ...]:

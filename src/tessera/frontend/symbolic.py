@@ -1,111 +1,193 @@
-"""What is known at compile time about integer scalars in the IR: affine forms and static values."""
+"""What is known at compile time about integer scalars in the IR: affine forms and static values.
+
+Both follow the arithmetic of the language: integers wrap at the width of their type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, constant_value
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.types import dtype_of, is_scalar
-
-Key = object
-"""Equal for values that compute the same: an SSA value, or a function with the keys of its operands."""
+from tessera.numerics.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """An integer scalar as a sum of multiples of base values and a constant.
+    """An integer scalar as a sum of multiples of base values and a constant, modulo 2 to its width.
 
     Args:
-        terms: coefficient and an example of each base value, by its key.
+        bits: the width.
+        terms: the coefficient of each base, by its number.
         constant: what is added.
     """
 
-    terms: dict[Key, tuple[int, SSAValue]] = field(default_factory=dict[Key, tuple[int, SSAValue]])
+    bits: int
+    terms: dict[int, int] = field(default_factory=dict[int, int])
     constant: int = 0
 
-    def key(self) -> Key:
+    def key(self) -> Hashable:
         """Return what identifies the sum."""
-        return frozenset((key, count) for key, (count, _) in self.terms.items()), self.constant
+        return self.bits, frozenset(self.terms.items()), self.constant
 
     def times(self, factor: int) -> Affine:
         """Return the multiple of the sum."""
-        terms = {key: (count * factor, base) for key, (count, base) in self.terms.items() if factor}
-        return Affine(terms, self.constant * factor)
+        return self._of({base: count * factor for base, count in self.terms.items()}, self.constant * factor)
 
     def plus(self, other: Affine) -> Affine:
         """Return the sum of both."""
         terms = dict(self.terms)
-        for key, (count, base) in other.terms.items():
-            total = count + terms.get(key, (0, base))[0]
-            terms[key] = total, base
-            if not total:
-                del terms[key]
-        return Affine(terms, self.constant + other.constant)
+        for base, count in other.terms.items():
+            terms[base] = terms.get(base, 0) + count
+        return self._of(terms, self.constant + other.constant)
+
+    def _of(self, terms: dict[int, int], constant: int) -> Affine:
+        size = 1 << self.bits
+        kept = {base: count % size for base, count in terms.items() if count % size}
+        return Affine(self.bits, kept, constant % size)
 
 
-def affine(value: SSAValue) -> Affine:
-    """Return `value` as a sum; two computations of the same value have the same base."""
-    known = constant_value(value)
-    if known is not None:
-        return Affine(constant=int(known))
-    owner = value.owner
-    if isinstance(owner, CastOp) and _is_wide_integer(owner.source) and _is_wide_integer(value):
-        return affine(owner.source)
-    if not isinstance(owner, ElementwiseOp) or not _is_wide_integer(value):
-        return Affine({value: (1, value)})
-    parts = [affine(arg) for arg in owner.args]
-    fn = owner.fn.data
-    if fn == "neg":
-        return parts[0].times(-1)
-    if fn in ("add", "sub"):
-        return parts[0].plus(parts[1].times(1 if fn == "add" else -1))
-    if fn == "mul" and not parts[0].terms:
-        return parts[1].times(parts[0].constant)
-    if fn == "mul" and not parts[1].terms:
-        return parts[0].times(parts[1].constant)
-    return Affine({(fn, *(part.key() for part in parts)): (1, value)})
-
-
-def _is_wide_integer(value: SSAValue) -> bool:
-    return is_scalar(value.type) and dtype_of(value.type).is_int and dtype_of(value.type).bits == 64
-
-
-def difference(upper: SSAValue, lower: SSAValue, dim_size: Callable[[DimOp], int]) -> int | None:
-    """Return `upper - lower` when it is known once dimensions are fixed, else None."""
-    rest = affine(upper).plus(affine(lower).times(-1))
-    if not all(_is_static(base) for _, base in rest.terms.values()):
-        return None
-    return rest.constant + sum(count * _evaluate(base, dim_size) for count, base in rest.terms.values())
-
-
-def static_value(value: SSAValue, dim_size: Callable[[DimOp], int]) -> int | None:
-    """Return the integer that `value` is once dimensions are fixed, or None when it depends on more.
+class Symbols:
+    """Computes affine forms and static values, each value once, however often an expression repeats it.
 
     Args:
-        value: an integer scalar.
-        dim_size: gives the size of a dimension and records that it was relied on. Asked only when the whole
-            value turns out to be static.
+        dim_size: gives the size of a dimension and records that it was relied on.
     """
-    return _evaluate(value, dim_size) if _is_static(value) else None
+
+    def __init__(self, dim_size: Callable[[DimOp], int]) -> None:
+        self._dim_size = dim_size
+        self._affine: dict[SSAValue, Affine] = {}
+        self._static: dict[SSAValue, bool] = {}
+        self._bases: dict[Hashable, int] = {}
+        self._examples: list[SSAValue] = []
+
+    def difference(self, upper: SSAValue, lower: SSAValue) -> int | None:
+        """Return `upper - lower` of two scalars of one integer type when it is known, else None.
+
+        The difference is the one that the subtraction gives, which wraps: `s + 8` is 8 beyond `s` for every `s`.
+        """
+        rest = self.affine(upper).plus(self.affine(lower).times(-1))
+        bases = {base: self._examples[base] for base in rest.terms}
+        if not all(map(self.is_static, bases.values())):
+            return None
+        total = rest.constant + sum(
+            count * self._evaluate(bases[base], {}) for base, count in rest.terms.items()
+        )
+        return wrapped(total, rest.bits, signed=True)
+
+    def static_value(self, value: SSAValue) -> int | None:
+        """Return the integer that `value` is once dimensions are fixed, or None when it depends on more."""
+        return self._evaluate(value, {}) if self.is_static(value) else None
+
+    def affine(self, value: SSAValue) -> Affine:
+        """Return an integer scalar as a sum; two computations of the same value have the same bases."""
+        for part in _in_order(value, self._affine, _parts):
+            self._affine[part] = self._sum(part)
+        return self._affine[value]
+
+    def _sum(self, value: SSAValue) -> Affine:
+        bits, owner = _integer(value).bits, value.owner
+        known = constant_value(value)
+        if known is not None:
+            return Affine(bits, constant=int(known) % (1 << bits))
+        parts = [self._affine[arg] for arg in _parts(value)]
+        if isinstance(owner, CastOp) and parts:
+            if parts[0].bits == bits:
+                return parts[0]
+            source = _integer(owner.source)
+            return self._base(("cast", source.kind, bits, parts[0].key()), value)
+        if not isinstance(owner, ElementwiseOp) or not parts:
+            return self._base(value, value)
+        fn = owner.fn.data
+        if fn == "neg":
+            return parts[0].times(-1)
+        if fn in ("add", "sub"):
+            return parts[0].plus(parts[1].times(1 if fn == "add" else -1))
+        if fn == "mul" and not parts[0].terms:
+            return parts[1].times(parts[0].constant)
+        if fn == "mul" and not parts[1].terms:
+            return parts[0].times(parts[1].constant)
+        return self._base((fn, str(value.type), *(part.key() for part in parts)), value)
+
+    def _base(self, key: Hashable, value: SSAValue) -> Affine:
+        number = self._bases.setdefault(key, len(self._bases))
+        if number == len(self._examples):
+            self._examples.append(value)
+        return Affine(_integer(value).bits, {number: 1})
+
+    def is_static(self, value: SSAValue) -> bool:
+        """Return whether an integer scalar depends on constants and dimensions only."""
+        for part in _in_order(value, self._static, _operands):
+            known = constant_value(part) is not None or isinstance(part.owner, DimOp)
+            operands = _operands(part)
+            self._static[part] = known or (bool(operands) and all(self._static[arg] for arg in operands))
+        return self._static[value]
+
+    def _evaluate(self, value: SSAValue, found: dict[SSAValue, int]) -> int:
+        for part in _in_order(value, found, _operands):
+            known, owner = constant_value(part), part.owner
+            if known is not None:
+                found[part] = int(known)
+            elif isinstance(owner, DimOp):
+                found[part] = self._dim_size(owner)
+            else:
+                args = [found[arg] for arg in _operands(part)]
+                dtype = _integer(part)
+                result = _FUNCTIONS[owner.fn.data](*args) if isinstance(owner, ElementwiseOp) else args[0]
+                found[part] = wrapped(result, dtype.bits, dtype.kind == "int")
+        return found[value]
 
 
-def _is_static(value: SSAValue) -> bool:
+def wrapped(value: int, bits: int, signed: bool) -> int:
+    """Return what an integer type of so many bits holds of `value`."""
+    value %= 1 << bits
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
+def _in_order(
+    value: SSAValue, known: dict[SSAValue, Any], parts: Callable[[SSAValue], list[SSAValue]]
+) -> list[SSAValue]:
+    """Return `value` and what it is computed from, operands first, without those in `known`."""
+    order: dict[SSAValue, None] = {}
+    stack = [(value, False)]
+    while stack:
+        current, is_done = stack.pop()
+        if current in known or current in order:
+            continue
+        if is_done:
+            order[current] = None
+        else:
+            stack.append((current, True))
+            stack += [(part, False) for part in parts(current)]
+    return list(order)
+
+
+def _is_integer(value: SSAValue) -> bool:
+    return is_scalar(value.type) and (isinstance(value.type, IndexType) or dtype_of(value.type).is_int)
+
+
+def _integer(value: SSAValue) -> DType:
+    return dtype_of(value.type)
+
+
+def _parts(value: SSAValue) -> list[SSAValue]:
+    """Return the operands of an op that computes an integer scalar from integer scalars alone."""
+    parts = list(value.owner.operands) if isinstance(value.owner, ElementwiseOp | CastOp) else []
+    return parts if all(map(_is_integer, (value, *parts))) else []
+
+
+def _operands(value: SSAValue) -> list[SSAValue]:
+    """Return the operands of an op that computes an integer scalar by a cast or one of `_FUNCTIONS`, else none."""
     owner = value.owner
-    if constant_value(value) is not None or isinstance(owner, DimOp):
-        return True
-    if isinstance(owner, CastOp):
-        return dtype_of(value.type).is_int and is_scalar(owner.source.type) and _is_static(owner.source)
-    return (
-        isinstance(owner, ElementwiseOp)
-        and owner.fn.data in _FUNCTIONS
-        and is_scalar(value.type)
-        and dtype_of(value.type).is_int
-        and all(_is_static(arg) for arg in owner.args)
-    )
+    if isinstance(owner, ElementwiseOp) and owner.fn.data not in _FUNCTIONS:
+        return []
+    return _parts(value)
 
 
 def _floordiv(a: int, b: int) -> int:
@@ -126,16 +208,3 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "minimum": min,
     "neg": int.__neg__,
 }
-
-
-def _evaluate(value: SSAValue, dim_size: Callable[[DimOp], int]) -> int:
-    known = constant_value(value)
-    if known is not None:
-        return int(known)
-    owner = value.owner
-    if isinstance(owner, DimOp):
-        return dim_size(owner)
-    if isinstance(owner, CastOp):
-        return _evaluate(owner.source, dim_size)
-    assert isinstance(owner, ElementwiseOp)
-    return _FUNCTIONS[owner.fn.data](*(_evaluate(arg, dim_size) for arg in owner.args))
