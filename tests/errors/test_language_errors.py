@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tessera as ts
+from tessera.frontend import builder
 from tests.errors.support import cases, imported
 from tests.unit.frontend.support import built
 
@@ -16,6 +17,12 @@ def trigger(path):
     """Import a case and build its kernel."""
     module = imported(path)
     built(module.kernel, SIZES, **getattr(module, "OPTIONS", {}))
+
+
+@pytest.fixture(autouse=True)
+def small_budget(monkeypatch):
+    """Let what would compile for ever end sooner."""
+    monkeypatch.setattr(builder, "MAX_STEPS", 2**14)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

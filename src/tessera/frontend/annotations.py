@@ -91,8 +91,28 @@ def dims(names: str) -> Any:
     return made[0] if len(made) == 1 else made
 
 
+class OneType:
+    """An annotation that is no part of a union: a parameter has one type."""
+
+    __slots__ = ()
+
+    def __or__(self, other: Any) -> Any:
+        raise no_union(f"{self} | {other}").at(caller_location())
+
+    def __ror__(self, other: Any) -> Any:
+        raise no_union(f"{other} | {self}").at(caller_location())
+
+
+def no_union(text: str) -> LanguageError:
+    """Return the error for an annotation with several types."""
+    return LanguageError(
+        f"{text}: a parameter has one type", code="bad-annotation",
+        help="for what may be missing take a ts.constexpr that says whether it is there, and pass any tensor",
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
-class TensorAnnotation:
+class TensorAnnotation(OneType):
     """A parsed `ts.Tensor[...]`.
 
     Args:
@@ -175,7 +195,7 @@ def _is_only_a_dim(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstexprAnnotation:
+class ConstexprAnnotation(OneType):
     """A parsed `ts.constexpr` or `ts.constexpr[int]`.
 
     Args:
@@ -183,6 +203,9 @@ class ConstexprAnnotation:
     """
 
     type: type | None = None
+
+    def __str__(self) -> str:
+        return "ts.constexpr"
 
     def __getitem__(self, item: Any) -> ConstexprAnnotation:
         if isinstance(item, type):

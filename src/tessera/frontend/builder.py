@@ -35,6 +35,12 @@ OpT = TypeVar("OpT", bound=Operation)
 MAX_ELEMENTS = 2**26
 """Elements of the largest tile: far beyond what any target holds, so that a slip cannot exhaust the host."""
 
+MAX_STEPS = 2**19
+"""Expressions and statements that one compilation may go through: a few seconds, and what they emit is compiled."""
+
+STEPS_OF_OP = 4
+STEPS_OF_CALL = 32
+
 
 @dataclass(slots=True, eq=False)
 class Frame:
@@ -77,9 +83,23 @@ class Frame:
 
     def is_active(self, function: FunctionType) -> bool:
         """Return whether `function` is being compiled in this frame or a caller."""
-        return self.source.function is function or (
-            self.caller is not None and self.caller.is_active(function)
-        )
+        frame: Frame | None = self
+        while frame is not None and frame.source.function is not function:
+            frame = frame.caller
+        return frame is not None
+
+
+@dataclass(slots=True, eq=False)
+class LoopPlace:
+    """Where among nested run-time loops the compiler is.
+
+    Args:
+        path: for each loop around, its node and how many loops came before it in the one around that.
+        count: loops met so far directly inside.
+    """
+
+    path: tuple[tuple[ast.AST, int], ...] = ()
+    count: int = 0
 
 
 class Dims:
@@ -235,6 +255,14 @@ def _check_size(type_: Attribute) -> None:
         )  # fmt: skip
 
 
+def nested_too_deeply(name: str) -> LanguageError:
+    """Return the error for source that Python's stack does not hold while it is compiled."""
+    return LanguageError(
+        f"{name} is nested too deeply to compile", code="nesting-depth",
+        help="give parts of the expression names, or call fewer helpers inside one another",
+    )  # fmt: skip
+
+
 def plain(value: Any) -> Any:
     """Return what a name is bound to: NumPy scalars become Python numbers."""
     return cast(Any, value).item() if isinstance(value, np.generic) else value
@@ -280,6 +308,22 @@ class Builder:
         self.written: dict[int, TensorValue] = {}
         self.stored: dict[int, TensorValue] = {}
         self._loc: tuple[ast.AST, LocationAttr] | None = None
+        self._steps = 0
+        self.loops = LoopPlace()
+        self.loop_types: dict[tuple[tuple[ast.AST, int], ...], tuple[Attribute | None, ...]] = {}
+
+    def spend(self, steps: int = 1) -> None:
+        """Count an expression, a statement, or an op, which costs as much as several of them.
+
+        Raises:
+            LanguageError: `compile-budget` when they are too many.
+        """
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise LanguageError(
+                f"compiling {self.signature.name} takes more than {MAX_STEPS} steps", code="compile-budget",
+                help="ts.tile.static_range and helpers repeat their bodies; loop at run time with ts.tile.range",
+            )  # fmt: skip
 
     def location(self) -> Location:
         """Return the location of the node being compiled."""
@@ -301,6 +345,11 @@ class Builder:
             if error.location is None:
                 error.location = self.frame.locate(node)
             raise
+        except RecursionError:
+            # The place where the stack ends says little: name the kernel's own statement.
+            if self.frame.caller is not None or not isinstance(node, ast.stmt):
+                raise
+            raise nested_too_deeply(self.signature.name).at(self.frame.locate(node)) from None
         finally:
             self.node = outer
 
@@ -332,6 +381,7 @@ class Builder:
 
     def emit(self, op: OpT) -> OpT:
         """Append an op with the current location."""
+        self.spend(STEPS_OF_OP)
         op.location = self.loc()
         for result in op.results:
             _check_size(result.type)

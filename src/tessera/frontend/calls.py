@@ -11,9 +11,10 @@ from typing import Any
 
 from tessera.errors import LanguageError
 from tessera.frontend import tile
-from tessera.frontend.builder import Builder, Frame
+from tessera.frontend.builder import STEPS_OF_CALL, Builder, Frame
+from tessera.frontend.constants import static_call
 from tessera.frontend.evaluate import evaluate, execute, expression
-from tessera.frontend.expressions import is_runtime, static_call
+from tessera.frontend.expressions import is_runtime
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.registry import handler_of, method_of
 from tessera.frontend.source import source_of
@@ -120,11 +121,7 @@ def _static(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) ->
     """Call a Python function on compile-time values; dimensions it needs are fixed to their sizes."""
     fixed = [_static_argument(b, callee, arg) for arg in args]
     named = {name: _static_argument(b, callee, arg) for name, arg in kwargs.items()}
-
-    b.reads.operands(*named.values())
-    if not named:
-        return static_call(b, f"{callee.__name__}()", callee, *fixed)
-    return static_call(b, f"{callee.__name__}()", lambda: callee(*fixed, **named))
+    return static_call(b, f"{callee.__name__}()", callee, *fixed, **named)
 
 
 def _static_argument(b: Builder, callee: Any, value: Any) -> Any:
@@ -189,6 +186,7 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
             code="recursion",
             help="helpers are inlined; write it as a loop",
         )
+    b.spend(STEPS_OF_CALL)
     bound = bind(function.__name__, inspect.signature(function), args, kwargs)
     caller = b.frame
     site, node = b.location(), b.node

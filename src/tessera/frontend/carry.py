@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
-from tessera.frontend.builder import Builder
+from tessera.frontend.builder import Builder, LoopPlace
 from tessera.frontend.convert import constant, default_element
 from tessera.frontend.exact import same
 from tessera.frontend.liveness import assigned, names_bound
@@ -35,9 +35,21 @@ class Carried:
     names: tuple[str, ...]
     initial: dict[str, Any]
     types: list[Attribute | None] = field(default_factory=list[Attribute | None])
+    guessed: set[int] = field(default_factory=set[int])
+    """Positions of numbers whose type is the one they had when the loop was compiled before."""
 
     def __post_init__(self) -> None:
         self.types = [_carried_type(leaf) for leaf in self.leaves()]
+
+    def guess(self, types: Sequence[Attribute | None]) -> None:
+        """Start with the types that numbers turned out to have when the loops around were compiled before."""
+        if len(types) == len(self.types):
+            leaves_ = self.leaves()
+            self.guessed = {
+                at for at, t in enumerate(types) if is_number(leaves_[at]) and t != self.types[at]
+            }
+            for at in self.guessed:
+                self.types[at] = types[at]
 
     def leaves(self) -> list[Any]:
         """The leaves of all initial values, in order."""
@@ -108,9 +120,14 @@ def finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[ast
                     raise _cannot_carry(b, body, name, was)
             elif isinstance(now, Value) and now.type == expected:
                 results.append(now.ssa)
+            elif is_number(now) and position in carried.guessed:
+                carried.guessed.discard(position)
+                carried.types[position] = _carried_type(was)
+                raise Retry
             elif is_number(now) and not isinstance(was, Tile):
                 results.append(_number(b, carried, position, was, cast(float, now), expected))
             elif is_number(was) and isinstance(now, Scalar):
+                carried.guessed.discard(position)
                 carried.types[position] = now.type
                 raise Retry
             else:
@@ -170,6 +187,45 @@ def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -
     )  # fmt: skip
     error.location = b.frame.locate(_last_assignment(body, name))
     return error
+
+
+class Attempts:
+    """The attempts at compiling one loop, each of which may teach the next one types.
+
+    A loop inside is compiled again with each. It starts from the types it had before, or the work would double with
+    each level.
+
+    Args:
+        b: the builder.
+        node: the loop.
+        carried: what it carries.
+    """
+
+    def __init__(self, b: Builder, node: ast.For | ast.While, carried: Carried) -> None:
+        self._b, self._carried = b, carried
+        self._outer = b.loops
+        self._path = (*self._outer.path, (node, self._outer.count))
+        self._outer.count += 1
+        carried.guess(b.loop_types.get(self._path, ()))
+
+    def __iter__(self) -> Iterator[None]:
+        """Yield once per attempt, until the caller leaves the loop; each attempt ends with `leave`.
+
+        Raises:
+            LanguageError: `loop-type-changed` when the types do not settle.
+        """
+        for _ in range(3 * len(self._carried.types) + 3):
+            self._b.loops = LoopPlace(self._path)
+            yield
+        raise LanguageError(
+            f"the types of {', '.join(self._carried.names)} change with each iteration", code="loop-type-changed",
+            help="start with values of the types that the loop's body gives",
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        """End an attempt: remember what it taught."""
+        self._b.loops = self._outer
+        self._b.loop_types[self._path] = tuple(self._carried.types)
 
 
 def carried_by(b: Builder, node: ast.For | ast.While, also: frozenset[str]) -> Carried:

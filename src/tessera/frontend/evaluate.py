@@ -67,6 +67,7 @@ statement = _statement.register
 def evaluate(b: Builder, node: ast.expr) -> Any:
     """Return the value of an expression; its location is given to what it emits and raises."""
     with b.at(node):
+        b.spend()
         return _expression(node, b)
 
 
@@ -78,6 +79,7 @@ def execute(b: Builder, statements: Sequence[ast.stmt]) -> None:
     """
     for node, follower in zip_longest(statements, statements[1:]):
         with b.at(node):
+            b.spend()
             _statement(node, b)
         if b.frame.has_returned:
             if isinstance(node, ast.Return) and follower is not None:

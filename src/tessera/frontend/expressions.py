@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder, plain
+from tessera.frontend.constants import REFUSALS, checked, python, static_call
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.exact import same
 from tessera.frontend.indexing import SliceValue, normalise, subscript
 from tessera.frontend.registry import attribute_of, attributes_of
 from tessera.frontend.structure import StructureValue
+from tessera.frontend.tile.stub import FUNCTIONS as TILE_FUNCTIONS
 from tessera.frontend.values import (
     ContextValue,
     Scalar,
@@ -27,8 +28,6 @@ from tessera.frontend.values import (
     View,
     show,
 )
-
-python: Any = operator  # its stubs leave operands untyped
 
 _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", "add", python.add),
@@ -42,6 +41,13 @@ _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = 
     ast.BitXor: ("^", "xor", python.xor),
     ast.LShift: ("<<", "shl", python.lshift),
     ast.RShift: (">>", "shr", python.rshift),
+}
+
+_UNARY: dict[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
+    ast.USub: ("-", python.neg),
+    ast.UAdd: ("+", python.pos),
+    ast.Not: ("not ", python.not_),
+    ast.Invert: ("~", python.invert),
 }
 
 _COMPARE: dict[type[ast.cmpop], tuple[str, str, Callable[[Any, Any], Any]]] = {
@@ -62,42 +68,6 @@ def is_runtime(value: Any) -> bool:
 def resolved(b: Builder, value: Any) -> Any:
     """Return `value` with dimension symbols replaced by the sizes they stand for."""
     return symbol(b, value) if isinstance(value, Dim) else value
-
-
-_GROWING = (pow, python.pow, python.lshift, python.mul)
-_LARGEST = 1 << 14
-"""Bits of an integer, or elements of a sequence, that compile-time arithmetic may give: a slip must not hang it."""
-
-
-def _size_of_result(function: Any, left: Any, right: Any, *_: Any) -> int:
-    """Return about how many bits or elements a product, power or shift has."""
-    for sequence, count in ((left, right), (right, left)):
-        if isinstance(sequence, str | tuple) and isinstance(count, int):
-            return len(cast(str, sequence)) * count
-    if not isinstance(left, int) or not isinstance(right, int):
-        return 0
-    if function is python.mul:
-        return left.bit_length() + right.bit_length()
-    return left.bit_length() + right if function is python.lshift else left.bit_length() * right
-
-
-def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Return `function(*args)` for compile-time values.
-
-    Raises:
-        LanguageError: `constant-expression` when Python itself refuses it, or it would be huge.
-    """
-    b.reads.operands(*args)
-    if function in _GROWING and len(args) > 1 and _size_of_result(function, *args) > _LARGEST:
-        raise LanguageError(
-            f"{what} is too large to compute", code="constant-expression", help="use smaller numbers"
-        )
-    try:
-        return function(*args)
-    except (ArithmeticError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise LanguageError(
-            f"{what}: {error}", code="constant-expression", help="this expression is computed at compile time"
-        ) from None
 
 
 @expression(ast.Constant)
@@ -153,7 +123,7 @@ def unknown_name(b: Builder, name: str) -> LanguageError:
 @expression(ast.Tuple)
 @expression(ast.List)
 def _tuple(node: ast.Tuple | ast.List, b: Builder) -> tuple[Any, ...]:
-    return tuple(evaluate(b, part) for part in node.elts)
+    return checked("the tuple", tuple(evaluate(b, part) for part in node.elts))
 
 
 @expression(ast.JoinedStr)
@@ -168,9 +138,9 @@ def _fstring(node: ast.JoinedStr, b: Builder) -> Any:
                 "a format specification in an f-string", code="bad-format", help="write {x} alone"
             )
         value = evaluate(b, part.value)
-        b.reads.operands(value)
-        parts.append(value if is_runtime(value) else str(value))
-    return Text(tuple(parts)) if any(map(is_runtime, parts)) else "".join(parts)
+        parts.append(value if is_runtime(value) else static_call(b, "str()", str, value))
+        checked("the f-string", tuple(parts))
+    return Text(tuple(parts)) if any(map(is_runtime, parts)) else checked("the f-string", "".join(parts))
 
 
 def binary(b: Builder, op: ast.operator, left: Any, right: Any) -> Any:
@@ -203,12 +173,36 @@ def _matmul(b: Builder, left: Any, right: Any) -> Any:
 
 @expression(ast.BinOp)
 def _binop(node: ast.BinOp, b: Builder) -> Any:
-    product = _dim_product(node, b)
-    if product is not None:
-        for dim in (dim for tensor in b.signature.tensors for dim in tensor.dims):
-            if dim.scale == product.scale and sorted(dim.factors) == sorted(product.factors):
-                return symbol(b, dim)
-    return binary(b, node.op, evaluate(b, node.left), evaluate(b, node.right))
+    """Evaluate `a + b + c + …` from the left, without a recursion for each term."""
+    chain = [node]
+    while isinstance(chain[-1].left, ast.BinOp):
+        chain.append(chain[-1].left)
+    known = _known_products(chain, b)
+    start = next((place for place, value in enumerate(known) if value is not None), len(chain))
+    value = evaluate(b, chain[-1].left) if start == len(chain) else known[start]
+    for term in reversed(chain[:start]):
+        with b.at(term):
+            b.spend()
+            value = binary(b, term.op, value, evaluate(b, term.right))
+    return value
+
+
+def _known_products(chain: list[ast.BinOp], b: Builder) -> list[Any]:
+    """Return for each part of a chain the size of the tensors' dimension that it spells, else None."""
+    found: list[Any] = []
+    product = _dim_product(chain[-1].left, b)
+    for part in reversed(chain):
+        right = _dim_product(part.right, b) if isinstance(part.op, ast.Mult) and product is not None else None
+        product = None if product is None or right is None else product * right
+        found.append(None if product is None else _size_of_product(b, product))
+    return found[::-1]
+
+
+def _size_of_product(b: Builder, product: Dim) -> Any:
+    for dim in (dim for tensor in b.signature.tensors for dim in tensor.dims):
+        if dim.scale == product.scale and sorted(dim.factors) == sorted(product.factors):
+            return symbol(b, dim)
+    return None
 
 
 def _dim_product(node: ast.expr, b: Builder) -> Dim | None:
@@ -229,13 +223,8 @@ def _dim_product(node: ast.expr, b: Builder) -> Dim | None:
 def _unary(node: ast.UnaryOp, b: Builder) -> Any:
     value = evaluate(b, node.operand)
     if not is_runtime(value):
-        functions: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-            ast.USub: python.neg,
-            ast.UAdd: python.pos,
-            ast.Not: python.not_,
-            ast.Invert: python.invert,
-        }
-        return static_call(b, ast.unparse(node), functions[type(node.op)], value)
+        sign, function = _UNARY[type(node.op)]
+        return static_call(b, f"{sign}{show(value)}", function, value)
     match node.op:
         case ast.USub():
             return apply(b, "neg", value, what="-")
@@ -265,8 +254,7 @@ def truth_of(b: Builder, value: Any, what: str) -> bool | Scalar | Tile:
         TypeMismatchError: `dtype-mismatch` for a tile that is not bool, `not-a-value` for tensors.
     """
     if not is_runtime(value):
-        b.reads.operands(value)
-        return bool(value)
+        return static_call(b, what, bool, value)
     ready = operand(b, value, what)
     if isinstance(ready, Scalar):
         return ready if ready.dtype.kind == "bool" else apply(b, "ne", ready, 0)  # pyright: ignore[reportReturnType]
@@ -282,8 +270,7 @@ def _boolop(node: ast.BoolOp, b: Builder) -> Any:
     for part in node.values:
         value = evaluate(b, part)
         if not is_runtime(value):
-            b.reads.operands(value)
-            if bool(value) != is_and:
+            if static_call(b, f"`{name}`", bool, value) != is_and:
                 return value if result is None else not is_and
             result = value if result is None or not is_runtime(result) else result
             continue
@@ -305,7 +292,7 @@ def _compare(node: ast.Compare, b: Builder) -> Any:
     for op, right_node in zip(node.ops, node.comparators, strict=True):
         right = evaluate(b, right_node)
         part = _compare_two(b, op, left, right)
-        if not is_runtime(part) and not part:
+        if not is_runtime(part) and not static_call(b, "a comparison", bool, part):
             return False
         if result is None or not is_runtime(result):
             result = part
@@ -377,10 +364,15 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
             f"{show(owner)} has no attribute {name!r}", code="unknown-attribute",
             help=f"it has {names}; functions are in ts.tile" if names else "functions are in ts.tile",
         )  # fmt: skip
-    missing = object()
-    found = getattr(owner, name, missing)
-    if found is missing:
-        raise _missing_attribute(owner, name)
+    try:
+        found = getattr(owner, name)
+    except AttributeError:
+        raise _missing_attribute(owner, name) from None
+    except REFUSALS as error:
+        raise LanguageError(
+            f"{show(owner)}.{name}: {error}", code="constant-expression",
+            help="attributes of Python objects are read at compile time",
+        ) from None  # fmt: skip
     b.reads.attribute(owner, name, found)
     return resolved(b, plain(found))
 
@@ -394,17 +386,46 @@ def _field(b: Builder, owner: StructureValue, name: str) -> Any:
     return resolved(b, owner.fields[name])
 
 
+_OF_OTHERS = {
+    "gather": "index the tensor with an index tile: X[index]",
+    "scatter": "store with an index tile: X[index] = x",
+    "concatenate": "store the parts to slices next to each other",
+    "stack": "store the parts to slices next to each other",
+    "split": "load the parts as slices of their own",
+    "flip": "load with an index tile that counts down: X[n - 1 - ts.tile.arange(64)]",
+    "popcount": "add up the bits: (x >> i) & 1 for i in ts.tile.static_range(32)",
+    "bitcast": "view the array as the other dtype before the call",
+    "argmax": "take the maximum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
+    "argmin": "take the minimum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
+    "dot": "use ts.tile.mma(a, b, acc)",
+    "matmul": "use ts.tile.mma(a, b, acc)",
+    "program_id": "loop over ts.tile.grid: its variables are the program's offsets",
+    "num_programs": "loop over ts.tile.grid: its variables are the program's offsets",
+    "cdiv": "write (a + b - 1) // b",
+    "softmax": "subtract ts.tile.max, take ts.tile.exp and divide by ts.tile.sum",
+    "tan": "use ts.tile.sin(x) / ts.tile.cos(x)",
+    "isinf": "use ts.tile.abs(x) == math.inf",
+}
+"""What to use instead of functions that other tile and array languages have."""
+_OTHER_NAMES = {
+    "cat": "concatenate", "hstack": "concatenate", "vstack": "concatenate", "join": "stack", "take": "gather",
+    "take_along_axis": "gather", "put": "scatter", "count_ones": "popcount", "bitwise_count": "popcount",
+    "flipud": "flip", "fliplr": "flip", "view": "bitcast", "mm": "matmul", "einsum": "matmul",
+}  # fmt: skip
+
+
 def _missing_attribute(owner: Any, name: str) -> LanguageError:
     import difflib
 
-    what = (
-        owner.__name__.replace("tessera.frontend.", "ts.") if isinstance(owner, ModuleType) else show(owner)
-    )
-    near = difflib.get_close_matches(name, [n for n in dir(owner) if not n.startswith("_")], 1)
-    return LanguageError(
-        f"{what} has no {name!r}", code="unknown-name",
-        help=f"did you mean {near[0]!r}?" if near else "see the language reference for what there is",
-    )  # fmt: skip
+    is_module = isinstance(owner, ModuleType)
+    what = owner.__name__.replace("tessera.frontend.", "ts.") if is_module else show(owner)
+    is_tile = is_module and owner.__name__ == "tessera.frontend.tile"
+    names = [*TILE_FUNCTIONS] if is_tile else [n for n in dir(owner) if not n.startswith("_")]
+    near = difflib.get_close_matches(name, names, 1, 0.7)
+    help = f"did you mean {near[0]!r}?" if near else "see the language reference for what there is"
+    if is_tile:
+        help = _OF_OTHERS.get(_OTHER_NAMES.get(name, name), help)
+    return LanguageError(f"{what} has no {name!r}", code="unknown-name", help=help)
 
 
 def _context_attribute(b: Builder, name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -34,6 +35,23 @@ def assigned(statements: Sequence[ast.stmt]) -> Names:
     return NONE.union(*(names_bound(statement) for statement in statements))
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What statements do to the names that live: before them live `reads`, and what lives after them less `binds`.
+
+    Args:
+        reads: names they read before binding them.
+        binds: names they bind on every path.
+    """
+
+    reads: Names = NONE
+    binds: Names = NONE
+
+    def before(self, after: Names) -> Names:
+        """Return the names that live before the statements, given those that live after them."""
+        return self.reads | (after - self.binds)
+
+
 class Liveness:
     """Names read after each statement of a function before they are bound again.
 
@@ -43,6 +61,8 @@ class Liveness:
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._after: dict[ast.stmt, Names] = {}
+        self._effects: dict[ast.stmt, Effect] = {}
+        self._effect_of(function.body)
         self._block(function.body, NONE)
 
     def after(self, statement: ast.stmt) -> Names:
@@ -51,32 +71,45 @@ class Liveness:
 
     def exposed(self, statements: Sequence[ast.stmt]) -> Names:
         """Return the names that the statements read before binding them."""
-        saved = dict(self._after)
-        found = self._block(statements, NONE)
-        self._after = saved
-        return found
+        return self._effect_of(statements).reads
 
-    def _block(self, statements: Sequence[ast.stmt], after: Names) -> Names:
+    def _effect_of(self, statements: Sequence[ast.stmt]) -> Effect:
+        reads, binds = NONE, NONE
         for statement in reversed(statements):
-            self._after[statement] = after
-            after = self._statement(statement, after)
-        return after
+            if statement not in self._effects:
+                self._effects[statement] = self._effect(statement)
+            effect = self._effects[statement]
+            reads, binds = effect.before(reads), effect.binds | binds
+        return Effect(reads, binds)
 
-    def _statement(self, node: ast.stmt, after: Names) -> Names:
+    def _effect(self, node: ast.stmt) -> Effect:
         match node:
             case ast.Assign(targets=targets, value=value):
-                bound = NONE.union(*map(names_bound, targets))
-                return (after - bound) | names_read(value, *targets)
+                return Effect(names_read(value, *targets), NONE.union(*map(names_bound, targets)))
             case ast.AugAssign(target=target, value=value):
-                return after | names_read(value, target) | names_bound(target)
+                return Effect(names_read(value, target) | names_bound(target))
             case ast.For(target=target, iter=iterable, body=body):
-                carried = after | self.exposed(body)
-                inner = self._block(body, carried) - names_bound(target)
-                return after | inner | names_read(iterable)
+                return Effect((self.exposed(body) - names_bound(target)) | names_read(iterable))
             case ast.While(test=test, body=body):
-                carried = after | names_read(test) | self.exposed(body)
-                return after | self._block(body, carried) | names_read(test)
+                return Effect(names_read(test) | self.exposed(body))
             case ast.If(test=test, body=body, orelse=orelse):
-                return self._block(body, after) | self._block(orelse, after) | names_read(test)
+                one, other = self._effect_of(body), self._effect_of(orelse)
+                return Effect(one.reads | other.reads | names_read(test), one.binds & other.binds)
             case _:
-                return (after - names_bound(node)) | names_read(node)
+                return Effect(names_read(node), names_bound(node))
+
+    def _block(self, statements: Sequence[ast.stmt], after: Names) -> None:
+        """Record what lives after each statement of a block, and of the blocks in it."""
+        for statement in reversed(statements):
+            self._after[statement] = after
+            match statement:
+                case ast.For(body=body):
+                    self._block(body, after | self.exposed(body))
+                case ast.While(test=test, body=body):
+                    self._block(body, after | names_read(test) | self.exposed(body))
+                case ast.If(body=body, orelse=orelse):
+                    self._block(body, after)
+                    self._block(orelse, after)
+                case _:
+                    pass
+            after = self._effects[statement].before(after)

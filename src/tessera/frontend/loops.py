@@ -10,7 +10,7 @@ from xdsl.ir import Block, Region
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
-from tessera.frontend.carry import Carried, Retry, carried_by, finish
+from tessera.frontend.carry import Attempts, Carried, Retry, carried_by, finish
 from tessera.frontend.evaluate import evaluate, execute, statement
 from tessera.frontend.expressions import truth_of
 from tessera.frontend.liveness import NONE, assigned, names_bound, names_read
@@ -91,7 +91,8 @@ def _range(b: Builder, node: ast.For, spec: RangeSpec) -> None:
     outer = b.frame.env
     carried = carried_by(b, node, frozenset())
     uncommitted = b.uncommitted
-    for _ in range(len(carried.types) + 2):
+    attempts = Attempts(b, node, carried)
+    for _ in attempts:
         block = Block(arg_types=[index, *carried.runtime_types])
         env = b.frame.env = dict(outer)
         carried.bind(env, block.args[1:])
@@ -106,6 +107,7 @@ def _range(b: Builder, node: ast.For, spec: RangeSpec) -> None:
             continue
         finally:
             b.frame.env = outer
+            attempts.leave()
         if b.uncommitted and not uncommitted:
             # The next iteration starts with copies in flight, which a barrier at its start has to wait for.
             uncommitted = True
@@ -124,7 +126,8 @@ def _while(node: ast.While, b: Builder) -> None:
     outer = b.frame.env
     carried = carried_by(b, node, names_read(node.test))
     uncommitted = b.uncommitted
-    for _ in range(len(carried.types) + 2):
+    attempts = Attempts(b, node, carried)
+    for _ in attempts:
         b.uncommitted = uncommitted
         before = Block(arg_types=carried.runtime_types)
         after = Block(arg_types=carried.runtime_types)
@@ -143,6 +146,7 @@ def _while(node: ast.While, b: Builder) -> None:
             continue
         finally:
             b.frame.env = outer
+            attempts.leave()
         if b.uncommitted and not uncommitted:
             uncommitted = True
             _erase(before)

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tessera.errors import Frame, Location
+from tessera.errors import Frame, LanguageError, Location
 from tessera.frontend.liveness import Liveness, Names, assigned
 from tessera.frontend.text import FunctionText, no_source, text_of
 
@@ -66,11 +66,20 @@ def source_of(function: FunctionType) -> FunctionSource:
 
     Raises:
         LanguageError: `no-source` when Python cannot find the text, such as for a function made by `exec`;
-            `source-changed` when the text is not what the function was made from.
+            `source-changed` when the text is not what the function was made from; `nesting-depth` when Python's
+            parser, or the walk over its tree, needs more stack than there is.
     """
     found = _cache.get(function)
     if found is None:
-        found = _cache[function] = _parse(function, text_of(function))
+        try:
+            found = _cache[function] = _parse(function, text_of(function))
+        except (RecursionError, MemoryError):
+            code = function.__code__
+            where = Location(Frame(code.co_filename, code.co_firstlineno, function=function.__name__))
+            raise LanguageError(
+                f"{function.__name__} is nested too deeply to read", code="nesting-depth", location=where,
+                help="give parts of the expression names, or put them into helpers",
+            ) from None  # fmt: skip
     return found
 
 

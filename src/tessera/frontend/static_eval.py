@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from tessera.errors import LanguageError
+from tessera.frontend.annotations import no_union
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:
@@ -50,9 +51,9 @@ def evaluate_annotation(text: str, lookup: Callable[[str], Any]) -> Any:
     """
     try:
         tree = ast.parse(text, mode="eval")
-    except SyntaxError:
+        return _evaluate(tree.body, lookup)
+    except (SyntaxError, RecursionError, MemoryError):
         raise _bad(text) from None
-    return _evaluate(tree.body, lookup)
 
 
 def _bad(text: str) -> LanguageError:
@@ -81,8 +82,13 @@ def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
         case ast.Attribute(value=base, attr=attr):
             value = _evaluate(base, lookup)
             if not hasattr(value, attr):
-                raise LanguageError(f"{ast.unparse(node)!r} does not exist", code="unknown-name")
+                raise LanguageError(
+                    f"{ast.unparse(node)!r} does not exist", code="unknown-name",
+                    help='write ts.Tensor["M", "K", ts.f32], a dtype, int, float, bool or ts.constexpr',
+                )  # fmt: skip
             return getattr(value, attr)
+        case ast.BinOp(op=ast.BitOr()):
+            raise no_union(ast.unparse(node))
         case ast.Subscript() | ast.Call() | ast.BinOp():
             return _compound(node, lookup)
         case _:
@@ -102,5 +108,5 @@ def _compound(node: ast.Subscript | ast.Call | ast.BinOp, lookup: Callable[[str]
                 return _evaluate(left, lookup) * _evaluate(right, lookup)
             case _:
                 raise _bad(ast.unparse(node))
-    except TypeError:
+    except (TypeError, ValueError, LookupError, AttributeError):
         raise _bad(ast.unparse(node)) from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from tessera.errors import CallError, LanguageError, caller_location
-from tessera.frontend.annotations import Dim
+from tessera.frontend.annotations import Dim, OneType
 from tessera.frontend.exact import exact
 from tessera.frontend.function import DeviceFunction
 from tessera.numerics.dtypes import DType
@@ -90,7 +90,7 @@ _layouts: dict[Any, Layout] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class StructureAnnotation:
+class StructureAnnotation(OneType):
     """What a kernel's parameter says of a structure: the dimensions it is over.
 
     Args:

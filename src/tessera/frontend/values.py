@@ -6,6 +6,7 @@ when the kernel runs is one of the classes below.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -234,6 +235,26 @@ def rebuild(template: Any, parts: Iterator[Any]) -> Any:
     return next(parts)
 
 
+class _Short(reprlib.Repr):
+    """Writes any Python value on one line of reasonable length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxlevel = 8
+        self.maxstring = self.maxother = 120
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Write an integer; Python refuses to write those of thousands of digits."""
+        return repr(x) if abs(x).bit_length() <= 256 else f"an integer of {abs(x).bit_length()} bits"
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        """Write an object without line breaks."""
+        return " ".join(super().repr_instance(x, level).split())
+
+
+_SHORT = _Short()
+
+
 def show(value: Any) -> str:
     """Return a value as diagnostics show it: `tile<64x32xbf16>`, `f32 scalar`, `2.0`."""
     if isinstance(value, Scalar):
@@ -247,7 +268,9 @@ def show(value: Any) -> str:
     if isinstance(value, Text):
         return "an f-string"
     if isinstance(value, tuple):
-        return f"({', '.join(show(part) for part in cast(tuple[Any, ...], value))})"
+        parts = cast(tuple[Any, ...], value)
+        rest = ["…"] if len(parts) > _SHORT.maxtuple else []
+        return f"({', '.join([*map(show, parts[: _SHORT.maxtuple]), *rest])})"
     if isinstance(value, GridSpec | RangeSpec | StaticRangeSpec):
         return "a loop's iterable"
     if isinstance(value, ContextValue):
@@ -256,5 +279,5 @@ def show(value: Any) -> str:
         return f"the structure {value.layout.label}"
     if isinstance(value, BoundMethod):
         return f"the method {value.name}"
-    name = getattr(value, "__name__", None)
-    return str(name) if callable(value) and name else repr(value)
+    name = getattr(value, "__name__", None) if callable(value) else None
+    return name if isinstance(name, str) else _SHORT.repr(value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from tessera.errors import LanguageError
+from tessera.errors import LanguageError, caller_location
 
 Kind = Literal["float", "int", "uint", "bool"]
 
@@ -61,6 +61,12 @@ class DType:
 
     def __matmul__(self, rule: Rule | Callable[[], Rule]) -> Policy:
         return Policy(self) @ rule
+
+    def __or__(self, other: object) -> Any:
+        raise LanguageError(
+            f"{self!r} | {other!r}: a parameter has one type", code="bad-annotation", location=caller_location(),
+            help="take the wider type, or give the parameter a default",
+        )  # fmt: skip
 
     def __str__(self) -> str:
         return self.name

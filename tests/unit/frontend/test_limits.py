@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import time
 
 import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.frontend import builder
 from tessera.frontend.liveness import Liveness
 from tests.unit.frontend.support import built, ops, run
 
@@ -18,21 +21,149 @@ def refused(kernel, sizes=None, **options):
     return caught.value.code
 
 
-def test_huge_compile_time_values_are_refused():
-    def power(y: ts.Tensor["n", ts.f32]):
-        y[0] = 9**9**9
+PIECES = {
+    "power": "y[0] = 9**9**9",
+    "shift": "y[0] = 1 << 10**12",
+    "repetition": "print('a' * 10**12)",
+    "list": "y[0] = len([1] * 10**12)",
+    "called": "y[0] = pow(9, 10**9)",
+    "factorial": "y[0] = math.factorial(10**7) % 7",
+    "permutations": "y[0] = math.perm(10**7) % 7",
+    "choices": "y[0] = math.comb(2 * 10**6, 10**6) % 7",
+    "digits": "y[0] = round(5, -(10**9))",
+    "width": "print('%999999999d' % 5)",
+    "long range": "y[0] = sum(LONG)",
+    "endless": "y[0] = sum(ENDLESS)",
+    "search": "y[0] = 1.0 if 0.5 in LONG else 2.0",
+    "digits of a number": "print(f'{1 << 16000}')",
+    "shown number": "y[0] = (1 << 16000) @ 1",
+    "tuple of tuples": "t = (1, 2)\n    for _ in ts.tile.static_range(60):\n        t = (t, t)",
+    "sum of tuples": "t = (1, 2)\n    for _ in ts.tile.static_range(60):\n        t += t",
+    "sum of texts": "t = 'ab'\n    for _ in ts.tile.static_range(60):\n        t = t + t",
+    "f-string": "t = 'ab'\n    for _ in ts.tile.static_range(60):\n        t = f'{t}{t}'",
+    "array as condition": "if ARRAY:\n        y[0] = 1.0",
+    "array in `not`": "y[0] = 1.0 if not ARRAY else 2.0",
+    "array in `and`": "y[0] = 1.0 if ARRAY and ARRAY else 2.0",
+    "array in a chain": "y[0] = 1.0 if 0 < ARRAY < 2 else 2.0",
+    "object as condition": "if STUBBORN:\n        y[0] = 1.0",
+    "attribute of an object": "y[0] = STUBBORN.size",
+    "operator of an object": "y[0] = STUBBORN + 1",
+}
+HEADER = """
+import itertools
+import math
+import numpy as np
+import tessera as ts
 
-    def shift(y: ts.Tensor["n", ts.f32]):
-        y[0] = 1 << 10**12
+LONG, ENDLESS, ARRAY = range(10**12), itertools.count(), np.ones(3)
 
-    def repetition(y: ts.Tensor["n", ts.f32]):
-        print("a" * 10**12)
 
-    def called(y: ts.Tensor["n", ts.f32]):
-        y[0] = pow(9, 10**9)
+class Stubborn:
+    def __bool__(self):
+        raise RuntimeError("no")
 
-    for kernel in (power, shift, repetition, called):
-        assert refused(kernel) == "constant-expression"
+    def __getattr__(self, name):
+        raise OSError("gone")
+
+    def __add__(self, other):
+        raise MemoryError
+
+
+STUBBORN = Stubborn()
+"""
+
+
+def compiled(tmp_path, body, before="", params='y: ts.Tensor["n", ts.f32]'):
+    """Return the function of a kernel with such a body, from a file of its own."""
+    path = tmp_path / f"kernel_{len(list(tmp_path.iterdir()))}.py"
+    path.write_text(f"{HEADER}\n{before}\n\ndef kernel({params}):\n    {body}\n")
+    spec = importlib.util.spec_from_file_location("source_of_kernel", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
+@pytest.mark.parametrize("body", PIECES.values(), ids=PIECES)
+def test_compile_time_values_neither_hang_nor_raise_by_themselves(tmp_path, body):
+    assert refused(compiled(tmp_path, body)) == "constant-expression"
+
+
+def chain(count, body="return f{0}(v)"):
+    helpers = ["@ts.function\ndef f0(v):\n    return v + 1.0"]
+    helpers += [f"@ts.function\ndef f{i}(v):\n    {body.format(i - 1)}" for i in range(1, count)]
+    return "\n\n".join(helpers)
+
+
+def test_compile_time_work_has_a_budget(tmp_path, monkeypatch):
+    monkeypatch.setattr(builder, "MAX_STEPS", 20000)
+    tree = compiled(tmp_path, "y[0] = f39(0.0)", chain(40, "return f{0}(v) + f{0}(v)"))
+    loops = compiled(
+        tmp_path,
+        "for i in ts.tile.static_range(4000):\n        for j in ts.tile.static_range(4000):\n"
+        "            y[0] = y[0] + 1.0",
+    )
+    for kernel in (tree, loops):
+        assert refused(kernel) == "compile-budget"
+
+
+DEEP = {
+    "sum": ("y[0] = " + " + ".join(["y[1]"] * 800), "", None),
+    "product": ("y[0] = " + " * ".join(["y[1]"] * 400), "", None),
+    "product of dimensions": ("y[0] = " + " * ".join(["n"] * 400), "", None),
+    "helpers": ("y[0] = f79(1.0)", chain(80), None),
+    "parentheses": ("y[0] = " + "(y[1] + " * 90 + "1.0" + ")" * 90, "", None),
+    "branches": ("\n    el".join(f"if y[0] == {i}.0:\n        y[1] = {i}.0" for i in range(60)), "", None),
+    "too many signs": ("y[0] = " + "-" * 900 + "y[1]", "", "nesting-depth"),
+    "too many helpers": ("y[0] = f599(1.0)", chain(600), "nesting-depth"),
+    "too many branches": (
+        "\n    el".join(f"if y[0] == {i}.0:\n        y[1] = {i}.0" for i in range(900)), "", "nesting-depth"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "before", "code"), DEEP.values(), ids=DEEP)
+def test_deep_source_compiles_or_is_refused(tmp_path, body, before, code):
+    kernel = compiled(tmp_path, body, before)
+    if code is None:
+        built(kernel, dict(n=64))
+    else:
+        assert refused(kernel) == code
+
+
+def test_nested_loops_are_compiled_a_few_times_each():
+    """16 levels, each of which carries a number whose type only its body decides."""
+
+    def kernel(x: ts.Tensor["n", ts.i32], y: ts.Tensor[1, ts.i32]):
+        a = 0
+        for _ in ts.tile.range(1):
+            b = 0
+            for _ in ts.tile.range(2):
+                c = 0
+                for _ in ts.tile.range(1):
+                    d = 0
+                    for _ in ts.tile.range(2):
+                        e = 0
+                        for _ in ts.tile.range(1):
+                            f = 0
+                            for _ in ts.tile.range(2):
+                                g = 0
+                                for _ in ts.tile.range(1):
+                                    h = 0
+                                    for _ in ts.tile.range(2):
+                                        h = h + x[0]
+                                    g = g + h
+                                f = f + g
+                            e = e + f
+                        d = d + e
+                    c = c + d
+                b = b + c
+            a = a + b
+        y[0] = a
+        return y
+
+    start = time.monotonic()
+    assert run(kernel, np.full(4, 3, np.int32), np.zeros(1, np.int32))[0] == 48
+    assert time.monotonic() - start < 10
 
 
 def test_huge_tiles_and_loops_are_refused():

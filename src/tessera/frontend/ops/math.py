@@ -9,6 +9,7 @@ from typing import Any
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
+from tessera.frontend.constants import static_call
 from tessera.frontend.convert import (
     apply,
     cast_to,
@@ -17,7 +18,7 @@ from tessera.frontend.convert import (
     operand,
     to_policy,
 )
-from tessera.frontend.expressions import is_runtime, static_call
+from tessera.frontend.expressions import is_runtime
 from tessera.frontend.registry import attribute, compiles, method
 from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, is_number, show, wrap
 from tessera.ir.functions import FUNCTIONS
