@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
-from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.memory import AtomicOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.roles import BulkStoreOp
 from tessera.ir.tile.shape import BroadcastOp, SubtileOp, TransposeOp
+from tessera.ir.tile.structure import memory_of
 from tessera.ir.tile.types import TileType, element_of
 from tessera.schedule.copies import Inserter
 
@@ -32,10 +34,12 @@ class Parts:
     around: frozenset[Operation] = field(default=frozenset())
 
     @classmethod
-    def of(cls, matrix: SSAValue, width: int, store: Operation) -> Parts:
+    def of(cls, matrix: SSAValue, width: int, store: StoreOp) -> Parts:
         """Find what leads to a matrix and to nothing else but the store that the parts replace."""
         block = matrix.owner.parent if isinstance(matrix.owner, Operation) else None
         found = _leading_to(matrix, block) if block is not None else set[Operation]()
+        turned = any(isinstance(op, TransposeOp) for op in found)
+        found = {op for op in found if not isinstance(op, LoadOp) or _unchanged(op, store, turned)}
         while True:
             # What something else needs is computed as a whole, and so is all before it.
             outside = {
@@ -68,6 +72,26 @@ def _leading_to(value: SSAValue, block: Block) -> set[Operation]:
             found.add(owner)
             todo += [operand for operand in owner.operands if isinstance(operand.type, TileType)]
     return found
+
+
+def _unchanged(load: LoadOp, store: StoreOp, turned: bool) -> bool:
+    """Return whether a part of a load gives the same after the parts of the store before it.
+
+    Args:
+        load: the load; of the memory that is stored to, it reads the very box.
+        store: the store.
+        turned: whether a part of the load may be another one than the part that is stored.
+    """
+    op, memory = load.next_op, memory_of(load.tensor)
+    if turned and memory is memory_of(store.tensor):
+        return False
+    while op is not None and op is not store:
+        for inner in op.walk():
+            writes = isinstance(inner, StoreOp | ScatterOp | AtomicOp | BulkStoreOp)
+            if writes and memory_of(inner.tensor) is memory:
+                return False
+        op = op.next_op
+    return True
 
 
 def _divisible(op: Operation) -> bool:

@@ -169,12 +169,23 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     others = [w for w in alike if isinstance(w, StoreOp | ScatterOp) and w is not op]
     if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
         raise Unfit(f"{name} is also written or read elsewhere in the launch")
+    if not all(isinstance(r, LoadOp) and _same_box(r, op) for r in readers):
+        raise Unfit(f"{name} is also read, at other places than the tile that is stored")
     contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype)
     flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to change places.
     parts = _parts_across(tile) if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
     return _Bulk(op, flipped, transposed, parts)
+
+
+def _same_box(load: LoadOp, store: StoreOp) -> bool:
+    """Return whether a load reads what a store overwrites, element by element."""
+    return (
+        load.tensor is store.tensor
+        and list(load.offsets) == list(store.offsets)
+        and (load.size_list, load.dropped) == (store.size_list, store.dropped)
+    )
 
 
 def _parts_across(tile: TileType) -> int:

@@ -464,7 +464,7 @@ def _emit_shifted_load(
 
 @SIMT.register(BufferStoreOp)
 def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
-    """Write a fragment to shared memory; copies write the same value."""
+    """Write a fragment to shared memory; copies write the same value, or only the owner's is written."""
     buffer, type_ = op.buffer.type, op.value.type
     assert isinstance(buffer, BufferType)
     assert isinstance(type_, FragmentType)
@@ -474,9 +474,18 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
     assert offsets is not None
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
     units = emitter.units(op.value)
+    owner = emitter.owner_predicate(type_.linear) if op.owned is not None else None
+    fn, end = emitter.fn, emitter.fn.label("owner.end")
+    if owner is not None:
+        then = fn.label("owner")
+        fn.branch_if(owner, then, end)
+        fn.start(then)
     for access in shared_runs(addresses, type_.dtype)[0]:
         words = emitter.pack([units[r] for r in access.registers], type_.dtype)
         store_shared(emitter, addresses.offset(access.at[0]), words)
+    if owner is not None:
+        fn.branch(end)
+        fn.start(end)
 
 
 def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, num_warps: int) -> LinearLayout:

@@ -233,7 +233,10 @@ class ScatterOp(IRDLOperation):
 
 @irdl_op_definition
 class AtomicOp(IRDLOperation):
-    """Updates single elements at `offsets` atomically, once each, and gives their old values."""
+    """Updates single elements at `offsets` atomically, once each, and gives their old values.
+
+    Of several threads with a copy of an element only the one that updates it gets the old value.
+    """
 
     name = "tessera_target.atomic"
     value = operand_def()
@@ -375,7 +378,10 @@ class BufferGatherOp(IRDLOperation):
 
 @irdl_op_definition
 class BufferStoreOp(IRDLOperation):
-    """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike."""
+    """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike.
+
+    Where it is `owned`, the copies of an element differ, and the thread that would store it to a tensor writes its own.
+    """
 
     name = "tessera_target.buffer_store"
     value = operand_def()
@@ -383,11 +389,12 @@ class BufferStoreOp(IRDLOperation):
     offsets = var_operand_def(index)
     axes = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
+    owned = opt_prop_def(UnitAttr)
     traits = traits_def(*effect(Effect.STATE))
     custom_directives = (Int, Ints)
     assembly_format = (
         "$value `,` $buffer `[` $offsets `]` `axes` custom<Ints>($axes) `vector` custom<Int>($vector) "
-        "attr-dict `:` type($value) `,` type($buffer)"
+        "(`owned` $owned^)? attr-dict `:` type($value) `,` type($buffer)"
     )
 
     def __init__(
@@ -397,6 +404,7 @@ class BufferStoreOp(IRDLOperation):
         offsets: Sequence[SSAValue] = (),
         axes: Sequence[int] | None = None,
         vector: int = 1,
+        owned: bool = False,
     ):
         assert isinstance(buffer.type, BufferType)
         super().__init__(
@@ -404,6 +412,7 @@ class BufferStoreOp(IRDLOperation):
             properties={
                 "axes": _ints(range(len(buffer.type.shape)) if axes is None else axes),
                 "vector": IntAttr(vector),
+                "owned": UnitAttr() if owned else None,
             },
         )
 
@@ -492,7 +501,7 @@ class WaitOp(IRDLOperation):
 
 @irdl_op_definition
 class BarrierOp(IRDLOperation):
-    """Waits for all threads of the group and orders their shared-memory accesses."""
+    """Waits for all threads of the group and orders their accesses to shared and global memory."""
 
     name = "tessera_target.barrier"
     traits = traits_def(*effect(Effect.STATE))

@@ -22,6 +22,7 @@ from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches, schedule_value
 from tessera.lower.simt.context import SimtContext
+from tessera.lower.simt.order import mark_tile_loop, order_accesses
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
@@ -86,6 +87,7 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
             _decompose(context, plan.grid, program)
         context.lower_block(plan.body)
     context.emit(ReturnOp())
+    order_accesses(func, params.memory)
     return func
 
 
@@ -126,7 +128,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
             step = context.scalars.mul(stride, context.groups)
         with context.into(loop):
             one_tile(loop.args[0], run, loop.args[1:])
-        context.emit(scf.ForOp(start, count, step, list(state), Region(loop)))
+        mark_tile_loop(context.emit(scf.ForOp(start, count, step, list(state), Region(loop))))
 
     def tiles_there_and_back(run: TileRun, state: Sequence[SSAValue]) -> None:
         zero, last = context.scalars.constant(0), context.scalars.binary("sub", stride, 1)
@@ -141,7 +143,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
             regions = (Region(then), Region(Block([scf.YieldOp(*before)])))
             branch = context.emit(scf.IfOp(exists, types, *regions))
             context.emit(scf.YieldOp(*branch.results, context.scalars.binary("sub", last, place)))
-        context.emit(scf.ForOp(zero, count, stride, [*state, first], Region(loop)))
+        mark_tile_loop(context.emit(scf.ForOp(zero, count, stride, [*state, first], Region(loop))))
 
     share = next((op for op in inner if isinstance(op, ShareOp)), None)
     if share is not None:

@@ -9,8 +9,8 @@ from xdsl.ir import Attribute, Block, SSAValue
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
-from tessera.ir.target.arithmetic import ElementwiseOp
-from tessera.ir.target.types import FragmentType, with_element
+from tessera.ir.target.arithmetic import ElementwiseOp, ExtractOp
+from tessera.ir.target.types import BufferType, FragmentType, with_element
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import KernelOp
@@ -19,6 +19,7 @@ from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
+from tessera.lower.simt.order import exclusive
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
@@ -203,6 +204,7 @@ def _scatter(context: SimtContext, op: ScatterOp) -> None:
 
 @lowers(AtomicOp)
 def _atomic(context: SimtContext, op: AtomicOp) -> None:
+    """Update elements. A program's threads are one agent: all their writes are released, and all acquire together."""
     layout = context.layout_of(op.result) if is_tile(op.result) else None
 
     def operand(value: SSAValue) -> SSAValue:
@@ -211,7 +213,28 @@ def _atomic(context: SimtContext, op: AtomicOp) -> None:
     offsets, mask = _linear_offsets(context, op, layout)
     compare = operand(op.compare) if op.compare is not None else None
     pointer = context.params.pointer(context.params.position(op.tensor))
-    lowered = target.AtomicOp(
-        op.fn.data, operand(op.value), pointer, offsets, mask, compare, op.order.data, op.scope.data
+    value, order = operand(op.value), op.order.data
+    if order in ("release", "acq_rel"):
+        context.emit(target.BarrierOp())
+    old = context.value(
+        target.AtomicOp(op.fn.data, value, pointer, offsets, mask, compare, order, op.scope.data)
     )
-    context.define(op.result, context.value(lowered))
+    if order in ("acquire", "acq_rel"):
+        context.emit(target.BarrierOp())
+    context.define(op.result, _told_to_all(context, old) if op.result.uses.get_length() else old)
+
+
+def _told_to_all(context: SimtContext, old: SSAValue) -> SSAValue:
+    """Return old values of elements in all threads that hold a copy of them, not only in those that updated them."""
+    scalar = not isinstance(old.type, FragmentType)
+    fragment = context.splat(old, context.placements.default((1,))) if scalar else old
+    assert isinstance(fragment.type, FragmentType)
+    if exclusive(fragment.type.linear):
+        return old
+    buffer = context.transient(BufferType.of(fragment.type.shape, fragment.type.element, "shared"))
+    context.emit(target.BufferStoreOp(fragment, buffer, owned=True))
+    context.emit(target.BarrierOp())
+    if not scalar:
+        return context.value(target.BufferLoadOp(buffer, fragment.type))
+    alone = FragmentType.of(fragment.type.element, fragment.type.linear.drop_axis(0))
+    return context.value(ExtractOp(context.value(target.BufferLoadOp(buffer, alone, axes=[]))))

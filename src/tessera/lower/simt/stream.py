@@ -18,6 +18,7 @@ from tessera.ir.target.types import FragmentType
 from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp
 from tessera.ir.types import element_type, i1, index
 from tessera.lower.simt.context import Share, SimtContext
+from tessera.lower.simt.order import mark_tile_loop
 from tessera.lower.simt.placement import Placements, infers
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
@@ -165,7 +166,7 @@ def share_out(
             context.share = Share(first, last, owner, others)
             one_tile(scalars.cast(tile, index), run, loop.args[1:])
         bounds = (scalars.constant(0), scalars.cast(walk.items, index), scalars.constant(1))
-        context.emit(scf.ForOp(*bounds, list(state), Region(loop)))
+        mark_tile_loop(context.emit(scf.ForOp(*bounds, list(state), Region(loop))))
 
     context.tiles = tiles
 

@@ -1,0 +1,144 @@
+"""Sums of multiples of scalars: what can be said of the distance between two offsets of TIR-T."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import gcd
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.target.arithmetic import ElementwiseOp, constant_value
+
+DEEPEST = 16
+"""Nested sums beyond which a scalar is taken as it is."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`constant + Σ factor · scalar`.
+
+    Args:
+        terms: the factor of each scalar; none is zero.
+        constant: the rest.
+    """
+
+    terms: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    constant: int = 0
+
+    def scaled(self, factor: int) -> Affine:
+        """Return the multiple."""
+        if factor == 0:
+            return Affine()
+        return Affine({v: f * factor for v, f in self.terms.items()}, self.constant * factor)
+
+    def plus(self, other: Affine) -> Affine:
+        """Return the sum."""
+        terms = dict(self.terms)
+        for value, factor in other.terms.items():
+            terms[value] = terms.get(value, 0) + factor
+        return Affine({v: f for v, f in terms.items() if f}, self.constant + other.constant)
+
+
+def affine(value: SSAValue, deepest: int = DEEPEST) -> Affine:
+    """Return an index as a sum."""
+    known = constant_value(value)
+    if isinstance(known, int):
+        return Affine(constant=known)
+    owner = value.owner
+    if isinstance(owner, ElementwiseOp) and len(owner.args) == 2 and deepest:
+        left, right = owner.args
+        fn = owner.fn.data
+        if fn == "add":
+            return affine(left, deepest - 1).plus(affine(right, deepest - 1))
+        if fn == "sub":
+            return affine(left, deepest - 1).plus(affine(right, deepest - 1).scaled(-1))
+        if fn == "mul":
+            for factor, other in ((left, right), (right, left)):
+                number = constant_value(factor)
+                if isinstance(number, int):
+                    return affine(other, deepest - 1).scaled(number)
+    return Affine({value: 1})
+
+
+def step_of(loop: Operation) -> int | None:
+    """Return by how much a loop's counter grows, where that is known."""
+    step = constant_value(loop.step) if isinstance(loop, scf.ForOp) else None
+    return step if isinstance(step, int) else None
+
+
+def counter_loop(value: SSAValue) -> scf.ForOp | None:
+    """Return the loop whose counter a scalar is."""
+    owner = value.owner
+    if isinstance(owner, Block) and owner.args and owner.args[0] is value:
+        parent = owner.parent_op()
+        return parent if isinstance(parent, scf.ForOp) else None
+    return None
+
+
+def divisor(value: SSAValue) -> int:
+    """Return a number that divides a scalar."""
+    loop = counter_loop(value)
+    step = step_of(loop) if loop is not None else None
+    if loop is None or step is None:
+        return 1
+    first = affine(loop.lb)
+    return gcd(step, first.constant, *(factor * divisor(term) for term, factor in first.terms.items()))
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far an offset lies behind an earlier one.
+
+    Args:
+        before: the earlier offset.
+        after: the later one.
+        crossed: loops that have begun another iteration in between.
+    """
+
+    before: Affine
+    after: Affine
+    varies: Callable[[SSAValue], bool]
+    crossed: frozenset[Operation]
+
+    def divisible(self, size: int) -> bool:
+        """Return whether the distance is known to be a multiple of `size`."""
+        if (self.after.constant - self.before.constant) % size:
+            return False
+        return all(self._divisible(term, size) for term in {**self.before.terms, **self.after.terms})
+
+    def _divisible(self, term: SSAValue, size: int) -> bool:
+        first, second = self.before.terms.get(term, 0), self.after.terms.get(term, 0)
+        if not self.varies(term):
+            return (second - first) * divisor(term) % size == 0
+        loop = counter_loop(term)
+        step = step_of(loop) if loop is not None else None
+        if first == second and step is not None:
+            return first * step % size == 0
+        return first * divisor(term) % size == 0 and second * divisor(term) % size == 0
+
+    def apart(self, size_before: int, size_after: int) -> bool:
+        """Return whether ranges of these sizes that begin at the two offsets are known to have nothing in common."""
+        least = self._steps()
+        if least is None:
+            return False
+        near = self.after.constant - self.before.constant + least
+        return (near >= size_before and least >= 0) or (near <= -size_after and least <= 0)
+
+    def _steps(self) -> int | None:
+        """Return the least distance, in its own direction, that counters of crossed loops make; None if unknown."""
+        total = 0
+        for term in {**self.before.terms, **self.after.terms}:
+            first, second = self.before.terms.get(term, 0), self.after.terms.get(term, 0)
+            if not self.varies(term):
+                if first != second:
+                    return None
+                continue
+            loop = counter_loop(term)
+            step = step_of(loop) if loop is not None else None
+            others = [crossed for crossed in self.crossed if crossed is not loop]
+            if first != second or step is None or step <= 0 or total or others:
+                return None
+            total = first * step
+        return total
