@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
-from tessera.jit.native import load_object, load_pool
+from tessera.jit.native import check_cpu, load_object, load_pool
 from tessera.jit.variants import Space, Variant, points, specialize_at
 from tessera.runtime import pool
 from tessera.runtime.arrays import over_memory
@@ -46,10 +46,11 @@ def new_launcher(artifact: Artifact, device: Device) -> Launcher:
     """Load an artefact on a device.
 
     Raises:
-        DeviceError: the device refuses it.
+        DeviceError: the device refuses it; `wrong-cpu`.
         ResourceError: it needs more than the device has.
     """
     if device.kind == "cpu":
+        check_cpu(artifact)
         return CpuLauncher(artifact, load_object)
     from tessera.runtime.cuda_launch import CudaLauncher
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 
+from tessera.errors import DeviceError
 from tessera.jit.cache import disk_cache
 from tessera.jit.version import host_identity
 from tessera.runtime.pool import LoadedCode
+from tessera.target.artifact import Artifact
 
 
 def load_object(code: bytes) -> LoadedCode:
@@ -15,6 +17,22 @@ def load_object(code: bytes) -> LoadedCode:
     from tessera.backends.cpu import load_object as load  # llvmlite takes 40 ms to import
 
     return load(code)
+
+
+def check_cpu(artifact: Artifact) -> None:
+    """Check that this CPU can run an artefact's code.
+
+    Raises:
+        DeviceError: `wrong-cpu`, naming the features that are missing.
+    """
+    from tessera.backends.cpu import missing_features
+
+    missing = missing_features(artifact.requires)
+    if missing:
+        raise DeviceError(
+            f"{artifact.name} was compiled for {artifact.target}; this CPU has no {', '.join(missing)}",
+            code="wrong-cpu", help='compile it on this machine, or for a target that all have, such as "x86-64-v3"',
+        )  # fmt: skip
 
 
 def load_native(name: str) -> LoadedCode:

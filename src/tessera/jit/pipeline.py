@@ -165,12 +165,12 @@ def _finish(
     code = generate(lowered, target, dump)
     texts.update({name: data for name, data in code.dumps.items() if name in dump})
     notes = {**_notes(module), **_notes(lowered)}
-    reflection = {**code.reflection, **notes, "schedule": _schedule_of(module)}
+    reflection: dict[str, Any] = {**code.reflection, **notes, "schedule": _schedule_of(module)}
     reflection["passes_ms"] = {record.name: round(record.ms, 3) for record in runner.records}
     return Artifact(
         kernel.sym_name.data, target.backend, target.name, arg_specs(kernel), built.returns,
         tuple(_launch(op, code) for op in lowered.ops if isinstance(op, FuncOp)), code.code, code.code_kind, texts,
-        reflection,
+        reflection, tuple(reflection.pop("requires", ())),
     )  # fmt: skip
 
 

@@ -5,18 +5,29 @@ An artefact is data only: JSON and machine code, never anything Python runs on l
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from tessera.errors import TesseraError
-
-FORMAT = 1
-"""Version of the file format."""
+from tessera.numerics.dtypes import BY_NAME
+from tessera.target.container import pack, unpack
+from tessera.target.records import known_targets
+from tessera.target.schema import (
+    ArtifactError,
+    Check,
+    anything,
+    flag,
+    many,
+    one_of,
+    pair,
+    record,
+    table,
+    text,
+    whole,
+    wrong,
+)
 
 FLAG_BYTES = 4096
 """Bytes before the slots of a workspace: four for each program."""
@@ -26,15 +37,6 @@ _AGAIN = "compile the kernel again"
 GridExpr = list[Any] | tuple[Any, ...]
 """How the host computes a size: `["const", 4]`, `["size", arg, axis]`, `["scalar", arg]`, or
 `[fn, a, b]` for fn in add, sub, mul, floordiv, ceildiv, mod, minimum, maximum."""
-
-
-_DAMAGED = "give a file that .save() wrote, or compile the kernel again"
-
-
-class ArtifactError(TesseraError):
-    """A saved artefact cannot be read."""
-
-    default_code = "bad-artifact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class Artifact:
         code_kind: `cubin`, `object` or an empty string.
         dumps: text or bytes of the stages asked for.
         reflection: facts about the code, JSON-serialisable.
+        requires: for CPU code, the architecture and the features (LLVM's names) that a CPU must have to run it.
     """
 
     name: str
@@ -210,11 +213,11 @@ class Artifact:
     code_kind: str = ""
     dumps: dict[str, str | bytes] = field(default_factory=dict[str, "str | bytes"])
     reflection: dict[str, Any] = field(default_factory=dict[str, Any])
+    requires: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return the artefact as a zip of JSON and blobs."""
+        """Return the artefact as a file's contents; docs/artefacts.md says what is in it."""
         header = {
-            "format": FORMAT,
             "name": self.name,
             "backend": self.backend,
             "target": self.target,
@@ -222,18 +225,14 @@ class Artifact:
             "returns": self.returns,
             "launches": [asdict(launch) for launch in self.launches],
             "code_kind": self.code_kind,
+            "requires": self.requires,
             "reflection": self.reflection,
-            "dumps": {
-                name: "text" if isinstance(data, str) else "bytes" for name, data in self.dumps.items()
-            },
+            "dumps": [
+                [name, "text" if isinstance(data, str) else "bytes"] for name, data in self.dumps.items()
+            ],
         }
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr("header.json", json.dumps(header))
-            archive.writestr("code", self.code)
-            for name, data in self.dumps.items():
-                archive.writestr(f"dumps/{name}", data)
-        return out.getvalue()
+        dumps = [data.encode() if isinstance(data, str) else data for data in self.dumps.values()]
+        return pack(header, [self.code, *dumps])
 
     def save(self, path: str | Path) -> None:
         """Write the artefact to a file that `ts.load` reads."""
@@ -244,41 +243,176 @@ class Artifact:
         """Read an artefact back.
 
         Raises:
-            ArtifactError: `bad-artifact` when the data is damaged or of another format version.
+            ArtifactError: `bad-artifact` when the data is damaged, says what no compiler writes, or is of another
+                format version.
         """
-        try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if (damaged := archive.testzip()) is not None:
-                    raise ArtifactError(f"the artefact is damaged: checksum of {damaged!r}", help=_DAMAGED)
-                header = json.loads(archive.read("header.json"))
-                if header.get("format") != FORMAT:
-                    raise ArtifactError(
-                        f"artefact of format {header.get('format')!r}, this Tessera reads {FORMAT}"
-                    )
-                blobs = {name: archive.read(f"dumps/{name}") for name in header["dumps"]}
-                code = archive.read("code")
-            return cls._from_header(header, code, blobs)
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
-            raise ArtifactError(f"the artefact is damaged: {error}", help=_DAMAGED) from error
+        header, blobs = unpack(data)
+        artifact = _ARTIFACT("the header", header)
+        names = list(artifact.dumps.items())
+        if len(blobs) != 1 + len(names):
+            raise wrong("the header", f"names {len(names)} dumps, and {len(blobs) - 1} follow")
+        dumps: dict[str, str | bytes] = {}
+        for (name, kind), blob in zip(names, blobs[1:], strict=True):
+            try:
+                dumps[name] = blob.decode() if kind == "text" else blob
+            except UnicodeDecodeError:
+                raise wrong(f"the dump {name!r}", "is no text") from None
+        artifact = replace(artifact, code=blobs[0], dumps=dumps)
+        _check_together(artifact)
+        return artifact
 
-    @classmethod
-    def _from_header(cls, header: dict[str, Any], code: bytes, blobs: dict[str, bytes]) -> Artifact:
-        def tuples(record: dict[str, Any]) -> dict[str, Any]:
-            lists = {key: tuple(value) for key, value in record.items() if isinstance(value, list)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-            return {**record, **lists}
 
-        def launch(record: dict[str, Any]) -> Launch:
-            params = tuple(Parameter(**tuples(p)) for p in record.pop("params"))
-            grid = tuple((extent, block) for extent, block in record.pop("grid"))
-            return Launch(params=params, grid=grid, **record)
+# The schema of the header. Every field is checked, and that fields agree with each other.
 
-        dumps = {
-            name: blobs[name].decode() if kind == "text" else blobs[name]
-            for name, kind in header["dumps"].items()
-        }
-        return cls(
-            header["name"], header["backend"], header["target"],
-            tuple(ArgSpec(**tuples(arg)) for arg in header["args"]),
-            tuple(header["returns"]), tuple(launch(record) for record in header["launches"]),
-            code, header["code_kind"], dumps, header["reflection"],
-        )  # fmt: skip
+_POWERS = tuple(1 << bit for bit in range(17))
+_DIM = re.compile(r"\w+(\*\w+)*\Z")
+_DEEPEST = 64
+_GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum")
+_ANY = whole(-(2**63))
+_DTYPE = one_of(*BY_NAME)
+
+
+def _dim(where: str, value: Any) -> str:
+    if not _DIM.match(text(where, value)):
+        raise wrong(where, f"is {value!r:.60}, no dimension")
+    return value
+
+
+def _align(where: str, value: Any) -> int:
+    if whole(1)(where, value) not in _POWERS:
+        raise wrong(where, f"is {value}, no alignment")
+    return value
+
+
+def _grid(where: str, value: Any, depth: int = 0) -> GridExpr:
+    parts = cast("list[Any]", value) if type(value) is list else []
+    match parts:
+        case ["const", number]:
+            _ANY(where, number)
+        case ["size", arg, axis]:
+            whole(0)(where, arg)
+            whole(0)(where, axis)
+        case ["scalar", arg]:
+            whole(0)(where, arg)
+        case [str(fn), left, right] if fn in _GRID_FUNCTIONS and depth < _DEEPEST:
+            _grid(where, left, depth + 1)
+            _grid(where, right, depth + 1)
+        case _:
+            raise wrong(where, f"is {value!r:.60}, no grid expression")
+    return parts
+
+
+def _dumps(where: str, value: Any) -> dict[str, str]:
+    return dict(many(pair(text, one_of("text", "bytes")))(where, value))
+
+
+_KNOWN_FACTS: dict[str, Check] = {
+    "config": table(anything),
+    "fixed_dims": table(whole(0)),
+    "schedule": table(anything),
+    "asserts": many(record(dict, {"message": text, "location": anything})),
+    "emulations": many(anything),
+    "fallbacks": many(anything),
+}
+"""The facts that the runtime looks at."""
+
+
+def _reflection(where: str, value: Any) -> dict[str, Any]:
+    found = table(anything)(where, value)
+    for name, check in _KNOWN_FACTS.items():
+        if name in found:
+            check(f"{where}.{name}", found[name])
+    return found
+
+
+_ARG = record(
+    ArgSpec,
+    {
+        "name": text, "kind": one_of("tensor", "scalar"), "dtype": _DTYPE, "dims": many(_dim), "sizes": many(whole(-1)),
+        "strides": many(_ANY), "align": _align, "stride_div": many(whole(1)), "dim_div": many(whole(1)),
+        "written": flag,
+    },
+)  # fmt: skip
+_PARAMETER = record(
+    Parameter,
+    {
+        "kind": one_of("pointer", "size", "stride", "scalar", "tensor_map", "workspace"), "arg": whole(-1),
+        "axis": whole(0), "align": _align, "dtype": one_of(*BY_NAME, "index"), "order": many(whole(0)),
+        "box": many(whole(1)), "slot_bytes": whole(0),
+    },
+)  # fmt: skip
+_LAUNCH = record(
+    Launch,
+    {
+        "entry": text, "params": many(_PARAMETER), "grid": many(pair(_grid, whole(1))), "threads": whole(1, 1024),
+        "shared_bytes": whole(0, 1 << 20), "scratch_bytes": whole(0, 1 << 40), "persistent": flag, "overlaps": flag,
+        "cluster": whole(1, 16),
+    },
+)  # fmt: skip
+_ARTIFACT = record(
+    Artifact,
+    {
+        "name": text, "backend": one_of("cpu", "ptx", "rocm", "level_zero"), "target": one_of(*known_targets()),
+        "args": many(_ARG), "returns": many(whole(0)), "launches": many(_LAUNCH),
+        "code_kind": one_of("", "object", "cubin"), "requires": many(text), "reflection": _reflection, "dumps": _dumps,
+    },
+)  # fmt: skip
+
+
+def _check_together(artifact: Artifact) -> None:
+    """Check that the parts of an artefact agree."""
+    for number, arg in enumerate(artifact.args):
+        lengths = {len(arg.dims), len(arg.sizes), len(arg.strides), len(arg.stride_div), len(arg.dim_div)}
+        if len(lengths) > 1 or (arg.kind == "scalar" and arg.dims):
+            raise wrong(f"args[{number}]", "does not say the same of each dimension")
+    names = [arg.name for arg in artifact.args]
+    if len({*names}) < len(names) or len({*artifact.returns}) < len(artifact.returns):
+        raise wrong("args", "or returns hold one twice")
+    for place in artifact.returns:
+        _argument(artifact, "returns", place, "tensor")
+    for launch in artifact.launches:
+        for param in launch.params:
+            _check_parameter(artifact, f"a parameter of {launch.entry}", param)
+        for extent, _ in launch.grid:
+            _check_extent(artifact, f"the grid of {launch.entry}", extent)
+    if artifact.code_kind == "object" and not artifact.requires:
+        raise wrong("requires", "does not say what CPU the code is for")
+    if (artifact.code_kind or "none") not in {"cpu": ("object", "none"), "ptx": ("cubin", "none")}[
+        artifact.backend
+    ]:
+        raise wrong("code_kind", f"is {artifact.code_kind!r} for the backend {artifact.backend}")
+
+
+def _argument(artifact: Artifact, where: str, place: int, kind: str, axis: int | None = None) -> None:
+    """Check that an argument exists, is of a kind, and has a dimension."""
+    if not 0 <= place < len(artifact.args) or artifact.args[place].kind != kind:
+        raise wrong(where, f"is of argument {place}, which is no {kind}")
+    if axis is not None and axis >= len(artifact.args[place].dims):
+        raise wrong(where, f"is of dimension {axis} of argument {place}, which it does not have")
+
+
+def _check_parameter(artifact: Artifact, where: str, param: Parameter) -> None:
+    if param.kind == "workspace":
+        if param.arg != -1 or not param.slot_bytes:
+            raise wrong(where, "is a workspace of nothing")
+        return
+    axis = param.axis if param.kind in ("size", "stride") else None
+    _argument(artifact, where, param.arg, "scalar" if param.kind == "scalar" else "tensor", axis)
+    axes = list(range(len(artifact.args[param.arg].dims)))
+    if param.kind == "tensor_map" and (sorted(param.order) != axes or len(param.box) != len(axes)):
+        raise wrong(where, "does not describe its tensor")
+
+
+def _check_extent(artifact: Artifact, where: str, extent: GridExpr) -> None:
+    match list(extent):
+        case ["const", _]:
+            pass
+        case ["size", int(arg), int(axis)]:
+            _argument(artifact, where, arg, "tensor", axis)
+        case ["scalar", int(arg)]:
+            _argument(artifact, where, arg, "scalar")
+        case [_, left, right]:
+            _check_extent(artifact, where, left)
+            _check_extent(artifact, where, right)
+        case _:
+            raise wrong(where, "is no grid expression")

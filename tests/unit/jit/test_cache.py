@@ -15,7 +15,7 @@ from tessera.jit import cache, version
 from tessera.jit.cache import DiskCache, default_path, disk_cache, size_limit
 from tessera.target.artifact import Artifact
 
-ARTIFACT = Artifact("k", "cpu", "cpu", (), (), (), b"\x7fcode", "object")
+ARTIFACT = Artifact("k", "cpu", "cpu", (), (), (), b"\x7fcode", "object", requires=("x86_64",))
 KEY = "ab" * 32
 
 
@@ -162,7 +162,8 @@ def test_many_writers_and_readers_never_see_half_an_entry(root):
         "from tessera.jit.cache import DiskCache\n"
         "from tessera.target.artifact import Artifact\n"
         "disk = DiskCache.open()\n"
-        "artifact = Artifact('k', 'cpu', 'cpu', (), (), (), bytes([int(sys.argv[1])]) * 200_000, 'object')\n"
+        "code = bytes([int(sys.argv[1])]) * 200_000\n"
+        "artifact = Artifact('k', 'cpu', 'cpu', (), (), (), code, 'object', requires=('x',))\n"
         "for _ in range(60):\n"
         "    disk.store('cd' * 32, {}, artifact)\n"
         "    found = disk.find('cd' * 32, [])\n"

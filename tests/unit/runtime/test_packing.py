@@ -12,7 +12,7 @@ PARAMS = (Parameter("stride", 0), Parameter("workspace", -1, slot_bytes=256), Pa
 
 
 def artifact(*params: Parameter) -> Artifact:
-    spec = ArgSpec("x", "tensor", "f32", ("N",), (-1,), (-1,))
+    spec = ArgSpec("x", "tensor", "f32", ("N",), (-1,), (-1,), stride_div=(1,), dim_div=(1,))
     return Artifact("k", "ptx", "sm_90a", (spec,), (), (Launch("k", params, ((["const", 1], 1),)),))
 
 

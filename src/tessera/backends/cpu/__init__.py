@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tessera.backends.cpu.compile import compile_cpu as compile_cpu
     from tessera.backends.cpu.compile import emit_llvm as emit_llvm
+    from tessera.backends.cpu.features import missing_features as missing_features
     from tessera.backends.cpu.host import host_target as host_target
     from tessera.backends.cpu.loader import LoadedObject as LoadedObject
     from tessera.backends.cpu.loader import load_object as load_object
@@ -21,6 +22,7 @@ _HOMES = {
     "emit_llvm": "compile",
     "host_target": "host",
     "load_object": "loader",
+    "missing_features": "features",
 }
 
 

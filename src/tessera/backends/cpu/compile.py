@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu import codegen, memory, misc, products
 from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
+from tessera.backends.cpu.features import required_features
 from tessera.backends.cpu.host import resolve
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.text import ModuleText
@@ -51,6 +52,7 @@ def emit_llvm(module: ModuleOp, target: TargetRecord) -> tuple[str, dict[str, An
         "cpu": target.cpu,
         "features": sorted(target.features),
         "vector_bytes": target.vector_bytes,
+        "requires": required_features(target),
         "kernels": kernels,
         "asserts": asserts.records,
     }

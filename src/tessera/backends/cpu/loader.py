@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from functools import cache
 from typing import Any
 
@@ -65,10 +66,15 @@ def load_object(code: bytes) -> LoadedObject:
 
 def _functions(code: bytes) -> tuple[str, ...]:
     """Return the global functions an ELF-64 object defines, in its symbol table's order."""
-    import struct
-
     if code[:5] != b"\x7fELF\x02":
         raise CompilerFault("the object code is no 64-bit ELF file", code="link-failed")
+    try:
+        return _symbols(code)
+    except (struct.error, ValueError, IndexError) as error:
+        raise CompilerFault(f"the object code is damaged: {error}", code="link-failed") from error
+
+
+def _symbols(code: bytes) -> tuple[str, ...]:
     (section_offset,) = struct.unpack_from("<Q", code, 0x28)
     entry_size, count = struct.unpack_from("<HH", code, 0x3A)
     sections = [
