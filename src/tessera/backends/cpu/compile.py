@@ -13,7 +13,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.cpu import codegen, memory, misc, products
+from tessera.backends.cpu import atomics, codegen, memory, misc, products
 from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
 from tessera.backends.cpu.features import required_features
 from tessera.backends.cpu.host import resolve
@@ -24,7 +24,7 @@ from tessera.ir.target.memory import AllocOp
 from tessera.ir.target.structure import FuncOp
 from tessera.target.records import TargetRecord
 
-_HANDLERS = (memory, misc, products)
+_HANDLERS = (atomics, memory, misc, products)
 """The files that register how ops are emitted."""
 
 SCRATCH_PADDING = 64

@@ -76,6 +76,13 @@ class CpuEmitter(Emitter):
         self.error = "null"
         self.program = "0"
         self.streams = False
+        self._spare: str | None = None
+
+    def spare(self) -> str:
+        """Return the address of an element that lanes read and write instead of what they are to leave alone."""
+        if self._spare is None:
+            self._spare = self.fn.entry_assign("alloca i64, align 8")
+        return self._spare
 
     def emit(self) -> None:
         """Write the whole function into the module."""

@@ -1,4 +1,4 @@
-"""Memory ops of the vector model: boxes of tensors, single elements, atomics and scratch buffers."""
+"""Memory ops of the vector model: boxes of tensors, single elements and scratch buffers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.cpu.texts import prefetch
-from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import I1, I32, I64, PTR
 from tessera.backends.llvm.types import LLVMType
+from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, SplatOp, constant_value
 from tessera.ir.target.memory import (
     AllocOp,
     AtomicOp,
@@ -27,10 +27,8 @@ from tessera.ir.target.types import BufferType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 
-ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
 
-
-class _Access:
+class Access:
     """One chunk or element of memory: its address, the condition on the whole, the mask of its lanes."""
 
     def __init__(self, emitter: CpuEmitter, dtype: DType, width: int):
@@ -122,6 +120,27 @@ class _Access:
         else:
             value = self._masked("load", PTR, self.address, mask, default)
         return e.from_memory(value, self.dtype, self.width)
+
+    def asks_each_lane(self, mask: SSAValue | None) -> bool:
+        """Return whether LLVM has to test and branch for each lane of a mask, as there is no masked instruction.
+
+        It has not for lanes past the end of a row: those are known when compiling.
+        """
+        native = self.emitter.target.has("avx512f") and self.dtype.bytes >= 4
+        return mask is not None and not native and not _is_constant(mask)
+
+    def all_lanes(self, mask: SSAValue) -> str:
+        """Return whether all lanes of a mask are true."""
+        if isinstance(mask.owner, SplatOp):
+            return self.emitter.unit(mask.owner.value)
+        kind = LLVMType(f"i{self.width}")
+        bits = self.emitter.ops.convert("bitcast", LLVMType("i1", self.width), self.emitter.unit(mask), kind)
+        return self.emitter.ops.compare("eq", kind, bits, "-1")
+
+    def spared(self, pointers: str, mask: str) -> str:
+        """Return the addresses with those masked off turned to a spare place."""
+        kind, ops = LLVMType("ptr", self.width), self.emitter.ops
+        return ops.select(kind, mask, pointers, ops.splat(kind, self.emitter.spare()))
 
     def gather(self, pointers: str, mask: str | None, default: str) -> str:
         """Load single elements."""
@@ -250,8 +269,18 @@ class _Access:
         fn.start(join)
 
 
-def _access(emitter: CpuEmitter, value: SSAValue) -> _Access:
-    return _Access(emitter, dtype_of(element_of(value.type)), emitter.unit_width(value.type))
+def _is_constant(mask: SSAValue) -> bool:
+    """Return whether a mask compares lane numbers with a constant."""
+    op = mask.owner
+    if not isinstance(op, ElementwiseOp) or not isinstance(op.args[0].owner, IotaOp):
+        return False
+    limit = op.args[-1].owner
+    return isinstance(limit, SplatOp) and constant_value(limit.value) is not None
+
+
+def access_of(emitter: CpuEmitter, value: SSAValue) -> Access:
+    """Return the access that loads or stores a value."""
+    return Access(emitter, dtype_of(element_of(value.type)), emitter.unit_width(value.type))
 
 
 def _fill(emitter: CpuEmitter, fill: SSAValue | None, dtype: DType) -> str | None:
@@ -261,7 +290,7 @@ def _fill(emitter: CpuEmitter, fill: SSAValue | None, dtype: DType) -> str | Non
 @CPU.register(LoadOp)
 def emit_load(emitter: CpuEmitter, op: LoadOp) -> None:
     """Load a chunk or element of a box."""
-    access = _access(emitter, op.result)
+    access = access_of(emitter, op.result)
     access.box(op)
     emitter.bind(op.result, [access.load(_fill(emitter, op.fill, access.dtype))])
 
@@ -269,7 +298,7 @@ def emit_load(emitter: CpuEmitter, op: LoadOp) -> None:
 @CPU.register(StoreOp)
 def emit_store(emitter: CpuEmitter, op: StoreOp) -> None:
     """Store a chunk or element of a box."""
-    access = _access(emitter, op.value)
+    access = access_of(emitter, op.value)
     access.box(op)
     access.store(emitter.unit(op.value), None if op.stream is None else emitter.unit(op.stream))
 
@@ -283,7 +312,7 @@ def emit_prefetch(emitter: CpuEmitter, op: PrefetchOp) -> None:
     prefetch(emitter.module, emitter.fn, address, "read", 2)
 
 
-def _single(emitter: CpuEmitter, access: _Access, op: GatherOp | ScatterOp | AtomicOp) -> None:
+def set_single(emitter: CpuEmitter, access: Access, op: GatherOp | ScatterOp | AtomicOp) -> None:
     """Set the address and condition of a single element."""
     access.address = emitter.ops.gep(
         access.memory.element, emitter.unit(op.pointer), emitter.unit(op.offsets)
@@ -295,164 +324,55 @@ def _single(emitter: CpuEmitter, access: _Access, op: GatherOp | ScatterOp | Ato
 @CPU.register(GatherOp)
 def emit_gather(emitter: CpuEmitter, op: GatherOp) -> None:
     """Load single elements."""
-    access = _access(emitter, op.result)
+    access = access_of(emitter, op.result)
     fill = _fill(emitter, op.fill, access.dtype)
     if access.width == 1:
-        _single(emitter, access, op)
+        set_single(emitter, access, op)
         emitter.bind(op.result, [access.load(fill)])
         return
     pointers = access.element_pointers(emitter.unit(op.pointer), emitter.unit(op.offsets))
     mask = None if op.mask is None else emitter.unit(op.mask)
     default = "zeroinitializer" if fill is None else emitter.ops.splat(access.memory, fill)
-    value = access.gather(pointers, mask, default)
+    if op.mask is not None and access.asks_each_lane(op.mask):
+        value = _gather_at_once(access, pointers, op.mask, default)
+    else:
+        value = access.gather(pointers, mask, default)
     emitter.bind(op.result, [emitter.from_memory(value, access.dtype, access.width)])
+
+
+def _gather_at_once(access: Access, pointers: str, mask: SSAValue, default: str) -> str:
+    """Load single elements after one question for all lanes; where some are masked off, they load a spare element."""
+    fn, ops = access.emitter.fn, access.emitter.ops
+    whole, some, join = fn.label("all"), fn.label("some"), fn.label("join")
+    fn.branch_if(access.all_lanes(mask), whole, some)
+    fn.start(whole)
+    loaded = access.gather(pointers, None, "poison")
+    fn.branch(join)
+    fn.start(some)
+    chosen = default
+    if not isinstance(mask.owner, SplatOp):
+        lanes = access.emitter.unit(mask)
+        spared = access.gather(access.spared(pointers, lanes), None, "poison")
+        chosen = ops.select(access.memory, lanes, spared, default)
+    fn.branch(join)
+    fn.start(join)
+    return fn.phi(str(access.memory), [(loaded, whole), (chosen, some)])
 
 
 @CPU.register(ScatterOp)
 def emit_scatter(emitter: CpuEmitter, op: ScatterOp) -> None:
     """Store single elements."""
-    access = _access(emitter, op.value)
+    access = access_of(emitter, op.value)
     value = emitter.unit(op.value)
     if access.width == 1:
-        _single(emitter, access, op)
+        set_single(emitter, access, op)
         access.store(value)
         return
     pointers = access.element_pointers(emitter.unit(op.pointer), emitter.unit(op.offsets))
     mask = None if op.mask is None else emitter.unit(op.mask)
+    if mask is not None and access.asks_each_lane(op.mask):
+        pointers, mask = access.spared(pointers, mask), None
     access.scatter(pointers, emitter.to_memory(value, access.dtype, access.width), mask)
-
-
-# Atomics
-
-
-@CPU.register(AtomicOp)
-def emit_atomic(emitter: CpuEmitter, op: AtomicOp) -> None:
-    """Update elements one after the other."""
-    access = _access(emitter, op.value)
-    if access.width == 1:
-        _single(emitter, access, op)
-        compare = None if op.compare is None else emitter.unit(op.compare)
-        emitter.bind(op.result, [_guarded_update(emitter, access, op, emitter.unit(op.value), compare)])
-        return
-    emitter.bind(op.result, [_lane_loop(emitter, access, op)])
-
-
-def _lane_loop(emitter: CpuEmitter, access: _Access, op: AtomicOp) -> str:
-    """Loop over the lanes of a chunk; returns the vector of old values."""
-    fn, width = emitter.fn, access.width
-    value_type = emitter.unit_type(op.value.type)
-    i64 = LLVMType("i64", width)
-    head, body, exit_ = fn.label("lane.head"), fn.label("lane"), fn.label("lane.exit")
-    before = fn.block
-    fn.branch(head)
-    fn.start(head)
-    lane, old = fn.fresh("lane"), fn.fresh("old")
-    places = fn.reserve(), fn.reserve()
-    fn.branch_if(emitter.ops.compare("slt", I64, lane, str(width)), body, exit_)
-    fn.start(body)
-    single = _Access(emitter, access.dtype, 1)
-
-    def pick(type_: LLVMType, value: str) -> str:
-        return fn.assign(f"extractelement {type_} {value}, i64 {lane}")
-
-    offset = pick(i64, emitter.unit(op.offsets))
-    single.address = emitter.ops.gep(single.memory.element, emitter.unit(op.pointer), offset)
-    if op.mask is not None:
-        single.and_mask(pick(LLVMType("i1", width), emitter.unit(op.mask)))
-    compare = None if op.compare is None else pick(value_type, emitter.unit(op.compare))
-    result = _guarded_update(emitter, single, op, pick(value_type, emitter.unit(op.value)), compare)
-    updated = fn.assign(f"insertelement {value_type} {old}, {value_type.element} {result}, i64 {lane}")
-    following = fn.assign(f"add nsw i64 {lane}, 1")
-    fn.fill(places[0], f"{lane} = phi i64 [ 0, %{before} ], [ {following}, %{fn.block} ]")
-    fn.fill(places[1], f"{old} = phi {value_type} [ zeroinitializer, %{before} ], [ {updated}, %{fn.block} ]")
-    fn.branch(head, f", !llvm.loop {emitter.module.loop()}")
-    fn.start(exit_)
-    return old
-
-
-def _guarded_update(
-    emitter: CpuEmitter, access: _Access, op: AtomicOp, value: str, compare: str | None
-) -> str:
-    fn, element = emitter.fn, str(emitter.value_type(access.dtype))
-    if access.condition is None:
-        return _update(emitter, access, op, value, compare)
-    before, inside, join = fn.block, fn.label("update"), fn.label("join")
-    fn.branch_if(access.condition, inside, join)
-    fn.start(inside)
-    old = _update(emitter, access, op, value, compare)
-    end = fn.block
-    fn.branch(join)
-    fn.start(join)
-    return fn.phi(element, [(emitter.literal(0, access.dtype), before), (old, end)])
-
-
-def _update(emitter: CpuEmitter, access: _Access, op: AtomicOp, value: str, compare: str | None) -> str:
-    """Update one element and return its old value."""
-    dtype, name, order = access.dtype, op.fn.data, ORDERS[op.order.data]
-    bits = LLVMType(f"i{dtype.bytes * 8}")
-    signed = dtype.kind == "int"
-    direct = {
-        "add": "add", "max": "max" if signed else "umax", "min": "min" if signed else "umin",
-        "and": "and", "or": "or", "xor": "xor", "exchange": "xchg",
-    }  # fmt: skip
-    if name == "compare_exchange":
-        assert compare is not None
-        expected, new = (_to_bits(emitter, access, v, bits) for v in (compare, value))
-        return _from_bits(emitter, access, _cmpxchg(emitter, access, bits, expected, new, order)[0], bits)
-    if not dtype.is_float or name == "exchange":
-        new = _to_bits(emitter, access, value, bits)
-        text = f"atomicrmw {direct[name]} ptr {access.address}, {bits} {new} {order}, align {dtype.bytes}"
-        return _from_bits(emitter, access, emitter.fn.assign(text), bits)
-    fn = {"add": "add", "max": "maximum", "min": "minimum"}[name]
-    return _compare_exchange_loop(
-        emitter, access, bits, order, lambda old: elementwise.apply(emitter, fn, dtype, 1, [old, value])
-    )
-
-
-def _compare_exchange_loop(
-    emitter: CpuEmitter, access: _Access, bits: LLVMType, order: str, update: Callable[[str], str]
-) -> str:
-    fn = emitter.fn
-    start = fn.assign(f"load atomic {bits}, ptr {access.address} monotonic, align {access.dtype.bytes}")
-    head, exit_ = fn.label("retry"), fn.label("done")
-    before = fn.block
-    fn.branch(head)
-    fn.start(head)
-    current, place = fn.fresh("cur"), fn.reserve()
-    old = _from_bits(emitter, access, current, bits)
-    new = _to_bits(emitter, access, update(old), bits)
-    seen, success = _cmpxchg(emitter, access, bits, current, new, order)
-    fn.fill(place, f"{current} = phi {bits} [ {start}, %{before} ], [ {seen}, %{fn.block} ]")
-    fn.branch_if(success, exit_, head)
-    fn.start(exit_)
-    return old
-
-
-def _cmpxchg(
-    emitter: CpuEmitter, access: _Access, bits: LLVMType, expected: str, new: str, order: str
-) -> tuple[str, str]:
-    failure = "acquire" if order in ("acquire", "acq_rel") else "monotonic"
-    pair = emitter.fn.assign(
-        f"cmpxchg ptr {access.address}, {bits} {expected}, {bits} {new} {order} {failure}, "
-        f"align {access.dtype.bytes}"
-    )
-    kind = f"{{ {bits}, i1 }}"
-    return (
-        emitter.fn.assign(f"extractvalue {kind} {pair}, 0"),
-        emitter.fn.assign(f"extractvalue {kind} {pair}, 1"),
-    )
-
-
-def _to_bits(emitter: CpuEmitter, access: _Access, value: str, bits: LLVMType) -> str:
-    value = emitter.to_memory(value, access.dtype, 1)
-    memory = access.memory
-    return value if memory == bits else emitter.ops.convert("bitcast", memory, value, bits)
-
-
-def _from_bits(emitter: CpuEmitter, access: _Access, value: str, bits: LLVMType) -> str:
-    memory = access.memory
-    value = value if memory == bits else emitter.ops.convert("bitcast", bits, value, memory)
-    return emitter.from_memory(value, access.dtype, 1)
 
 
 # Scratch buffers
@@ -484,10 +404,10 @@ def _buffer_access(
     axes: tuple[int, ...],
     vector: int,
     checked: bool,
-) -> _Access:
+) -> Access:
     type_ = buffer.type
     assert isinstance(type_, BufferType)
-    access = _access(emitter, value)
+    access = access_of(emitter, value)
     places = emitter.all_units(offsets)
     offset = emitter.dot(places, [str(s) for s in type_.strides])
     access.address = emitter.ops.gep(access.memory.element, emitter.unit(buffer), offset)
