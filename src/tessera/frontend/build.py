@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -123,7 +123,7 @@ def _attempt(
     end = ReturnOp([tensor.ssa for tensor in _returned(b)])
     end.location = loc
     entry.add_op(end)
-    _mark_written(kernel, b)
+    _mark_memories(kernel, b)
     return b, kernel
 
 
@@ -223,8 +223,20 @@ def _element_count(b: Builder) -> SSAValue:
     return count
 
 
-def _mark_written(kernel: KernelOp, b: Builder) -> None:
+def _mark_memories(kernel: KernelOp, b: Builder) -> None:
+    """Note which arguments the kernel stores to and which are one memory; of several that are one view, use one."""
+    args = kernel.body.block.args
+    written = [position in b.written for position in range(len(args))]
+    facts = b.spec.seen_aliases(written).args
     infos = [
-        info.with_written() if position in b.written else info for position, info in enumerate(kernel.infos)
+        replace(info, written=stored, alias=fact.alias)
+        for info, stored, fact in zip(kernel.infos, written, facts, strict=True)
     ]
     kernel.properties["arg_info"] = type(kernel.arg_info)([info.to_attr() for info in infos])
+    for first in range(len(args)):
+        alike = [place for place, fact in enumerate(facts) if first in (place, fact.view)]
+        # One that the caller lets the kernel store to: the others may be read-only views.
+        used = args[next((place for place in alike if written[place]), first)]
+        for place in alike:
+            if args[place] is not used and args[place].type == used.type:
+                args[place].replace_uses_with_if(used, lambda use: not isinstance(use.operation, ReturnOp))

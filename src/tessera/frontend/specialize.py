@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tessera.numerics.dtypes import DType
@@ -20,6 +21,8 @@ class ArgFacts:
         align: bytes that divide the base address.
         stride_div: number that divides each stride, in elements.
         dim_div: number that divides each size.
+        alias: the first tensor argument that starts at the same address, -1 when none before it does.
+        view: the first tensor argument that is the same view of that memory (dtype, sizes and strides), -1 likewise.
     """
 
     kind: Literal["tensor", "scalar"]
@@ -29,6 +32,8 @@ class ArgFacts:
     align: int = 1
     stride_div: tuple[int, ...] = ()
     dim_div: tuple[int, ...] = ()
+    alias: int = -1
+    view: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +55,25 @@ class Specialization:
     profile: str = "fast"
     debug: bool = False
     linear_block: int = 1024
+
+    @property
+    def has_aliases(self) -> bool:
+        """Whether any two tensor arguments start at the same address."""
+        return any(fact.alias >= 0 for fact in self.args)
+
+    def seen_aliases(self, written: Sequence[bool]) -> Specialization:
+        """Return it without the aliases among arguments that a kernel only reads: they make no difference to it.
+
+        Args:
+            written: whether it stores to each argument.
+        """
+        changed = {
+            place if fact.alias < 0 else fact.alias for place, fact in enumerate(self.args) if written[place]
+        }
+        return replace(
+            self,
+            args=tuple(
+                fact if fact.alias < 0 or fact.alias in changed else replace(fact, alias=-1, view=-1)
+                for fact in self.args
+            ),
+        )

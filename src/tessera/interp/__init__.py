@@ -22,6 +22,7 @@ from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.structure import ArgInfo, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, describe
 from tessera.numerics.dtypes import from_numpy
+from tessera.runtime.arguments import check_overlap
 
 __all__ = ["HANDLERS", "interpret"]
 
@@ -57,7 +58,8 @@ def interpret(
         The arrays that the kernel returns, the caller's own objects.
 
     Raises:
-        CallError: arguments that do not fit the kernel.
+        CallError: arguments that do not fit the kernel; `overlapping-arguments` for arrays of which it stores to one
+            and that share elements without starting at one address.
         DeviceError: what a check found: `out-of-bounds`, `uninitialized-read`, `race`, `division-by-zero`,
             `assertion-failed`, `deadlock`.
         VerifyError: the module holds no kernel.
@@ -80,9 +82,13 @@ def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str])
     if len(args) != len(parameters):
         raise CallError(f"{kernel.sym_name.data} takes {len(parameters)} arguments, got {len(args)}")
     values: list[Any] = []
+    tensors: list[Tensor] = []
+    written: list[bool] = []
     for arg, parameter, info in zip(args, parameters, kernel.infos, strict=True):
         if isinstance(parameter.type, TensorType):
-            values.append(_bind_tensor(arg, parameter.type, info, info.name in uninitialized))
+            tensors.append(_bind_tensor(arg, parameter.type, info, info.name in uninitialized))
+            written.append(info.written)
+            values.append(tensors[-1])
         elif isinstance(arg, Number | np.generic):
             dtype = dtype_at(parameter.type)
             values.append(scalar(float(arg) if dtype.is_float else int(arg), dtype))  # pyright: ignore
@@ -90,6 +96,7 @@ def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str])
             raise CallError(
                 f"argument {info.name} is a scalar {describe(parameter.type)}, got {type(arg).__name__}"
             )
+    check_overlap([tensor.name for tensor in tensors], [tensor.array for tensor in tensors], written)
     return values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tessera.errors import CallError
@@ -104,6 +105,34 @@ def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, .
         tuple(1 if runs_backwards(stride, view) else divisor(stride, view.dtype) for stride in strides),
         tuple(divisor(size, view.dtype) for size in view.shape),
     )  # fmt: skip
+
+
+def with_aliases(
+    facts: Sequence[ArgFacts],
+    pointers: Sequence[int],
+    views: Sequence[ArrayView],
+    strides: Sequence[tuple[int, ...]],
+) -> tuple[ArgFacts, ...]:
+    """Return the facts of a call's arguments, with the arrays marked that start at one address.
+
+    Args:
+        facts: facts of the run-time arguments.
+        pointers: addresses of the arrays among them.
+        views: the arrays.
+        strides: their canonical strides.
+    """
+    found = list(facts)
+    places = [place for place, fact in enumerate(facts) if fact.kind == "tensor"]
+    starts: dict[int, int] = {}
+    alike: dict[tuple[Any, ...], int] = {}
+    for place, pointer, view, steps in zip(places, pointers, views, strides, strict=True):
+        if 0 in view.shape:
+            continue  # has no memory
+        first = starts.setdefault(pointer, place)
+        same = alike.setdefault((pointer, view.dtype, view.shape, steps), place)
+        if first != place:
+            found[place] = replace(found[place], alias=first, view=-1 if same == place else same)
+    return tuple(found)
 
 
 def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int] | None = None) -> ArgFacts:

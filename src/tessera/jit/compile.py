@@ -26,7 +26,14 @@ from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Space, Variant, compile_point, points
 from tessera.numerics.dtypes import as_policy, dtype_named
 from tessera.numerics.profiles import current_profile
-from tessera.runtime.arguments import ExpectedTensor, check_writable, common_device
+from tessera.runtime.arguments import (
+    ExpectedTensor,
+    check_overlap,
+    check_starts,
+    check_writable,
+    common_device,
+    elements,
+)
 from tessera.runtime.backend import backend_for, default_device, host_record
 from tessera.runtime.device import Device
 from tessera.runtime.entry.host import Callable as EntryCallable
@@ -229,6 +236,7 @@ class LoadedKernel(EntryCallable):
             (view.shape, _guarded(spec, pointer, view))
             for (spec, _), (pointer, view, _) in zip(tensors, read, strict=True)
         ]
+        self._check_memory([pointer for pointer, _, _ in read], views)
         described = iter(shapes)
         launcher = self._launcher(device)
         plan = launcher.prepare([next(described) if spec.kind == "tensor" else None for spec in specs])
@@ -240,10 +248,18 @@ class LoadedKernel(EntryCallable):
                 tensor_facts(spec.name, pointer, view, strides)
                 for (spec, _), (pointer, view, _), (_, strides) in zip(tensors, read, shapes, strict=True)
             ]
-            origin = self._origin(facts, launcher)
+            origin = None if settings().debug else self._origin(facts, launcher)  # checked at each call
             self._direct.served_slowly(plan, origin, Given(values, len(args), tuple(kwargs)))
         returned = [values[place] for place in self.artifact.returns]
         return returned[0] if len(returned) == 1 else (tuple(returned) or None)
+
+    def _check_memory(self, pointers: Sequence[int], views: Sequence[ArrayView]) -> None:
+        """Check that each array that the code stores to is its own memory, as `ts.compile` assumes."""
+        tensors = [spec for spec in self.artifact.args if spec.kind == "tensor"]
+        names, written = [spec.name for spec in tensors], [spec.written for spec in tensors]
+        check_starts(names, pointers, views, written)
+        if settings().debug:
+            check_overlap(names, list(map(elements, pointers, views)), written)
 
     def _origin(self, tensors: Sequence[ArgFacts], launcher: Launcher) -> Origin:
         """Return what the entry has to know of a call."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from tessera.runtime.entry.tables import (
     AxisGuard,
     ConstantGuard,
     Filled,
+    MemoryGuards,
     NotDirect,
     Record,
     ScalarGuard,
@@ -205,7 +207,22 @@ def make_record(signature: Signature, key: frozenset[str], origin: Origin, given
     return Record(
         given.positional, [sys.intern(name) for name in given.names], arguments, constants, sizes.equal,
         cast("list[int]", returns), origin.spec.profile, _work(origin, given),
+        _memory(origin),
     )  # fmt: skip
+
+
+def _memory(origin: Origin) -> MemoryGuards:
+    """Return which arrays the code takes for one memory, and which for two."""
+    written = [spec.written for spec in origin.variant.artifact.args]
+    facts = origin.spec.seen_aliases(written).args
+    firsts = [place if fact.alias < 0 else fact.alias for place, fact in enumerate(facts)]
+    changed = {first for first, stored in zip(firsts, written, strict=True) if stored}
+    memories = [place for place, fact in enumerate(facts) if fact.kind == "tensor" and firsts[place] == place]
+    return MemoryGuards(
+        tuple((fact.alias, place) for place, fact in enumerate(facts) if fact.alias >= 0),
+        tuple((fact.view, place) for place, fact in enumerate(facts) if fact.view >= 0),
+        tuple(pair for pair in combinations(memories, 2) if not changed.isdisjoint(pair)),
+    )
 
 
 def _guards(

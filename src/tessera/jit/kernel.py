@@ -35,10 +35,11 @@ from tessera.jit.binding import (
     expected_tensors,
     tensor_facts,
     text_sizes,
+    with_aliases,
 )
 from tessera.jit.entry import DirectCalls, Given, Origin
 from tessera.jit.explain import Explanation
-from tessera.jit.launch import InterpreterPlan, Stream, launcher_for, stream_source
+from tessera.jit.launch import InterpreterPlan, Launch, Stream, checked, launcher_for, stream_source
 from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Destination, Space, Variants, host_destination, named_destination
@@ -67,10 +68,10 @@ class CallPlan:
         stream: gives the stream from the call's arguments.
         returns: positions of the arguments to hand back.
         explanation: what it runs.
-        origin: what it was made from, None when the interpreter runs it.
+        origin: what it was made from, None when the interpreter runs it or addresses are checked at each call.
     """
 
-    launch: Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
+    launch: Launch
     stream: Stream
     returns: tuple[int, ...]
     explanation: Explanation
@@ -184,6 +185,8 @@ class Kernel(EntryCallable, Generic[P, R]):
                 scalars.append(arg)
             else:
                 key.append(exact(arg))
+        if len(set(pointers)) < len(pointers):
+            key.append(tuple(map(pointers.index, pointers)))
         return pointers, scalars, owners, tuple(key)
 
     def _name_of(self, arg: object, args: Sequence[Any]) -> str:
@@ -257,13 +260,12 @@ class Kernel(EntryCallable, Generic[P, R]):
             variant.artifact, str(device), spec.profile, config=variant.config, fixed=variant.fixed,
             origin=variant.origin, rejected=variant.rejected,
         )  # fmt: skip
-        return CallPlan(
-            launcher.prepare(shapes).launch,
-            stream_source(args, device),
-            self._positions(variant.artifact.returns),
-            explanation,
-            Origin(spec, variant, launcher),
-        )
+        launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher)
+        written = [arg.written for arg in variant.artifact.args if arg.kind == "tensor"]
+        if spec.debug and any(written) and len(written) > 1:
+            launch, origin = checked(launch, [tensor.name for tensor in self._expected], views, written), None
+        returns = self._positions(variant.artifact.returns)
+        return CallPlan(launch, stream_source(args, device), returns, explanation, origin)
 
     def _interpreted(
         self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device
@@ -306,7 +308,10 @@ class Kernel(EntryCallable, Generic[P, R]):
             else:
                 constexprs.append((param.name, arg))
         return Specialization(
-            tuple(facts), tuple(constexprs), profile=current_profile(), debug=settings().debug
+            with_aliases(facts, pointers, views, strides),
+            tuple(constexprs),
+            profile=current_profile(),
+            debug=settings().debug,
         )
 
     def explain(self) -> Explanation:

@@ -11,6 +11,7 @@ from tessera.frontend.specialize import Specialization
 from tessera.jit.native import check_cpu, load_object, load_pool
 from tessera.jit.variants import Space, Variant, points, specialize_at
 from tessera.runtime import pool
+from tessera.runtime.arguments import check_overlap, elements
 from tessera.runtime.arrays import over_memory
 from tessera.runtime.cpu import CpuLauncher
 from tessera.runtime.device import Device
@@ -22,6 +23,10 @@ pool.load_from(load_pool)
 
 Stream = Callable[[Sequence[Any]], int]
 """Gives the stream of a call from its arguments."""
+
+
+Launch = Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
+"""Runs a call: addresses, scalar values, objects to keep alive, stream."""
 
 
 class Plan(Protocol):
@@ -62,6 +67,20 @@ def launcher_for(variant: Variant, device: Device) -> Launcher:
     if device not in variant.launchers:
         variant.launchers[device] = new_launcher(variant.artifact, device)
     return variant.launchers[device]
+
+
+def checked(
+    launch: Launch, names: Sequence[str], views: Sequence[ArrayView], written: Sequence[bool]
+) -> Launch:
+    """Return a launch that first checks, at each call, that the arrays do not overlap; see `check_overlap`."""
+
+    def check_and_launch(
+        pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[object], stream: int
+    ) -> None:
+        check_overlap(names, list(map(elements, pointers, views)), written)
+        launch(pointers, scalars, keep, stream)
+
+    return check_and_launch
 
 
 def _no_stream(_args: Sequence[Any]) -> int:
@@ -122,20 +141,18 @@ class InterpreterPlan:
         """
         from tessera.interp import interpret
 
-        arrays = [self._to_host(p, view, keep, stream) for p, view in zip(pointers, self._views, strict=True)]
+        copies = None
+        if any(view.device.kind == "cuda" for view in self._views):
+            from tessera.runtime.cuda_array import HostCopies
+
+            copies = HostCopies(pointers, self._views, stream)
+            arrays = copies.arrays
+        else:
+            owner = tuple(keep)
+            arrays = [over_memory(p, view, owner) for p, view in zip(pointers, self._views, strict=True)]
         tensors, numbers = iter(arrays), iter(scalars)
         interpret(
             self._built.module, [next(tensors) if kind == "tensor" else next(numbers) for kind in self._kinds]
         )
-        for pointer, view, array in zip(pointers, self._views, arrays, strict=True):
-            if view.device.kind == "cuda" and not view.readonly:
-                from tessera.runtime.cuda_array import write_back
-
-                write_back(pointer, view, array, stream)
-
-    def _to_host(self, pointer: int, view: ArrayView, keep: Sequence[Any], stream: int) -> Any:
-        if view.device.kind == "cpu":
-            return over_memory(pointer, view, tuple(keep))
-        from tessera.runtime.cuda_array import host_copy
-
-        return host_copy(pointer, view, stream)
+        if copies is not None:
+            copies.write_back()

@@ -100,7 +100,18 @@ def without_sizes(spec: Specialization) -> Hashable:
 
 
 def _facts_text(fact: ArgFacts) -> str:
-    return repr((fact.kind, fact.dtype.name, fact.strides, fact.align, fact.stride_div, fact.dim_div))
+    return repr(
+        (
+            fact.kind,
+            fact.dtype.name,
+            fact.strides,
+            fact.align,
+            fact.stride_div,
+            fact.dim_div,
+            fact.alias,
+            fact.view,
+        )
+    )
 
 
 def _key_with(start: str, reads: Reads) -> str:
@@ -134,6 +145,14 @@ class Variants:
         Raises:
             TesseraError: what the compiler says.
         """
+        if spec.has_aliases:
+            plain = self._find(spec.seen_aliases([False] * len(spec.args)), sizes, destination)
+            spec = spec.seen_aliases([arg.written for arg in plain.artifact.args])
+        return self._find(spec, sizes, destination)
+
+    def _find(
+        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
+    ) -> Variant:
         entry = self._entries.setdefault((without_sizes(spec), destination.identity), [])
         for variant in entry:
             if variant.fits(sizes):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named
@@ -185,3 +189,77 @@ def check_writable(name: str, view: ArrayView) -> None:
             f"the kernel stores to argument {name!r}, whose elements overlap (strides {view.strides})",
             code="overlapping", help="pass a copy of the broadcast array",
         )  # fmt: skip
+
+
+_MOST_STEPS: Any = 1_000_000  # NumPy's types know of none but its two names
+"""Steps in which it must be found that two arrays have no element in common: some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """Where a view's elements lie, as NumPy reads it."""
+
+    pointer: int
+    view: ArrayView
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        step = self.view.dtype.bytes
+        return {
+            "version": 3, "data": (self.pointer, True), "typestr": f"|V{step}", "shape": self.view.shape,
+            "strides": tuple(stride * step for stride in self.view.strides),
+        }  # fmt: skip
+
+
+def elements(pointer: int, view: ArrayView) -> Any:
+    """Return a NumPy array of the addresses of an array on any device, for `check_overlap`. Its memory is not there."""
+    return np.empty(view.shape, np.void) if 0 in view.shape else np.asarray(_Addresses(pointer, view))
+
+
+def check_overlap(names: Sequence[str], arrays: Sequence[Any], written: Sequence[bool]) -> None:
+    """Check that arrays of which a kernel stores to one start at one address or have no element in common.
+
+    Args:
+        names: the arguments' names.
+        arrays: NumPy arrays of any dtype; what is in them does not matter.
+        written: whether the kernel stores to each.
+
+    Raises:
+        CallError: `overlapping-arguments`, naming both.
+    """
+    starts = [array.__array_interface__["data"][0] for array in arrays]
+    for a, b in combinations(range(len(names)), 2):
+        if not (written[a] or written[b]) or starts[a] == starts[b]:
+            continue
+        try:
+            common = np.shares_memory(arrays[a], arrays[b], max_work=_MOST_STEPS)
+        except np.exceptions.TooHardError:
+            common = True
+        if common:
+            stored, other = (a, b) if written[a] else (b, a)
+            raise CallError(
+                f"the kernel stores to argument {names[stored]!r}, which overlaps argument {names[other]!r}: "
+                f"they start {abs(starts[a] - starts[b])} bytes apart",
+                code="overlapping-arguments",
+                help="pass arrays without a common element, or ones that start at the same one",
+            )
+
+
+def check_starts(
+    names: Sequence[str], pointers: Sequence[int], views: Sequence[ArrayView], written: Sequence[bool]
+) -> None:
+    """Check that no two arrays start at one address of which a kernel stores to one; empty ones have no memory.
+
+    Raises:
+        CallError: `aliased-arguments`, naming both.
+    """
+    places = [place for place, view in enumerate(views) if 0 not in view.shape]
+    for a, b in combinations(places, 2):
+        if (written[a] or written[b]) and pointers[a] == pointers[b]:
+            stored, other = (a, b) if written[a] else (b, a)
+            raise CallError(
+                f"the kernel stores to argument {names[stored]!r}, which starts at the same address as argument "
+                f"{names[other]!r}, but was compiled for arrays of their own",
+                code="aliased-arguments",
+                help="pass a copy of one, or call the kernel itself, which is compiled for such arguments",
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -261,11 +262,45 @@ def host_copy(pointer: int, view: ArrayView, stream: int = 0) -> Any:
     return np.ndarray(view.shape, view.dtype.numpy(), memory, strides=strides)
 
 
-def write_back(pointer: int, view: ArrayView, host: Any, stream: int = 0) -> None:
-    """Copy an array that `host_copy` gave back to where it came from."""
-    if span := _span(view):
-        device = cuda.cuda_device(view.device.index)
-        cuda.copy_to_device(device, pointer, host.ctypes.data, span * view.dtype.bytes, stream)
+class HostCopies:
+    """NumPy copies of device arrays; arrays that share memory on the device share it here.
+
+    Args:
+        pointers: their addresses.
+        views: the arrays, all on one device.
+        stream: the copies are made after all that it holds.
+    """
+
+    def __init__(self, pointers: Sequence[int], views: Sequence[ArrayView], stream: int) -> None:
+        self._device = cuda.cuda_device(views[0].device.index)
+        self._stream = stream
+        ends = [at + _span(view) * view.dtype.bytes for at, view in zip(pointers, views, strict=True)]
+        joined: list[list[int]] = []
+        for start, end in sorted(zip(pointers, ends, strict=True)):
+            if joined and start < joined[-1][1]:
+                joined[-1][1] = max(joined[-1][1], end)
+            elif start < end:
+                joined.append([start, end])
+        self._memory = {start: np.empty(end - start, np.uint8) for start, end in joined}
+        for start, memory in self._memory.items():
+            cuda.copy_to_host(self._device, memory.ctypes.data, start, memory.size, stream)
+        self.arrays = [self._array(at, view) for at, view in zip(pointers, views, strict=True)]
+
+    def _array(self, pointer: int, view: ArrayView) -> Any:
+        kind = view.dtype.numpy()
+        if 0 in view.shape:
+            return np.empty(view.shape, kind)
+        start = max(start for start in self._memory if start <= pointer)
+        strides = tuple(stride * view.dtype.bytes for stride in view.strides)
+        array = np.ndarray(view.shape, kind, self._memory[start], pointer - start, strides)
+        array.flags.writeable = not view.readonly
+        return array
+
+    def write_back(self) -> None:
+        """Copy to the device what arrays that are not read-only lie in."""
+        for start, memory in self._memory.items():
+            if any(array.flags.writeable and np.may_share_memory(array, memory) for array in self.arrays):
+                cuda.copy_to_device(self._device, start, memory.ctypes.data, memory.size, self._stream)
 
 
 def _read(array: DeviceArray) -> tuple[int, Traits, object]:

@@ -100,11 +100,7 @@ def _attempt() -> Function:
     with f.count_up(f.load("%record", RECORD["fill_count"])) as number:
         pair = f.at(fills, f.op("shl", number, 4))
         f.store(f.load(pair, layout.WORD), f.at(block, f.load(pair)))
-    equals = f.load("%record", RECORD["equals"], "ptr")
-    with f.count_up(f.load("%record", RECORD["equal_count"])) as number:
-        pair = f.at(equals, f.op("shl", number, 4))
-        left, right = f.load(block, f.load(pair)), f.load(block, f.load(pair, layout.WORD))
-        f.unless_give(f.op("icmp eq", left, right), _MISS)
+    _compare(f, block)
     status = f.variable("i64", str(running.MISS))
     gpu = f.op("icmp ne", f.load("%record", RECORD["gpu"]), 0)
     passed: list[tuple[str, str | int]] = [("ptr", "%record"), ("ptr", block), ("ptr", "%api")]
@@ -117,6 +113,19 @@ def _attempt() -> Function:
     f.unless_give(f.op("icmp ne", outcome, running.FAILED), "null")
     f.give(_result(f))
     return f
+
+
+def _compare(f: Function, block: str) -> None:
+    """Write the comparisons of words of the block: those that are equal, and addresses that are not."""
+    for name in ("equal", "apart"):
+        pairs = f.load("%record", RECORD[f"{name}s"], "ptr")
+        with f.count_up(f.load("%record", RECORD[f"{name}_count"])) as number:
+            pair = f.at(pairs, f.op("shl", number, 4))
+            left, right = f.load(block, f.load(pair)), f.load(block, f.load(pair, layout.WORD))
+            fits = f.op("icmp eq" if name == "equal" else "icmp ne", left, right)
+            if name == "apart":  # empty arrays of PyTorch are all at 0
+                fits = f.op("or", fits, f.op("icmp eq", left, 0), "i1")
+            f.unless_give(fits, _MISS)
 
 
 def _profile_fits(f: Function) -> str:

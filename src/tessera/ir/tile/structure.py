@@ -107,10 +107,6 @@ class ArgInfo:
             parts.append(f"alias {self.alias}")
         return " ".join(parts)
 
-    def with_written(self) -> ArgInfo:
-        """Return the record marked as stored to."""
-        return replace(self, written=True)
-
 
 def _parse_argument(parser: Parser) -> Parser.Argument:
     argument = parser.parse_argument()
@@ -133,7 +129,7 @@ def _parse_info(parser: Parser) -> ArgInfo:
     if parser.parse_optional_keyword("align"):
         info = replace(info, align=parser.parse_integer())
     if parser.parse_optional_keyword("written"):
-        info = info.with_written()
+        info = replace(info, written=True)
     return replace(info, alias=parser.parse_integer()) if parser.parse_optional_keyword("alias") else info
 
 

@@ -125,9 +125,10 @@ class Gemm:
         epilogue: epi.Epilogue | None, options: tuple[Any, ...], stream: Any = None,
     ) -> Any:  # fmt: skip
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
+        (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
         key = (
-            _placed(a, "a"), _placed(b, "b"), a is b, None if out is None else getattr(out, "dtype", None),
-            out is None, out is a or out is b, alpha == 1, beta == 0, options,
+            placed_a, placed_b, a is b, None if out is None else getattr(out, "dtype", None),
+            out is None, out is not None and _start(out, "out") in (start_a, start_b), alpha == 1, beta == 0, options,
             layout_of(epilogue),
             None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
             None if scale_a is None else _scale_traits(scale_a, "scale_a"),
@@ -303,12 +304,18 @@ def _traits(array: Any, name: str) -> Any:
     return found.read(array)[1]
 
 
-def _placed(array: Any, name: str) -> Any:
-    """Return the traits of an operand, and whether it begins where bulk copies can."""
+def _start(array: Any, name: str) -> int:
+    kind = cast("type[Any]", type(array))
+    found = READERS.get(kind) or arrays.reader(array, name)
+    return found.read(array)[0]
+
+
+def _placed(array: Any, name: str) -> tuple[int, Any]:
+    """Return where an operand begins; its traits, and whether bulk copies can begin there."""
     kind = cast("type[Any]", type(array))
     found = READERS.get(kind) or arrays.reader(array, name)
     pointer, traits, _ = found.read(array)
-    return traits, pointer % 16 == 0
+    return pointer, (traits, pointer % 16 == 0)
 
 
 def _scale_traits(scale: Any, name: str) -> Any:

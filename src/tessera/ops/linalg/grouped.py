@@ -18,7 +18,16 @@ from tessera.ops import epilogue as epi
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.plan import Plan, plan
-from tessera.ops.linalg.prepare import EMPTY, Call, layout_of, major, refuse_reductions, sized
+from tessera.ops.linalg.prepare import (
+    EMPTY,
+    Call,
+    check_own_memory,
+    in_operand,
+    layout_of,
+    major,
+    refuse_reductions,
+    sized,
+)
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.templates import annotated
 from tessera.runtime.views import READERS
@@ -79,6 +88,7 @@ class Grouped:
         key = (
             _traits(a, "a"), _traits(b, "b"), _traits(offsets, "offsets"), out is None, trans_b,
             layout_of(epilogue), getattr(out, "dtype", None), out_dtype, block, stages, num_warps,
+            out is not None and in_operand(out, a, b),
         )  # fmt: skip
         call = self._calls.get(key)
         if call is None:
@@ -199,6 +209,7 @@ def _prepare(a: Any, b: Any, offsets: Any, out: Any, chain: epi.Epilogue, option
             code="wrong-shape", help="a (T, K), b (G, K, N), offsets (G + 1)",
         )  # fmt: skip
     result = None if out is None else arrays.view(out, "out").dtype
+    check_own_memory(out, a, b)
     problem = sized(rows, n, k, left.dtype, right.dtype, options, chain, result)
     problem = replace(
         problem, b_batched=True, a_major=major(left, 1), b_major=major(right, 1 if options.trans_b else 0)

@@ -81,6 +81,24 @@ class Call:
     copies: Copies | None = None
 
 
+def in_operand(out: Any, *operands: Any) -> bool:
+    """Return whether a result starts where an operand does: programs would overwrite what others read."""
+    start = arrays.start(out, "out")
+    return any(arrays.start(operand, "operand") == start for operand in operands)
+
+
+def check_own_memory(out: Any, *operands: Any) -> None:
+    """Check that a result is not stored to an operand.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    if out is not None and 0 not in arrays.view(out, "out").shape and in_operand(out, *operands):
+        raise CallError(
+            "out is an operand of the product", code="bad-argument", help="give the result memory of its own"
+        )
+
+
 def prepare(given: Operands, options: Options, batched: bool) -> Call:
     """Check a call of a new kind, plan it and make its kernel.
 
@@ -95,11 +113,8 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
     chain = _chain(given, left.dtype, kinds)
     if options.triangular_only is not None:
         refuse_reductions(chain, "a triangle")
-    if given.out is given.a or given.out is given.b:
-        raise CallError(
-            "out is an operand of the product", code="bad-argument", help="give the result memory of its own"
-        )
     result = None if given.out is None else arrays.view(given.out, "out")
+    check_own_memory(given.out, given.a, given.b)
     problem = _problem(left, right, options, chain, None if result is None else result.dtype, batched)
     problem = _placed(problem, given)
     if "row" in kinds or "block" in kinds or "col" in kinds:

@@ -40,6 +40,7 @@ TABLE: Final = _words("owner", "api", "slow", "count", "hint", "records")
 
 RECORD: Final = _words(
     "id", "arguments", "positional", "names", "arg_count", "args", "fill_count", "fills", "equal_count", "equals",
+    "apart_count", "aparts",
     "profile", "generation",
     "block_bytes", "cost_bytes", "error", "counts", "launch_count", "launches", "costs", "threads",
     "scratch", "scratch_busy", "pool", "make_pool", "failed", "return_count", "returns",
@@ -47,8 +48,9 @@ RECORD: Final = _words(
     "encode", "map_count", "maps", "slots_bytes", "workspace", "workspaces", "is_capturing", "stream_id",
 )  # fmt: skip
 """`names` points at `arguments - positional` keyword names; `equals` at pairs of block offsets that must hold the
-same; `fills` at block offsets and what is put there; `returns` at positions of arguments. Where `slots_bytes` is not
-0, the block's word `workspace` gets the address of the one of `workspaces` that belongs to the stream."""
+same, `aparts` at pairs that must not; `fills` at block offsets and what is put there; `returns` at positions of
+arguments. Where `slots_bytes` is not 0, the block's word `workspace` gets the address of the one of `workspaces` that
+belongs to the stream."""
 
 WORKSPACE: Final = _words("stream", "slots_bytes", "address")
 WORKSPACE_BYTES: Final = WORD * len(WORKSPACE)

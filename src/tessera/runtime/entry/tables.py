@@ -117,6 +117,21 @@ class ConstantGuard:
     equal: bool
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryGuards:
+    """Which arrays are one memory, by their positions among the run-time arguments.
+
+    Args:
+        same: pairs that start at one address.
+        views: pairs that have the same sizes and strides besides.
+        apart: pairs that must not start at one address: the code takes them for two memories, and stores to one.
+    """
+
+    same: tuple[tuple[int, int], ...] = ()
+    views: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
+
+
 Argument = ArrayGuard | ScalarGuard | Filled
 Axis = tuple[int, int]
 """Position of an argument among the run-time arguments, and a dimension of it."""
@@ -272,6 +287,7 @@ class Record:
         returns: positions of the arguments that the call returns.
         profile: the numerics profile.
         work: what is launched.
+        memory: which arrays are one memory.
 
     Raises:
         NotDirect: the entry cannot serve such calls.
@@ -287,6 +303,7 @@ class Record:
         returns: Sequence[int],
         profile: str,
         work: Work,
+        memory: MemoryGuards = MemoryGuards(),
     ) -> None:
         self.number = next(_numbers)
         self._kept: list[object] = [
@@ -301,7 +318,7 @@ class Record:
         values_of_constants = tuple((one.place, id(one.value)) for one in constants)
         self.kind = (
             positional, tuple(names), tuple(arguments), values_of_constants, tuple(equal), id(profile),
-            host.generation(),
+            memory, host.generation(),
         )  # fmt: skip
         self.block = Block(arguments, work.launches, len(work.extra))
         values = {
@@ -313,17 +330,13 @@ class Record:
             "generation": host.generation(),
             "return_count": len(returns),
             "returns": self._words(list(returns)),
-            **self._guards(arguments, constants, equal),
+            **self._guards(arguments, constants),
+            **self._comparisons(arguments, equal, memory),
             **self._work(work),
         }
         self.address = self._words([values.get(name, 0) for name in RECORD])
 
-    def _guards(
-        self,
-        arguments: Sequence[Argument],
-        constants: Sequence[ConstantGuard],
-        equal: Sequence[tuple[Axis, Axis]],
-    ) -> dict[str, int]:
+    def _guards(self, arguments: Sequence[Argument], constants: Sequence[ConstantGuard]) -> dict[str, int]:
         rows = [self._constant(one) for one in constants]
         fills: list[int] = []
         for place, one in enumerate(arguments):
@@ -336,8 +349,26 @@ class Record:
             "args": self._words([word for row in rows for word in row]),
             "fill_count": len(fills) // 2,
             "fills": self._words(fills),
-            "equal_count": len(equal),
-            "equals": self._words([self.block.size(*axis) for pair in equal for axis in pair]),
+        }
+
+    def _comparisons(
+        self, arguments: Sequence[Argument], equal: Sequence[tuple[Axis, Axis]], memory: MemoryGuards
+    ) -> dict[str, int]:
+        """Return which words of the block are compared: sizes, strides and addresses."""
+        same = [self.block.size(*axis) for pair in equal for axis in pair]
+        same += [self.block.values[arg] for pair in memory.same for arg in pair]
+        for pair in memory.views:
+            first = arguments[pair[0]]
+            assert isinstance(first, ArrayGuard), "views are arrays"
+            same += [
+                self.block.sizes[arg] + WORD * word for word in range(2 * len(first.axes)) for arg in pair
+            ]
+        apart = [self.block.values[arg] for pair in memory.apart for arg in pair]
+        return {
+            "equal_count": len(same) // 2,
+            "equals": self._words(same),
+            "apart_count": len(apart) // 2,
+            "aparts": self._words(apart),
         }
 
     def _work(self, work: Work) -> dict[str, int]:

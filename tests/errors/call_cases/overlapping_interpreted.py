@@ -1,0 +1,20 @@
+"""An array that a kernel stores to begins within another one; seen by the interpreter."""
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.jit.settings import settings
+
+
+@ts.kernel
+def shift(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.grid((n, 64)):
+        y[i : i + 64] = x[i : i + 64] + 1.0
+
+
+def call():
+    a = np.zeros(65, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings(), "interpret", True)
+        shift(a[:64], a[1:])
