@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from tessera.tools.fuzz import levels
 from tessera.tools.fuzz.generate_scope import Options
 from tessera.tools.fuzz.run import Device, Outcome
 
@@ -60,6 +61,8 @@ def _worker(connection: Connection, job: Job, folder: str) -> None:
         os.environ["TESSERA_INTERPRET"] = "1"
     if job.device.kind == "cuda":
         _import_torch()
+    if job.device.kind == "cpu" and job.device.target:
+        levels.use(job.device.target)
     done = 0
     while True:
         try:

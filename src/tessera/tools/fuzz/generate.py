@@ -51,8 +51,8 @@ class _Maker:
         for _ in range(dice.weighted(((0, 6.0), (1, 2.0), (2, 1.0)))):
             self._helper()
         count = dice.weighted(((1, 7.0), (2, 2.5), (3, 0.5)))
-        length = dice.weighted(((4, 2.0), (8, 4.0), (14, 2.5), (22, 1.0)))
-        grids = tuple(self._grid(number, max(length // count, 2)) for number in range(count))
+        length = dice.weighted(((1, 2.0), (3, 4.0), (6, 3.0), (12, 1.2), (22, 0.25)))
+        grids = tuple(self._grid(number, max(length // count, 1)) for number in range(count))
         knobs = ()
         if dice.chance(dice.options.knobs):
             chosen = dice.shuffled(_GPU_KNOBS)[: dice.between(1, 3)]
@@ -307,7 +307,7 @@ class _Maker:
         owned = [region for region in scope.regions.values() if region.role == "own"]
         made: list[tree.Stmt] = []
         tiles = [(name, type_) for name, type_ in scope.names.items() if type_.shape]
-        for name, type_ in reversed(tiles[-4:]):
+        for name, type_ in reversed(tiles[-3:]):
             if owned:
                 region = dice.pick(owned)
                 made += statements.store(region, tree.Name(name, type_))

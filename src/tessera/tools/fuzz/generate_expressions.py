@@ -35,15 +35,17 @@ class Expressions:
 
     scope: Scope
 
-    def draw(self, dtype: str, shape: Shape, depth: int = 3) -> tree.Expr:
+    def draw(self, dtype: str, shape: Shape, depth: int | None = None) -> tree.Expr:
         """Return an expression of a dtype and shape.
 
         Args:
             dtype: the dtype wanted.
             shape: the shape wanted; empty for a scalar.
-            depth: how deep it may be.
+            depth: how deep it may be; drawn when None.
         """
         dice = self.scope.dice
+        if depth is None:
+            depth = dice.weighted(((1, 4.0), (2, 4.0), (3, 1.5), (4, 0.3)))
         if depth > 0 and dice.chance(0.85):
             for _ in range(4):
                 make = dice.weighted(self._choices(dtype, shape))
@@ -421,6 +423,13 @@ class Expressions:
         return tree.CausalMask(
             self.draw(dtype, shape, depth), first, tree.Number(dice.between(0, shape[1])), value
         )
+
+    def computed(self, dtype: str, shape: Shape) -> tree.Expr | None:
+        """Return what an implementation computes into a buffer: a scan, a reduction, a product, a transpose."""
+        makers = [self._scan, self._reduction, self._transpose, self._reshape]
+        if len(shape) == 2:
+            makers.append(self._product)
+        return self.scope.dice.pick(makers)(dtype, shape, 1)
 
     def _random(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice

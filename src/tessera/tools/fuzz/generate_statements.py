@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tessera.tools.fuzz import generate_moves as moves
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.functions import FUNCTIONS
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import INDEX, Region, Scope
-from tessera.tools.fuzz.types import Shape, Type, elements, fits, is_float
+from tessera.tools.fuzz.types import Shape, Type, accumulator, elements, fits, is_float
 
 _MOST_WORK = 60
 """How often an innermost block may run in one program of the grid."""
@@ -62,7 +63,7 @@ class Statements:
         shape = () if scope.dice.chance(0.12) else scope.known_shape()
         return [self.bind(scope.dtype(), shape)]
 
-    def bind(self, dtype: str, shape: Shape, depth: int = 3) -> tree.Stmt:
+    def bind(self, dtype: str, shape: Shape, depth: int | None = None) -> tree.Stmt:
         """Bind a new name to an expression of a type."""
         value = self._expressions.draw(dtype, shape, depth)
         name = self.scope.fresh("s" if not shape else "v")
@@ -115,7 +116,11 @@ class Statements:
             if self.scope.predicate is not None:
                 return []
             return [self.bind(type_.dtype, type_.shape)]
-        chosen = dice.shuffled(same)[: dice.between(2, 3)]
+        return self._exchange(dice.shuffled(same)[: dice.between(2, 3)], type_)
+
+    def _exchange(self, chosen: list[str], type_: Type) -> Made:
+        """Give each name the value of the next."""
+        dice = self.scope.dice
         values: list[tree.Expr] = [tree.Name(n, type_) for n in (*chosen[1:], chosen[0])]
         if dice.chance(0.4):
             values[-1] = (
@@ -188,13 +193,14 @@ class Statements:
         return tuple(shape) if shape and dice.chance(0.93) else ()
 
     def _inplace(self, count: int) -> Made:
-        """Load a part of a tensor, change or move it, and store it to the same tensor."""
-        owned = [region for region in self._owned()]
+        """Load a part of a tensor, move or change it, and store it to the same tensor."""
+        owned = self._owned()
         if not owned:
             return []
         region = self.scope.dice.pick(owned)
-        inner = Statements(replace(self.scope, favourite=region.tensor.name))
-        return inner.store(region)
+        if self.scope.dice.chance(0.35):
+            return Statements(replace(self.scope, favourite=region.tensor.name)).store(region)
+        return moves.move(self.scope, region)
 
     def _atomic(self, count: int) -> Made:
         scope, dice = self.scope, self.scope.dice
@@ -269,8 +275,9 @@ class Statements:
     def _loop(self, count: int, static: bool) -> Made:
         scope, dice = self.scope, self.scope.dice
         before: Made = []
+        carried: list[str] = []
         if dice.chance(dice.options.carries * 0.7):
-            before = self._carried()
+            before, carried = self._carried()
         if static:
             low, step, trips = dice.between(0, 2), dice.pick((1, 2)), dice.between(0, 3)
             values = list(range(low, low + step * trips, step))
@@ -286,27 +293,54 @@ class Statements:
             inner = scope.inner("unrolled", len(values))
         else:
             inner.offsets[var] = (min(values, default=0), max(values, default=0))
-        body = self._body(inner, dice.between(1, max(min(count - 1, 7), 1)))
+        body = self._body(inner, dice.between(1, max(min(count - 1, 6), 1)))
+        if len(carried) > 1 and dice.chance(0.85):
+            own = Statements(inner).carry(carried)
+            body = (*body, *own) if dice.chance(0.5) else (*own, *body)
         return [*before, tree.For(var, bounds[0], bounds[1], bounds[2], body, static)]
 
-    def _carried(self) -> Made:
+    def _carried(self) -> tuple[Made, list[str]]:
         """Bind two or three names of one type, often from one value, that a loop may carry and permute."""
         dice, scope = self.scope.dice, self.scope
         if scope.predicate is not None:
-            return []
+            return [], []
         dtype, shape = dice.pick(scope.palette.dtypes), scope.known_shape()
-        made: Made = [self.bind(dtype, shape)]
-        first = list(scope.names)[-1]
-        for _ in range(dice.between(1, 2)):
+        if dice.chance(0.5):  # what is kept in a buffer: a scan, a product, a reduction
+            dtype = accumulator(dtype)
+        first = scope.fresh()
+        value = self._expressions.computed(dtype, shape) if dice.chance(0.7) else None
+        value = self._expressions.draw(dtype, shape) if value is None else value
+        made: Made = [tree.Assign((first,), (value,))]
+        scope.names[first] = Type(dtype, shape)
+        names = [] if dice.chance(0.5) else [first]
+        for _ in range(dice.between(2, 3) - len(names)):
             source = tree.Name(first, Type(dtype, shape))
             name = scope.fresh()
-            value: tree.Expr = source
-            if dice.chance(0.7):
+            value = source
+            if dice.chance(0.75):
                 value = tree.Apply(
                     dice.pick(("add", "sub", "mul")), (source, self._expressions.number(dtype))
                 )
             made.append(tree.Assign((name,), (value,)))
             scope.names[name] = Type(dtype, shape)
+            names.append(name)
+        return made, names
+
+    def carry(self, names: list[str]) -> Made:
+        """Rebind names of one type by each other."""
+        dice, type_ = self.scope.dice, self.scope.names[names[0]]
+        made: Made = []
+        kind = dice.pick(("permute", "step", "both"))
+        if kind != "permute":
+            for name in names:
+                other = tree.Name(dice.pick(names), type_)
+                fn = dice.pick(("add", "sub", "maximum"))
+                value = tree.Apply(
+                    fn, (tree.Name(name, type_), other if dice.chance(0.5) else tree.Number(1))
+                )
+                made.append(tree.Assign((name,), (self._bounded(value),)))
+        if kind != "step":
+            made += self._exchange(dice.shuffled(names), type_)
         return made
 
     def _while(self, count: int) -> Made:

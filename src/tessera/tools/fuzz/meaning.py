@@ -235,7 +235,7 @@ def _load(machine: Machine, expr: tree.Load) -> Val:
 
 
 def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
-    place = memory.place_of(machine, expr.tensor, expr.axes)
+    place = memory.place_of(machine, expr.tensor, expr.axes, simple=False)
     value = _spread(_as(machine, expr.value, expr.dtype), place.shape)
     compare = None if expr.compare is None else _spread(_as(machine, expr.compare, expr.dtype), place.shape)
     mask = memory.mask_of(machine, place.shape)

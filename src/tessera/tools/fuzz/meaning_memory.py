@@ -23,7 +23,8 @@ class Place:
     Args:
         shape: shape of what is taken, new dimensions included.
         raw: shape without them.
-        indices: an index into each dimension of the tensor, 0 for what is outside; they broadcast to `raw`.
+        indices: an index into each dimension of the tensor, 0 for what is outside: arrays that broadcast to `raw`, or
+            slices and integers where nothing is outside and nothing masked.
         inside: where the elements exist, in `raw`; None when all do.
         distinct: whether no element is named twice.
         events: where to note two different stores to one element.
@@ -46,9 +47,13 @@ class Place:
     def load(self, tensor: Val, fill: Val, mask: Val | None) -> Val:
         """Return the elements, `fill` where there are none."""
         active = self._active(mask)
+        if not tensor.data.size:
+            return fill.moved(lambda data: np.broadcast_to(data, self.shape))
 
         def read(part: Array, instead: Any) -> Array:
-            found = np.array(np.broadcast_to(part[self.indices], self.raw))
+            found = np.array(part[self.indices])
+            if found.shape != self.raw:
+                found = np.array(np.broadcast_to(found, self.raw))
             if active is not None:
                 found = np.where(active, found, instead)
             return found.reshape(self.shape)
@@ -62,8 +67,19 @@ class Place:
     def store(self, tensor: Val, value: Val, mask: Val | None) -> Val:
         """Return the tensor with the elements that exist changed; its arrays are changed in place."""
         active = self._active(mask)
+        if not tensor.data.size:
+            return tensor
+        if (
+            active is None
+            and self.distinct
+            and value.err is tensor.err is value.known is tensor.known is None
+        ):
+            tensor.data[self.indices] = value.data.reshape(self.raw)
+            return tensor
         if active is None:
             active = np.ones(self.raw, np.bool_)
+            if self.indices and isinstance(self.indices[0], slice | int):
+                return self._spread(tensor).store(tensor, value, mask)
         at = tuple(np.broadcast_to(index, self.raw)[active] for index in self.indices)
         err, known = tensor.err, tensor.known
         data = value.data.reshape(self.raw)[active]
@@ -84,6 +100,13 @@ class Place:
             known = self._conflicts(tensor, at, data, known)
         tensor.data[at] = data
         return Val(tensor.dtype, tensor.data, err, known)
+
+    def _spread(self, tensor: Val) -> Place:
+        """Return the same place with arrays for indices."""
+        numbers = np.arange(tensor.data.size).reshape(tensor.shape)[self.indices]
+        indices = tuple(np.unravel_index(numbers, tensor.shape))
+        inside = np.ones(self.raw, np.bool_)
+        return Place(self.shape, self.raw, indices, inside, self.distinct, self.events)
 
     def _conflicts(self, tensor: Val, at: Any, data: Array, known: Array | None) -> Array | None:
         """Mark elements that are given different values at once."""
@@ -172,15 +195,40 @@ def mask_of(machine: Machine, shape: Shape) -> Val | None:
     return Val("bool", np.broadcast_to(mask.data, shape), None, known)
 
 
-def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...]) -> Place:
+def _box(machine: Machine, sizes: Shape, axes: tuple[tree.Axis, ...]) -> tuple[Any, ...] | None:
+    """Return slices and integers for an index that has nothing else and is inside the tensor."""
+    box: list[Any] = []
+    for axis, size in zip((a for a in axes if not isinstance(a, tree.NewAxis)), sizes, strict=True):
+        if isinstance(axis, tree.Pick):
+            return None
+        start = axis.start if isinstance(axis, tree.Span) else axis.index
+        first = 0 if start is None else machine.scalar(start, "an offset")
+        extent = axis.size if isinstance(axis, tree.Span) else 1
+        if first < 0 or first + extent > size:
+            return None
+        box.append(slice(first, first + extent) if isinstance(axis, tree.Span) else first)
+    return tuple(box)
+
+
+def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...], *, simple: bool = True) -> Place:
     """Return the elements that an index names.
+
+    Args:
+        machine: the running program.
+        name: the tensor.
+        axes: the index.
+        simple: whether slices will do for what is inside.
 
     Raises:
         Undetermined: an index is not known.
     """
     sizes = machine.tensors[name].shape
     shape = tree.index_shape(axes)
-    raw = tree.index_shape(tuple(axis for axis in axes if not isinstance(axis, tree.NewAxis)))
+    raw = shape
+    if any(isinstance(axis, tree.NewAxis) for axis in axes):
+        raw = tree.index_shape(tuple(axis for axis in axes if not isinstance(axis, tree.NewAxis)))
+    if simple and machine.predicate is None and (box := _box(machine, sizes, axes)) is not None:
+        return Place(shape, raw, box, None, True, machine.events)
     picked = _picked(axes)
     indices: list[Any] = []
     inside: Array | None = None
@@ -207,18 +255,7 @@ def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...]) -> Place:
         indices.append(index)
         dimension += 1
     distinct = not any(isinstance(axis, tree.Pick) for axis in axes)
-    if 0 in sizes:  # an index of 0 would not do either
-        return _nothing(machine, name, shape, raw)
     return Place(shape, raw, tuple(indices), inside, distinct, machine.events)
-
-
-def _nothing(machine: Machine, name: str, shape: Shape, raw: Shape) -> Place:
-    """Return a place of an empty tensor: the tensor grows to one element that nobody reads."""
-    tensor = machine.tensors[name]
-    data = np.zeros([max(size, 1) for size in tensor.shape], tensor.data.dtype)
-    machine.tensors[name] = Val(tensor.dtype, data)
-    indices = tuple(np.zeros((1,) * len(raw), np.int64) for _ in tensor.shape)
-    return Place(shape, raw, indices, np.zeros(raw, np.bool_), True, machine.events)
 
 
 def _picked(axes: tuple[tree.Axis, ...]) -> Shape:

@@ -32,7 +32,7 @@ class Device:
 
     Args:
         kind: `cpu`, `interp`, `cuda`, or `compile` for compiling only.
-        target: a target's name; empty for the device's own.
+        target: a target's name; empty for the device's own. On `cpu` `levels.use` has to be called before.
     """
 
     kind: str = "cpu"
@@ -138,17 +138,12 @@ def _run(
     if device.kind == "compile":
         _compiled(kernel, program, device.target)
         return None
-    plain = bool(device.target)
-    arrays = {
-        tensor.name: placed(values[tensor.name], _dense(tensor) if plain else tensor.layout)
-        for tensor in program.tensors
-    }
-    call: Callable[..., Any] = _loaded(kernel, program, device.target) if plain else kernel
+    arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
     given = {name: guarded.view for name, guarded in arrays.items()}
     if device.kind == "cuda":
-        _on_gpu(call, program, arrays)
+        _on_gpu(kernel, program, arrays)
         return arrays
-    call(*_arguments(program, given))
+    kernel(*_arguments(program, given))
     return arrays
 
 
@@ -162,21 +157,10 @@ def _arguments(program: tree.Program, arrays: Mapping[str, Any]) -> list[Any]:
     return result
 
 
-def _dense(tensor: tree.Tensor) -> tree.Layout:
-    rank = len(tensor.shape)
-    return tree.Layout(tuple(range(rank)), (1,) * rank)
-
-
-def _compiled(kernel: Any, program: tree.Program, target: str) -> Any:
+def _compiled(kernel: Any, program: tree.Program, target: str) -> None:
     from tessera.jit import compile
 
-    return compile(kernel, target=target or None, dims=program.dims)
-
-
-def _loaded(kernel: Any, program: tree.Program, target: str) -> Callable[..., Any]:
-    from tessera.jit.compile import LoadedKernel
-
-    return LoadedKernel(_compiled(kernel, program, target))
+    compile(kernel, target=target or None, dims=program.dims)
 
 
 def _on_gpu(call: Callable[..., Any], program: tree.Program, arrays: Mapping[str, Guarded]) -> None:
