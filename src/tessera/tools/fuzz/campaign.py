@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -69,7 +70,10 @@ def _worker(connection: Connection, job: Job, folder: str) -> None:
             seed = connection.recv()
         except EOFError:
             return
-        outcome = one(seed, job, Path(folder))
+        try:
+            outcome = one(seed, job, Path(folder))
+        except Exception:  # of the fuzzer itself: no reason to lose the campaign
+            outcome = Outcome(seed, "error", "fuzzer", traceback.format_exc())
         try:
             connection.send(outcome)
         except BrokenPipeError:

@@ -309,13 +309,20 @@ def _for(machine: Machine, node: tree.For) -> None:
     bounds = [machine.scalar(bound, "a loop's bound") for bound in (node.lower, node.upper, node.step)]
     for number in range(*bounds):
         machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
-        machine.run(node.body)
+        _iterate(machine, node.body)
+
+
+def _iterate(machine: Machine, body: tree.Block) -> None:
+    """Run a loop's body, whose own names end with it."""
+    outer = list(machine.env)
+    machine.run(body)
+    machine.env = {name: machine.env[name] for name in outer}
 
 
 def _while(machine: Machine, node: tree.While) -> None:
     while bool(machine.value(node.condition).only("a loop's condition")):
         machine.steps -= 1
-        machine.run(node.body)
+        _iterate(machine, node.body)
 
 
 def _if(machine: Machine, node: tree.If) -> None:
