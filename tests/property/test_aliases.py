@@ -16,10 +16,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.frontend.build import build_kernel
+from tessera.frontend.signature import Signature
+from tessera.frontend.specialize import Specialization
+from tessera.interp import interpret
+from tessera.ir.passes import PassRunner
+from tessera.jit.binding import canonical_strides, tensor_facts, with_aliases
+from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.jit.settings import settings
 from tessera.runtime.views import ArrayView, view_of
+from tessera.schedule.knobs import Knobs
+from tessera.target.records import target_named
 
 SIZE = 128
 COUNT = 32
@@ -35,6 +45,8 @@ PATTERNS = ((0, 1, 2), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 0, 0))
 
 def view(buffer: np.ndarray, kind: str) -> np.ndarray:
     """Return an argument of a kind that starts where a buffer does."""
+    if kind == "square":
+        return buffer
     if kind == "turned":
         return buffer.reshape(16, 8).T
     typed = buffer.view(np.uint32) if kind == "unsigned" else buffer
@@ -49,6 +61,11 @@ class Writer:
         self.kinds = [rng.choice([*SHAPES, "matrix", "flat"]) for _ in range(3)]
         self.lines: list[str] = []
         self.tiles: list[str] = []
+
+    @staticmethod
+    def buffer(seed: int) -> np.ndarray:
+        """Return an array of small numbers."""
+        return np.random.default_rng(seed).integers(0, 100, SIZE).astype(np.int32)
 
     def place(self, argument: int, counter: str) -> tuple[str, tuple[int, ...]]:
         """Return the text and the shape of a box in an argument, moved by a loop's counter of at most 2."""
@@ -114,6 +131,49 @@ class Writer:
         return f"import tessera as ts\n\n\ndef kernel({params}):\n{body}\n"
 
 
+class Products:
+    """Writes a kernel of products of square matrices, whose results are whole numbers below 8."""
+
+    kinds = ("square",) * 3
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.dtype = rng.choice(["f32", "bf16"])
+
+    def buffer(self, seed: int) -> np.ndarray:
+        """Return a matrix of numbers below 8."""
+        numbers = np.random.default_rng(seed).integers(0, 8, (32, 32))
+        return numbers.astype(ts.bf16.numpy() if self.dtype == "bf16" else np.float32)
+
+    def source(self) -> str:
+        """Return the kernel's source."""
+        rng, lines = self.rng, list[str]()
+        step, rows = rng.choice([8, 16, 32]), rng.choice([16, 32])
+        pad = "    "
+        if rng.random() < 0.5:
+            lines.append("    for r in ts.tile.range(0, 2):")
+            pad = "        "
+        for number in range(rng.randrange(1, 4)):
+            a, b, out = (rng.randrange(3) for _ in range(3))
+            row, at, column = (rng.choice([0, 32 - rows]) for _ in range(3))
+            lines.append(f"{pad}kept = p{rng.randrange(3)}[{at}:{at} + {rows}, 0:32]")
+            lines.append(f"{pad}sums{number} = ts.tile.zeros(({rows}, 32), ts.f32)")
+            lines.append(f"{pad}for k in ts.tile.range(0, 32, {step}):")
+            left = f"p{a}[{row}:{row} + {rows}, k:k + {step}]"
+            right = f"p{b}[k:k + {step}, 0:32]"
+            if rng.random() < 0.3:
+                right = f"ts.tile.transpose(p{b}[0:32, k:k + {step}])"
+            lines.append(f"{pad}    sums{number} = ts.tile.mma({left}, {right}, sums{number})")
+            if rng.random() < 0.4:  # the same loop stores what later products may read
+                lines.append(f"{pad}    p{rng.randrange(3)}[{column}:{column} + {rows}, 0:32] = kept")
+            whole = f"ts.tile.cast(sums{number}, ts.i32) & 7"
+            lines.append(
+                f"{pad}p{out}[{column}:{column} + {rows}, 0:32] = ts.tile.cast({whole}, ts.{self.dtype})"
+            )
+        params = ", ".join(f'p{i}: ts.Tensor["m", "n", ts.{self.dtype}]' for i in range(3))
+        return f"import tessera as ts\n\n\ndef kernel({params}):\n" + "\n".join(lines) + "\n"
+
+
 class Copied:
     """An array whose loads copy: a tile is a value."""
 
@@ -131,9 +191,11 @@ def numpy_meaning(source: str) -> Callable[..., Any]:
     """Return the kernel as a function on NumPy arrays."""
     tile = SimpleNamespace(
         arange=np.arange, reshape=np.reshape, transpose=np.transpose, range=range,
-        sum=lambda t: t.sum(dtype=np.int32), cast=lambda t, dtype: t.astype(dtype),
+        sum=lambda t: t.sum(dtype=np.int32), cast=lambda t, dtype: t.astype(dtype), zeros=np.zeros,
+        mma=lambda a, b, sums: sums + a.astype(np.float32) @ b.astype(np.float32),
     )  # fmt: skip
-    names: dict[str, Any] = {"ts": SimpleNamespace(tile=tile, i32=np.int32, u32=np.uint32)}
+    dtypes = {"i32": np.int32, "u32": np.uint32, "f32": np.float32, "bf16": ts.bf16.numpy()}
+    names: dict[str, Any] = {"ts": SimpleNamespace(tile=tile, **dtypes)}
     body = source.split("\n\n\n", 1)[1]
     head, rest = body.split("):\n", 1)
     exec(f"def kernel(p0, p1, p2):\n{rest}", names)  # the signature's annotations are Tessera's
@@ -153,29 +215,24 @@ def kernel_of(source: str, folder: Path) -> Any:
     return ts.kernel(module.kernel)
 
 
-def buffers(seed: int) -> list[np.ndarray]:
-    """Return three buffers of small numbers, on 64-byte boundaries as tile kernels like them."""
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, 100, SIZE).astype(np.int32) for _ in range(3)]
-
-
 def check(
-    seed: int, folder: Path, repeats: int, place: Callable[[list[np.ndarray]], Callable[[int, str], Any]]
-) -> None:
+    writer: Writer | Products, folder: Path, repeats: int,
+    place: Callable[[list[np.ndarray]], Callable[[int, str], Any]],
+) -> None:  # fmt: skip
     """Call a kernel with every pattern of sharing.
 
     Args:
-        seed: of the kernel.
+        writer: writes the kernel.
         folder: for its source.
         repeats: rounds of calls; the later ones are served by records of the entry.
         place: puts buffers where they are used; gives the argument of a buffer's number and a kind.
     """
-    writer = Writer(random.Random(seed))
     source = writer.source()
     meaning, kernel = numpy_meaning(source), kernel_of(source, folder)
     for turn in range(repeats):
         for pattern in PATTERNS:
-            expected, got = buffers(seed + turn), buffers(seed + turn)
+            expected = [writer.buffer(3 * turn + number) for number in range(3)]
+            got = [buffer.copy() for buffer in expected]
             meaning(*(view(expected[b], kind) for b, kind in zip(pattern, writer.kinds, strict=True)))
             argument = place(got)
             kernel(*(argument(b, kind) for b, kind in zip(pattern, writer.kinds, strict=True)))
@@ -189,17 +246,56 @@ def on_host(arrays: list[np.ndarray]) -> Callable[[int, str], Any]:
     return lambda number, kind: None if number < 0 else view(arrays[number], kind)
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_the_cpu_keeps_program_order(seed: int, tmp_path: Path) -> None:
-    check(seed, tmp_path, 5, on_host)
+def kernels(count: int, products: int) -> list[Any]:
+    """Return the writers of some kernels, and of some of products."""
+    found: list[Any] = [pytest.param(Writer(random.Random(seed)), id=f"{seed}") for seed in range(count)]
+    more = (Products(random.Random(seed)) for seed in range(products))
+    return found + [pytest.param(writer, id=f"products-{seed}") for seed, writer in enumerate(more)]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("writer", kernels(10, 4))
+def test_the_cpu_keeps_program_order(writer: Writer | Products, tmp_path: Path) -> None:
+    check(writer, tmp_path, 4, on_host)
+
+
+@pytest.mark.parametrize("writer", kernels(8, 4))
 def test_the_interpreter_keeps_program_order(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: Writer | Products, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings(), "interpret", True)
-    check(seed, tmp_path, 1, on_host)
+    check(writer, tmp_path, 1, on_host)
+
+
+def scheduled(function: Callable[..., Any], arrays: list[np.ndarray], target: str) -> ModuleOp:
+    """Return what a call compiles to for a GPU, before it is lowered."""
+    signature = Signature.of(function)
+    pointers, views, _ = zip(*map(view_of, arrays), strict=True)
+    strides = [canonical_strides(view) for view in views]
+    facts = [
+        tensor_facts(param.name, pointer, view, steps)
+        for param, pointer, view, steps in zip(signature.tensors, pointers, views, strides, strict=True)
+    ]
+    module = build_kernel(signature, Specialization(with_aliases(facts, pointers, views, strides))).module
+    runner = PassRunner(verify="pass")
+    runner.run(module, "canonicalize", CANONICALIZE)
+    runner.run(module, "schedule", schedule_passes(target_named(target), Knobs.from_config({})))
+    return module
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("writer", kernels(2, 5))
+def test_gpu_schedules_keep_program_order(writer: Writer | Products, target: str, tmp_path: Path) -> None:
+    def call(*arrays: np.ndarray) -> None:
+        interpret(scheduled(kernel.__wrapped__, list(arrays), target), arrays, order_seed=0)
+
+    source = writer.source()
+    meaning, kernel = numpy_meaning(source), kernel_of(source, tmp_path)
+    for pattern in PATTERNS:
+        expected = [writer.buffer(number) for number in range(3)]
+        got = [buffer.copy() for buffer in expected]
+        for run, arrays in ((meaning, expected), (call, got)):
+            run(*(view(arrays[b], kind) for b, kind in zip(pattern, writer.kinds, strict=True)))
+        np.testing.assert_array_equal(got, expected, f"{pattern} of {writer.kinds}\n{source}")
 
 
 def on_gpu(arrays: list[np.ndarray]) -> Callable[[int, str], Any]:
@@ -221,6 +317,6 @@ def on_gpu(arrays: list[np.ndarray]) -> Callable[[int, str], Any]:
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("seed", range(48))
-def test_the_gpu_keeps_program_order(seed: int, tmp_path: Path) -> None:
-    check(seed, tmp_path, 3, on_gpu)
+@pytest.mark.parametrize("writer", kernels(24, 12))
+def test_the_gpu_keeps_program_order(writer: Writer | Products, tmp_path: Path) -> None:
+    check(writer, tmp_path, 3, on_gpu)
