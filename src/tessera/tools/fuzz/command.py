@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections import Counter
+from pathlib import Path
+from typing import TextIO
 
 import click
 
+from tessera.jit.settings import settings
+from tessera.tools.fuzz import levels, serial, tree
 from tessera.tools.fuzz.campaign import Job, Summary, campaign, seeds
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.generate_scope import Options
-from tessera.tools.fuzz.run import Device, Outcome
+from tessera.tools.fuzz.run import Device, Outcome, check
 from tessera.tools.fuzz.source import source
 
 
@@ -41,6 +46,18 @@ def _failure(outcome: Outcome, options: Options, with_source: bool) -> None:
     click.echo(f"\nseed {outcome.seed}: {outcome.kind} {outcome.code}\n{outcome.detail}")
     if with_source:
         click.echo(source(generate(outcome.seed, options)))
+
+
+def _replay(program: tree.Program, where: Device) -> None:
+    """Run one program in this process, so that a debugger can follow it."""
+    if where.kind == "interp":
+        settings().interpret = True
+    if where.kind == "cpu" and where.target:
+        levels.use(where.target)
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = check(program, where, Path(folder))
+    click.echo(f"{source(program)}\n{outcome.kind} {outcome.code}\n{outcome.detail}")
+    sys.exit(1 if outcome.failed else 0)
 
 
 def _options(texts: tuple[str, ...]) -> Options:
@@ -77,10 +94,15 @@ def _options(texts: tuple[str, ...]) -> Options:
     "--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung."
 )
 @click.option("--show", is_flag=True, help="Print the program of --seed and end.")
+@click.option("--replay", type=click.File("r"), help="Run the program of a JSON file that --save wrote.")
+@click.option(
+    "--save", type=click.Path(file_okay=False, path_type=Path), help="Folder for failing programs, as JSON."
+)
 @click.option("--quiet", is_flag=True, help="Print failures without their source.")
 def fuzz(
     device: str, target: str, compile_only: str, seed: int | None, programs: int | None, minutes: float | None,
-    jobs: int, switches: tuple[str, ...], timeout: float, show: bool, quiet: bool,
+    jobs: int, switches: tuple[str, ...], timeout: float, show: bool, replay: TextIO | None, save: Path | None,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Run random programs of the whole language and compare what they store with what NumPy says they mean.
 
@@ -90,16 +112,23 @@ def fuzz(
     if show:
         click.echo(source(generate(seed or 0, options)))
         return
+    where = Device("compile", compile_only) if compile_only else Device(device, target)
+    if replay is not None:
+        _replay(serial.loads(replay.read()), where)
+        return
     if programs is None and minutes is None:
         programs = 1000
     source_of_seeds = seeds(seed)
     first = next(source_of_seeds)
     click.echo(f"first seed {first}")
-    where = Device("compile", compile_only) if compile_only else Device(device, target)
 
     def report(outcome: Outcome) -> None:
         if outcome.failed:
             _failure(outcome, options, not quiet)
+            if save is not None:
+                save.mkdir(parents=True, exist_ok=True)
+                text = serial.dumps(generate(outcome.seed, options))
+                (save / f"{outcome.seed}.json").write_text(text + "\n", encoding="utf-8")
 
     summary = campaign(
         Job(where, options), seeds(first), jobs or os.cpu_count() or 1, programs=programs,

@@ -1,0 +1,33 @@
+"""Programs that once showed a fault: each runs right on the CPU and in the interpreter.
+
+A file is a program as `tessera.tools.fuzz.serial` writes it, already small. Its name says what was wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tessera.jit import settings
+from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.run import Device, check
+from tessera.tools.fuzz.serial import dumps, loads
+from tessera.tools.fuzz.source import source
+
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "interp"])
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_past_failures(path: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.settings(), "interpret", kind == "interp")
+    program = loads(path.read_text(encoding="utf-8"))
+    outcome = check(program, Device(kind), tmp_path)
+    assert outcome.kind == "same", f"{outcome.detail}\n{source(program)}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_programs_are_what_was_written(seed: int) -> None:
+    program = generate(seed)
+    assert loads(dumps(program)) == program
