@@ -38,6 +38,7 @@ from tessera.runtime.backend import backend_for, default_device, host_record
 from tessera.runtime.device import Device
 from tessera.runtime.entry.host import Callable as EntryCallable
 from tessera.runtime.entry.host import call_directly
+from tessera.runtime.forking import compiling
 from tessera.runtime.views import ArrayView, view_of
 from tessera.target.artifact import ArgSpec, Artifact
 from tessera.target.records import TargetRecord, target_named
@@ -94,7 +95,8 @@ def compile(
     last: ResourceError | None = None
     for point in points(space):
         try:
-            return compile_point(signature, spec, point, record, dump)[1]
+            with compiling():
+                return compile_point(signature, spec, point, record, dump)[1]
         except ResourceError as error:  # the next point may need less
             last = error
     assert last is not None, "a space has at least one point"
@@ -275,7 +277,8 @@ class LoadedKernel(EntryCallable):
 
     def _launcher(self, device: Device) -> Launcher:
         if device not in self._launchers:
-            self._launchers[device] = new_launcher(self.artifact, device)
+            with compiling():
+                self._launchers[device] = new_launcher(self.artifact, device)
         return self._launchers[device]
 
     def _check_backend(self, device: Device) -> None:

@@ -39,6 +39,7 @@ from tessera.runtime.entry.tables import (
     Table,
     Work,
 )
+from tessera.runtime.forking import compiling
 from tessera.runtime.packing import scalar_bits
 
 _SLOW_CALLS = 2
@@ -156,13 +157,18 @@ class DirectCalls:
         repeated = origin.calls >= _SLOW_CALLS or tally.records < _EAGER_RECORDS
         if tally.calls < _SLOW_CALLS or not repeated or origin.tries >= _TRIES:
             return
+        with compiling():
+            tally.records += self._try(origin, given, plan)
+
+    def _try(self, origin: Origin, given: Given, plan: object) -> bool:
+        """Make a record of a call's kind, unless another thread makes one; return whether there is a new one."""
         if not self._building.acquire(blocking=False):
-            return
+            return False
         try:
             origin.tries += 1
-            tally.records += self._add(make_record(self._signature, self._key, origin, given), plan)
+            return self._add(make_record(self._signature, self._key, origin, given), plan)
         except NotDirect:  # calls that stay with the Python path; `docs/launch.md` lists them
-            return
+            return False
         finally:
             self._building.release()
 

@@ -49,6 +49,7 @@ from tessera.runtime.backend import backend_for, default_device, selected_backen
 from tessera.runtime.device import Device
 from tessera.runtime.entry.host import Callable as EntryCallable
 from tessera.runtime.entry.host import call_directly
+from tessera.runtime.forking import compiling
 from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of
 from tessera.target.artifact import Artifact
 
@@ -228,7 +229,7 @@ class Kernel(EntryCallable, Generic[P, R]):
 
     def _plan(self, args: Sequence[Any], pointers: Sequence[int], key: tuple[Any, ...]) -> CallPlan:
         """Check a call of a new kind, find its code, and remember how it is launched."""
-        with self._compiling:
+        with compiling(), self._compiling:
             if key in self._plans:
                 return self._plans[key]
             self._check_constexprs(args)

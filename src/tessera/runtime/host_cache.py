@@ -107,9 +107,13 @@ class HostCache:
         self.limit = limit
         self._free: OrderedDict[int, mmap.mmap] = OrderedDict()
         self._returned: deque[mmap.mmap] = deque()
-        self._lock = threading.Lock()
+        self.renew_lock()
         self._number = 0
         self._looked = 0.0
+
+    def renew_lock(self) -> None:
+        """Begin with a free lock: in a forked child, whoever held it is no more."""
+        self._lock = threading.Lock()
 
     def buffer(self, size: int) -> Any:
         """Return a buffer of at least `size` bytes, page-aligned, its contents not set.
@@ -204,6 +208,15 @@ def _address(memory: mmap.mmap) -> int:
 
 
 _cache: HostCache | None = None
+
+
+def _after_fork() -> None:
+    if _cache is not None:
+        _cache.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def host_cache() -> HostCache:

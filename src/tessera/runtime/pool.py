@@ -26,6 +26,7 @@ from tessera.runtime.entry.layout import (
     POOL_WORDS,
     WORD,
 )
+from tessera.runtime.forking import compiling
 
 
 class LoadedCode(Protocol):
@@ -163,7 +164,7 @@ def shared_pool() -> WorkerPool:
     """Return the pool of this process, made at first use."""
     global _pool
     if _pool is None:
-        with _making:
+        with compiling(), _making:
             if _pool is None:
                 _pool = WorkerPool(_source())
                 # Before the code goes away with the interpreter, and the memory that the workers look at.
