@@ -12,7 +12,7 @@ from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
-from tessera.lower.facts import stays_inside
+from tessera.lower.facts import nonnegative, stays_inside
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 
@@ -84,7 +84,11 @@ def box_operands(
         if size is None:
             size = scalars.constant(0)
         if physical.get(axis, 1) != op.size_list[axis]:
-            size = scalars.binary("minimum", size, scalars.add(offsets[axis], op.size_list[axis]))
+            end = scalars.add(offsets[axis], op.size_list[axis])
+            if not nonnegative(op.offsets[axis]):
+                # Bounds are compared unsigned: that of a box that ends before the tensor begins is no large number.
+                end = scalars.binary("maximum", end, 0)
+            size = scalars.binary("minimum", size, end)
         sizes.append(size)
     strides = [_stride(params, scalars, arg, axis) for axis in range(rank)]
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)

@@ -21,7 +21,7 @@ from tessera.numerics.dtypes import DType
 
 _SCOPE = {"group": "cta", "cluster": "cluster", "device": "gpu", "mesh": "sys"}
 """How PTX calls the scopes."""
-_FLOAT = {"add": "fadd", "max": "fmax", "min": "fmin", "exchange": "xchg"}
+_FLOAT = {"add": "fadd", "max": "fmaximum", "min": "fminimum", "exchange": "xchg"}
 _INT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
 
 

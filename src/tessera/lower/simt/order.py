@@ -271,7 +271,10 @@ def _extent(bound: SSAValue, offset: Affine, padded: int) -> int:
     """Return the size of a box along a dimension: less than the fragment's where its bound cuts the padding off."""
     owner = bound.owner
     if isinstance(owner, ElementwiseOp) and owner.fn.data == "minimum":
-        length = affine(owner.args[1]).plus(offset.scaled(-1))
+        end = owner.args[1]
+        if isinstance(end.owner, ElementwiseOp) and end.owner.fn.data == "maximum":  # with 0
+            end = end.owner.args[0]
+        length = affine(end).plus(offset.scaled(-1))
         if not length.terms and 0 < length.constant < padded:
             return length.constant
     return padded

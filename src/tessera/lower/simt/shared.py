@@ -140,8 +140,8 @@ def _copy(context: SimtContext, op: CpAsyncOp) -> None:
     buffer = context.scalar(op.buffer)
     assert isinstance(buffer.type, BufferType)
     box = box_of(context, op, buffer.type.shape)
-    vector_bytes = box.vector * dtype_of(buffer.type.element).bytes
     stored_last = buffer.type.permutation.index(len(buffer.type.shape) - 1)
+    vector_bytes = min(box.vector, buffer.type.shape[stored_last]) * dtype_of(buffer.type.element).bytes
     asynchronous = (
         context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
     )

@@ -185,13 +185,13 @@ def _gpu_view(
     torch = sys.modules.get("torch")
     if torch is not None and (kind := getattr(torch, _TORCH.get(tensor.dtype, "?"), None)) is not None:
         block = torch.from_numpy(bytes_.copy()).cuda()
-        strides, start, _ = offsets(tensor.shape, tensor.layout)
+        strides, _, _ = offsets(tensor.shape, tensor.layout)
         first = (
             (guarded.view.ctypes.data - guarded.base.ctypes.data) // guarded.base.itemsize
             if guarded.view.size
             else 0
         )
-        if all(stride >= 0 for stride in strides) or not start:
+        if all(stride >= 0 for stride in strides):  # PyTorch has no others
             flat = block.view(kind)
             return (lambda: block.cpu().numpy()), torch.as_strided(flat, tensor.shape, strides, first)
     whole = ts.asarray(np.ascontiguousarray(guarded.view), device="cuda")
