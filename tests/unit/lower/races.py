@@ -58,11 +58,16 @@ class Machine:
         func: the function.
         sizes: shape of each tensor argument.
         program: the program's number.
+        scalars: the scalar arguments.
+
+    `outside` are the accesses that reach past their tensor.
     """
 
     func: FuncOp
     sizes: dict[int, tuple[int, ...]]
     program: int = 0
+    scalars: dict[int, int] = field(default_factory=dict)
+    outside: list[Any] = field(default_factory=list)
     races: list[Race] = field(default_factory=list)
     barriers: int = 0
 
@@ -76,6 +81,8 @@ class Machine:
                 self.pointers[value] = record.arg
             elif record.kind == "size":
                 self.values[value] = self.sizes[record.arg][record.axis]
+            elif record.kind == "scalar":
+                self.values[value] = self.scalars[record.arg]
             elif record.kind == "stride":
                 self.values[value] = prod(self.sizes[record.arg][record.axis + 1 :])
 
@@ -176,9 +183,14 @@ class Machine:
         for place, axis in enumerate(op.axis_list):
             at[:, axis] += coordinates[:, place]
         inside = np.ones(len(who), bool)
-        for axis, size in enumerate(self.sizes[arg]):
-            limit = min(size, self.values[op.sizes[axis]] or size)
-            inside &= (at[:, axis] >= 0) & (at[:, axis] < limit)
+        for axis in op.checked_list:  # as they are compared: unsigned
+            limit = self.values[op.sizes[axis]]
+            assert limit is not None
+            inside &= at[:, axis].astype(np.uint64) < np.uint64(limit % 2**64)
+        valid = np.all((at >= 0) & (at < np.array(self.sizes[arg])), axis=1)
+        if (inside & ~valid).any():
+            self.outside.append(op)
+        inside &= valid
         flat = (
             np.ravel_multi_index(tuple(at[inside].T), self.sizes[arg]) if inside.any() else np.zeros(0, int)
         )

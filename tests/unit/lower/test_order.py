@@ -1,6 +1,6 @@
 """Barriers between accesses to global memory: enough for every thread, and none where threads read their own.
 
-Random programs are run thread by thread (`races`), which is independent of how the barriers were placed.
+Random programs are run thread by thread (`races`), which is independent of how barriers were placed and bounds found.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from tessera.ir.target.structure import FuncOp
 from tests.unit.lower.races import Machine
 from tests.unit.lower.support import lowered
 
+SIZES = {0: (2, 24, 40), 1: (2, 24, 40)}
+
 HEAD = """import tessera as ts
 
 
 @ts.kernel
-def kernel(x: ts.Tensor["B", 24, 40, ts.f32], y: ts.Tensor["B", 24, 40, ts.f32]):
+def kernel(x: ts.Tensor["B", 24, 40, ts.f32], y: ts.Tensor["B", 24, 40, ts.f32], z: int):
     for b in ts.tile.grid((B, 1)):
 """
 
@@ -31,7 +33,10 @@ def program(seed: int) -> str:
     lines: list[str] = []
 
     def box(rows: int, columns: int, loop: str | None) -> str:
-        top, left = draw.randrange(0, 25 - rows), draw.randrange(0, 41 - columns)
+        top, left = (
+            draw.randrange(0, 25 - rows),
+            draw.choice([draw.randrange(0, 41 - columns), "z", "z + 40"]),
+        )
         place = f"{loop} * {draw.choice([1, 2, columns])}" if loop and draw.random() < 0.6 else str(left)
         return f"{draw.choice('xy')}[b, {top}:{top + rows}, {place}:{place} + {columns}]"
 
@@ -78,10 +83,13 @@ def kernel_of(text: str, folder: Any) -> FuncOp:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_random_programs_have_no_race(seed: int, tmp_path: Any) -> None:
+def test_random_programs_have_no_race_and_stay_inside(seed: int, tmp_path: Any) -> None:
     text = program(seed)
-    machine = Machine(kernel_of(text, tmp_path), {0: (2, 24, 40), 1: (2, 24, 40)}, program=1)
-    assert not machine.run(), text
+    func = kernel_of(text, tmp_path)
+    for z in (-9, -3, 0, 2, 2**63 - 50):
+        machine = Machine(func, SIZES, program=1, scalars={2: z})
+        assert not machine.run(), text
+        assert not machine.outside, text
 
 
 def without_barriers(func: FuncOp) -> FuncOp:
@@ -92,9 +100,9 @@ def without_barriers(func: FuncOp) -> FuncOp:
 
 
 def test_the_reference_finds_what_missing_barriers_would_do(tmp_path: Any) -> None:
-    sizes = {0: (2, 24, 40), 1: (2, 24, 40)}
     racing = [
-        bool(Machine(without_barriers(kernel_of(program(seed), tmp_path)), sizes).run()) for seed in range(25)
+        bool(Machine(without_barriers(kernel_of(program(seed), tmp_path)), SIZES, scalars={2: 0}).run())
+        for seed in range(25)
     ]
     assert sum(racing) >= 15
 
