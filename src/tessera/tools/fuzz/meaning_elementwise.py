@@ -1,7 +1,7 @@
 """What elementwise functions mean, and how far an implementation may be off.
 
 `+ - sqrt fma` and what only moves numbers are rounded once, so they are determined when their operands are. A product
-in f32 or f64 may not be rounded before it is added (except under `strict`), and divisions and functions have the errors
+may not be rounded before it is added (except under `strict`), and divisions and functions have the errors
 that docs/numerics.md states.
 """
 
@@ -187,10 +187,10 @@ def _mul(args: Sequence[Val], dtype: str, profile: str) -> Val:
     a, b = args
     exact = a.data * b.data
     result = rounded(dtype, exact, _product_error(a, b), known_of(a, b))
-    if bits(dtype) < 32 or profile == "strict":
+    if profile == "strict":
         return result
     # It may meet an addition unrounded. f64 holds products of f32 exactly; of f64 the rounding shows in the residue.
-    inexact = exact != result.data if dtype == "f32" else _inexact_f64(a.data, b.data)
+    inexact = _inexact_f64(a.data, b.data) if dtype == "f64" else exact != result.data
     inexact &= np.isfinite(exact)
     if not inexact.any():
         return result
