@@ -49,8 +49,6 @@ class _Evaluate(RewritePattern):
         if any(number is None for number in numbers) or not _holds(op.result.type):
             return
         fn, dtype = op.fn.data, dtype_of_value(op.args[-1])
-        if fn in ("floordiv", "mod") and dtype.is_int and numbers[1] == 0:
-            return  # undefined where it runs, if it runs
         kinds = [dtype_of_value(arg) for arg in op.args]
         args = tuple(
             scalar(number, kind) for number, kind in zip(numbers, kinds, strict=True) if number is not None

@@ -310,6 +310,7 @@ class Builder:
         self._loc: tuple[ast.AST, LocationAttr] | None = None
         self._steps = 0
         self.loops = LoopPlace()
+        self.magnitudes: dict[SSAValue, int] = {}
         self.loop_types: dict[tuple[tuple[ast.AST, int], ...], tuple[Attribute | None, ...]] = {}
 
     def spend(self, steps: int = 1) -> None:

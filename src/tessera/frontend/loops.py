@@ -11,11 +11,12 @@ from xdsl.ir import Block, Region
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.carry import Attempts, Carried, Retry, carried_by, finish
+from tessera.frontend.counting import RangeSpec
 from tessera.frontend.evaluate import evaluate, execute, statement
 from tessera.frontend.expressions import truth_of
 from tessera.frontend.liveness import NONE, assigned, names_bound, names_read
 from tessera.frontend.statements import assign
-from tessera.frontend.values import GridSpec, RangeSpec, Scalar, StaticRangeSpec, Tile, Undefined, show
+from tessera.frontend.values import GridSpec, Scalar, StaticRangeSpec, Tile, Undefined, show
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import describe
 from tessera.ir.types import index
@@ -99,7 +100,7 @@ def _range(b: Builder, node: ast.For, spec: RangeSpec) -> None:
         b.uncommitted = uncommitted
         try:
             with b.into(block), b.nested():
-                assign(b, node.target, Scalar(block.args[0]))
+                assign(b, node.target, spec.variable(b, block.args[0]))
                 execute(b, node.body)
                 b.emit(YieldOp(*finish(b, carried, b.frame.env, node.body)))
         except Retry:

@@ -186,13 +186,10 @@ class GridSpec:
     blocks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeSpec:
-    """`ts.tile.range(...)`, before a `for` runs over it."""
+class LoopSpec:
+    """`ts.tile.range(...)`, before a `for` runs over it; see `counting`."""
 
-    lower: SSAValue
-    upper: SSAValue
-    step: SSAValue
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +268,7 @@ def show(value: Any) -> str:
         parts = cast(tuple[Any, ...], value)
         rest = ["…"] if len(parts) > _SHORT.maxtuple else []
         return f"({', '.join([*map(show, parts[: _SHORT.maxtuple]), *rest])})"
-    if isinstance(value, GridSpec | RangeSpec | StaticRangeSpec):
+    if isinstance(value, GridSpec | LoopSpec | StaticRangeSpec):
         return "a loop's iterable"
     if isinstance(value, ContextValue):
         return "a context"

@@ -60,7 +60,7 @@ def interpret(
     Raises:
         CallError: arguments that do not fit the kernel; `overlapping-arguments` for arrays of which it stores to one
             and that share elements without starting at one address.
-        DeviceError: what a check found: `out-of-bounds`, `uninitialized-read`, `race`, `division-by-zero`,
+        DeviceError: what a check found: `out-of-bounds`, `uninitialized-read`, `race`,
             `assertion-failed`, `deadlock`.
         VerifyError: the module holds no kernel.
     """

@@ -76,6 +76,22 @@ def _fma_f64(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(total) & np.isfinite(exact), exact, total)
 
 
+def _maximum(a: Array, b: Array) -> Array:
+    """The larger one; NaN wins, and +0 is larger than -0: a sum of zeros is -0 only of two such."""
+    larger = np.maximum(a, b)
+    if larger.dtype.kind != "f":
+        return larger
+    return np.where((a == 0) & (b == 0), a + b, larger)
+
+
+def _minimum(a: Array, b: Array) -> Array:
+    """The smaller one; NaN wins, and -0 is smaller than +0."""
+    smaller = np.minimum(a, b)
+    if smaller.dtype.kind != "f":
+        return smaller
+    return np.where((a == 0) & (b == 0), -(-a - b), smaller)
+
+
 def _mulhi(a: Array, b: Array) -> Array:
     """Return the high half of the exact product."""
     bits = a.dtype.itemsize * 8
@@ -104,8 +120,8 @@ _FORMULAS: dict[str, FormulaFn] = {
     "floordiv": np.floor_divide,
     "mod": np.remainder,
     "mulhi": _mulhi,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "pow": _in_f64(np.power),
     "neg": np.negative,
     "abs": np.abs,
@@ -166,12 +182,7 @@ def apply(fn: str, args: tuple[Any, ...], dtype: DType) -> Any:
 
 @handles(ElementwiseOp)
 def _elementwise(op: ElementwiseOp, machine: Machine) -> Any:
-    fn, args, dtype = op.fn.data, machine.all(op.args), dtype_at(op.args[-1].type)
-    if fn in ("floordiv", "mod") and dtype.is_int:
-        zero = np.asarray(args[1] == 0)
-        if zero.any():
-            raise machine.fault(op, "division-by-zero", f"{fn} by zero", np.argwhere(zero)[0])
-    return apply(fn, args, dtype)
+    return apply(op.fn.data, machine.all(op.args), dtype_at(op.args[-1].type))
 
 
 def scalar(value: float, dtype: DType) -> Any:

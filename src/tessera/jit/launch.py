@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tessera.frontend.signature import Signature
@@ -126,7 +127,8 @@ class InterpreterPlan:
     ) -> None:
         from tessera.frontend.build import build_kernel
 
-        self._built = build_kernel(signature, specialize_at(signature, spec, next(points(space))))
+        first = specialize_at(signature, spec, next(points(space)))
+        self._built = build_kernel(signature, replace(first, debug=True))
         self._kinds = [fact.kind for fact in spec.args]
         self._views = list(views)
         self.returns: tuple[int, ...] = self._built.returns

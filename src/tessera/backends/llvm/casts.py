@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from tessera.backends.llvm.elementwise import Target
 from tessera.backends.llvm.ops import Ops
 from tessera.backends.llvm.types import LLVMType, compute_dtype, of_dtype
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
+
+_LARGEST_F32 = (2.0 - 2.0**-23) * 2.0**127
 
 
 def cast(target: Target, value: str, source: DType, result: DType, width: int, saturate: bool = False) -> str:
@@ -45,10 +49,22 @@ def _from_float(target: Target, value: str, source: DType, result: DType, width:
     if result == dtypes.f64:
         return value if wide == dtypes.f64 else ops.convert("fpext", type_, value, dst)
     if result == dtypes.f32:
-        return ops.convert("fptrunc", type_, value, dst) if wide == dtypes.f64 else value
+        if wide != dtypes.f64:
+            return value
+        narrow = ops.convert("fptrunc", type_, value, dst)
+        return _clamped(ops, dst, narrow) if saturate else narrow
     if wide == dtypes.f64:
         value = _to_odd(ops, value, width)
     return target.narrow(value, result, width, saturate)
+
+
+def _clamped(ops: Ops, f32: LLVMType, value: str) -> str:
+    """Return f32 values with the largest finite ones in place of infinities."""
+    magnitude = ops.intrinsic("fabs", f32, value)
+    infinite = ops.compare("oeq", f32, magnitude, ops.real(f32, math.inf))
+    return ops.select(
+        f32, infinite, ops.intrinsic("copysign", f32, ops.real(f32, _LARGEST_F32), value), value
+    )
 
 
 def _to_odd(ops: Ops, value: str, width: int) -> str:

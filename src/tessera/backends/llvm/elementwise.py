@@ -151,7 +151,7 @@ _FLOAT_OTHER: dict[str, Callable[..., str]] = {
 
 
 def _divide(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[str, str]:
-    """Return quotient (towards zero) and remainder; no divisor traps (by zero the result is arbitrary)."""
+    """Return quotient (towards zero) and remainder; no divisor traps, and by zero both are 0."""
     zero, one = ops.integer(type_, 0), ops.integer(type_, 1)
     if b.lstrip("-").isdigit() and b not in ("0", "-1"):
         quotient = ops.binary("sdiv" if signed else "udiv", type_, a, type_.splat(b))
@@ -159,6 +159,7 @@ def _divide(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[st
         unsafe = ops.compare("eq", type_, b, zero)
         minus = ops.compare("eq", type_, b, ops.integer(type_, -1)) if signed else ""
         bad = ops.binary("or", type_.of("i1"), unsafe, minus) if signed else unsafe
+        a = ops.select(type_, unsafe, zero, a)
         quotient = ops.binary("sdiv" if signed else "udiv", type_, a, ops.select(type_, bad, one, b))
         if signed:
             quotient = ops.select(type_, minus, ops.binary("sub", type_, zero, a), quotient)

@@ -59,6 +59,13 @@ def _assert(b: Builder, condition: Any, message: Any) -> None:
             code="bad-format",
             help="use a text without run-time parts",
         )
+    check(b, condition, message)
+
+
+def check(b: Builder, condition: Any, message: str) -> None:
+    """Let a build with asserts check a condition."""
+    if not b.spec.debug:
+        return
     holds = boolean(b, condition, "the condition of assert")
     if b.predicate is not None:
         holds = apply(b, "or", apply(b, "not", b.predicate), wrap(holds)).ssa

@@ -8,8 +8,10 @@ from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import apply, cast_to, static_int, to_index
+from tessera.frontend.counting import RangeSpec, counted
+from tessera.frontend.ops.debug import check
 from tessera.frontend.registry import compiles
-from tessera.frontend.values import ContextValue, GridSpec, RangeSpec, Scalar, StaticRangeSpec, Tile, show
+from tessera.frontend.values import ContextValue, GridSpec, Scalar, StaticRangeSpec, Tile, show
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
@@ -51,8 +53,10 @@ def _range(b: Builder, bounds: tuple[Any, ...]) -> RangeSpec:
             code="bad-range",
             help="count up, and compute hi - 1 - i",
         )
-    what = "range: a bound"
-    return RangeSpec(to_index(b, lower, what), to_index(b, upper, what), to_index(b, step, what))
+    if known is None and b.in_program:
+        positive = apply(b, "gt", Scalar(to_index(b, step, "range: the step")), 0)
+        check(b, positive, "the step of ts.tile.range is positive")
+    return counted(b, lower, upper, step)
 
 
 def _bounds(bounds: tuple[Any, ...], name: str) -> tuple[Any, Any, Any]:

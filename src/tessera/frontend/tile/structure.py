@@ -43,6 +43,10 @@ def range(*bounds: Any) -> Iterable[Any]:
     Names that the body rebinds are carried from one iteration to the next and must keep their type. The
     schedule may overlap the loads of later iterations with the arithmetic of earlier ones.
 
+    The variable takes the values `lo`, `lo + step`, … below `hi`, also where these lie near the ends of the 64-bit
+    range: it never wraps. A step that is not positive when the kernel runs gives no iteration; `TESSERA_DEBUG=1` and
+    the interpreter report it.
+
     Args:
         *bounds: integers, constants or run-time values, as for Python's `range`; the step is positive.
 

@@ -22,7 +22,7 @@ from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.source import source
 from tessera.tools.fuzz.types import is_float
 
-REPORTED = {"index-outside": "out-of-bounds", "division-by-zero": "division-by-zero", "race": "race"}
+REPORTED = {"index-outside": "out-of-bounds", "race": "race"}
 """What the interpreter's checks report of events that compiled code has a rule for."""
 
 
