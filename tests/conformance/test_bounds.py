@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+import tessera as ts
 from tessera.numerics.dtypes import BY_NAME, DType
 from tests.conformance.harness import Case, Output, Updated, check, conformance, poisoned
 
@@ -313,3 +315,50 @@ _KERNELS = _kernels()
 @conformance([_case(spec, _KERNELS[spec.name]) for spec in SPECS])
 def test_what_is_outside_is_left_out(case, backend):
     check(case, backend)
+
+
+# Sums of indices wrap as their dtype does, also where they count up and are read as a slice
+
+
+def counted(
+    x: ts.Tensor["n", ts.i8],
+    y: ts.Tensor[64, ts.i8],
+    z: ts.Tensor[64, ts.i8],
+    w: ts.Tensor[64, ts.i8],
+    s: ts.i32,
+    t: ts.i32,
+    u: ts.u32,
+):
+    for _ in ts.tile.grid((1, 1)):
+        at = s + ts.tile.arange(64)
+        y[:] = x[at]
+        z[:] = ts.tile.load(x[at + t], fill=3)
+        w[:] = ts.tile.load(x[ts.tile.cast(u, ts.i32) + ts.tile.arange(64)], fill=3)
+
+
+def _counted(x: Any, y: Any, z: Any, w: Any, s: int, t: int, u: int) -> tuple[np.ndarray, ...]:
+    def read(start: int, fill: int) -> np.ndarray:
+        places = [(start + lane + (1 << 31)) % (1 << 32) - (1 << 31) for lane in range(64)]
+        return np.array([x[at] if 0 <= at < len(x) else fill for at in places], np.int8)
+
+    return read(s, 0), read(s + t, 3), read(u, 3)
+
+
+_TOP = (1 << 31) - 1
+_STARTS = (
+    (_TOP - 9, 3, 5), (_TOP, _TOP, (1 << 32) - 10), (-20, 30, 1 << 31), (7, -30, (1 << 31) - 5),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [100, (1 << 31) + 100, (1 << 33) + 1])
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_counting_indices_wrap(n, interpreted, monkeypatch):
+    """The tensor has one element in memory, so that indices beyond 32 bits are inside."""
+    if interpreted:
+        monkeypatch.setenv("TESSERA_INTERPRET", "1")
+    x, kernel = np.broadcast_to(np.int8(5), (n,)), ts.kernel(counted)
+    for starts in _STARTS:
+        results = [np.zeros(64, np.int8) for _ in range(3)]
+        kernel(x, *results, *starts)
+        for result, expected in zip(results, _counted(x, *results, *starts), strict=True):
+            np.testing.assert_array_equal(result, expected)

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from tessera.canonicalize.matching import dtype_of_value, splat_source
+from tessera.canonicalize.matching import constant_like, dtype_of_value, splat_source
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import DimOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, shape_of
 from tessera.ir.types import index
+from tessera.lower.bounds import Bounds
 
 
 def _elementwise(value: SSAValue, fn: str) -> ElementwiseOp | None:
@@ -46,23 +47,48 @@ def _without_casts(value: SSAValue) -> SSAValue:
     return value
 
 
-def _offsets(value: SSAValue) -> list[SSAValue] | None:
-    """Return scalars whose sum plus 0, 1, 2, … is `value`, or None when it does not count up by one.
+def _same_numbers(bounds: Bounds, value: SSAValue) -> SSAValue:
+    """Skip casts that keep every number."""
+    while isinstance(value.owner, CastOp) and bounds.keeps_numbers(value.owner):
+        value = value.owner.source
+    return value
 
-    Only in signed types: where those wrap the index is negative and so outside, but unsigned ones start anew.
+
+@dataclass(frozen=True)
+class _Counting:
+    """A tile that counts up by one.
+
+    Args:
+        scalars: their sum is the first number.
+        wraps: the tile itself where the last of its numbers may be too large for its dtype: those are negative then.
     """
-    value = _without_casts(value)
+
+    scalars: tuple[SSAValue, ...] = ()
+    wraps: SSAValue | None = None
+
+
+def _counting(bounds: Bounds, value: SSAValue) -> _Counting | None:
+    """Return a tile as scalars plus 0, 1, 2, …, None when it does not count up by one.
+
+    Only in signed types: numbers that wrap there are negative, so no index, but unsigned ones start anew.
+    """
+    value = _same_numbers(bounds, value)
     if dtype_of_value(value).kind != "int":
         return None
     if isinstance(value.owner, ArangeOp):
-        return []
+        fits = shape_of(value.type)[0] <= 1 << dtype_of_value(value).bits - 1
+        return _Counting() if fits else None
     add = _elementwise(value, "add")
     if add is None:
         return None
-    for counting, splat in ((add.args[0], add.args[1]), (add.args[1], add.args[0])):
-        scalar, rest = splat_source(_without_casts(splat)), _offsets(counting)
-        if scalar is not None and rest is not None:
-            return [scalar, *rest]
+    for inner, splat in ((add.args[0], add.args[1]), (add.args[1], add.args[0])):
+        scalar, rest = splat_source(_same_numbers(bounds, splat)), _counting(bounds, inner)
+        if scalar is None or rest is None or rest.wraps is not None:
+            continue
+        scalars = (scalar, *rest.scalars)
+        if dtype_of_value(value).bits == 64 or bounds.is_exact(add):  # offsets have 64 bits and wrap alike
+            return _Counting(scalars)
+        return _Counting(scalars, value) if bounds.interval(inner).low >= 0 else None
     return None
 
 
@@ -147,27 +173,47 @@ def _sum(scalars: list[SSAValue], ops: list[Operation]) -> SSAValue:
     return total
 
 
-def _slice(
-    tensor: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None, shape: tuple[int, ...]
-) -> _Slice | None:
+def _slice(op: GatherOp | ScatterOp, shape: tuple[int, ...]) -> _Slice | None:
     """Return the box that the indices cover, or None when they do not cover one."""
     if len(shape) != 1:
         return None
-    counting = [axis for axis, at in enumerate(indices) if _offsets(at) is not None]
-    if len(counting) != 1:
+    bounds = Bounds(_kernel_of(op))
+    counts = [_counting(bounds, at) for at in op.indices]
+    found = [axis for axis, count in enumerate(counts) if count is not None]
+    if len(found) != 1:
         return None
-    axis, ops, offsets, sizes = counting[0], list[Operation](), list[SSAValue](), list[int]()
-    for position, at in enumerate(indices):
-        scalar = splat_source(_without_casts(at))
-        if position == axis:
-            offsets.append(_sum(_offsets(at) or [], ops))
+    axis, ops, offsets, sizes = found[0], list[Operation](), list[SSAValue](), list[int]()
+    for at, count in zip(op.indices, counts, strict=True):
+        scalar = splat_source(_same_numbers(bounds, at))
+        if count is not None:
+            offsets.append(_sum(list(count.scalars), ops))
         elif scalar is None:
             return None
         else:
             offsets.append(_to_index(scalar, ops))
-        sizes.append(shape[0] if position == axis else 1)
-    rest, _ = _without_bound(mask, indices[axis], tensor, axis)
-    return _Slice(ops, offsets, sizes, [a for a in range(len(indices)) if a != axis], rest)
+        sizes.append(1 if count is None else shape[0])
+    mask, _ = _without_bound(op.mask, op.indices[axis], op.tensor, axis)
+    count = counts[axis]
+    if count is not None and count.wraps is not None:
+        mask = _and_not_negative(mask, count.wraps, ops)
+    return _Slice(ops, offsets, sizes, [a for a in range(len(op.indices)) if a != axis], mask)
+
+
+def _kernel_of(op: Operation) -> KernelOp:
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, KernelOp):
+        parent = parent.parent_op()
+    assert parent is not None
+    return parent
+
+
+def _and_not_negative(mask: SSAValue | None, numbers: SSAValue, ops: list[Operation]) -> SSAValue:
+    """Return a mask without negative numbers."""
+    zero = constant_like(0, numbers.type)
+    ops += [*zero, ElementwiseOp("ge", [numbers, zero[-1].results[0]])]
+    if mask is not None:
+        ops.append(ElementwiseOp("and", [mask, ops[-1].results[0]]))
+    return ops[-1].results[0]
 
 
 class _Gather(RewritePattern):
@@ -175,7 +221,7 @@ class _Gather(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: GatherOp, rewriter: PatternRewriter, /) -> None:
-        box = _slice(op.tensor, list(op.indices), op.mask, shape_of(op.result.type))
+        box = _slice(op, shape_of(op.result.type))
         if box is not None:
             load = LoadOp(op.tensor, box.offsets, box.sizes, box.drop, mask=box.mask, fill=op.fill)
             rewriter.replace(op, [*box.ops, load])
@@ -186,7 +232,7 @@ class _Scatter(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ScatterOp, rewriter: PatternRewriter, /) -> None:
-        box = _slice(op.tensor, list(op.indices), op.mask, shape_of(op.value.type))
+        box = _slice(op, shape_of(op.value.type))
         if box is not None:
             store = StoreOp(op.value, op.tensor, box.offsets, box.sizes, box.drop, mask=box.mask)
             rewriter.replace(op, [*box.ops, store])

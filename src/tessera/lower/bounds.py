@@ -86,7 +86,7 @@ class Bounds:
         views: list[View] = []
         while True:
             owner = value.owner
-            if isinstance(owner, CastOp) and self._keeps_numbers(owner):
+            if isinstance(owner, CastOp) and self.keeps_numbers(owner):
                 value = owner.source
             elif isinstance(owner, ReshapeOp | BroadcastOp):
                 views.append((type(owner), shape_of(value.type)))
@@ -97,7 +97,8 @@ class Bounds:
             else:
                 return value, tuple(reversed(views))
 
-    def _keeps_numbers(self, op: CastOp) -> bool:
+    def keeps_numbers(self, op: CastOp) -> bool:
+        """Return whether a cast from integers to integers changes none of its numbers."""
         source, target = _dtype(op.source), _dtype(op.result)
         return (
             not source.is_float and not target.is_float and self.interval(op.source).within(range_of(target))
@@ -144,6 +145,11 @@ class Bounds:
         return dims[axis] if axis < len(dims) else ""
 
     # Intervals
+
+    def is_exact(self, op: ElementwiseOp) -> bool:
+        """Return whether no number of a sum, difference or product of integers is too large for its dtype."""
+        result = BINARY[op.fn.data](*(self.interval(arg) for arg in op.args))
+        return result is not None and result.within(range_of(_dtype(op.result)))
 
     def interval(self, value: SSAValue, depth: int = 0) -> Interval:
         """Return an interval that the integers of a scalar or tile lie in."""

@@ -75,10 +75,11 @@ tessera_tile.kernel @others profile "fast" (
   %u = tessera_tile.arange : !tessera_tile.tile<64xui8>
   // CHECK: tessera_tile.gather
   %b = tessera_tile.gather %x[%u] : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xui8>] -> !tessera_tile.tile<64xf32>
-  %narrow = tessera_tile.cast %lane : !tessera_tile.tile<64xi32> -> !tessera_tile.tile<64xi8>
+  %long = tessera_tile.arange : !tessera_tile.tile<256xi32>
+  %narrow = tessera_tile.cast %long : !tessera_tile.tile<256xi32> -> !tessera_tile.tile<256xi8>
   // CHECK: tessera_tile.gather
-  %c = tessera_tile.gather %x[%narrow] : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xi8>] -> !tessera_tile.tile<64xf32>
-  tessera_tile.print "{} {} {}", %a, %b, %c : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>
+  %c = tessera_tile.gather %x[%narrow] : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<256xi8>] -> !tessera_tile.tile<256xf32>
+  tessera_tile.print "{} {} {}", %a, %b, %c : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>, !tessera_tile.tile<256xf32>
   tessera_tile.return
 }
 
@@ -97,6 +98,25 @@ tessera_tile.kernel @names profile "fast" (
   %v = tessera_tile.gather %y[%i] mask %inside : !tessera_tile.tile<64xi1> : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xindex>] -> !tessera_tile.tile<64xf32>
   // CHECK: tessera_tile.load %z[%{{\w+}}] [64] mask [[INSIDE]]
   %w = tessera_tile.gather %z[%i] mask %inside : !tessera_tile.tile<64xi1> : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xindex>] -> !tessera_tile.tile<64xf32>
+  tessera_tile.print "{} {}", %v, %w : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>
+  tessera_tile.return
+}
+
+// -----
+// A sum of 32 bits may wrap: its numbers are negative then, and are left out. A second sum could bring them back.
+tessera_tile.kernel @wraps profile "fast" (
+    %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %s: i32 as "s") {
+  %lane = tessera_tile.arange : !tessera_tile.tile<64xi32>
+  %start = tessera_tile.splat %s : i32 -> !tessera_tile.tile<64xi32>
+  // CHECK: [[AT:%\w+]] = tessera_tile.elementwise "add"
+  %i = tessera_tile.elementwise "add"(%lane, %start) : (!tessera_tile.tile<64xi32>, !tessera_tile.tile<64xi32>) -> !tessera_tile.tile<64xi32>
+  // CHECK: [[KEPT:%\w+]] = tessera_tile.elementwise "ge"([[AT]],
+  // CHECK: tessera_tile.load %x[%{{\w+}}] [64] mask [[KEPT]]
+  %v = tessera_tile.gather %x[%i] : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xi32>] -> !tessera_tile.tile<64xf32>
+  %again = tessera_tile.elementwise "add"(%i, %start) : (!tessera_tile.tile<64xi32>, !tessera_tile.tile<64xi32>) -> !tessera_tile.tile<64xi32>
+  // CHECK: tessera_tile.gather
+  %w = tessera_tile.gather %x[%again] : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<64xi32>] -> !tessera_tile.tile<64xf32>
   tessera_tile.print "{} {}", %v, %w : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>
   tessera_tile.return
 }
