@@ -189,6 +189,11 @@ BAD = {
     "rank": (lambda: gemm(A[0], B), "wrong-rank", "'a'"),
     "out": (lambda: gemm(A, B, out=np.empty((5, 4), np.float32)), "wrong-shape", "'out'"),
     "out is b": (lambda: gemm(A.T @ A, SQUARE, out=SQUARE), "bad-argument", "out is an operand"),
+    "out is another view of c": (
+        lambda: gemm(A.T @ A, A.T @ A, SQUARE.T, out=SQUARE, beta=1.0),
+        "bad-argument",
+        "another view of c",
+    ),
     "out is a view of a": (lambda: gemm(SQUARE, A.T @ A, out=SQUARE.T), "bad-argument", "out is an operand"),
     "empty out": (lambda: gemm(A[:0], B, out=np.empty((1, 3), np.float32)), "wrong-shape", "'out'"),
     "bias": (

@@ -126,11 +126,14 @@ class Gemm:
     ) -> Any:  # fmt: skip
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
+        goal = None if out is None else _start(out, "out")
+        over_c = goal is not None and c is not None and c is not out and _start(c, "c") == goal
         key = (
             placed_a, placed_b, a is b, None if out is None else getattr(out, "dtype", None),
-            out is None, out is not None and _start(out, "out") in (start_a, start_b), alpha == 1, beta == 0, options,
+            out is None, goal in (start_a, start_b), alpha == 1, beta == 0, options,
             layout_of(epilogue),
-            None if beta == 0 or c is None else _traits(c, "c"), None if bias is None else _traits(bias, "bias"),
+            None if beta == 0 or c is None else _traits(c, "c"), _traits(out, "out") if over_c else None,
+            None if bias is None else _traits(bias, "bias"),
             None if scale_a is None else _scale_traits(scale_a, "scale_a"),
             None if scale_b is None else _scale_traits(scale_b, "scale_b"),
         )  # fmt: skip

@@ -115,6 +115,13 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
         refuse_reductions(chain, "a triangle")
     result = None if given.out is None else arrays.view(given.out, "out")
     check_own_memory(given.out, given.a, given.b)
+    if result is not None and given.c is not None and in_operand(given.out, given.c):
+        addend = arrays.view(given.c, "c")
+        if (addend.shape, addend.strides, addend.dtype) != (result.shape, result.strides, result.dtype):
+            raise CallError(
+                "out is another view of c", code="bad-argument",
+                help="pass c itself, or give the result memory of its own",
+            )  # fmt: skip
     problem = _problem(left, right, options, chain, None if result is None else result.dtype, batched)
     problem = _placed(problem, given)
     if "row" in kinds or "block" in kinds or "col" in kinds:
