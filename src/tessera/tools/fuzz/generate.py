@@ -9,7 +9,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
-from tessera.tools.fuzz.types import Shape, Type, elements, is_float, is_int
+from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_int
 
 _GPU_KNOBS = (
     ("num_warps", (1, 2, 4, 8)), ("num_stages", (1, 2, 3)), ("group_m", (1, 2)), ("pipeline", (0, 1)),
@@ -118,9 +118,13 @@ class _Maker:
             contents = tree.Contents("perm")
             self._tensors.append(self._laid("I0", (size,), dice.pick(("i32", "i64")), (size,), contents))
         if dice.chance(0.2 * dice.options.atomics):
-            dtype = dice.pick([d for d in ("i32", "u32", "i64", "f32")])
+            dtype = dice.pick(("i32", "i32", "f32", "f32", "f64", "f16", "bf16", *INTS))
             size = dice.pick((1, 3, 8, 17))
-            self._tensors.append(self._laid("C0", (size,), dtype, (size,), tree.Contents("small", -4, 4)))
+            self._tensors.append(
+                self._laid(
+                    "C0", (size,), dtype, (size,), tree.Contents("small", 0 if dtype[0] == "u" else -4, 4)
+                )
+            )
 
     def _tensor(self, name: str, dims: Sequence[tuple[str | int, int]]) -> None:
         dice = self._dice

@@ -161,6 +161,8 @@ def offset(scope: Scope, limit: int, size: int) -> tree.Expr:
         low, high = low * size, high * size
     # Move it so that the middle of its range lands inside, more or less.
     move = dice.between(-low - 2, max(inner - high, -low) + 2)
+    if name in scope.unrolled:
+        move = max(move, -low)  # a constant index is not negative
     if dice.chance(0.3) or not move:
         return start
     return tree.Apply("add" if move > 0 else "sub", (start, tree.Number(abs(move))))

@@ -67,11 +67,13 @@ class Expressions:
             return loaded
         return found if found is not None else self._constant(dtype, shape)
 
-    def number(self, dtype: str) -> tree.Number:
-        """Return a small number of a dtype."""
+    def number(self, dtype: str) -> tree.Expr:
+        """Return a small number of a dtype, or the variable of a loop that is unrolled."""
         dice = self.scope.dice
         if dtype == "bool":
             return tree.Number(dice.chance(0.5))
+        if self.scope.unrolled and dice.chance(0.3):
+            return tree.Name(dice.pick(sorted(self.scope.unrolled)), Type("i64", weak=True))
         constants = [p for p in self.scope.params if isinstance(p, tree.Constant)]
         if constants and dice.chance(0.15):
             param = dice.pick(constants)
@@ -293,7 +295,7 @@ class Expressions:
     def _where(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         condition = self._condition(shape if self.scope.dice.chance(0.8) else (), depth)
         a, b = self.draw(dtype, shape, depth), self._operand(dtype, shape, depth)
-        if dtype == "bool" and isinstance(b, tree.Number):
+        if b.type.weak and dtype == "bool":
             return None
         if not shape and isinstance(condition, tree.Number):
             return None

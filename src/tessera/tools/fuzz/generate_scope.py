@@ -173,6 +173,7 @@ class Scope:
         regions: the tensors, and what may be done with them in this grid.
         names: tiles and scalars that are visible and may be rebound.
         offsets: integer scalars with the least and largest value they take.
+        unrolled: those of them that are constants, as loops are unrolled over them.
         helpers: functions that may be called.
         buffers: shared buffers that have been written.
         params: scalar and constant parameters.
@@ -194,6 +195,7 @@ class Scope:
     params: list[tree.Param]
     counter: list[int]
     fixed: set[str]
+    unrolled: frozenset[str] = frozenset()
     contexts: tuple[str, ...] = ()
     predicate: Shape | None = None
     favourite: str = ""

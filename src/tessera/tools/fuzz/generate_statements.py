@@ -10,6 +10,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.functions import FUNCTIONS
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_products import products
 from tessera.tools.fuzz.generate_scope import INDEX, Region, Scope
 from tessera.tools.fuzz.types import Shape, Type, accumulator, elements, fits, is_float
 
@@ -51,6 +52,8 @@ class Statements:
             choices += [
                 (self._for, 2.5), (self._static, 0.5), (self._while, 0.7), (self._branch, 1.2), (self._predicate, 1.2),
             ]  # fmt: skip
+        if nested and scope.predicate is None:
+            choices.append((self._products, 0.7 * options.products))
         if scope.predicate is None and "predicated" not in scope.contexts:
             choices.append((self._write_shared, 0.0 if not scope.buffers else 1.0))
         return choices
@@ -77,7 +80,7 @@ class Statements:
             return found
         return [(n, t) for n, t in found if t.shape and fits(self.scope.predicate, t.shape)]
 
-    def _bounded(self, value: tree.Expr) -> tree.Expr:
+    def bounded(self, value: tree.Expr) -> tree.Expr:
         """Keep what a loop carries from growing without bound."""
         looped = any(context in ("for", "while") for context in self.scope.contexts)
         if not looped or not is_float(value.type.dtype) or self.scope.dice.chance(0.3):
@@ -91,7 +94,7 @@ class Statements:
         if not names:
             return []
         name, type_ = self.scope.dice.pick(names)
-        value = self._bounded(self._expressions.draw(type_.dtype, type_.shape))
+        value = self.bounded(self._expressions.draw(type_.dtype, type_.shape))
         return [tree.Assign((name,), (value,))]
 
     def _augment(self, count: int) -> Made:
@@ -124,7 +127,7 @@ class Statements:
         values: list[tree.Expr] = [tree.Name(n, type_) for n in (*chosen[1:], chosen[0])]
         if dice.chance(0.4):
             values[-1] = (
-                self._bounded(tree.Apply("add", (values[-1], values[0])))
+                self.bounded(tree.Apply("add", (values[-1], values[0])))
                 if type_.dtype != "bool"
                 else values[-1]
             )
@@ -192,6 +195,9 @@ class Statements:
             shape[shape.index(max(shape))] = max(max(shape) // 2, 1)
         return tuple(shape) if shape and dice.chance(0.93) else ()
 
+    def _products(self, count: int) -> Made:
+        return products(self.scope) if self.scope.work <= 4 else []
+
     def _inplace(self, count: int) -> Made:
         """Load a part of a tensor, move or change it, and store it to the same tensor."""
         owned = self._owned()
@@ -219,7 +225,7 @@ class Statements:
         if not is_float(dtype):
             functions += ["and", "or", "xor"]
         if owned:
-            functions += ["exchange"] + ([] if is_float(dtype) else ["compare_exchange"])
+            functions += ["exchange", "compare_exchange"]
         shape = self._storable(region)
         axes = Access(scope, region, write=owned).axes(shape, picks=0.6)
         if (
@@ -288,11 +294,9 @@ class Statements:
             return before
         var = scope.fresh("k")
         inner = scope.inner("unrolled" if static else "for", len(values))
+        inner.offsets[var] = (min(values, default=0), max(values, default=0))
         if static:
-            # A constant: adding a name that is an index keeps it out of slices with negative numbers.
-            inner = scope.inner("unrolled", len(values))
-        else:
-            inner.offsets[var] = (min(values, default=0), max(values, default=0))
+            inner.unrolled |= {var}
         body = self._body(inner, dice.between(1, max(min(count - 1, 6), 1)))
         if len(carried) > 1 and dice.chance(0.85):
             own = Statements(inner).carry(carried)
@@ -338,7 +342,7 @@ class Statements:
                 value = tree.Apply(
                     fn, (tree.Name(name, type_), other if dice.chance(0.5) else tree.Number(1))
                 )
-                made.append(tree.Assign((name,), (self._bounded(value),)))
+                made.append(tree.Assign((name,), (self.bounded(value),)))
         if kind != "step":
             made += self._exchange(dice.shuffled(names), type_)
         return made
@@ -410,9 +414,48 @@ class Statements:
 
     # Shared memory
 
+    def pipeline(self) -> Made:
+        """Copy tiles to the stages of a buffer, one ahead of the loop that reads them."""
+        scope, dice = self.scope, self.scope.dice
+        regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype != "bool"]
+        if not regions:
+            return []
+        region, stages = dice.pick(regions), dice.between(2, 3)
+        shape, dtype = scope.shape(dice.between(1, 2)), region.tensor.dtype
+        first = Access(scope, region).axes(shape, picks=0.0)
+        name, total, var = scope.fresh("buffer"), scope.fresh(), scope.fresh("k")
+        inner = scope.inner("for", 3)
+        inner.offsets[var] = (0, 2)
+        later = Access(inner, region).axes(shape, picks=0.0)
+        news = [axis for axis in (*(first or ()), *(later or ())) if isinstance(axis, tree.NewAxis)]
+        if first is None or later is None or news or elements(shape) > 512:
+            return []
+        k = tree.Name(var, INDEX)
+        ahead = tree.Apply("mod", (tree.Apply("add", (k, tree.Number(1))), tree.Number(stages)))
+        scope.names[total] = Type(dtype, shape)
+        kept = tree.Name(total, Type(dtype, shape))
+        held = tree.ReadShared(name, Type(dtype, shape), tree.Apply("mod", (k, tree.Number(stages))))
+        value = Statements(inner).bounded(tree.Apply(dice.pick(("add", "sub", "maximum")), (kept, held)))
+        source = region.tensor.name
+        body = (
+            tree.CopyAsync(name, source, later, dtype, ahead), tree.Commit(), tree.Wait(1), tree.Barrier(),
+            tree.Assign((total,), (value,)), tree.Barrier(),
+        )  # fmt: skip
+        return [
+            tree.AllocShared(name, (stages, *shape), dtype),
+            tree.Assign((total,), (tree.Full(shape, tree.Number(1), dtype),)),
+            tree.CopyAsync(name, source, first, dtype, tree.Number(0)),
+            tree.Commit(),
+            tree.For(var, tree.Number(0), tree.Number(dice.between(1, 4)), tree.Number(1), body),
+            tree.Wait(0),
+            tree.Barrier(),
+        ]
+
     def allocate(self) -> Made:
         """Allocate and fill a shared buffer at the start of a program."""
         scope, dice = self.scope, self.scope.dice
+        if dice.chance(0.35):
+            return self.pipeline()
         shape = scope.shape(2 if dice.chance(0.8) else 1)
         while elements(shape) > 1024:
             shape = tuple(max(s // 2, 1) for s in shape)
@@ -445,7 +488,7 @@ class Statements:
 
 def _counts(region: Region) -> bool:
     """Whether a tensor's dtype has atomics."""
-    return region.tensor.dtype in ("i32", "u32", "i64", "u64", "f32", "f64")
+    return region.tensor.dtype != "bool"
 
 
 def augmentable(fn: str) -> bool:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tessera.tools.fuzz import meaning_elementwise as elementwise
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
-from tessera.tools.fuzz.types import Shape, fits
+from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val, either
+from tessera.tools.fuzz.types import Shape, fits, is_float
 
 if TYPE_CHECKING:
     from tessera.tools.fuzz.meaning import Machine
@@ -182,7 +182,11 @@ def _updated(fn: str, old: Val, value: Val, compare: Val | None, dtype: str, pro
     if fn == "exchange":
         return value
     if compare is not None:
-        return elementwise.where(elementwise.compare("eq", old, compare), value, old)
+        same = elementwise.compare("eq", old, compare)
+        if is_float(dtype):  # by the bits: what zeros and NaN have there is not known
+            doubt = ((old.data == 0) & (compare.data == 0)) | (np.isnan(old.data) & np.isnan(compare.data))
+            same = Val("bool", same.data, None, either(same.known, ~doubt))
+        return elementwise.where(same, value, old)
     return elementwise.apply(_UPDATES[fn], [old, value], dtype, profile)
 
 

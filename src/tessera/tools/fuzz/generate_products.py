@@ -1,0 +1,73 @@
+"""Draws loops of matrix products, and products of their results."""
+
+from __future__ import annotations
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_scope import Scope
+from tessera.tools.fuzz.types import Type, accumulator
+
+_OPERANDS = ("f32", "f64", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8")
+
+
+def products(scope: Scope) -> list[tree.Stmt]:
+    """Return a loop that accumulates a product, and sometimes a product of what it gives."""
+    dice, limit = scope.dice, scope.palette.limit
+    known = [d for d in scope.palette.dtypes if d in _OPERANDS]
+    operand = dice.pick(known) if known and dice.chance(0.8) else dice.pick(("f32", "bf16", "f16"))
+    sizes = (*scope.palette.sizes, 16, 8)
+    rows, columns, depth = dice.pick(sizes), dice.pick(sizes), dice.pick(sizes)
+    if max(rows * depth, columns * depth, rows * columns) > limit:
+        return []
+    total, var = scope.fresh(), scope.fresh("k")
+    type_ = Type(accumulator(operand), (rows, columns))
+    kept = tree.Name(total, type_)
+    inner = scope.inner("for", 3)
+    step = depth if dice.chance(0.7) else dice.between(1, depth)
+    trips = dice.between(1, 3)
+    inner.offsets[var] = (0, step * (trips - 1))
+    # Each operand is a load, as the schedule stages it, or computed from one; sometimes stored transposed.
+    left = _operand(inner, operand, rows, depth)
+    right = _operand(inner, operand, depth, columns)
+    start: tree.Expr = tree.Full(type_.shape, tree.Number(0), type_.dtype)
+    if dice.chance(0.3):
+        start = Expressions(scope).draw(type_.dtype, type_.shape, 1)
+    compute = "tf32" if operand == "f32" and dice.chance(0.2) else ""
+    body: list[tree.Stmt] = [tree.Assign((total,), (tree.Mma(left, right, kept, "", compute),))]
+    if dice.chance(0.25):
+        body.append(tree.Augment(kept, "mul", tree.Number(2)))
+    if dice.chance(0.2):
+        again = tree.Mma(_operand(inner, operand, rows, depth), right, kept, "", compute)
+        body.append(tree.Assign((total,), (again,)))
+    made: list[tree.Stmt] = [
+        tree.Assign((total,), (start,)),
+        tree.For(var, tree.Number(0), tree.Number(step * trips), tree.Number(step), tuple(body)),
+    ]
+    scope.names[total] = type_
+    if dice.chance(0.35) and operand not in ("i8", "u8"):
+        made += _chained(scope, kept, operand)
+    return made
+
+
+def _operand(scope: Scope, dtype: str, rows: int, columns: int) -> tree.Expr:
+    dice = scope.dice
+    depth = 0 if dice.chance(0.7) else 1
+    if dice.chance(0.3):
+        turned = Expressions(scope).draw(dtype, (columns, rows), depth)
+        return tree.Transpose(turned, (1, 0), 1)
+    return Expressions(scope).draw(dtype, (rows, columns), depth)
+
+
+def _chained(scope: Scope, first: tree.Name, operand: str) -> list[tree.Stmt]:
+    """Multiply a product, as it is or rounded, with another tile: its fragments become operands."""
+    dice = scope.dice
+    rows, depth = first.own.shape
+    columns = dice.pick(scope.palette.sizes)
+    if max(depth, rows) * columns > scope.palette.limit:
+        return []
+    clamped: tree.Expr = tree.Apply("clamp", (first, tree.Number(-3.0), tree.Number(3.0)))
+    left = tree.Cast(clamped, operand)
+    name = scope.fresh()
+    product = tree.Mma(left, _operand(scope, operand, depth, columns))
+    scope.names[name] = product.type
+    return [tree.Assign((name,), (product,))]
