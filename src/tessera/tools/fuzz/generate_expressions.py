@@ -240,14 +240,15 @@ class Expressions:
         return tree.Apply(fn, args)
 
     def _divisor(self, dtype: str, shape: Shape, depth: int) -> tree.Expr:
-        """Return a divisor that is not zero."""
+        """Return a divisor, mostly one that is not zero."""
         dice = self.scope.dice
         if is_float(dtype):
             return tree.Number(dice.pick((2.0, 3.0, -4.0, 0.5)))
         if dice.chance(0.5):
             low = -9 if is_signed(dtype) else 1
             return tree.Number(dice.between(low, 9) or 7)
-        return tree.Apply("or", (self.draw(dtype, shape, depth), tree.Number(1)))
+        divisor = self.draw(dtype, shape, depth)
+        return divisor if dice.chance(0.2) else tree.Apply("or", (divisor, tree.Number(1)))
 
     def _condition(self, shape: Shape, depth: int) -> tree.Expr:
         dice = self.scope.dice

@@ -265,6 +265,9 @@ class Statements:
         given = [p for p in scope.params if isinstance(p, tree.ScalarParam) and p.dtype == "i64" and p.python]
         if given and "helper" not in scope.contexts and dice.chance(0.5):
             param = dice.pick(given)
+            if int(param.value) > 0 and dice.chance(0.2):
+                values = list(range(low, high, int(param.value)))
+                return tree.Number(low), tree.Number(high), tree.Name(param.name, INDEX), values
             high_value = int(param.value) + dice.between(0, 2)
             move = high_value - int(param.value)
             upper: tree.Expr = tree.Name(param.name, INDEX)

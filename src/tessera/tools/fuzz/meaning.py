@@ -29,7 +29,7 @@ class Machine:
         env: local names.
         predicate: the condition of the enclosing `if`s on tiles.
         shared: the shared buffers of the program of the grid that runs.
-        events: what happened that some backends report: `index-outside`, `division-by-zero`.
+        events: what happened that some backends report: `index-outside`, `race`.
         steps: statements that may still run.
     """
 
@@ -117,8 +117,6 @@ def _as(machine: Machine, expr: tree.Expr, dtype: str) -> Val:
 def _apply(machine: Machine, expr: tree.Apply) -> Val:
     dtype = operand_dtype(expr.fn, [arg.type for arg in expr.args])
     args = [_as(machine, arg, dtype) for arg in expr.args]
-    if expr.fn in ("floordiv", "mod") and not is_float(dtype) and not np.all(args[1].data):
-        machine.events.add("division-by-zero")
     return _spread(elementwise.apply(expr.fn, args, dtype, machine.program.profile), expr.type.shape)
 
 
@@ -307,7 +305,7 @@ def _evaluate(machine: Machine, node: tree.Evaluate) -> None:
 
 def _for(machine: Machine, node: tree.For) -> None:
     bounds = [machine.scalar(bound, "a loop's bound") for bound in (node.lower, node.upper, node.step)]
-    for number in range(*bounds):
+    for number in range(*bounds) if bounds[2] > 0 else ():
         machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
         _iterate(machine, node.body)
 

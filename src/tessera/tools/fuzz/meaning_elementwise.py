@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.tools.fuzz.meaning_casts import cast
 from tessera.tools.fuzz.meaning_values import FORMATS, Array, Val, either, rounded
-from tessera.tools.fuzz.types import bits, is_float
+from tessera.tools.fuzz.types import is_float
 
 _ERF: Any = np.frompyfunc(math.erf, 1, 1)
 
@@ -78,23 +78,26 @@ def _high(a: Array, b: Array) -> Array:
     return np.asarray(product >> 64).astype(a.dtype)
 
 
+def _by_zero_is_zero(function: Any) -> Callable[[Array, Array], Array]:
+    def divide(a: Array, b: Array) -> Array:
+        zero = b == 0
+        result = function(a, np.where(zero, 1, b).astype(b.dtype))
+        return np.where(zero, 0, result).astype(a.dtype)
+
+    return divide
+
+
 _INTS: Final[dict[str, Callable[..., Any]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor, "not": np.invert, "neg": np.negative, "abs": np.abs, "shl": _shift_left,
-    "shr": _shift_right, "mulhi": _high,
+    "shr": _shift_right, "mulhi": _high, "floordiv": _by_zero_is_zero(np.floor_divide),
+    "mod": _by_zero_is_zero(np.remainder),
 }  # fmt: skip
 
 
 def _int(fn: str, args: Sequence[Val], dtype: str) -> Val:
     known = known_of(*args)
     data = [arg.data for arg in args]
-    if fn in ("floordiv", "mod"):
-        zero = data[1] == 0
-        divisor = np.where(zero, 1, data[1]).astype(data[1].dtype)
-        function = np.floor_divide if fn == "floordiv" else np.remainder
-        return Val(
-            dtype, np.asarray(function(data[0], divisor)), None, either(known, ~zero) if zero.any() else known
-        )
     return Val(dtype, np.asarray(_INTS[fn](*data)), None, known)
 
 
