@@ -8,7 +8,9 @@
   becomes
     %y = tessera_tile.cast %x : bf16 -> f64
 
-Narrowing integers twice is narrowing them once, since they wrap.
+Narrowing integers twice is narrowing them once, since they wrap. Integers that become integers by way of floats are
+clamped, not wrapped: there the last type must hold every value of the source, too. Infinities that a saturating cast
+clamps on the way stay clamped.
 """
 
 from __future__ import annotations
@@ -59,6 +61,16 @@ def _wraps_once(source: DType, middle: DType, target: DType) -> bool:
     return source.is_int and middle.is_int and target.is_int and target.bits <= middle.bits <= source.bits
 
 
+def _skips(source: DType, middle: DType, target: DType, saturates: bool) -> bool:
+    """Return whether a cast by way of `middle` is the cast itself; `saturates` says whether the first one clamps."""
+    if _wraps_once(source, middle, target):
+        return True
+    if not holds_all(middle, source) or (saturates and source.is_float):
+        return False
+    clamps = source.is_int and middle.is_float and target.is_int
+    return not clamps or holds_all(target, source)
+
+
 class _CastOfCast(RewritePattern):
     """`cast(cast(x))` becomes `cast(x)`, or `x` when the type is the same again."""
 
@@ -68,9 +80,9 @@ class _CastOfCast(RewritePattern):
         if not isinstance(inner, CastOp):
             return
         source, middle, target = (dtype_of_value(v) for v in (inner.source, op.source, op.result))
-        if not (holds_all(middle, source) or _wraps_once(source, middle, target)):
+        if not _skips(source, middle, target, inner.saturate is not None):
             return
-        if inner.source.type == op.result.type:
+        if inner.source.type == op.result.type and op.saturate is None:
             rewriter.replace(op, [], [inner.source])
         else:
             merged = CastOp(inner.source, element_of(op.result.type), op.saturate is not None)
