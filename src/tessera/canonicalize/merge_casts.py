@@ -61,7 +61,7 @@ def _wraps_once(source: DType, middle: DType, target: DType) -> bool:
     return source.is_int and middle.is_int and target.is_int and target.bits <= middle.bits <= source.bits
 
 
-def _skips(source: DType, middle: DType, target: DType, saturates: bool) -> bool:
+def skips(source: DType, middle: DType, target: DType, saturates: bool) -> bool:
     """Return whether a cast by way of `middle` is the cast itself; `saturates` says whether the first one clamps."""
     if _wraps_once(source, middle, target):
         return True
@@ -80,7 +80,7 @@ class _CastOfCast(RewritePattern):
         if not isinstance(inner, CastOp):
             return
         source, middle, target = (dtype_of_value(v) for v in (inner.source, op.source, op.result))
-        if not _skips(source, middle, target, inner.saturate is not None):
+        if not skips(source, middle, target, inner.saturate is not None):
             return
         if inner.source.type == op.result.type and op.saturate is None:
             rewriter.replace(op, [], [inner.source])

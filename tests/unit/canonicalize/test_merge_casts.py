@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.canonicalize.merge_casts import holds_all
+from tessera.canonicalize.merge_casts import holds_all, skips
 from tessera.interp.casts import convert
 from tessera.numerics import dtypes
 
@@ -34,3 +34,23 @@ def test_against_enumeration(wide: dtypes.DType, narrow: dtypes.DType) -> None:
     )
     assert not holds_all(wide, narrow) or exact, "claims a type that loses values"
     assert holds_all(wide, narrow) or not exact or wide.kind == "bool" or narrow.is_float != wide.is_float
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+@pytest.mark.parametrize("source", SMALL, ids=str)
+def test_two_casts_are_one_only_where_every_value_agrees(source: dtypes.DType, saturates: bool) -> None:
+    values = every_value(source)
+    if source.is_float:
+        infinite = np.array([np.inf, -np.inf]).astype(source.numpy())
+        values = np.concatenate([values, infinite[np.isinf(infinite.astype(np.float32))]])
+    merged = 0
+    for middle in TARGETS:
+        there = convert(values, source, middle, saturates)
+        for target in TARGETS:
+            if skips(source, middle, target, saturates):
+                merged += 1
+                twice, once = convert(there, middle, target), convert(values, source, target)
+                assert np.array_equal(twice.astype(np.float64), once.astype(np.float64), equal_nan=True), (
+                    f"{source} -> {middle} -> {target}"
+                )
+    assert merged or saturates
