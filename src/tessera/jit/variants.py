@@ -17,7 +17,7 @@ from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import MISSING, Signature
-from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.frontend.specialize import Specialization
 from tessera.jit.binding import dim_texts
 from tessera.jit.cache import disk_cache
 from tessera.jit.version import host_identity
@@ -93,24 +93,14 @@ def points(space: Space) -> Iterator[dict[str, object]]:
 
 def without_sizes(spec: Specialization) -> Hashable:
     """Return a key for a specialisation: constants count by type and value, sizes not at all."""
-    return (
-        tuple(replace(fact, sizes=()) for fact in spec.args), exact(spec.constexprs), exact(spec.config),
-        spec.profile, spec.debug, spec.linear_block,
-    )  # fmt: skip
+    facts = tuple(replace(fact, sizes=()) for fact in spec.args)
+    return replace(spec, args=facts, constexprs=(), config=()), exact(spec.constexprs), exact(spec.config)
 
 
-def _facts_text(fact: ArgFacts) -> str:
+def _facts_text(spec: Specialization) -> str:
+    """Return all of a specialisation but its sizes and constants."""
     return repr(
-        (
-            fact.kind,
-            fact.dtype.name,
-            fact.strides,
-            fact.align,
-            fact.stride_div,
-            fact.dim_div,
-            fact.alias,
-            fact.view,
-        )
+        replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args), constexprs=(), config=())
     )
 
 
@@ -204,10 +194,7 @@ class Variants:
 
     def _key(self, spec: Specialization, destination: Destination, compiler: str, roots: str) -> str:
         """Return the part of a key that is known before the front end has run."""
-        parts = [
-            compiler, destination.backend, destination.identity, roots, *map(_facts_text, spec.args),
-            repr((spec.profile, spec.debug, spec.linear_block)),
-        ]  # fmt: skip
+        parts = [compiler, destination.backend, destination.identity, roots, _facts_text(spec)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _compile(self, spec: Specialization, target: TargetRecord, reads: Reads) -> Variant:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.jit import cache
+from tessera.jit.variants import Variants, host_destination, without_sizes
+from tessera.numerics import dtypes
 
 
 class Config:
@@ -127,3 +131,26 @@ def test_an_entry_of_another_kernel_is_not_run(monkeypatch):
     assert ran(fresh(by_global)) == (2.0, "compiled")
     monkeypatch.setattr(cache.DiskCache, "find", find)
     assert ran(fresh(by_global)) == (2.0, "disk cache")
+
+
+FACT = ArgFacts("tensor", dtypes.f32, (4,), (1,), 16, (1,), (4,))
+SPEC = Specialization((FACT,), (("c", 1),), (("BM", 1),))
+OTHERS = {str: "strict", int: 7, bool: True, tuple: (("c", True),), dtypes.DType: dtypes.f16}
+
+
+@pytest.mark.parametrize("field", [one.name for kind in (Specialization, ArgFacts) for one in fields(kind)])
+def test_every_fact_of_a_call_but_its_sizes_decides_the_key(field):
+    """Whatever facts are added later."""
+    if field == "args":
+        changed = replace(SPEC, args=(FACT, FACT))
+    elif hasattr(SPEC, field):
+        changed = replace(SPEC, **{field: OTHERS[type(getattr(SPEC, field))]})
+    else:
+        changed = replace(SPEC, args=(replace(FACT, **{field: OTHERS[type(getattr(FACT, field))]}),))
+    variants = Variants(by_global.signature, ())
+
+    def key(spec):
+        return variants._key(spec, host_destination(), "", variants._reads(spec).roots)
+
+    assert (key(changed) == key(SPEC)) == (field == "sizes")
+    assert (without_sizes(changed) == without_sizes(SPEC)) == (field == "sizes")
