@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import gcd
 
 from xdsl.dialects import scf
@@ -9,7 +10,19 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
-from tessera.ir.tile.types import DYNAMIC, TensorType
+from tessera.ir.tile.types import DYNAMIC, TensorType, element_of
+from tessera.ir.types import dtype_of, index
+
+Range = tuple[int, int]
+
+MOST_SIZE = 1 << 57
+"""No dimension is larger: addresses have 57 bits at most."""
+
+MOST_INDEX = 1 << 61
+"""Indices up to this may be added to sizes, and to one another, without wrapping around."""
+
+DEPTH = 24
+"""Ranges are followed through so many steps of arithmetic."""
 
 
 def divisor(known: dict[SSAValue, int], kernel: KernelOp, value: SSAValue) -> int:
@@ -20,10 +33,28 @@ def divisor(known: dict[SSAValue, int], kernel: KernelOp, value: SSAValue) -> in
         kernel: the kernel, for the divisors of its dimensions.
         value: an index.
     """
-    if value not in known:
-        known[value] = 1  # what a cycle through a loop sees
-        known[value] = _divisor(known, kernel, value)
+    work = [value]
+    while work:
+        missing = [part for part in _parts(work[-1]) if part not in known]
+        if work[-1] in known or not missing:
+            part = work.pop()
+            known[part] = known[part] if part in known else _divisor(known, kernel, part)
+        else:
+            work += missing
     return known[value]
+
+
+def _parts(value: SSAValue) -> Sequence[SSAValue]:
+    """Return the values that the divisor of a value depends on."""
+    owner = value.owner
+    if isinstance(owner, CastOp):
+        return (owner.source,)
+    if isinstance(owner, ElementwiseOp):
+        return owner.args
+    parent = owner.parent_op() if isinstance(owner, Block) else None
+    if isinstance(owner, Block) and isinstance(parent, scf.ForOp) and owner.args[0] is value:
+        return (parent.lb, parent.step)
+    return ()
 
 
 def _divisor(known: dict[SSAValue, int], kernel: KernelOp, value: SSAValue) -> int:
@@ -33,11 +64,11 @@ def _divisor(known: dict[SSAValue, int], kernel: KernelOp, value: SSAValue) -> i
     if isinstance(owner, DimOp):
         return _dim_divisor(kernel, owner)
     if isinstance(owner, CastOp):
-        return divisor(known, kernel, owner.source)
+        return _of_any_size(known[owner.source])
     if isinstance(owner, ElementwiseOp):
-        return _arithmetic_divisor(known, kernel, owner)
+        return _arithmetic_divisor(known, owner)
     if isinstance(owner, Block):
-        return _argument_divisor(known, kernel, owner, value)
+        return _argument_divisor(known, owner, value)
     return 1
 
 
@@ -49,27 +80,30 @@ def _dim_divisor(kernel: KernelOp, op: DimOp) -> int:
     return kernel.infos[arg].dim_div[op.axis.data] if size == DYNAMIC else size
 
 
-def _arithmetic_divisor(known: dict[SSAValue, int], kernel: KernelOp, op: ElementwiseOp) -> int:
-    parts = [divisor(known, kernel, arg) for arg in op.args]
+def _of_any_size(number: int) -> int:
+    """Return what divides a number that is divided by this one also after it has wrapped around: a power of two."""
+    return number & -number
+
+
+def _arithmetic_divisor(known: dict[SSAValue, int], op: ElementwiseOp) -> int:
+    parts = [known[arg] for arg in op.args]
     fn = op.fn.data
-    if fn == "mul":
-        return parts[0] * parts[1]
-    if fn in ("add", "sub", "minimum", "maximum"):
-        return gcd(*parts)
-    if fn == "mod":
+    if fn in ("minimum", "maximum", "mod"):
         return gcd(*parts)
     if fn == "select":
         return gcd(parts[1], parts[2])
-    return 1
+    found = parts[0] * parts[1] if fn == "mul" else gcd(*parts) if fn in ("add", "sub") else 1
+    low, high = value_range(op.result)
+    return found if -MOST_INDEX <= low and high <= MOST_INDEX else _of_any_size(found)
 
 
-def _argument_divisor(known: dict[SSAValue, int], kernel: KernelOp, block: Block, value: SSAValue) -> int:
+def _argument_divisor(known: dict[SSAValue, int], block: Block, value: SSAValue) -> int:
     parent = block.parent_op()
     position = list(block.args).index(value)  # pyright: ignore[reportArgumentType]
     if isinstance(parent, GridOp):
         return parent.block_sizes[position]
     if isinstance(parent, scf.ForOp) and position == 0:
-        return gcd(divisor(known, kernel, parent.lb), divisor(known, kernel, parent.step))
+        return gcd(known[parent.lb], known[parent.step])
     return 1
 
 
@@ -130,21 +164,97 @@ def _extent_name(kernel: KernelOp, extent: SSAValue) -> str | int | None:
 
 def nonnegative(value: SSAValue) -> bool:
     """Return whether an index of TIR-H is known not to be negative."""
-    constant = constant_value(value)
-    if constant is not None:
-        return constant >= 0
-    owner = value.owner
+    return value_range(value)[0] >= 0
+
+
+def near(value: SSAValue) -> bool:
+    """Return whether an index of TIR-H is known to be so small that sums with sizes do not wrap around."""
+    low, high = value_range(value)
+    return -MOST_INDEX <= low and high <= MOST_INDEX
+
+
+def value_range(value: SSAValue) -> Range:
+    """Return the smallest and the largest integer that a scalar of TIR-H can be."""
+    return _range(value, {}, DEPTH)
+
+
+def _range(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Range:
+    if value not in known:
+        low, high = whole = _whole(value)
+        found = _range_of(value, known, depth - 1) if depth else whole
+        known[value] = found if low <= found[0] and found[1] <= high else whole  # it may have wrapped around
+    return known[value]
+
+
+def _whole(value: SSAValue) -> Range:
+    """Return what a type can hold."""
+    element = element_of(value.type)
+    if element == index:
+        return -(1 << 63), (1 << 63) - 1
+    dtype = dtype_of(element)
+    if dtype.kind == "uint":
+        return 0, (1 << dtype.bits) - 1
+    return (0, 1) if dtype.kind == "bool" else (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
+
+
+def _range_of(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Range:
+    owner, whole = value.owner, _whole(value)
+    if isinstance(owner, ConstantOp) and isinstance(owner.python_value, int):
+        return owner.python_value, owner.python_value
     if isinstance(owner, DimOp):
-        return True
+        return 0, MOST_SIZE
     if isinstance(owner, CastOp):
-        return nonnegative(owner.source)
-    if isinstance(owner, ElementwiseOp):
-        kept = owner.fn.data in ("add", "mul", "floordiv", "mod", "minimum")
-        return kept and all(nonnegative(arg) for arg in owner.args)
-    if not isinstance(owner, Block):
-        return False
-    parent = owner.parent_op()
-    if isinstance(parent, scf.ForOp):
-        first = list(owner.args).index(value) == 0  # pyright: ignore[reportArgumentType]
-        return first and nonnegative(parent.lb)  # the language's steps are positive
-    return isinstance(parent, GridOp)
+        source = element_of(owner.source.type)
+        return whole if source != index and dtype_of(source).is_float else _range(owner.source, known, depth)
+    if isinstance(owner, ElementwiseOp) and owner.fn.data in _RANGES and _is_integer(owner.args[-1]):
+        first, second = (_range(arg, known, depth) for arg in owner.args[-2:])  # without a select's condition
+        return _RANGES[owner.fn.data](first, second)
+    return _argument_range(owner, value, known, depth) if isinstance(owner, Block) else whole
+
+
+def _is_integer(value: SSAValue) -> bool:
+    element = element_of(value.type)
+    return element == index or not dtype_of(element).is_float
+
+
+def _argument_range(block: Block, value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Range:
+    """Return the range of a loop's or grid's counter."""
+    parent = block.parent_op()
+    if isinstance(parent, GridOp):
+        position = list(block.args).index(value)  # pyright: ignore[reportArgumentType]
+        return 0, max(_range(parent.extents[position], known, depth)[1], 0)
+    if isinstance(parent, scf.ForOp) and block.args[0] is value:
+        low, high = _range(parent.lb, known, depth)[0], _range(parent.ub, known, depth)[1]
+        return low, max(high - 1, low)  # the language's steps are positive
+    return _whole(value)
+
+
+def _product(a: Range, b: Range) -> Range:
+    ends = [x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _quotient(a: Range, b: Range) -> Range:
+    if b[0] <= 0:
+        return FAR
+    ends = [x // y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    return (0, b[1] - 1) if b[0] > 0 else FAR
+
+
+FAR = (-(1 << 64), 1 << 64)
+"""More than any type holds: nothing is known."""
+
+_RANGES: dict[str, Callable[[Range, Range], Range]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _product,
+    "floordiv": _quotient,
+    "mod": _remainder,
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "select": lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+}

@@ -15,6 +15,9 @@ import llvmlite.binding as llvm
 
 _llvm: Any = llvm  # llvmlite ships no types
 
+MOST_LOOPS = 40
+"""Functions of more loops are not value-numbered."""
+
 
 @cache
 def _initialize(native_only: bool) -> None:
@@ -33,20 +36,28 @@ def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:
 
 
 def _optimised(ir: str, machine: Any) -> Any:
-    """Parse and run the few passes that our IR, which is in SSA form already, gains from."""
+    """Parse and run the few passes that our IR, which is in SSA form already, gains from.
+
+    Value numbering (NewGVN) aborts the process where it visits a value a hundred times, as it may after so many loops.
+    """
     module = _llvm.parse_assembly(ir)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
-    passes = _llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_global_dead_code_eliminate_pass()
     options = _llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_unrolling = False
     options.loop_vectorization = False
     options.slp_vectorization = False
+    inline = _llvm.create_new_module_pass_manager()
+    inline.add_always_inliner_pass()
+    inline.run(module, _llvm.create_pass_builder(machine, options))
+    passes = _llvm.create_new_module_pass_manager()
+    if max(str(function).count("!llvm.loop") for function in module.functions) <= MOST_LOOPS:
+        passes.add_new_gvn_pass()
+    else:
+        passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_global_dead_code_eliminate_pass()
     passes.run(module, _llvm.create_pass_builder(machine, options))
     return module
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tessera.ir.types import dtype_of, index
-from tessera.lower.vector.nodes import Apply, Convert, Iota, Node, Remap, Uniform, walk
+from tessera.lower.vector.nodes import Apply, Convert, Coord, Iota, Node, Remap, Uniform, walk
 
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
@@ -53,14 +53,31 @@ def certain_conditions(context: VectorContext, roots: Iterable[Node]) -> Certain
     return None if total is None else Certain(total, frozenset(found))
 
 
+MOST_PARTS = 32
+"""Conditions of more parts than this are not asked: the answer would take longer than the masks."""
+
+
 def _answerable(node: Node) -> bool:
-    """Return whether a tile of conditions compares sums of positions and scalars, and has positions at all."""
+    """Return whether a tile of conditions compares few sums of positions and scalars, and has positions at all."""
+    return _is_small(node) and _compares_ranges(node)
+
+
+def _is_small(node: Node) -> bool:
+    """Return whether a condition has few parts, each counted as often as it is used."""
+    work, count = [node], 0
+    while work and count <= MOST_PARTS:
+        part, count = work.pop(), count + 1
+        work += [operand for operand, _ in part.operands((Coord(0),) * len(part.shape))]
+    return count <= MOST_PARTS
+
+
+def _compares_ranges(node: Node) -> bool:
     if isinstance(node, Remap):
-        return _answerable(node.source)
+        return _compares_ranges(node.source)
     if not isinstance(node, Apply):
         return False
     if node.fn == "and":
-        return all(map(_answerable, node.args))
+        return all(map(_compares_ranges, node.args))
     return node.fn in _ORDERS and all(map(_is_range, node.args)) and any(map(_has_positions, node.args))
 
 

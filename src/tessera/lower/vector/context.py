@@ -35,9 +35,9 @@ from tessera.lower.vector.nodes import (
     RandomWord,
     Resource,
     Stored,
+    costs_more,
     index_of,
     reads,
-    tree_cost,
     walk,
 )
 from tessera.lower.vector.rules import RULES
@@ -55,6 +55,9 @@ STORE_COST = 4
 
 UNALIGNED_COST = 8
 """A computed tile that is read broadcast or transposed is stored first when a chunk of it costs this much."""
+
+LONG_CHAIN = 512
+"""So many dependent steps are one loop; what follows is another: code generation takes quadratic time for a block."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class VectorContext:
         self._divisors: dict[SSAValue, int] = {}
         self._tee_buffers: dict[Node, Stored] = {}
         self._index_nodes: dict[Node, Node] = {}
+        self._depths: dict[Node, int] = {}
         self.inside_nodes: dict[tuple[Node, SSAValue, Block], Node] = {}
 
     def lower_launch(self) -> None:
@@ -134,6 +138,18 @@ class VectorContext:
                     location=location_of(op),
                 )
             rule(self, op)
+            self._cut_chains(op)
+
+    def _cut_chains(self, op: Operation) -> None:
+        """Store a tile that many dependent steps lead to."""
+        for node in [self._nodes[result] for result in op.results if result in self._nodes]:
+            operands = [each for each, _ in node.operands((Coord(0),) * len(node.shape))]
+            depth = 1 + max(
+                (self._depths.get(each, 0) for each in operands if each.stored is None), default=0
+            )
+            if depth >= LONG_CHAIN and isinstance(node, Apply | Convert | Gather):
+                self.materialise(node)
+            self._depths[node] = depth
 
     @contextmanager
     def region(self, op: Operation) -> Generator[None]:
@@ -180,7 +196,7 @@ class VectorContext:
         self._values[node] = value
         if isinstance(node, Apply | Convert | Gather | RandomWord | Load):
             repeats = self.liveness.demand(value) - 1
-            node.wanted = repeats > 0 and tree_cost(node) * repeats > STORE_COST
+            node.wanted = repeats > 0 and costs_more(node, STORE_COST // repeats)
 
     def index_node(self, node: Node) -> Node:
         """Return an integer tile as indices, one node for each."""
@@ -257,17 +273,25 @@ class VectorContext:
 
         For each such node of the nest that is the node itself, or a conversion of it that alone is used later.
         """
-        while True:
-            flags: dict[Node, set[bool]] = {}
-            for root in roots:
-                for node, aligned in walk(root):
-                    flags.setdefault(node, set()).add(aligned)
-            early = next((n for n, aligned in flags.items() if _stored_before(n, aligned)), None)
+        while (early := _stored_before(roots)) is not None:
+            self._materialise_from_below(early)
+        flags: dict[Node, set[bool]] = {}
+        for root in roots:
+            for node, aligned in walk(root):
+                flags.setdefault(node, set()).add(aligned)
+        wanted = {n for n, aligned in flags.items() if n.wanted and aligned == {True}}
+        needed = [n for n in flags if n in wanted and not self._only_in(n, wanted)]
+        return {n: self._converted_operand(n) or n for n in needed}
+
+    def _materialise_from_below(self, node: Node) -> None:
+        """Store a node after what its nest should find stored, level by level."""
+        work = [node]
+        while work:
+            early = _stored_before([work[-1]])
             if early is None:
-                wanted = {n for n, aligned in flags.items() if n.wanted and aligned == {True}}
-                needed = [n for n in flags if n in wanted and not self._only_in(n, wanted)]
-                return {n: self._converted_operand(n) or n for n in needed}
-            self.materialise(early)
+                self.materialise(work.pop())
+            else:
+                work.append(early)
 
     def _later_uses(self, node: Node) -> list[Operation] | None:
         """Return the ops after the current one that use a tile, None for tiles that no op makes."""
@@ -422,15 +446,17 @@ class VectorContext:
 
     def _store_costly(self, node: Node) -> None:
         """Store the outermost computed tiles of an expression that cost more than reading them back."""
-        if node.stored is not None or tree_cost(node) <= STORE_COST:
-            return
-        if isinstance(node, Apply | Convert | Gather | RandomWord) or (
-            isinstance(node, Load) and node.cost > 1
-        ):
-            self.materialise(node)
-            return
-        for part, _ in node.operands((Coord(0),) * len(node.shape)):
-            self._store_costly(part)
+        work = [node]
+        while work:
+            part = work.pop()
+            if part.stored is not None or not costs_more(part, STORE_COST):
+                continue
+            if isinstance(part, Apply | Convert | Gather | RandomWord) or (
+                isinstance(part, Load) and part.cost > 1
+            ):
+                self.materialise(part)
+            else:
+                work += reversed([each for each, _ in part.operands((Coord(0),) * len(part.shape))])
 
     def nest(
         self,
@@ -443,8 +469,11 @@ class VectorContext:
         run_nest(self, roots[0].shape, roots, body, boxes, last)
 
 
-def _stored_before(node: Node, aligned: set[bool]) -> bool:
-    """Return whether a node must be stored before a nest that reaches it in these ways."""
-    if aligned == {True} or not isinstance(node, Apply | Convert | Gather | RandomWord):
-        return False
-    return node.wanted or tree_cost(node) >= UNALIGNED_COST
+def _stored_before(roots: Sequence[Node]) -> Node | None:
+    """Return a node that must be stored before a nest over `roots`, which reads it elsewhere than where it is."""
+    for root in roots:
+        for node, aligned in walk(root):
+            if not aligned and isinstance(node, Apply | Convert | Gather | RandomWord):
+                if node.wanted or costs_more(node, UNALIGNED_COST - 1):
+                    return node
+    return None

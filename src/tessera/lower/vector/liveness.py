@@ -19,6 +19,9 @@ TRANSPARENT = (ElementwiseOp, CastOp, BroadcastOp, ReshapeOp, TransposeOp, Gathe
 Sink = tuple[Operation, Attribute]
 """An op that runs a loop over a tile, and the tile's type."""
 
+MANY_SINKS = 16
+"""Loops that compute a tile are told apart up to so many."""
+
 LOOP_REPEATS = 8
 """How often a loop body is taken to run."""
 
@@ -109,23 +112,44 @@ class Liveness:
         return {op for op, _ in self._sinks_of(value)}
 
     def _sinks_of(self, value: SSAValue) -> dict[Sink, int]:
-        """Return the loops that compute a tile, and how often each runs; in one loop it is computed once."""
-        if value not in self._sinks:
-            self._sinks[value] = {}
-            found: dict[Sink, int] = {}
-            for use in value.uses:
-                factor = self._repeats(value, use.operation)
-                for sink, times in self._sinks_of_use(value, use.operation).items():
-                    found[sink] = max(found.get(sink, 0), factor * times)
-            self._sinks[value] = found
+        """Return the loops that compute a tile, and how often each runs; in one loop it is computed once.
+
+        Of many loops, some: more than ask for storing a tile.
+        """
+        work = [value]
+        while work:
+            part = work[-1]
+            reached = [
+                r
+                for use in part.uses
+                if isinstance(use.operation, TRANSPARENT)
+                for r in use.operation.results
+            ]
+            missing = [] if part in self._sinks else [r for r in reached if r not in self._sinks]
+            if missing:
+                work += missing
+                continue
+            work.pop()
+            if part not in self._sinks:
+                self._sinks[part] = self._found_sinks(part)
         return self._sinks[value]
+
+    def _found_sinks(self, value: SSAValue) -> dict[Sink, int]:
+        found: dict[Sink, int] = {}
+        for use in value.uses:
+            factor = self._repeats(value, use.operation)
+            for sink, times in self._sinks_of_use(value, use.operation).items():
+                found[sink] = max(found.get(sink, 0), factor * times)
+            if len(found) >= MANY_SINKS:
+                break
+        return found
 
     def _sinks_of_use(self, value: SSAValue, user: Operation) -> dict[Sink, int]:
         if not isinstance(user, TRANSPARENT):
             return {(user, value.type): 1}  # a region's end hands on tiles of each shape in a loop of its own
         found: dict[Sink, int] = {}
         for result in user.results:
-            for sink, times in self._sinks_of(result).items():
+            for sink, times in self._sinks[result].items():
                 found[sink] = max(found.get(sink, 0), times)
         return found
 

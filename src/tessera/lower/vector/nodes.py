@@ -444,9 +444,16 @@ def walk(node: Node, aligned: bool = True) -> Iterator[tuple[Node, bool]]:
             work.append((child, straight and current.aligned))
 
 
-def tree_cost(node: Node) -> int:
-    """Return the vector instructions that evaluating one chunk takes."""
-    return sum({id(n): n.cost for n, _ in walk(node)}.values())
+def costs_more(node: Node, limit: int) -> bool:
+    """Return whether evaluating one chunk takes more than so many vector instructions."""
+    total, seen = 0, set[int]()
+    for part, _ in walk(node):
+        if id(part) not in seen:
+            seen.add(id(part))
+            total += part.cost
+            if total > limit:
+                return True
+    return False
 
 
 def reads(node: Node) -> set[Resource]:

@@ -19,7 +19,7 @@ from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.types import dtype_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
-from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, tree_cost
+from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, costs_more
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 
@@ -73,7 +73,7 @@ class _Reduction:
         self.start = context.writer.scalars.constant(start, source.element)
         self.lane = lane_axis(source.shape)
         self.width = chunk_width(source.shape[self.lane], context.lanes)
-        self.rows = take_rows(context, source.shape) if tree_cost(source) >= BUSY_COST else []
+        self.rows = take_rows(context, source.shape) if costs_more(source, BUSY_COST - 1) else []
 
     def run_to_scalar(self) -> list[SSAValue]:
         """Reduce a one-dimensional tile."""

@@ -25,6 +25,9 @@ from tessera.numerics import dtypes
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
 
+DEEP = 40
+"""Expressions deeper than this are evaluated from the operands up: Python's stack is short."""
+
 UNROLLED_CHUNKS = 2
 """Rows of at most this many chunks are written out instead of looped over."""
 
@@ -69,6 +72,7 @@ class Site:
         self._certain = certain
         self._tees = tees or {}
         self._scopes: list[dict[Hashable, Any]] = [{}]
+        self._depth = 0
 
     def scoped(self, body: Callable[[], Any]) -> Any:
         """Run `body` with what it evaluates forgotten afterwards (it stands in a loop or branch)."""
@@ -92,13 +96,38 @@ class Site:
 
     def evaluate(self, node: Node, coords: Coords) -> SSAValue:
         """Return `node` at `coords`: a chunk, or a scalar where no axis has lanes or all lanes agree."""
+        if self._depth < DEEP:
+            return self.remember((id(node), coords), lambda: self._evaluate(node, coords))
+        depth, self._depth = self._depth, 0
+        work = [(node, coords)]
+        while work:
+            part, at = work[-1]
+            missing = [each for each in self._operands(part, at) if not self._known(*each)]
+            if missing and not self._known(part, at):
+                work += reversed(missing)
+            else:
+                self.remember((id(part), at), lambda part=part, at=at: self._evaluate(part, at))
+                work.pop()
+        self._depth = depth
         return self.remember((id(node), coords), lambda: self._evaluate(node, coords))
+
+    def _known(self, node: Node, coords: Coords) -> bool:
+        return any((id(node), coords) in scope for scope in self._scopes)
+
+    def _operands(self, node: Node, coords: Coords) -> list[tuple[Node, Coords]]:
+        """Return what evaluating a node evaluates; nothing of a stored one."""
+        if node.stored is not None:
+            return []
+        chosen = self._chosen(node)
+        return node.operands(coords) if chosen is None else [(chosen, coords)]
 
     def _evaluate(self, node: Node, coords: Coords) -> SSAValue:
         if node.stored is not None:
             return node.stored.emit(self, coords)
         chosen = self._chosen(node)
+        self._depth += 1
         value = node.emit(self, coords) if chosen is None else self.evaluate(chosen, coords)
+        self._depth -= 1
         kept = self._tees.get(node)
         if kept is not None:
             self.seed(node, coords, value)
@@ -128,20 +157,16 @@ class Site:
 
     def hoist(self, node: Node, coords: Coords, inner: Coord) -> None:
         """Evaluate now, before a loop along `inner`, every part of `node` that does not depend on it."""
-        self._hoist(node, coords, inner, set())
-
-    def _hoist(self, node: Node, coords: Coords, inner: Coord, seen: set[tuple[Node, Coords]]) -> None:
-        if (node, coords) in seen:
-            return
-        seen.add((node, coords))
-        if inner not in coords:
-            if not all(isinstance(c.base, int) for c in coords) or node.operands(coords):
-                self.evaluate(node, coords)
-            return
-        if node.stored is None:
-            chosen = self._chosen(node)
-            for operand, mapped in node.operands(coords) if chosen is None else [(chosen, coords)]:
-                self._hoist(operand, mapped, inner, seen)
+        work, seen = [(node, coords)], set[tuple[Node, Coords]]()
+        while work:
+            part, at = work.pop()
+            if (part, at) in seen:
+                continue
+            seen.add((part, at))
+            if inner in at:
+                work += reversed(self._operands(part, at))
+            elif not all(isinstance(c.base, int) for c in at) or part.operands(at):
+                self.evaluate(part, at)
 
     def touch(self, root: SSAValue) -> None:
         """Note that a buffer is in use here."""

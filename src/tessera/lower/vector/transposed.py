@@ -13,8 +13,11 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.types import i1
-from tessera.lower.vector.nodes import Coord, Coords, Gather, Load, Node, Stored, Uniform, walk
+from tessera.lower.vector.nodes import Coord, Coords, Gather, Load, Node, Stored, Uniform
 from tessera.lower.vector.site import Site
+
+ACROSS = (Coord(0), Coord(0, lanes=True))
+ALONG = (Coord(0, lanes=True), Coord(0))
 
 
 def against_order(roots: Sequence[Node], rows: int, columns: int, lanes: int) -> list[Node]:
@@ -28,52 +31,75 @@ def against_order(roots: Sequence[Node], rows: int, columns: int, lanes: int) ->
     """
     if lanes == 1 or rows < lanes or columns < lanes:
         return []
-    found, seen = dict[Node, None](), set[Node]()
-    for root in roots:
-        _collect(root, found, seen)
+    found, seen, order = dict[Node, None](), set[Node](), _Order()
+    work = list(reversed(roots))
+    while work:
+        node = work.pop()
+        if node in seen or not order.scatters(node, ACROSS):
+            continue
+        seen.add(node)
+        if not order.scatters(node, ALONG) and node.element != i1 and not order.wants(node):
+            found[node] = None
+        elif node.stored is None and node.aligned:
+            work += reversed([operand for operand, _ in node.operands(ACROSS) if len(operand.shape) == 2])
     return list(found)
 
 
-def _collect(node: Node, found: dict[Node, None], seen: set[Node]) -> None:
-    across, along = (Coord(0), Coord(0, True)), (Coord(0, True), Coord(0))
-    if node in seen or not _scatters(node, across):
-        return
-    seen.add(node)
-    if not _scatters(node, along) and node.element != i1 and not _wanted(node):
-        found[node] = None
-        return
-    if node.stored is None and node.aligned:
-        for operand, _ in node.operands(across):
-            if len(operand.shape) == 2:
-                _collect(operand, found, seen)
+class _Order:
+    """Answers, each in time linear in the parts that were not asked about before, how tiles lie in memory."""
+
+    def __init__(self) -> None:
+        self._scatters: dict[tuple[Node, Coords], bool] = {}
+        self._wants: dict[Node, bool] = {}
+
+    def scatters(self, node: Node, coords: Coords) -> bool:
+        """Return whether evaluating a chunk at `coords` takes access to single elements."""
+        known, work = self._scatters, [(node, coords)]
+        while work:
+            part, at = work[-1]
+            if (part, at) in known:
+                work.pop()
+                continue
+            own = _scatters_itself(part, at)
+            operands = part.operands(at) if own is None else []
+            missing = [each for each in operands if each not in known]
+            if missing:
+                work += missing
+            else:
+                known[part, at] = any(known[each] for each in operands) if own is None else own
+                work.pop()
+        return known[node, coords]
+
+    def wants(self, node: Node) -> bool:
+        """Return whether a tile, or one that it is computed from, is to be stored when it is computed."""
+        known, work = self._wants, [node]
+        while work:
+            part = work[-1]
+            if part in known:
+                work.pop()
+                continue
+            read = part.stored or part
+            operands = [operand for operand, _ in read.operands((Coord(0),) * len(read.shape))]
+            missing = [each for each in operands if each not in known]
+            if missing:
+                work += missing
+            else:
+                known[part] = read.wanted or any(known[each] for each in operands)
+                work.pop()
+        return known[node]
 
 
-def _scatters(node: Node, coords: Coords) -> bool:
-    """Return whether evaluating a chunk at `coords` takes access to single elements."""
-    work, seen = [(node, coords)], {(node, coords)}
-    while work:
-        part, at = work.pop()
-        lanes = [axis for axis, coord in enumerate(at) if coord.lanes]
-        if not lanes or isinstance(part, Uniform):
-            continue
-        stored = part.stored or part
-        if isinstance(stored, Stored):
-            if stored.type.strides[lanes[0]] != 1:
-                return True
-            continue
-        if isinstance(part, Gather) or (
-            isinstance(part, Load) and not part.box.unit[part.box.kept[lanes[0]]]
-        ):
-            return True
-        fresh = [each for each in part.operands(at) if each not in seen]
-        seen.update(fresh)
-        work += fresh
-    return False
-
-
-def _wanted(node: Node) -> bool:
-    """Return whether a tile, or one that it is computed from, is to be stored when it is computed."""
-    return any(part.wanted for part, _ in walk(node))
+def _scatters_itself(part: Node, at: Coords) -> bool | None:
+    """Return whether a node takes access to single elements, None where its operands tell."""
+    lanes = [axis for axis, coord in enumerate(at) if coord.lanes]
+    if not lanes or isinstance(part, Uniform):
+        return False
+    stored = part.stored or part
+    if isinstance(stored, Stored):
+        return stored.type.strides[lanes[0]] != 1
+    if isinstance(part, Gather) or (isinstance(part, Load) and not part.box.unit[part.box.kept[lanes[0]]]):
+        return True
+    return None
 
 
 def squares(
