@@ -104,6 +104,15 @@ def _facts_text(spec: Specialization) -> str:
     )
 
 
+def _lacks(artifact: Artifact) -> bool:
+    """Return whether this process cannot run code: another one on this machine may use more of it, such as AMX."""
+    if artifact.backend != "cpu":
+        return False
+    from tessera.backends.cpu import missing_features  # with llvmlite, which loads the code next
+
+    return bool(missing_features(artifact.requires))
+
+
 def _key_with(start: str, reads: Reads) -> str:
     return hashlib.sha256(f"{start}\0{reads.digest()}".encode()).hexdigest()
 
@@ -165,7 +174,7 @@ class Variants:
             now = self._reads(spec)
             now.follow(paths)
             found = disk.find(_key_with(start, now), places)
-            if found is not None and self._is_own(found[1], destination):
+            if found is not None and self._is_own(found[1], destination) and not _lacks(found[1]):
                 fixed = {self._texts[place]: size for place, size in found[0].items()}
                 return Variant(fixed, found[1], "disk cache")
         variant = self._compile(spec, destination.record(), reads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -63,4 +64,7 @@ def host_identity() -> str:
         first = platform.processor().encode()
     # The clock and the bogus speed change from one reading to the next.
     stable = [line for line in first.splitlines() if b"MHz" not in line and b"ogo" not in line]
+    for index in range(4):  # the first and second data caches, which decide blocks, are among them
+        with suppress(OSError), open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size", "rb") as file:
+            stable.append(file.read())
     return f"{platform.machine()}-{hashlib.sha256(b'|'.join(stable)).hexdigest()[:16]}"

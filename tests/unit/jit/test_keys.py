@@ -133,6 +133,19 @@ def test_an_entry_of_another_kernel_is_not_run(monkeypatch):
     assert ran(fresh(by_global)) == (2.0, "disk cache")
 
 
+def test_code_that_this_process_may_not_run_is_compiled_again(monkeypatch):
+    """Another process on this machine may have had the system's leave to use more of the CPU."""
+    assert ran(fresh(by_global)) == (2.0, "compiled")
+    store = cache.DiskCache.find
+
+    def of_more(self, key, sizes):
+        found = store(self, key, sizes)
+        return found and (found[0], replace(found[1], requires=(*found[1].requires, "amx-of-the-future")))
+
+    monkeypatch.setattr(cache.DiskCache, "find", of_more)
+    assert ran(fresh(by_global)) == (2.0, "compiled")
+
+
 FACT = ArgFacts("tensor", dtypes.f32, (4,), (1,), 16, (1,), (4,))
 SPEC = Specialization((FACT,), (("c", 1),), (("BM", 1),))
 OTHERS = {str: "strict", int: 7, bool: True, tuple: (("c", True),), dtypes.DType: dtypes.f16}
