@@ -80,7 +80,12 @@ def dims(names: str) -> Any:
     Raises:
         LanguageError: `bad-annotation` when a name is no identifier.
     """
-    words = names.replace(",", " ").split()
+    words = names.replace(",", " ").split() if isinstance(names, str) else [repr(names)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not words:
+        raise LanguageError(
+            "no dimension is named", code="bad-annotation", location=caller_location(),
+            help='name them in a text: ts.dims("M N K")',
+        )  # fmt: skip
     for word in words:
         if not _NAME.match(word):
             raise LanguageError(

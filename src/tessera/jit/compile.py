@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tessera.errors import CallError, ResourceError
 from tessera.frontend.annotations import Dim
@@ -81,17 +81,19 @@ def compile(
     """
     if isinstance(kernel, StructuredKernel):
         return kernel.compile(target, dump, dims, strides, **constexprs)
-    for name in dump:
+    _check_kernel(kernel)
+    for name in _names(dump):
         if name not in DUMPS:
             raise CallError(
                 f"there is no dump {name!r}", code="unknown-dump", help=f"one of {', '.join(DUMPS)}"
             )
     signature = kernel.signature
-    sizes = _checked_dims(signature, dims or {})
+    sizes = _checked_dims(signature, _mapping(dims, "dims"))
     record = target_record(target)
     space = _narrowed(signature, kernel.space, constexprs)
-    _check_strides(signature, strides or {})
-    spec = _assumed(signature, sizes, strides or {}, constexprs, {name for name, _ in space})
+    steps = _mapping(strides, "strides")
+    _check_strides(signature, steps)
+    spec = _assumed(signature, sizes, steps, constexprs, {name for name, _ in space})
     last: ResourceError | None = None
     for point in points(space):
         try:
@@ -101,6 +103,38 @@ def compile(
             last = error
     assert last is not None, "a space has at least one point"
     raise last
+
+
+def _check_kernel(kernel: object) -> None:
+    from tessera.jit.kernel import Kernel
+
+    if not isinstance(kernel, Kernel):
+        raise CallError(
+            f"{kernel!r:.80} is no kernel", code="not-a-kernel", help="decorate a function with @ts.kernel"
+        )
+
+
+def _names(dump: Any) -> Sequence[str]:
+    if isinstance(dump, str) or not isinstance(dump, Sequence | set | frozenset):
+        raise CallError(
+            f"dump is {dump!r:.80}, not a list of names",
+            code="unknown-dump",
+            help=f"a list of {', '.join(DUMPS)}",
+        )
+    return cast(Sequence[str], dump)
+
+
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) for key in cast(Mapping[Any, Any], value)
+    ):
+        raise CallError(
+            f"{name} is {value!r:.80}, not a dictionary by name", code="bad-argument",
+            help=f'write {name}={{"M": …}}',
+        )  # fmt: skip
+    return cast(Mapping[str, Any], value)
 
 
 def target_record(name: str | None) -> TargetRecord:
@@ -115,7 +149,10 @@ def target_record(name: str | None) -> TargetRecord:
             from tessera.runtime.cuda import target_of
 
             return target_of(device.index)
-    return host_record() if name in (None, "cpu") else target_named(name)
+    if name is None:
+        return host_record()
+    text = name if isinstance(name, str) else repr(name)  # pyright: ignore[reportUnnecessaryIsInstance]
+    return host_record() if text == "cpu" else target_named(text)
 
 
 def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, int]:
@@ -125,9 +162,9 @@ def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, in
                 f"{signature.name} has no dimension {name!r}", code="unknown-dim",
                 help=f"dimensions: {', '.join(signature.dim_names) or 'none'}",
             )  # fmt: skip
-        if size < 0:
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**62:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CallError(
-                f"dimension {name!r} is {size}", code="wrong-shape", help="sizes are not negative"
+                f"dimension {name!r} is {size}", code="wrong-shape", help="sizes are integers, not negative"
             )
     return dict(dims)
 
@@ -135,10 +172,11 @@ def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, in
 def _check_strides(signature: Signature, strides: Mapping[str, Sequence[int]]) -> None:
     ranks = {param.name: len(param.dims) for param in signature.tensors}
     for name, steps in strides.items():
-        if len(steps) != ranks.get(name):
+        fits = isinstance(steps, Sequence) and all(isinstance(step, int) for step in steps)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not fits or len(steps) != ranks.get(name):
             known = ", ".join(f"{name} has {rank} dimensions" for name, rank in ranks.items())
             raise CallError(
-                f"strides of {name!r} are {tuple(steps)}", code="bad-argument",
+                f"strides of {name!r} are {steps!r:.80}", code="bad-argument",
                 help=f"one for each dimension of a tensor argument: {known}",
             )  # fmt: skip
 
@@ -376,10 +414,9 @@ def load(path: str | Path) -> LoadedKernel:
     """
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no path"
         raise CallError(
-            f"{path} cannot be read: {error.strerror}",
-            code="no-such-file",
-            help="give a file that .save() wrote",
+            f"{path!s:.200} cannot be read: {why}", code="no-such-file", help="give a file that .save() wrote"
         ) from error
     return LoadedKernel(Artifact.from_bytes(data))

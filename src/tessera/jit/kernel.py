@@ -396,6 +396,19 @@ class KernelDecorator:
         Raises:
             LanguageError: `bad-space` or `bad-key`.
         """
+        if not isinstance(space, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LanguageError(
+                f"the tuning space is {space!r:.80}", code="bad-space", location=caller_location(),
+                help="give values by name: space=dict(BM=[64, 128])",
+            )  # fmt: skip
+        names: Any = key
+        if not isinstance(names, tuple | list) or not all(
+            isinstance(name, str) for name in cast(Sequence[Any], names)
+        ):
+            raise LanguageError(
+                f"the autotune key is {names!r:.80}", code="bad-key", location=caller_location(),
+                help='give a tuple of names: key=("M", "N")',
+            )  # fmt: skip
         checked = tuple((name, _values(name, values)) for name, values in space.items())
 
         def decorate(function: Callable[P, R]) -> Kernel[P, R]:

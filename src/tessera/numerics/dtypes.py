@@ -6,6 +6,7 @@ arithmetic: accumulation type, loss scale, rounding. Both spellings give the sam
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -183,11 +184,21 @@ class Rule:
 
 def accum(dtype: DType) -> Rule:
     """Accumulate in `dtype`."""
+    if not isinstance(dtype, DType):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise LanguageError(
+            f"accum takes a dtype, got {dtype!r:.80}", code="bad-policy", location=caller_location(),
+            help="write accum(ts.f32)",
+        )  # fmt: skip
     return Rule("accum", dtype)
 
 
 def loss_scale(scale: float) -> Rule:
     """Multiply by `scale` when storing and divide when loading gradients."""
+    if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise LanguageError(
+            f"{scale!r:.80} is no loss scale", code="bad-policy", location=caller_location(),
+            help="write loss_scale(128.0)",
+        )  # fmt: skip
     return Rule("loss_scale", float(scale))
 
 
@@ -220,8 +231,13 @@ class Policy:
     saturate: bool = False
 
     def __matmul__(self, rule: Rule | Callable[[], Rule]) -> Policy:
-        if callable(rule):
+        if not isinstance(rule, Rule) and (rule is saturate or rule is stochastic_round):
             rule = rule()
+        if not isinstance(rule, Rule):
+            raise LanguageError(
+                f"{rule!r:.80} is no numeric rule", code="bad-policy", location=caller_location(),
+                help="rules: ts.accum(dtype), ts.loss_scale(x), ts.stochastic_round, ts.saturate",
+            )  # fmt: skip
         if rule.name == "accum":
             if not isinstance(rule.value, DType):
                 raise LanguageError("accum needs a dtype", code="bad-policy", help="write accum(f32)")

@@ -31,7 +31,7 @@ def profile(name: Profile) -> AbstractContextManager[None]:
     Raises:
         LanguageError: `unknown-profile`.
     """
-    if name not in get_args(Profile):
+    if not isinstance(name, str) or name not in get_args(Profile):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LanguageError(
             f"no numerics profile is called {name!r}", code="unknown-profile",
             help="one of fast, deterministic, strict",

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tessera.errors import CallError, ResourceError
 from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
@@ -15,15 +16,44 @@ from tessera.runtime.host_cache import LEAST_BYTES, host_cache
 from tessera.runtime.views import ArrayView, reader_of, view_of
 
 _ALIGNMENT = 64
+_MOST_DIMENSIONS = 64  # NumPy's
 Shape = int | Sequence[int]
 
 
-def _shape(shape: Shape) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = cast(tuple[Any, ...], tuple(shape) if isinstance(shape, tuple | list) else (shape,))  # pyright: ignore[reportUnknownArgumentType]
+    if not all(
+        isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0 for size in sizes
+    ):
+        raise CallError(
+            f"{shape!r:.80} is no shape", code="bad-shape", help="give a size, or a tuple of sizes from 0 on"
+        )
+    return tuple(int(size) for size in sizes)
 
 
-def _dtype(dtype: DType | str) -> DType:
-    return dtype_named(dtype) if isinstance(dtype, str) else dtype
+def _dtype(dtype: Any) -> DType:
+    if isinstance(dtype, str):
+        return dtype_named(dtype)
+    if not isinstance(dtype, DType):
+        raise CallError(f"{dtype!r:.80} is no dtype", code="bad-dtype", help='write ts.f32 or "f32"')
+    return dtype
+
+
+def _number(value: Any, dtype: DType) -> Any:
+    """Return a number that elements of `dtype` can have."""
+    kinds: Any = (int, float, np.integer, np.floating, np.bool_)
+    known: bool = isinstance(value, kinds)
+    if known and dtype.is_int:
+        signed = dtype.kind == "int"
+        low, high = -(1 << dtype.bits - 1) if signed else 0, (1 << dtype.bits - signed) - 1
+        known = bool(low <= value <= high) and int(value) == value
+    elif isinstance(value, int):
+        known = abs(value) < 1 << 127
+    if not known:
+        raise CallError(
+            f"{value!r:.80} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds"
+        )
+    return cast(Any, value)
 
 
 def _device(device: Device | str | None) -> Device:
@@ -35,9 +65,21 @@ def _aligned(shape: tuple[int, ...], dtype: DType) -> Any:
     size = numpy_dtype.itemsize
     for extent in shape:
         size *= extent
+    if len(shape) > _MOST_DIMENSIONS or max((*shape, size)) >= 2**62:
+        raise CallError(
+            f"an array of shape {shape!r:.80} is larger than memory",
+            code="bad-shape",
+            help="use a smaller one",
+        )
     if size >= LEAST_BYTES and host_cache().limit:
         return np.ndarray(shape, numpy_dtype, host_cache().buffer(size))
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    try:
+        memory = np.empty(size + _ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise ResourceError(
+            f"{size} bytes of memory for an array of shape {shape} are not there", code="out-of-memory",
+            help="use a smaller array",
+        ) from None  # fmt: skip
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size].view(numpy_dtype).reshape(shape)
 
@@ -53,17 +95,28 @@ def empty(shape: Shape, dtype: DType | str = f32, device: Device | str | None = 
 
     Returns:
         A NumPy array on the CPU, a `DeviceArray` on a GPU.
+
+    Raises:
+        CallError: `bad-shape` or `bad-dtype`.
+        LanguageError: `unknown-dtype`.
+        TargetError: `unknown-device`.
+        ResourceError: `out-of-memory`.
     """
-    where = _device(device)
+    sizes, element, where = _shape(shape), _dtype(dtype), _device(device)
     if where.kind == "cpu":
-        return _aligned(_shape(shape), _dtype(dtype))
+        return _aligned(sizes, element)
     from tessera.runtime.cuda_array import DeviceArray
 
-    return DeviceArray(_shape(shape), _dtype(dtype), where)
+    return DeviceArray(sizes, element, where)
 
 
 def full(shape: Shape, value: float, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
-    """Return an array of one value; arguments as for `empty`."""
+    """Return an array of one value; arguments as for `empty`.
+
+    Raises:
+        CallError: `wrong-scalar` for a value that the dtype does not hold, or as `empty`.
+    """
+    value = _number(value, _dtype(dtype))
     array = empty(shape, dtype, device)
     array.fill(value)
     return array
@@ -108,17 +161,28 @@ def asarray(source: Any, dtype: DType | str | None = None, device: Device | str 
 
 
 def _from_numbers(source: Any, wanted: DType | None) -> Any:
-    host = np.asarray(source)
+    try:
+        host = np.asarray(source)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise _no_numbers(source) from error
+    if host.dtype.kind not in "biufV":
+        raise _no_numbers(source, f": its elements are of type {host.dtype}")
     if wanted is None and host.dtype == np.float64:
         return host.astype(np.float32)  # Python floats are weak: f32 unless a dtype is given
     return host
 
 
+def _no_numbers(source: Any, why: str = "") -> CallError:
+    return CallError(
+        f"{source!r:.80} is no array of numbers{why}", code="not-an-array",
+        help="pass an array, or numbers in nested lists of equal lengths",
+    )  # fmt: skip
+
+
 def _dtype_of(host: Any) -> DType:
     dtype = from_numpy(host.dtype)
     if dtype is None:
-        view_of(host)  # raises what is wrong with it
-    assert dtype is not None
+        raise _no_numbers(host, f": its elements are of type {host.dtype}")
     return dtype
 
 

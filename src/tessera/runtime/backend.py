@@ -67,7 +67,7 @@ def host_record() -> TargetRecord:
 
 
 def _validated(name: str, source: str) -> str:
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TargetError(
             f"{source}: no backend is called {name!r}",
             code="unknown-backend",
@@ -168,7 +168,8 @@ def capabilities(backend: str | None = None) -> dict[str, Any]:
         TargetError: `unknown-backend`, `unsupported-backend`, or `missing-extra`.
         DeviceError: `no-driver` or `no-device`.
     """
-    name = backend or selected_backend() or ("ptx" if cuda_devices() else "cpu")
+    chosen = selected_backend() if backend is None else backend
+    name = ("ptx" if cuda_devices() else "cpu") if chosen is None else chosen
     if _validated(name, "capabilities") == "cpu":
         return {**host_record().capabilities(), "device": "cpu"}
     from tessera.runtime import cuda

@@ -37,7 +37,7 @@ def as_device(value: Device | str) -> Device:
     """
     if isinstance(value, Device):
         return value
-    match = _SPELLING.fullmatch(value)
+    match = _SPELLING.fullmatch(value) if isinstance(value, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
         raise TargetError(
             f"no device is called {value!r}", code="unknown-device", help='write "cpu", "cuda" or "cuda:1"'

@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from tessera.errors import CallError
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.container import pack, unpack
 from tessera.target.records import known_targets
@@ -142,6 +143,9 @@ class Launch:
         return max(multiprocessors // self.cluster, 1) * self.cluster
 
 
+MOST_PROGRAMS = 2**63 - 1
+
+
 def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:
     """Compute a grid expression.
 
@@ -180,9 +184,20 @@ def _apply(fn: str, a: int, b: int) -> int:
 
 
 def program_count(launch: Launch, sizes: Any, scalars: Any) -> int:
-    """Return how many programs `launch` starts for these arguments (0 for an empty grid)."""
+    """Return how many programs `launch` starts for these arguments (0 for an empty grid).
+
+    Raises:
+        ArtifactError: as `evaluate`.
+        CallError: `grid-too-large`.
+    """
     counts = [max(-(-evaluate(extent, sizes, scalars) // block), 0) for extent, block in launch.grid]
-    return prod(counts)
+    programs = prod(counts)
+    if programs > MOST_PROGRAMS:
+        raise CallError(
+            f"the grid {' x '.join(map(str, counts))} has {programs} programs", code="grid-too-large",
+            help=f"a launch has at most {MOST_PROGRAMS}; use larger tiles",
+        )  # fmt: skip
+    return programs
 
 
 @dataclass(frozen=True, slots=True)

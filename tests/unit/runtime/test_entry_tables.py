@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from tessera.errors import CallError
 from tessera.jit.entry import _load_entry
 from tessera.runtime import pool
 from tessera.runtime.entry import host, layout
@@ -95,7 +96,7 @@ def test_grids_have_the_programs_that_the_artefact_says():
             slow = call(*values)
             try:
                 wanted = program_count(one, [], dict(enumerate(values)))
-            except ArtifactError:
+            except (ArtifactError, CallError):
                 wanted = None
             if slow is None:
                 served += 1

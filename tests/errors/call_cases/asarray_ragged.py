@@ -1,0 +1,7 @@
+"""Nested lists of different lengths."""
+
+import tessera as ts
+
+
+def call():
+    ts.asarray([1, [2, 3]])

@@ -1,0 +1,7 @@
+"""Compiling a plain function."""
+
+import tessera as ts
+
+
+def call():
+    ts.compile(len)

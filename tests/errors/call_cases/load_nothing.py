@@ -1,0 +1,7 @@
+"""Loading what is no path."""
+
+import tessera as ts
+
+
+def call():
+    ts.load(None)
