@@ -171,12 +171,12 @@ class Variants:
         start = self._key(spec, destination, disk.compiler_hash(), reads.roots)
         places = [sizes.get(text) for text in self._texts]
         for paths in disk.paths(start):
-            now = self._reads(spec)
-            now.follow(paths)
-            found = disk.find(_key_with(start, now), places)
+            reads.follow(paths)
+            found = disk.find(_key_with(start, reads), places)
             if found is not None and self._is_own(found[1], destination) and not _lacks(found[1]):
                 fixed = {self._texts[place]: size for place, size in found[0].items()}
                 return Variant(fixed, found[1], "disk cache")
+            reads = self._reads(spec)
         variant = self._compile(spec, destination.record(), reads)
         if reads.complete:
             disk.store_paths(start, reads.paths)
