@@ -45,6 +45,8 @@ class _Maker:
     def program(self, seed: int) -> tree.Program:
         """Return the program."""
         dice = self._dice
+        if dice.chance(0.04):
+            return self._linear(seed)
         self._grid_dims()
         self._make_tensors()
         self._scalars()
@@ -61,6 +63,32 @@ class _Maker:
         # Constants have defaults, so they come last.
         params.sort(key=lambda param: isinstance(param, tree.Constant))
         return tree.Program(seed, tuple(params), tuple(self._helpers), grids, self._palette.profile, knobs)
+
+    def _linear(self, seed: int) -> tree.Program:
+        """Return a kernel over element numbers."""
+        dice = self._dice
+        size = dice.pick((1, 7, 33, 100, 256, 1000, 1025))
+        self._dims["N"] = size
+        for number in range(dice.between(1, 2)):
+            self._tensor(f"X{number}", [("N", size)])
+        for number in range(dice.between(0, 2)):
+            self._tensor(f"A{number}", [("N", size)])
+        self._scalars()
+        ids = tree.Name("i", Type("i64", (size,)))
+        regions = {t.name: Region(t, "own" if t.name[0] == "X" else "read") for t in self._tensors}
+        scope = self._scope(regions)
+        scope.ids, scope.predicate, scope.contexts = ids, (size,), ("predicated",)
+        scope.names["i"] = ids.own
+        scope.fixed.add("i")
+        statements = Statements(scope)
+        body = [statements.bind(dice.pick(self._palette.dtypes), (size,)) for _ in range(dice.between(1, 3))]
+        # The kernel's grid is over the first tensor that it stores to.
+        body += statements.store(regions["X0"]) + statements.block(dice.between(1, 8))
+        inside = tree.If(tree.Apply("lt", (ids, tree.Name("N", INDEX))), tuple(body))
+        grid = tree.Linear(("i",), (tree.Name("N", INDEX),), (max(size, 1),), (inside,))
+        params = dice.shuffled([*self._tensors, *self._params])
+        params.sort(key=lambda param: isinstance(param, tree.Constant))
+        return tree.Program(seed, tuple(params), (), (grid,), self._palette.profile)
 
     # Parameters
 

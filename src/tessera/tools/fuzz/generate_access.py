@@ -31,6 +31,8 @@ class Access:
             shape: the shape wanted.
             picks: probability of index tiles.
         """
+        if self.scope.ids is not None:
+            return self._by_number(shape, self.scope.ids)
         dice, rank = self.scope.dice, len(self.region.tensor.shape)
         spare = len(shape) - rank
         new = [i for i, size in enumerate(shape) if size == 1]
@@ -52,6 +54,28 @@ class Access:
         if chosen and masked and dice.chance(picks):
             return self._picked(axes, chosen, wanted)
         return tuple(axes)
+
+    def _by_number(self, shape: Shape, ids: tree.Name) -> tuple[tree.Axis, ...] | None:
+        """Return an index by element numbers; a program owns the elements of its own numbers."""
+        dice, size = self.scope.dice, self.region.tensor.shape[0]
+        if self.region.role == "own":
+            return (tree.Pick(ids),) if shape == ids.own.shape else None
+        if not shape:
+            return (tree.At(offset(self.scope, size, 1)),) if self.region.role == "read" else None
+        if shape != ids.own.shape:
+            return None
+        if self.region.role == "accumulate":
+            return (tree.Pick(tree.Apply("mod", (ids, tree.Number(size)))),)
+        kind = dice.pick(("same", "same", "reversed", "moved", "turned"))
+        tile: tree.Expr = ids
+        if kind == "reversed":
+            tile = tree.Apply("sub", (tree.Number(size - 1), ids))
+        elif kind == "moved" and self.scope.palette.outside:
+            tile = tree.Apply(dice.pick(("add", "sub")), (ids, tree.Number(dice.between(1, 3))))
+        elif kind == "turned" and size:
+            moved = tree.Apply("mul", (ids, tree.Number(dice.between(2, 7))))
+            tile = tree.Apply("mod", (moved, tree.Number(size)))
+        return (tree.Pick(tile),)
 
     def _can(self, chosen: tuple[int, ...], sizes: list[int]) -> bool:
         """Whether the owned part is large enough along the chosen dimensions."""

@@ -92,6 +92,13 @@ class Expressions:
         dice = self.scope.dice
         if not shape:
             return tree.Cast(self.number(dtype), dtype)
+        if self.scope.ids is not None:
+            number = tree.Number(dice.between(0, 9))
+            return (
+                tree.Apply("lt", (self.scope.ids, number))
+                if dtype == "bool"
+                else tree.Cast(self.scope.ids, dtype)
+            )
         if len(shape) == 1 and dtype != "bool" and bits(dtype) >= 16 and dice.chance(0.4):
             start = dice.between(0, 5) if dice.chance(0.3) else 0
             return tree.Arange(start, start + shape[0], dtype)
@@ -100,7 +107,12 @@ class Expressions:
     def _name(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         found = [n for n, type_ in self.scope.names.items() if type_.dtype == dtype and type_.shape == shape]
         if not shape and dtype == "i64" and self.scope.offsets and self.scope.dice.chance(0.5):
-            return tree.Name(self.scope.dice.pick(list(self.scope.offsets)), INDEX)
+            offset = tree.Name(self.scope.dice.pick(list(self.scope.offsets)), INDEX)
+            return (
+                offset
+                if self.scope.dice.chance(self.scope.dice.options.index_values)
+                else tree.Cast(offset, "i64")
+            )
         if not found:
             return None
         # Later names more often: they depend on the others.
@@ -142,8 +154,10 @@ class Expressions:
     ) -> list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]]:
         choices: list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]] = [
             (self._name, 2.0), (self._load, 2.0), (self._binary, 6.0), (self._unary, 2.0), (self._where, 1.2),
-            (self._cast, 1.0), (self._reduction, 1.0), (self._call, 0.5),
+            (self._cast, 1.0), (self._call, 0.5), (self._reduction, 1.0),
         ]  # fmt: skip
+        if self.scope.ids is not None:
+            return choices[:-2]
         if shape:
             choices += [
                 (self._broadcast, 1.0), (self._reshape, 1.0), (self._transpose, 1.0), (self._scan, 0.5),

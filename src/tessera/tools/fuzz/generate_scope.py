@@ -37,6 +37,7 @@ class Options:
         knobs: programs with schedule knobs.
         atomics: atomic updates.
         products: matrix products.
+        index_values: offsets and loop variables that are computed with as they are, not as `i64`.
     """
 
     carries: float = 1.0
@@ -55,6 +56,7 @@ class Options:
     knobs: float = 0.3
     atomics: float = 1.0
     products: float = 1.0
+    index_values: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ class Scope:
         regions: the tensors, and what may be done with them in this grid.
         names: tiles and scalars that are visible and may be rebound.
         offsets: integer scalars with the least and largest value they take.
+        ids: the element numbers of a kernel without a grid, where no shape is known; None elsewhere.
         unrolled: those of them that are constants, as loops are unrolled over them.
         helpers: functions that may be called.
         buffers: shared buffers that have been written.
@@ -195,6 +198,7 @@ class Scope:
     params: list[tree.Param]
     counter: list[int]
     fixed: set[str]
+    ids: tree.Name | None = None
     unrolled: frozenset[str] = frozenset()
     contexts: tuple[str, ...] = ()
     predicate: Shape | None = None
@@ -235,6 +239,8 @@ class Scope:
 
     def known_shape(self) -> Shape:
         """Draw the shape of a tile that exists, or a new one."""
+        if self.ids is not None:
+            return self.ids.own.shape
         shapes = [type_.shape for type_ in self.names.values() if type_.shape]
         if shapes and self.dice.chance(0.75):
             return self.dice.pick(shapes)

@@ -52,6 +52,8 @@ class Statements:
             choices += [
                 (self._for, 2.5), (self._static, 0.5), (self._while, 0.7), (self._branch, 1.2), (self._predicate, 1.2),
             ]  # fmt: skip
+        if scope.ids is not None:
+            return [choice for choice in choices if choice[0] not in (self._inplace, self._static)]
         if nested and scope.predicate is None:
             choices.append((self._products, 0.7 * options.products))
         if scope.predicate is None and "predicated" not in scope.contexts:
@@ -179,6 +181,8 @@ class Statements:
     def _storable(self, region: Region) -> Shape:
         """Return a shape that a program's part of a tensor can take: often the whole of it."""
         scope, dice = self.scope, self.scope.dice
+        if scope.ids is not None:
+            return scope.ids.own.shape
         if dice.chance(0.35):
             return scope.known_shape()
         shape: list[int] = []
@@ -315,7 +319,7 @@ class Statements:
         if dice.chance(0.5):  # what is kept in a buffer: a scan, a product, a reduction
             dtype = accumulator(dtype)
         first = scope.fresh()
-        value = self._expressions.computed(dtype, shape) if dice.chance(0.7) else None
+        value = self._expressions.computed(dtype, shape) if dice.chance(0.7) and scope.ids is None else None
         value = self._expressions.draw(dtype, shape) if value is None else value
         made: Made = [tree.Assign((first,), (value,))]
         scope.names[first] = Type(dtype, shape)

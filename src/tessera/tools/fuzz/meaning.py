@@ -93,6 +93,8 @@ def _launch(machine: Machine, grid: tree.Grid, outer: dict[str, Val]) -> None:
         machine.shared = {}
         for name, number, block in zip(grid.vars, point, grid.blocks, strict=True):
             machine.env[name] = Val("i64", np.asarray(number * block, np.int64))
+            if isinstance(grid, tree.Linear):
+                machine.env[name] = Val("i64", np.arange(block))
         machine.run(grid.body)
 
 

@@ -68,6 +68,10 @@ def _parameter(param: tree.Param, program: tree.Program) -> str:
 
 
 def _grid(grid: tree.Grid) -> Iterator[str]:
+    if isinstance(grid, tree.Linear):
+        yield f"{grid.vars[0]} = ts.tile.linear_id()"
+        yield from block(grid.body)
+        return
     pairs = ", ".join(
         f"({text(extent)}, {block})" for extent, block in zip(grid.extents, grid.blocks, strict=True)
     )

@@ -611,6 +611,15 @@ class Grid(Node):
 
 
 @dataclass(frozen=True)
+class Linear(Grid):
+    """`var = ts.tile.linear_id()` and what follows, of a kernel that declares no grid.
+
+    How many programs share the elements is the compiler's business: nothing in the body may depend on it, so the
+    meaning takes one block for all of them.
+    """
+
+
+@dataclass(frozen=True)
 class Helper(Node):
     """A `@ts.function`: its parameters (with the types that it is called with), statements and result."""
 
