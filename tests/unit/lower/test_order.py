@@ -1,6 +1,7 @@
 """Barriers between accesses to global memory: enough for every thread, and none where threads read their own.
 
-Random programs are run thread by thread (`races`), which is independent of how barriers were placed and bounds found.
+Random programs are run thread by thread (`tools.fuzz.races`), which knows nothing of how barriers were placed and
+bounds found.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 import tessera as ts
 from tessera.ir.target.memory import BarrierOp
 from tessera.ir.target.structure import FuncOp
-from tests.unit.lower.races import Machine
+from tessera.tools.fuzz.races import Machine
 from tests.unit.lower.support import lowered
 
 SIZES = {0: (2, 24, 40), 1: (2, 24, 40)}

@@ -16,9 +16,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tessera.tools.fuzz import levels
+from tessera.tools.fuzz import levels, tree
 from tessera.tools.fuzz.generate_scope import Options
+from tessera.tools.fuzz.measure import MEASURE
 from tessera.tools.fuzz.run import Device, Outcome
+from tessera.tools.fuzz.types import TreeError
 
 PROGRAMS_PER_WORKER = 400
 """A worker is replaced after so many, so that what JIT compilation keeps is given back."""
@@ -34,15 +36,19 @@ class Job:
         device: where programs run.
         options: what the generator draws.
         coverage: whether outcomes say what their programs reach.
+        metamorphic: share of the programs that are run in a second way when they are right.
+        steps: say, instead of running programs, after which step of the compiler they change their meaning.
     """
 
     device: Device
     options: Options
     coverage: bool = True
+    metamorphic: float = 0.0
+    steps: bool = False
 
 
-def one(seed: int, job: Job, folder: Path) -> Outcome:
-    """Generate, run and compare the program of a seed."""
+def one(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
+    """Run and compare a program, or that of a seed."""
     from dataclasses import replace
 
     from tessera.tools.fuzz.coverage import reached
@@ -50,9 +56,36 @@ def one(seed: int, job: Job, folder: Path) -> Outcome:
     from tessera.tools.fuzz.run import check
 
     started = time.perf_counter()
-    program = generate(seed, job.options)
-    outcome = check(program, job.device, folder, time.perf_counter() - started)
+    program = generate(given, job.options) if isinstance(given, int) else given
+    if job.steps:
+        from tessera.tools.fuzz.steps import first_wrong
+
+        return Outcome(program.seed, "compiled", detail=first_wrong(program, folder))
+    if job.device.kind == "passes":
+        from tessera.tools.fuzz.steps import checked
+
+        outcome = checked(program, folder)
+    elif job.device.kind == "races":
+        from tessera.tools.fuzz.threads import raced
+
+        outcome = raced(program, folder)
+    else:
+        outcome = check(program, job.device, folder, time.perf_counter() - started)
+    if outcome.kind == "same" and random.Random(~program.seed).random() < job.metamorphic:
+        from tessera.tools.fuzz.metamorphic import varied
+
+        outcome = varied(program, job.device, folder) or outcome
     return replace(outcome, reached=reached(program)) if job.coverage else outcome
+
+
+def _made(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
+    if isinstance(given, int):
+        return one(given, job, folder)
+    try:
+        return one(given, job, folder)
+    except (TreeError, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        # What is left of a program may use names that nothing binds: it has no meaning.
+        return Outcome(given.seed, "skipped", detail=f"no program: {type(error).__name__}: {error}")
 
 
 def _worker(connection: Connection, job: Job, folder: str) -> None:
@@ -64,15 +97,20 @@ def _worker(connection: Connection, job: Job, folder: str) -> None:
         _import_torch()
     if job.device.kind == "cpu" and job.device.target:
         levels.use(job.device.target)
+    from tessera.tools.fuzz.measure import start_measuring, stop_measuring
+
+    measuring = start_measuring()
     done = 0
     while True:
         try:
-            seed = connection.recv()
+            given = connection.recv()
         except EOFError:
+            stop_measuring(measuring)
             return
         try:
-            outcome = one(seed, job, Path(folder))
+            outcome = _made(given, job, Path(folder))
         except Exception:  # of the fuzzer itself: no reason to lose the campaign
+            seed = given if isinstance(given, int) else given.seed
             outcome = Outcome(seed, "error", "fuzzer", traceback.format_exc())
         try:
             connection.send(outcome)
@@ -105,13 +143,14 @@ class _Process:
         self.started = 0.0
         self.done = 0
 
-    def give(self, seed: int) -> None:
-        self.seed, self.started = seed, time.monotonic()
-        self.connection.send(seed)
+    def give(self, given: int | tree.Program) -> None:
+        self.seed = given if isinstance(given, int) else given.seed
+        self.started = time.monotonic()
+        self.connection.send(given)
 
     def end(self) -> int | None:
         self.connection.close()
-        self._process.join(0.2)
+        self._process.join(20.0 if os.environ.get(MEASURE) and self.seed is None else 0.2)
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
@@ -167,7 +206,7 @@ def seeds(first: int | None) -> Iterator[int]:
 
 def campaign(
     job: Job, source: Iterator[int], jobs: int, *, programs: int | None, seconds: float | None,
-    timeout: float = 60.0, report: Callable[[Outcome], Any] = lambda _: None,
+    timeout: float = 60.0, report: Callable[[Outcome], Any] = lambda _: None, failures: int | None = None,
 ) -> Summary:  # fmt: skip
     """Run programs until there are enough or the time is over.
 
@@ -179,6 +218,7 @@ def campaign(
         seconds: how long at most.
         timeout: seconds after which a program counts as hung.
         report: is told every outcome as it comes.
+        failures: after how many failures to stop.
     """
     summary, started = Summary(), time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="tessera-fuzz-"))
@@ -187,6 +227,7 @@ def campaign(
 
     def more() -> bool:
         enough = programs is not None and given >= programs
+        enough |= failures is not None and len(summary.failures) >= failures
         return not enough and (seconds is None or time.monotonic() - started < seconds)
 
     def settle(outcome: Outcome) -> None:
@@ -218,6 +259,36 @@ def campaign(
         shutil.rmtree(root, ignore_errors=True)
     summary.elapsed = time.monotonic() - started
     return summary
+
+
+class Isolated:
+    """Runs programs one by one in a process of their own, which is replaced when it dies or hangs.
+
+    Args:
+        job: what to do with them.
+        timeout: seconds after which a program counts as hung.
+    """
+
+    def __init__(self, job: Job, timeout: float = 20.0) -> None:
+        self._job, self._timeout = job, timeout
+        self._folder = Path(tempfile.mkdtemp(prefix="tessera-shrink-"))
+        self._worker = _Process(job, self._folder)
+
+    def __call__(self, program: tree.Program) -> Outcome:
+        """Run a program."""
+        self._worker.give(program)
+        outcome = None
+        while outcome is None:
+            ready = bool(wait([self._worker.connection], timeout=1.0))
+            outcome = _outcome_of(self._worker, ready, self._timeout)
+        if outcome.kind in ("crash", "hang"):
+            self._worker = _Process(self._job, self._folder)
+        return outcome
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _outcome_of(worker: _Process, ready: bool, timeout: float) -> Outcome | None:

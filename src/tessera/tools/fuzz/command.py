@@ -14,8 +14,10 @@ import click
 from tessera.jit.settings import settings
 from tessera.tools.fuzz import levels, serial, tree
 from tessera.tools.fuzz.campaign import Job, Summary, campaign, seeds
+from tessera.tools.fuzz.follow_up import follow_up
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.generate_scope import Options
+from tessera.tools.fuzz.report import as_json, measured
 from tessera.tools.fuzz.run import Device, Outcome, check
 from tessera.tools.fuzz.source import source
 
@@ -72,7 +74,13 @@ def _options(texts: tuple[str, ...]) -> Options:
 
 
 @click.command()
-@click.option("--device", type=click.Choice(["cpu", "cuda", "interp"]), default="cpu", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda", "interp", "passes", "races"]),
+    default="cpu",
+    show_default=True,
+    help="`passes` interprets what each pass leaves, `races` runs what GPUs would run thread by thread.",
+)
 @click.option(
     "--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3."
 )
@@ -93,6 +101,33 @@ def _options(texts: tuple[str, ...]) -> Options:
 @click.option(
     "--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung."
 )
+@click.option("--failures", type=int, help="Stop after so many.")
+@click.option("--shrink/--no-shrink", default=True, help="Make failing programs smaller. On by default.")
+@click.option(
+    "--budget",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="Seconds to make one failing program smaller.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for minimal programs.")
+@click.option(
+    "--reproduce", type=int, metavar="SEED", help="Run the program of one seed, and make it smaller."
+)
+@click.option(
+    "--metamorphic",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Share of right programs that are run again in another way: repeated, saved, cached, other threads or knobs.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what was found as JSON.",
+)
+@click.option("--lines", is_flag=True, help="Measure which lines of the compiler the programs reach (slow).")
 @click.option("--show", is_flag=True, help="Print the program of --seed and end.")
 @click.option("--replay", type=click.File("r"), help="Run the program of a JSON file that --save wrote.")
 @click.option(
@@ -101,14 +136,20 @@ def _options(texts: tuple[str, ...]) -> Options:
 @click.option("--quiet", is_flag=True, help="Print failures without their source.")
 def fuzz(
     device: str, target: str, compile_only: str, seed: int | None, programs: int | None, minutes: float | None,
-    jobs: int, switches: tuple[str, ...], timeout: float, show: bool, replay: TextIO | None, save: Path | None,
+    jobs: int, switches: tuple[str, ...], timeout: float, failures: int | None, shrink: bool, budget: float,
+    out: Path | None, reproduce: int | None, metamorphic: float, report_file: Path | None, lines: bool, show: bool,
+    replay: TextIO | None, save: Path | None,
     quiet: bool,
 ) -> None:  # fmt: skip
     """Run random programs of the whole language and compare what they store with what NumPy says they mean.
 
     A seed decides the program and its data. Failures are printed with their seed and source, and the exit code is 1.
+    At the end each fault is printed again with the smallest program that shows it, and the step of the compiler that
+    is wrong.
     """
     options = _options(switches)
+    if reproduce is not None:
+        seed, programs = reproduce, 1
     if show:
         click.echo(source(generate(seed or 0, options)))
         return
@@ -130,9 +171,18 @@ def fuzz(
                 text = serial.dumps(generate(outcome.seed, options))
                 (save / f"{outcome.seed}.json").write_text(text + "\n", encoding="utf-8")
 
-    summary = campaign(
-        Job(where, options), seeds(first), jobs or os.cpu_count() or 1, programs=programs,
-        seconds=None if minutes is None else 60 * minutes, timeout=timeout, report=report,
-    )  # fmt: skip
+    job = Job(where, options, metamorphic=metamorphic)
+    with measured(lines) as reach:
+        summary = campaign(
+            job, seeds(first), 1 if reproduce is not None else jobs or os.cpu_count() or 1, programs=programs,
+            seconds=None if minutes is None else 60 * minutes, timeout=timeout, report=report, failures=failures,
+        )  # fmt: skip
     click.echo(_summary(summary, first))
+    if lines:
+        click.echo(reach.table())
+    if report_file is not None:
+        report_file.write_text(as_json(summary, first, where, reach), encoding="utf-8")
+    if shrink:
+        for text in follow_up(summary.failures, job, budget, out):
+            click.echo(text)
     sys.exit(1 if summary.failures else 0)

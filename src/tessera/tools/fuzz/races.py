@@ -6,9 +6,11 @@ barrier starts a new epoch. Within an epoch, an element that one thread writes n
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from xdsl.dialects import scf
@@ -17,29 +19,37 @@ from xdsl.ir import Block, SSAValue
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target.arithmetic import CastOp, ConstantOp, ElementwiseOp
 from tessera.ir.target.memory import AtomicOp, BarrierOp, GatherOp, LoadOp, MemcpyOp, ScatterOp, StoreOp
+from tessera.ir.target.roles import BulkCopyOp, BulkStoreOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.types import FragmentType
 
+Array = Any
+"""A NumPy array."""
+
 NOBODY, MANY, ATOMIC = -1, -2, -3
 
-_FUNCTIONS = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
-    "minimum": min,
-    "maximum": max,
-    "lt": lambda a, b: int(a < b),
-    "le": lambda a, b: int(a <= b),
-    "gt": lambda a, b: int(a > b),
-    "ge": lambda a, b: int(a >= b),
-    "eq": lambda a, b: int(a == b),
-    "ne": lambda a, b: int(a != b),
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "select": lambda c, a, b: a if c else b,
-}
+
+class Unknown(Exception):
+    """What a program touches, or whether it runs, depends on its data, or on ops that this machine does not know."""
+
+
+def _select(condition: int, a: int, b: int) -> int:
+    return a if condition else b
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., int]]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": _floordiv, "mod": _mod,
+    "minimum": min, "maximum": max, "and": int.__and__, "or": int.__or__, "select": _select,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
 
 
 @dataclass
@@ -66,9 +76,9 @@ class Machine:
     func: FuncOp
     sizes: dict[int, tuple[int, ...]]
     program: int = 0
-    scalars: dict[int, int] = field(default_factory=dict)
-    outside: list[Any] = field(default_factory=list)
-    races: list[Race] = field(default_factory=list)
+    scalars: dict[int, int] = field(default_factory=dict[int, int])
+    outside: list[Any] = field(default_factory=list[Any])
+    races: list[Race] = field(default_factory=list[Race])
     barriers: int = 0
 
     def __post_init__(self) -> None:
@@ -112,12 +122,15 @@ class Machine:
             self._box(op)
         elif isinstance(op, GatherOp | ScatterOp | AtomicOp):
             self._anywhere(op)
+        elif op.regions or isinstance(op, BulkCopyOp | BulkStoreOp):
+            raise Unknown(op.name)
         else:
             self._scalar(op)
 
     def _scalar(self, op: Any) -> None:
         if isinstance(op, ConstantOp):
-            self.values[op.result] = int(op.python_value)
+            number = op.python_value
+            self.values[op.result] = None if isinstance(number, float) else int(number)
         elif isinstance(op, ProgramIdOp):
             self.values[op.result] = self.program
         elif isinstance(op, ProgramCountOp):
@@ -127,20 +140,22 @@ class Machine:
         elif isinstance(op, ElementwiseOp):
             args = [self.values.get(arg) for arg in op.args]
             known = op.fn.data in _FUNCTIONS and None not in args
-            self.values[op.result] = _FUNCTIONS[op.fn.data](*args) if known else None
+            self.values[op.result] = int(_FUNCTIONS[op.fn.data](*args)) if known else None
+
+    def _number(self, value: SSAValue) -> int:
+        number = self.values.get(value)
+        if number is None:
+            raise Unknown("a value depends on data")
+        return number
 
     def _if(self, op: scf.IfOp) -> None:
-        condition = self.values[op.cond]
-        assert condition is not None, "a condition depends on data"
+        condition = self._number(op.cond)
         taken = op.true_region if condition else op.false_region
         results = self._block(taken.block) if taken.blocks else []
         self.values.update(zip(op.results, results, strict=False))
 
     def _for(self, op: scf.ForOp) -> None:
-        low, high, step = (self.values[value] for value in (op.lb, op.ub, op.step))
-        assert low is not None
-        assert high is not None
-        assert step is not None
+        low, high, step = (self._number(value) for value in (op.lb, op.ub, op.step))
         carried = [self.values.get(value) for value in op.iter_args]
         block = op.body.block
         for counter in range(low, high, step):
@@ -171,21 +186,20 @@ class Machine:
                 mine = ((lane & masks.get(LANE, 0)) | (warp & masks.get(WARP, 0))) == 0
                 who, coordinates = who[mine], coordinates[mine]
         elif isinstance(op, MemcpyOp):
-            shape = op.buffer.type.shape
+            buffer: Any = op.buffer.type
+            shape: tuple[int, ...] = buffer.shape
             coordinates = np.stack([c.ravel() for c in np.indices(shape)], -1)
             who = np.full(len(coordinates), MANY)
         else:
             who = np.zeros(1, int) if isinstance(op, StoreOp) else np.arange(threads)
             coordinates = np.zeros((len(who), 0), int)
-        offsets = [self.values[offset] for offset in op.offsets]
-        assert None not in offsets, "an offset depends on data"
+        offsets = [self._number(offset) for offset in op.offsets]
         at = np.zeros((len(who), len(offsets)), int) + np.array(offsets, int)
         for place, axis in enumerate(op.axis_list):
             at[:, axis] += coordinates[:, place]
         inside = np.ones(len(who), bool)
         for axis in op.checked_list:  # as they are compared: unsigned
-            limit = self.values[op.sizes[axis]]
-            assert limit is not None
+            limit = self._number(op.sizes[axis])
             inside &= at[:, axis].astype(np.uint64) < np.uint64(limit % 2**64)
         valid = np.all((at >= 0) & (at < np.array(self.sizes[arg])), axis=1)
         if (inside & ~valid).any():
@@ -199,14 +213,18 @@ class Machine:
         else:
             self._read(op, arg, flat, who[inside])
 
-    def _read(self, op: Any, arg: int, flat: np.ndarray, who: np.ndarray) -> None:
+    def _read(self, op: Any, arg: int, flat: Array, who: Array) -> None:
         writer, reader = self.writer[arg], self.reader[arg]
         self._complain(op, flat, (writer[flat] != NOBODY) & ((writer[flat] != who) | (who < 0)))
-        for element, thread in zip(flat.tolist(), who.tolist(), strict=True):
-            before = reader[element]
-            reader[element] = thread if before in (NOBODY, thread) else MANY
+        low, high = np.full(reader.size, 1 << 40), np.full(reader.size, NOBODY - 9)
+        np.minimum.at(low, flat, who)
+        np.maximum.at(high, flat, who)
+        touched = np.unique(flat)
+        before = reader[touched]
+        alone = (low[touched] == high[touched]) & ((before == NOBODY) | (before == low[touched]))
+        reader[touched] = np.where(alone, low[touched], MANY)
 
-    def _write(self, op: Any, arg: int, flat: np.ndarray, who: Any) -> None:
+    def _write(self, op: Any, arg: int, flat: Array, who: Any) -> None:
         who = np.broadcast_to(np.asarray(who), flat.shape)
         writer, reader = self.writer[arg], self.reader[arg]
         before = writer[flat]
@@ -215,12 +233,12 @@ class Machine:
         self._complain(op, flat, bad)
         writer[flat] = who
 
-    def _complain(self, op: Any, flat: np.ndarray, bad: np.ndarray) -> None:
+    def _complain(self, op: Any, flat: Array, bad: Array) -> None:
         if bad.any():
             self.races.append(Race(op, int(flat[bad][0])))
 
 
-def _places(layout: LinearLayout) -> tuple[np.ndarray, np.ndarray]:
+def _places(layout: LinearLayout) -> tuple[Array, Array]:
     """Return, for every register of every thread, the thread and the coordinates it holds."""
     count = {dim: layout.in_size(dim) for dim in (REGISTER, LANE, WARP)}
     grid = np.indices(tuple(count.values())).reshape(3, -1)

@@ -1,0 +1,88 @@
+"""Runs a program's GPU lowering thread by thread, and says where two threads touch one element unordered."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects import scf
+
+from tessera.errors import ResourceError, TesseraError
+from tessera.ir.passes import PassRunner
+from tessera.ir.target.structure import FuncOp
+from tessera.numerics.profiles import profile
+from tessera.target.artifact import evaluate
+from tessera.target.records import target_named
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.arrays import contents
+from tessera.tools.fuzz.races import Machine, Unknown
+from tessera.tools.fuzz.run import Outcome
+from tessera.tools.fuzz.steps import built
+
+TARGETS = ("sm_80", "sm_90a")
+MOST_ELEMENTS = 20000
+"""Tensors of more are not looked at: every thread's part of every access is written out."""
+
+
+def raced(program: tree.Program, folder: Path) -> Outcome:
+    """Lower a program for GPUs and look for races and for accesses outside of tensors.
+
+    Args:
+        program: the program.
+        folder: where its source is written.
+    """
+    seen = 0
+    if any(prod(tensor.shape) > MOST_ELEMENTS for tensor in program.tensors):
+        return Outcome(program.seed, "skipped", detail="large tensors")
+    for target in TARGETS:
+        try:
+            funcs = _lowered(program, folder, target)
+        except ResourceError as error:
+            return Outcome(program.seed, "refused", error.code, str(error))
+        except TesseraError as error:
+            return Outcome(program.seed, "error", error.code, f"{target}: {error}")
+        for func in funcs:
+            try:
+                found = _wrong(program, func)
+            except Unknown:
+                continue
+            seen += 1
+            if found:
+                return Outcome(program.seed, "mismatch", "race", f"{target}, {func.sym_name.data}: {found}")
+    return Outcome(program.seed, "same" if seen else "skipped")
+
+
+def _lowered(program: tree.Program, folder: Path, target: str) -> list[FuncOp]:
+    from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
+    from tessera.schedule.knobs import Knobs
+
+    values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
+    record, runner = target_named(target), PassRunner()
+    with profile(program.profile):  # pyright: ignore[reportArgumentType]
+        module = built(program, folder, values)
+        runner.run(module, "canonicalize", CANONICALIZE)
+        knobs = Knobs.from_config(dict(program.knobs))
+        runner.run(module, "schedule", schedule_passes(record, knobs))
+        lowered = runner.transform(module, "lower", record.backend, lambda m: lower(m, record))
+    return [op for op in lowered.ops if isinstance(op, FuncOp)]
+
+
+def _wrong(program: tree.Program, func: FuncOp) -> str:
+    """Return the first race of the first or last program of a launch; empty when there is none."""
+    params = [param for param in program.params if not isinstance(param, tree.Constant)]
+    sizes = {at: p.shape for at, p in enumerate(params) if isinstance(p, tree.Tensor)}
+    scalars = {at: int(p.value) for at, p in enumerate(params) if isinstance(p, tree.ScalarParam)}
+    empty = any(0 in shape for shape in sizes.values())
+    if empty or any(isinstance(op, scf.WhileOp) for op in func.walk()):
+        raise Unknown("a loop of unknown length")
+    grid: list[tuple[Any, int]] = json.loads(func.grid.data)
+    count = prod(max(-(-evaluate(extent, sizes, scalars) // block), 0) for extent, block in grid)
+    for number in sorted({0, count - 1} if count else set[int]()):
+        machine = Machine(func, sizes, number, scalars)
+        if races := machine.run():
+            return f"program {number}: {races[0].op.name} of element {races[0].element}"
+        if machine.outside:
+            return f"program {number}: {machine.outside[0].name} reaches outside of its tensor"
+    return ""

@@ -1,0 +1,356 @@
+"""Faults to plant in the compiler, each of which the fuzzer has to find; `scripts/check_mutants.py` plants them.
+
+A fault is a text of one file that occurs there once and what it becomes. Each is of a kind that compilers have had: a
+barrier too few, a live buffer reused, a mask forgotten, an end off by one, signs mixed up. `device` says how it shows:
+`cpu` and `cuda` run programs, `passes` interprets scheduled IR, `races` runs the GPU's lowering thread by thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault.
+
+    Args:
+        name: what it is.
+        device: the device of `tessera fuzz` that shows it.
+        file: below `src/tessera`.
+        old: a text that occurs once.
+        new: what takes its place.
+    """
+
+    name: str
+    device: str
+    file: str
+    old: str
+    new: str
+
+
+def _cpu(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "cpu", file, old, new)
+
+
+def _cuda(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "cuda", file, old, new)
+
+
+def _races(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "races", "lower/simt/order.py", old, new)
+
+
+def _passes(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "passes", file, old, new)
+
+
+_VECTOR = (
+    _cpu(
+        "carried-tiles-overwrite-each-other", "lower/vector/control.py",
+        "if any(not aligned and written & {*part.resources} for part, aligned in walk(node)):", "if False:",
+    ),
+    _cpu(
+        "carried-tiles-written-one-after-the-other", "lower/vector/control.py",
+        "        values = [site.chunk(node, coords) for node, _ in group]\n"
+        "        for value, (_, target) in zip(values, group, strict=True):\n"
+        "            site.store(target, coords, value)",
+        "        for node, target in group:\n            site.store(target, coords, site.chunk(node, coords))",
+    ),
+    _cpu(
+        "live-buffer-reused", "lower/vector/context.py",
+        "        if any(isinstance(n.stored or n, Stored) for n in others):\n            return False\n", "",
+    ),
+    _cpu(
+        "start-values-share-a-buffer", "lower/vector/control.py",
+        "waiting = [v for at, v in enumerate(values) if at > position and _is_tile(v) and at not in unwritten]",
+        "waiting = []",
+    ),
+    _cpu(
+        "loads-move-behind-stores", "lower/vector/context.py",
+        "if isinstance(value.type, TileType) and resource in reads(node):", "if False:",
+    ),
+    _cpu(
+        "shuffled-reads-fused-into-their-store", "lower/vector/memory.py",
+        "if not aligned or not isinstance(part, Load) or not part.box.same_place(box):",
+        "if not isinstance(part, Load) or not part.box.same_place(box):",
+    ),
+    _cpu(
+        "shifted-reads-fused-into-their-store", "lower/vector/nodes.py",
+        "(self.arg, self.offsets, self.sizes, self.kept) == (", "(self.arg, other.offsets, self.sizes, self.kept) == (",
+    ),
+    _cpu(
+        "transpose-counts-as-in-order", "lower/vector/nodes.py",
+        "return axes == sorted(axes) and prod(self.shape) == prod(self.source.shape)",
+        "return prod(self.shape) == prod(self.source.shape)",
+    ),
+    _cpu(
+        "maximum-of-integers-starts-from-zero", "lower/vector/reduce.py",
+        'return low if fn == "max" else -low - 1', 'return 0 if fn == "max" else -low - 1',
+    ),
+    _cpu(
+        "minimum-of-floats-starts-from-one", "lower/vector/reduce.py",
+        'return float("-inf") if fn == "max" else float("inf")', 'return float("-inf") if fn == "max" else 1.0',
+    ),
+    _cpu(
+        "reduction-takes-in-padding", "lower/vector/reduce.py",
+        'return site.apply("select", [valid, value, self.start])', "return value",
+    ),
+    _cpu(
+        "reduction-leaves-out-the-last-chunk", "lower/vector/reduce.py",
+        "        for k in range(rest):", "        for k in range(rest - 1):",
+    ),
+    _cpu(
+        "reduction-drops-the-odd-one", "lower/vector/reduce.py",
+        "[site.apply(self.fn, pair) if len(pair) == 2 else pair[0] for pair in pairs]",
+        "[site.apply(self.fn, pair) for pair in pairs if len(pair) == 2]",
+    ),
+    _cpu(
+        "reversed-scan-runs-forwards", "lower/vector/reduce.py",
+        'writer.scalars.binary("sub", last, at) if self.reverse else at', "at",
+    ),
+    _cpu(
+        "box-before-the-tensor-counts-as-inside", "lower/vector/context.py",
+        'both = scalars.binary("and", above, scalars.binary("le", end, box.bounds[axis]))',
+        'both = scalars.binary("le", end, box.bounds[axis])',
+    ),
+    _cpu(
+        "box-one-past-the-tensor-counts-as-inside", "lower/vector/context.py",
+        "end = scalars.add(box.offsets[axis], box.sizes[axis])",
+        "end = scalars.add(box.offsets[axis], box.sizes[axis] - 1)",
+    ),
+    _cpu(
+        "ragged-block-counts-as-whole", "lower/vector/context.py",
+        "return length == 1 or (divides % length == 0 and self.divisor(op.offsets[axis]) % length == 0)",
+        "return length == 1 or (divides > 0 and self.divisor(op.offsets[axis]) % length == 0)",
+    ),
+    _cpu(
+        "mask-of-a-row's-end-one-too-long", "lower/vector/site.py",
+        'return self.apply("lt", [lanes, self.writer.scalars.constant(tail, i32)])',
+        'return self.apply("le", [lanes, self.writer.scalars.constant(tail, i32)])',
+    ),
+    _cpu(
+        "row's-end-reaches-past-the-tensor", "lower/vector/site.py",
+        'bounds[axis] = scalars.binary("minimum", bounds[axis], end) if axis in checked else end', "bounds[axis] = end",
+    ),
+    _cpu(
+        "row's-end-of-one-left-out", "lower/vector/site.py",
+        "        if rest:\n            self.tail = rest", "        if rest > 1:\n            self.tail = rest",
+    ),
+    _cpu(
+        "mask-of-load-ignored", "lower/vector/nodes.py",
+        "mask = None if self.mask is None else site.splat_like(site.evaluate(self.mask, coords), place.lanes)",
+        "mask = None",
+    ),
+    _cpu(
+        "fill-of-gather-forgotten", "lower/vector/memory.py",
+        "fill, type_ = _scalar(context, op.fill), op.result.type", "fill, type_ = None, op.result.type",
+    ),
+    _cpu(
+        "certain-mask-looks-at-the-wrong-end", "lower/vector/certain.py",
+        "lesser[1], greater[0])", "lesser[0], greater[0])",
+    ),
+    _cpu(
+        "last-rows-of-a-transpose-left-out", "lower/vector/transposed.py",
+        "    if rest:\n        site.each(rest, last)", "    if rest > 1:\n        site.each(rest - 1, last)",
+    ),
+    _cpu(
+        "shared-buffer-overwritten-under-its-reader", "lower/vector/shared.py",
+        "    if resource in reads(node):\n        context.rescue(node)\n", "",
+    ),
+    _cpu(
+        "transpose-by-the-inverse-permutation", "lower/vector/shape.py",
+        "take = tuple(op.permutation.index(axis) for axis in range(len(source.shape)))", "take = tuple(op.permutation)",
+    ),
+    _cpu(
+        "index-tested-at-one-end-only", "lower/bounds.py",
+        "        return low and high\n", "        return low or high\n",
+    ),
+    _cpu(
+        "index-one-past-the-end-proven-inside", "lower/bounds.py",
+        "fixed and interval.high < size\n", "fixed and interval.high <= size\n",
+    ),
+    _cpu(
+        "loop-counter-proven-inside-any-tensor", "lower/facts.py",
+        "return low is not None and low >= 0 and _extent_name(kernel, parent.ub) == size",
+        "return low is not None and low >= 0",
+    ),
+)  # fmt: skip
+
+_EMITTERS = (
+    _cpu(
+        "lanes-before-the-tensor-are-read", "backends/cpu/memory.py",
+        'if predicate == "uge" and offset.isdigit():', 'if predicate == "uge":',
+    ),
+    _cpu(
+        "lanes-one-past-the-tensor", "backends/cpu/memory.py", '((room, "ult"), (', '((room, "ule"), (',
+    ),
+    _cpu(
+        "fill-of-masked-load-forgotten", "backends/cpu/memory.py",
+        'default = ops.splat(self.memory, fill) if fill is not None else "zeroinitializer"',
+        'default = "zeroinitializer"',
+    ),
+    _cpu(
+        "atomic-maximum-of-unsigned-is-signed", "backends/cpu/atomics.py",
+        '"max": "max" if signed else "umax"', '"max": "max"',
+    ),
+    _cpu(
+        "atomics-ignore-their-mask", "backends/cpu/atomics.py",
+        'single.and_mask(fn.assign(f"trunc i{width} {shifted} to i1"))', "pass",
+    ),
+    _cpu(
+        "subtraction-of-integers-swapped", "backends/llvm/elementwise.py",
+        "return ops.binary(_INT_BINARY[fn], type_, *args)", "return ops.binary(_INT_BINARY[fn], type_, *args[::-1])",
+    ),
+    _cpu(
+        "comparison-of-unsigned-is-signed", "backends/llvm/elementwise.py",
+        'prefix = "" if fn in ("eq", "ne") else "s" if signed else "u"', 'prefix = "" if fn in ("eq", "ne") else "s"',
+    ),
+    _cpu(
+        "right-shift-forgets-the-sign", "backends/llvm/elementwise.py",
+        'return ops.binary("ashr", type_, a, amount)', 'return ops.binary("lshr", type_, a, amount)',
+    ),
+    _cpu(
+        "floor-division-adjusts-exact-quotients", "backends/llvm/elementwise.py",
+        'adjust = ops.binary("and", type_.of("i1"), nonzero, opposite)', "adjust = opposite",
+    ),
+    _cpu(
+        "halves-round-away-from-zero", "backends/llvm/elementwise.py", '"round": "roundeven"', '"round": "round"',
+    ),
+    _cpu(
+        "widening-of-unsigned-takes-the-sign", "backends/llvm/casts.py",
+        'return ops.convert("sext" if source.kind == "int" else "zext", src, value, dst)',
+        'return ops.convert("sext", src, value, dst)',
+    ),
+    _cpu(
+        "float-to-unsigned-by-way-of-signed", "backends/llvm/casts.py",
+        'name = "fptosi" if result.kind == "int" else "fptoui"', 'name = "fptosi"',
+    ),
+    _cpu(
+        "subnormals-of-narrow-floats", "backends/llvm/narrow.py",
+        "ops.integer(i32, (128 - form.bias) << 23)", "ops.integer(i32, (127 - form.bias) << 23)",
+    ),
+)  # fmt: skip
+
+_CANONICALIZE = (
+    _passes(
+        "equal-but-for-their-function", "canonicalize/common_subexpressions.py",
+        "tuple(sorted(op.properties.items())),", "(),",
+    ),
+    _passes(
+        "subtractions-count-as-commutative", "canonicalize/common_subexpressions.py",
+        "if isinstance(op, ElementwiseOp) and FUNCTIONS[op.fn.data].commutative:", "if isinstance(op, ElementwiseOp):",
+    ),
+    _passes(
+        "transpose-becomes-reshape", "canonicalize/fuse_shapes.py",
+        "        if moved == sorted(moved):", "        if len(moved) <= 2:",
+    ),
+    _passes(
+        "cast-by-way-of-a-narrower-type-is-one", "canonicalize/merge_casts.py",
+        "if not (holds_all(middle, source) or _wraps_once(source, middle, target)):", "if False:",
+    ),
+    _passes(
+        "loads-leave-loops-that-store", "canonicalize/loop_invariants.py",
+        "return not op.regions and bool(op.results) and effect_of(op) <= Effect.RANDOM and not _may_trap(op)",
+        "return not op.regions and bool(op.results) and not _may_trap(op)",
+    ),
+    _passes(
+        "subtraction-from-zero-is-nothing", "canonicalize/remove_noops.py", '"sub": _positive_zero', '"sub": _is(1)',
+    ),
+    _passes(
+        "loop-of-two-trips-becomes-its-body", "canonicalize/simplify_control_flow.py",
+        "elif upper <= lower + step:", "elif upper <= lower + 2 * step:",
+    ),
+    _passes(
+        "place-of-a-carried-value", "canonicalize/simplify_control_flow.py",
+        "if yielded is carried or yielded is initial:", "if yielded is not carried and yielded in op.body.block.args:",
+    ),
+)  # fmt: skip
+
+_ORDER = (
+    _races(
+        "barrier-dropped", "if len(pending) >= MOST_PENDING or _meets(pending, [access]):",
+        "if len(pending) >= MOST_PENDING:",
+    ),
+    _races("trips-of-a-loop-not-ordered", "elif TILE_LOOP not in op.attributes:", "elif False:"),
+    _races(
+        "any-two-threads-count-as-one",
+        "return before.layout[0].same_up_to_registers(after.layout[0])", "return True",
+    ),
+    _races("boxes-of-one-size-count-as-one", "all(d.divisible(size) for d, size in", "any(True for d, size in"),
+    _races(
+        "writes-behind-reads-not-ordered", "if before.memory != after.memory or not (before.writes or after.writes):",
+        "if before.memory != after.memory or not before.writes:",
+    ),
+    _races(
+        "only-one-branch-is-left-behind", "            pending.update(taken)",
+        "            pending.clear()\n            pending.update(taken)",
+    ),
+)  # fmt: skip
+
+_SIMT = (
+    _cuda(
+        "padding-of-a-reduction-not-filled", "lower/simt/reduce.py",
+        "fragment = context.fill_outside(fragment, tile_shape(op.source), identity_of(op.fn.data, dtype))\n    result",
+        "result",
+    ),
+    _cuda(
+        "scan-of-signed-maximum-starts-from-zero", "lower/simt/reduce.py",
+        'low = -(1 << dtype.bits - 1) if dtype.kind == "int" else 0', "low = 0",
+    ),
+    _cuda(
+        "reversed-scan-runs-forwards-on-gpus", "lower/simt/reduce.py",
+        "step if op.reverse is not None else -step", "-step",
+    ),
+    _cuda(
+        "indices-in-padding-are-used", "lower/simt/memory.py",
+        "return total, mask if inside_tile is None else _both(context, mask, inside_tile)", "return total, mask",
+    ),
+    _cuda(
+        "padding-is-stored", "lower/boxes.py", 'size = scalars.binary("minimum", size, end)', "pass",
+    ),
+    _cuda(
+        "vectors-at-any-offset", "lower/boxes.py",
+        "limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1", "limit = limit or 1",
+    ),
+    _cuda(
+        "reshape-forgets-padding", "lower/simt/shape.py",
+        "constant(size)), step * padded", "constant(size)), step * size",
+    ),
+    _cuda(
+        "last-dimension-not-tested", "backends/simt/memory.py",
+        "        for axis in self.checked:\n            step = at",
+        "        for axis in self.checked[:-1]:\n            step = at",
+    ),
+    _cuda(
+        "fill-forgotten-on-gpus", "backends/simt/memory.py", "if predicate is None or fill is None:", "if True:",
+    ),
+    _cuda(
+        "one-mask-for-a-vector", "backends/simt/memory.py",
+        "    if masks is not None:\n        vector = 1\n", "",
+    ),
+    _cuda(
+        "copies-take-part-in-atomics", "backends/nvidia/atomics.py",
+        "predicate = emitter.both(owner, masks[register] if masks is not None else None)",
+        "predicate = masks[register] if masks is not None else None",
+    ),
+)  # fmt: skip
+
+_SCHEDULE = (
+    _passes(
+        "copy-not-waited-for", "schedule/copies.py",
+        "start.add(WaitGroupOp(stages - 2))", "start.add(WaitGroupOp(stages))",
+    ),
+    _passes(
+        "stage-off-by-one", "schedule/copies.py",
+        'wraps = insert.binary("eq", following, insert.constant(stages))',
+        'wraps = insert.binary("eq", following, insert.constant(stages - 1))',
+    ),
+    _passes(
+        "copies-run-ahead-too-far", "schedule/copies.py",
+        'ahead = before.binary("mul", loop.step, before.constant(stages - 1))',
+        'ahead = before.binary("mul", loop.step, before.constant(stages))',
+    ),
+)  # fmt: skip
+
+MUTANTS = (*_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE)
