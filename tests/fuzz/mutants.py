@@ -247,7 +247,7 @@ _CANONICALIZE = (
     ),
     _passes(
         "cast-by-way-of-a-narrower-type-is-one", "canonicalize/merge_casts.py",
-        "if not (holds_all(middle, source) or _wraps_once(source, middle, target)):", "if False:",
+        "    if not holds_all(middle, source) or (saturates and source.is_float):\n", "    if False:\n",
     ),
     _passes(
         "loads-leave-loops-that-store", "canonicalize/loop_invariants.py",
