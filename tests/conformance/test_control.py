@@ -539,3 +539,26 @@ def doubled(y: ts.Tensor["n", ts.f32]):
 )
 def test_stores_are_seen_by_later_loads(case, backend):
     check(case, backend)
+
+
+def test_positions_and_i64_are_one_type_where_paths_meet():
+    @ts.kernel
+    def joined(a: ts.Tensor["n", ts.i64], flag: int):
+        for i in ts.tile.grid((n, 4)):
+            v = a[i : i + 4]
+            s = a[i]
+            for k in ts.tile.range(2):
+                v = ts.tile.broadcast_to(i + k, (4,))
+                s = i
+            if flag > 0:
+                t, u = i, ts.tile.broadcast_to(i, (4,))
+            else:
+                t, u = a[i], a[i : i + 4]
+            a[i : i + 4] = v + s + t + u
+
+    for flag in (0, 1):
+        a = np.arange(8) * 10
+        start = np.repeat([0, 4], 4)
+        one, tile = (start, start) if flag else (start * 10, a.copy())
+        joined(a, flag)
+        assert np.array_equal(a, start + 1 + start + one + tile)

@@ -10,13 +10,15 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
-from tessera.frontend.carry import GONE, like, show_type
-from tessera.frontend.convert import apply, constant, default_element, operand
+from tessera.frontend.carry import GONE, alike, as_type, like, show_type
+from tessera.frontend.convert import apply, default_element, operand
 from tessera.frontend.evaluate import evaluate, execute, statement
 from tessera.frontend.exact import same
 from tessera.frontend.expressions import is_runtime, truth_of
 from tessera.frontend.liveness import assigned
 from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild
+from tessera.ir.tile.types import element_of
+from tessera.ir.types import index
 
 
 @statement(ast.If)
@@ -55,7 +57,7 @@ def _branch(b: Builder, node: ast.If, condition: Scalar) -> None:
         with b.into(block):
             yielded: list[SSAValue] = []
             for name in names:
-                yielded += [_as_type(b, leaf, t) for leaf, (_, t) in _paired(env.get(name), results[name])]
+                yielded += [as_type(b, leaf, t) for leaf, (_, t) in _paired(env.get(name), results[name])]
             b.emit(YieldOp(*yielded))
     types = [t for name in names for _, t in results[name] if t is not None]
     op = b.emit(IfOp(condition.ssa, types, Region(blocks[0]), Region(blocks[1])))
@@ -74,10 +76,6 @@ def _paired(
 ) -> list[tuple[Any, tuple[Any, Attribute]]]:
     found = list(leaves(value)) if len(agreed) > 1 else [value]
     return [(leaf, (like, t)) for leaf, (like, t) in zip(found, agreed, strict=True) if t is not None]
-
-
-def _as_type(b: Builder, leaf: Any, type_: Attribute) -> SSAValue:
-    return leaf.ssa if isinstance(leaf, Value) else constant(b, leaf, type_)
 
 
 def _agree(name: str, left: Any, right: Any) -> list[tuple[Any, Attribute | None]]:
@@ -112,8 +110,9 @@ def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None
             raise _disagree(name, left, right)
         return left, default_element(0.0)
     strong = [v for v in (left, right) if isinstance(v, Tile | Scalar)]
-    if len(strong) == 2 and strong[0].type == strong[1].type and type(left) is type(right):
-        return left, strong[0].type
+    if len(strong) == 2 and alike(strong[0].type, strong[1].type) and type(left) is type(right):
+        chosen = strong[1] if element_of(strong[0].type) == index else strong[0]
+        return chosen, chosen.type
     if len(strong) == 1 and isinstance(strong[0], Scalar) and (is_number(left) or is_number(right)):
         return strong[0], strong[0].type
     if not strong and same(left, right):

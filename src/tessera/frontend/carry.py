@@ -11,12 +11,12 @@ from xdsl.ir import Attribute, SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder, LoopPlace
-from tessera.frontend.convert import constant, default_element
+from tessera.frontend.convert import cast_to, constant, default_element
 from tessera.frontend.exact import same
 from tessera.frontend.liveness import assigned, names_bound
 from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild, show
-from tessera.ir.tile.types import describe
-from tessera.ir.types import index
+from tessera.ir.tile.types import describe, element_of, shape_of
+from tessera.ir.types import dtype_of, index
 
 GONE = Undefined("", "")
 """Stands for a name that is not bound."""
@@ -87,6 +87,18 @@ def _carried_type(leaf: Any) -> Attribute | None:
     return default_element(leaf) if is_number(leaf) else None
 
 
+def alike(one: Attribute, other: Attribute) -> bool:
+    """Return whether two types are one to the user: `index` counts as i64."""
+    return shape_of(one) == shape_of(other) and dtype_of(element_of(one)) == dtype_of(element_of(other))
+
+
+def as_type(b: Builder, value: Any, type_: Attribute) -> SSAValue:
+    """Return a number, or a value of a type that is alike, as a value of a type."""
+    if not isinstance(value, Value):
+        return constant(b, value, type_)
+    return value.ssa if value.type == type_ else cast_to(b, value.ssa, element_of(type_))
+
+
 def like(leaf: Any, ssa: SSAValue) -> Value:
     """Return an IR value as the kind of value that `leaf` is."""
     if isinstance(leaf, Value):
@@ -118,8 +130,8 @@ def finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[ast
             if expected is None:
                 if not same(was, now):
                     raise _cannot_carry(b, body, name, was)
-            elif isinstance(now, Value) and now.type == expected:
-                results.append(now.ssa)
+            elif isinstance(now, Tile | Scalar) and alike(now.type, expected):
+                results.append(as_type(b, now, expected))
             elif is_number(now) and position in carried.guessed:
                 carried.guessed.discard(position)
                 carried.types[position] = _carried_type(was)

@@ -191,6 +191,7 @@ def emit_cast(emitter: SimtEmitter, op: CastOp) -> None:
     if (
         source.name != "f32"
         or narrow is None
+        or op.saturate is not None
         or len(units) % 2
         or not isinstance(op.source.type, FragmentType)
     ):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Attribute, SSAValue
 
-from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp
+from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferStoreOp
 from tessera.ir.target.types import fragment_of
-from tessera.ir.types import element_type
+from tessera.ir.types import NarrowFloatType, element_type
 from tessera.lower.vector.certain import certain_conditions
 from tessera.lower.vector.nodes import Apply, Box, Coord, Coords, Load, Node, Stored, walk
 from tessera.lower.vector.writer import Writer, chunk_layout
@@ -177,7 +177,10 @@ class Site:
         return self.writer.scalars.constant(base) if isinstance(base, int) else base
 
     def zero(self, element: Attribute) -> SSAValue:
-        """Return zero of an element type."""
+        """Return zero of an element type (of a narrow float by way of f32)."""
+        if isinstance(element, NarrowFloatType):
+            wide = self.writer.scalars.constant(0.0, element_type(dtypes.f32))
+            return self.writer.value(CastOp(wide, element))
         return self.writer.scalars.constant(0, element)
 
     def chunk_of_zeros(self, element: Attribute) -> SSAValue:
