@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
@@ -265,11 +266,14 @@ class _Maker:
         for var, name, block in zip(vars_, names, blocks, strict=True):
             last = max(-(-self._dims[name] // block) - 1, 0) * block
             scope.offsets[var] = (0, last)
+        scope.dims = frozenset(dim for tensor in self._tensors for dim in tensor.dims if isinstance(dim, str))
+        for name in dice.shuffled(sorted(scope.dims))[:2]:
+            scope.offsets[name] = (self._dims[name], self._dims[name])
         statements = Statements(scope)
         body: list[tree.Stmt] = []
         if dice.chance(dice.options.shared):
             for _ in range(dice.between(1, 2)):
-                body += statements.allocate()
+                body += shared.allocate(scope)
         body += [
             statements.bind(dice.pick(self._palette.dtypes), scope.shape()) for _ in range(dice.between(1, 3))
         ]

@@ -185,7 +185,7 @@ def offset(scope: Scope, limit: int, size: int) -> tree.Expr:
         low, high = low * size, high * size
     # Move it so that the middle of its range lands inside, more or less.
     move = dice.between(-low - 2, max(inner - high, -low) + 2)
-    if name in scope.unrolled:
+    if name in scope.unrolled or name in scope.dims:
         move = max(move, -low)  # a constant index is not negative
     if dice.chance(0.3) or not move:
         return start

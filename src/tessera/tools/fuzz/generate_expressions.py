@@ -331,6 +331,8 @@ class Expressions:
             op, source = dice.pick(("any", "all")), "bool"
         else:
             sources = [d for d in scope.palette.dtypes if accumulator(d) == dtype]
+            if dtype == "i32" and dice.chance(0.2):
+                sources.append("bool")
             if not sources:
                 return None
             op, source = (
@@ -461,6 +463,10 @@ class Expressions:
         return None
 
     def _shared(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        return self.held(dtype, shape)
+
+    def held(self, dtype: str, shape: Shape) -> tree.Expr | None:
+        """Return a shared buffer that holds such a tile, as it is or transposed."""
         found = [n for n, t in self.scope.buffers.items() if t.dtype == dtype and t.shape == shape]
         turned = [
             n for n, t in self.scope.buffers.items()

@@ -17,6 +17,10 @@ def products(scope: Scope) -> list[tree.Stmt]:
     operand = dice.pick(known) if known and dice.chance(0.8) else dice.pick(("f32", "bf16", "f16"))
     sizes = (*scope.palette.sizes, 16, 8)
     rows, columns, depth = dice.pick(sizes), dice.pick(sizes), dice.pick(sizes)
+    buffers = [t for t in scope.buffers.values() if t.dtype in _OPERANDS and len(t.shape) == 2]
+    if buffers and dice.chance(0.7):
+        held = dice.pick(buffers)
+        operand, (rows, depth) = held.dtype, held.shape if dice.chance(0.7) else held.shape[::-1]
     if max(rows * depth, columns * depth, rows * columns) > limit:
         return []
     total, var = scope.fresh(), scope.fresh("k")
@@ -51,6 +55,9 @@ def products(scope: Scope) -> list[tree.Stmt]:
 
 def _operand(scope: Scope, dtype: str, rows: int, columns: int) -> tree.Expr:
     dice = scope.dice
+    held = Expressions(scope).held(dtype, (rows, columns))
+    if held is not None and dice.chance(0.8):
+        return held
     depth = 0 if dice.chance(0.7) else 1
     if dice.chance(0.3):
         turned = Expressions(scope).draw(dtype, (columns, rows), depth)

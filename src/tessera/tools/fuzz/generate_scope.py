@@ -176,6 +176,7 @@ class Scope:
         names: tiles and scalars that are visible and may be rebound.
         offsets: integer scalars with the least and largest value they take.
         ids: the element numbers of a kernel without a grid, where no shape is known; None elsewhere.
+        dims: those that are names of dimensions.
         unrolled: those of them that are constants, as loops are unrolled over them.
         helpers: functions that may be called.
         buffers: shared buffers that have been written.
@@ -199,6 +200,7 @@ class Scope:
     counter: list[int]
     fixed: set[str]
     ids: tree.Name | None = None
+    dims: frozenset[str] = frozenset()
     unrolled: frozenset[str] = frozenset()
     contexts: tuple[str, ...] = ()
     predicate: Shape | None = None

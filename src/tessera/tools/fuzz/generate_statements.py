@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tessera.tools.fuzz import generate_moves as moves
+from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.functions import FUNCTIONS
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_products import products
@@ -57,7 +57,7 @@ class Statements:
         if nested and scope.predicate is None:
             choices.append((self._products, 0.7 * options.products))
         if scope.predicate is None and "predicated" not in scope.contexts:
-            choices.append((self._write_shared, 0.0 if not scope.buffers else 1.0))
+            choices.append((self._write_shared, 1.0 if scope.buffers else 0.0))
         return choices
 
     # Names
@@ -199,6 +199,9 @@ class Statements:
             shape[shape.index(max(shape))] = max(max(shape) // 2, 1)
         return tuple(shape) if shape and dice.chance(0.93) else ()
 
+    def _write_shared(self, count: int) -> Made:
+        return shared.write_again(self.scope)
+
     def _products(self, count: int) -> Made:
         return products(self.scope) if self.scope.work <= 4 else []
 
@@ -262,6 +265,14 @@ class Statements:
         """Return the bounds of a loop and the values that its variable takes; some loops do not run at all."""
         dice, scope = self.scope.dice, self.scope
         low, step, trips = dice.between(0, 2), dice.pick((1, 1, 1, 2, 3, 8)), dice.between(0, 4)
+        if scope.work == 1 and dice.chance(0.08):
+            trips = dice.between(5, 17)
+        dims = [name for name, (least, most) in scope.offsets.items() if name in scope.dims and least == most]
+        if dims and dice.chance(0.2):
+            name = dice.pick(dims)
+            size, step = scope.offsets[name][0], dice.pick(scope.palette.sizes)
+            if size <= 6 * step:
+                return tree.Number(0), tree.Name(name, INDEX), tree.Number(step), list(range(0, size, step))
         if trips == 0 and dice.chance(0.6):
             trips = 2
         high = low + step * trips - (dice.between(0, step - 1) if trips else 0)
@@ -419,85 +430,7 @@ class Statements:
         orelse = self._body(other, dice.between(1, 2)) if dice.chance(0.4) else ()
         return [tree.If(condition, then, orelse)]
 
-    # Shared memory
-
-    def pipeline(self) -> Made:
-        """Copy tiles to the stages of a buffer, one ahead of the loop that reads them."""
-        scope, dice = self.scope, self.scope.dice
-        regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype != "bool"]
-        if not regions:
-            return []
-        region, stages = dice.pick(regions), dice.between(2, 3)
-        shape, dtype = scope.shape(dice.between(1, 2)), region.tensor.dtype
-        first = Access(scope, region).axes(shape, picks=0.0)
-        name, total, var = scope.fresh("buffer"), scope.fresh(), scope.fresh("k")
-        inner = scope.inner("for", 3)
-        inner.offsets[var] = (0, 2)
-        later = Access(inner, region).axes(shape, picks=0.0)
-        news = [axis for axis in (*(first or ()), *(later or ())) if isinstance(axis, tree.NewAxis)]
-        if first is None or later is None or news or elements(shape) > 512:
-            return []
-        k = tree.Name(var, INDEX)
-        ahead = tree.Apply("mod", (tree.Apply("add", (k, tree.Number(1))), tree.Number(stages)))
-        scope.names[total] = Type(dtype, shape)
-        kept = tree.Name(total, Type(dtype, shape))
-        held = tree.ReadShared(name, Type(dtype, shape), tree.Apply("mod", (k, tree.Number(stages))))
-        value = Statements(inner).bounded(tree.Apply(dice.pick(("add", "sub", "maximum")), (kept, held)))
-        source = region.tensor.name
-        body = (
-            tree.CopyAsync(name, source, later, dtype, ahead), tree.Commit(), tree.Wait(1), tree.Barrier(),
-            tree.Assign((total,), (value,)), tree.Barrier(),
-        )  # fmt: skip
-        return [
-            tree.AllocShared(name, (stages, *shape), dtype),
-            tree.Assign((total,), (tree.Full(shape, tree.Number(1), dtype),)),
-            tree.CopyAsync(name, source, first, dtype, tree.Number(0)),
-            tree.Commit(),
-            tree.For(var, tree.Number(0), tree.Number(dice.between(1, 4)), tree.Number(1), body),
-            tree.Wait(0),
-            tree.Barrier(),
-        ]
-
-    def allocate(self) -> Made:
-        """Allocate and fill a shared buffer at the start of a program."""
-        scope, dice = self.scope, self.scope.dice
-        if dice.chance(0.35):
-            return self.pipeline()
-        shape = scope.shape(2 if dice.chance(0.8) else 1)
-        while elements(shape) > 1024:
-            shape = tuple(max(s // 2, 1) for s in shape)
-        dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
-        swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
-        scope.buffers[name] = Type(dtype, shape)
-        filled = self._fill(name, Type(dtype, shape))
-        return [tree.AllocShared(name, shape, dtype, swizzle), *filled]
-
-    def _write_shared(self, count: int) -> Made:
-        name = self.scope.dice.pick(list(self.scope.buffers))
-        return [tree.Barrier(), *self._fill(name, self.scope.buffers[name])]
-
-    def _fill(self, name: str, type_: Type) -> Made:
-        """Write a buffer by a store or an asynchronous copy, and make it visible."""
-        dice, scope = self.scope.dice, self.scope
-        regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype == type_.dtype]
-        if regions and dice.chance(0.6):
-            region = dice.pick(regions)
-            axes = Access(scope, region).axes(type_.shape, picks=0.0)
-            if axes is not None and not any(isinstance(axis, tree.NewAxis) for axis in axes):
-                copy = tree.CopyAsync(name, region.tensor.name, axes, type_.dtype)
-                if dice.chance(0.3):
-                    return [copy, tree.Barrier()]
-                return [copy, tree.Commit(), tree.Wait(0), tree.Barrier()]
-        inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
-        value = Expressions(inner).draw(type_.dtype, type_.shape, 2)
-        return [tree.StoreShared(name, value), tree.Barrier()]
-
 
 def _counts(region: Region) -> bool:
     """Whether a tensor's dtype has atomics."""
     return region.tensor.dtype != "bool"
-
-
-def augmentable(fn: str) -> bool:
-    """Return whether a function has an augmented assignment."""
-    return bool(FUNCTIONS[fn].augmented)

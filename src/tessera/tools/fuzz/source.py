@@ -223,8 +223,15 @@ def _scan(expr: tree.Scan) -> str:
     return f'ts.tile.scan({text(expr.x)}, {expr.axis}, "{expr.op}"{reverse})'
 
 
+def _multiplied(expr: tree.Expr) -> str:
+    """Return the text of an operand of a product, which may be a shared buffer itself."""
+    if isinstance(expr, tree.ReadShared) and not expr.transposed:
+        return _buffer(expr.buffer, expr.stage)
+    return text(expr)
+
+
 def _mma(expr: tree.Mma) -> str:
-    args = [text(expr.a), text(expr.b)]
+    args = [_multiplied(expr.a), _multiplied(expr.b)]
     if expr.acc is not None:
         args.append(text(expr.acc))
     if expr.accumulator:

@@ -1,0 +1,89 @@
+"""Draws explicit shared memory: buffers, asynchronous copies, barriers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_access import Access
+from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_scope import INDEX, Scope
+from tessera.tools.fuzz.types import Type, elements, is_float
+
+
+def pipeline(scope: Scope) -> list[tree.Stmt]:
+    """Copy tiles to the stages of a buffer, one ahead of the loop that reads them."""
+    dice = scope.dice
+    regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype != "bool"]
+    if not regions:
+        return []
+    region, stages = dice.pick(regions), dice.between(2, 3)
+    shape, dtype = scope.shape(dice.between(1, 2)), region.tensor.dtype
+    first = Access(scope, region).axes(shape, picks=0.0)
+    name, total, var = scope.fresh("buffer"), scope.fresh(), scope.fresh("k")
+    inner = scope.inner("for", 3)
+    inner.offsets[var] = (0, 2)
+    later = Access(inner, region).axes(shape, picks=0.0)
+    news = [axis for axis in (*(first or ()), *(later or ())) if isinstance(axis, tree.NewAxis)]
+    if first is None or later is None or news or elements(shape) > 512:
+        return []
+    k = tree.Name(var, INDEX)
+    ahead = tree.Apply("mod", (tree.Apply("add", (k, tree.Number(1))), tree.Number(stages)))
+    scope.names[total] = Type(dtype, shape)
+    kept = tree.Name(total, Type(dtype, shape))
+    held = tree.ReadShared(name, Type(dtype, shape), tree.Apply("mod", (k, tree.Number(stages))))
+    value: tree.Expr = tree.Apply(dice.pick(("add", "sub", "maximum")), (kept, held))
+    if is_float(dtype):
+        value = tree.Apply("clamp", (value, tree.Number(-3.0), tree.Number(3.0)))
+    source = region.tensor.name
+    body = (
+        tree.CopyAsync(name, source, later, dtype, ahead), tree.Commit(), tree.Wait(1), tree.Barrier(),
+        tree.Assign((total,), (value,)), tree.Barrier(),
+    )  # fmt: skip
+    return [
+        tree.AllocShared(name, (stages, *shape), dtype),
+        tree.Assign((total,), (tree.Full(shape, tree.Number(1), dtype),)),
+        tree.CopyAsync(name, source, first, dtype, tree.Number(0)),
+        tree.Commit(),
+        tree.For(var, tree.Number(0), tree.Number(dice.between(1, 4)), tree.Number(1), body),
+        tree.Wait(0),
+        tree.Barrier(),
+    ]
+
+
+def allocate(scope: Scope) -> list[tree.Stmt]:
+    """Allocate and fill a shared buffer at the start of a program."""
+    dice = scope.dice
+    if dice.chance(0.35):
+        return pipeline(scope)
+    shape = scope.shape(2 if dice.chance(0.8) else 1)
+    while elements(shape) > 1024:
+        shape = tuple(max(s // 2, 1) for s in shape)
+    dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
+    swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
+    scope.buffers[name] = Type(dtype, shape)
+    filled = _fill(scope, name, Type(dtype, shape))
+    return [tree.AllocShared(name, shape, dtype, swizzle), *filled]
+
+
+def write_again(scope: Scope) -> list[tree.Stmt]:
+    """Write a buffer that was read before."""
+    name = scope.dice.pick(list(scope.buffers))
+    return [tree.Barrier(), *_fill(scope, name, scope.buffers[name])]
+
+
+def _fill(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
+    """Write a buffer by a store or an asynchronous copy, and make it visible."""
+    dice = scope.dice
+    regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype == type_.dtype]
+    if regions and dice.chance(0.6):
+        region = dice.pick(regions)
+        axes = Access(scope, region).axes(type_.shape, picks=0.0)
+        if axes is not None and not any(isinstance(axis, tree.NewAxis) for axis in axes):
+            copy = tree.CopyAsync(name, region.tensor.name, axes, type_.dtype)
+            if dice.chance(0.3):
+                return [copy, tree.Barrier()]
+            return [copy, tree.Commit(), tree.Wait(0), tree.Barrier()]
+    inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
+    value = Expressions(inner).draw(type_.dtype, type_.shape, 2)
+    return [tree.StoreShared(name, value), tree.Barrier()]
