@@ -68,7 +68,8 @@ def look_for(mutant: Any, minutes: float, seed: int) -> Found:
     with tempfile.TemporaryDirectory(prefix="tessera-mutant-") as name:
         folder = Path(name)
         plant(mutant, folder)
-        environment = os.environ | {"PYTHONPATH": name, "TMPDIR": name, "PYTHONDONTWRITEBYTECODE": "1"}
+        path = os.pathsep.join([name, os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PYTHONPATH": path, "TMPDIR": name, "PYTHONDONTWRITEBYTECODE": "1"}
         command = [
             sys.executable, "-m", "tessera.tools.cli", "fuzz", "--device", mutant.device, "--jobs", "1",
             "--minutes", str(minutes), "--seed", str(seed), "--failures", "1", "--no-shrink", "--quiet",
