@@ -12,7 +12,7 @@ from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
-from tessera.lower.facts import nonnegative, stays_inside
+from tessera.lower.facts import near, nonnegative, stays_inside
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 
@@ -83,6 +83,8 @@ def box_operands(
         )
         if size is None:
             size = scalars.constant(0)
+        if axis in checked:
+            offsets[axis] = kept_near(scalars, op.offsets[axis], offsets[axis], op.size_list[axis], size)
         if physical.get(axis, 1) != op.size_list[axis]:
             end = scalars.add(offsets[axis], op.size_list[axis])
             if not nonnegative(op.offsets[axis]):
@@ -94,6 +96,25 @@ def box_operands(
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
     vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
     return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit)
+
+
+def kept_near(
+    scalars: Scalars, offset: SSAValue, lowered: SSAValue, length: int, bound: SSAValue
+) -> SSAValue:
+    """Return where a box starts, moved towards its tensor where sums with sizes could wrap around.
+
+    What is moved lies outside as a whole, and still does.
+
+    Args:
+        scalars: builds index arithmetic.
+        offset: where the box starts, in TIR-H.
+        lowered: what that has become.
+        length: size of the box.
+        bound: size of the tensor.
+    """
+    if near(offset):
+        return lowered
+    return scalars.binary("minimum", scalars.binary("maximum", lowered, -length), bound)
 
 
 def _stride(params: Parameters, scalars: Scalars, arg: int, axis: int) -> SSAValue:

@@ -19,6 +19,7 @@ from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.lower.bounds import Bounds
+from tessera.lower.boxes import kept_near
 from tessera.lower.facts import divisor, nonnegative, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.liveness import TRANSPARENT, Liveness
@@ -90,6 +91,7 @@ class VectorContext:
         self.next_rows: list[Box] = []
         self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
         self.fresh: dict[SSAValue, SSAValue] = {}
+        self.guards: dict[SSAValue, SSAValue] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, Stored | None, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}
@@ -216,22 +218,30 @@ class VectorContext:
         params, scalars = self.params, self.writer.scalars
         arg, rank = params.position(op.tensor), len(op.size_list)
         unsafe = tuple(axis for axis in range(rank) if not self._inside(op, arg, axis))
+        pointer, starts = params.pointer(arg), tuple(self.scalar(offset) for offset in op.offsets)
+        known = [params.known_stride(arg, axis) for axis in range(rank)]
+        strides = [params.stride(arg, i) if s is None else scalars.constant(s) for i, s in enumerate(known)]
         sizes = [params.known_size(arg, axis) for axis in range(rank)]
-        strides = [params.known_stride(arg, axis) for axis in range(rank)]
+        bounds = [
+            scalars.constant(s or 0) if s is not None or i not in unsafe else params.size(arg, i)
+            for i, s in enumerate(sizes)
+        ]
+        offsets = tuple(
+            kept_near(scalars, op.offsets[i], start, op.size_list[i], bounds[i]) if i in unsafe else start
+            for i, start in enumerate(starts)
+        )
         return Box(
             arg,
             params.memory(arg),
-            params.pointer(arg),
-            tuple(self.scalar(offset) for offset in op.offsets),
-            tuple(params.stride(arg, i) if s is None else scalars.constant(s) for i, s in enumerate(strides)),
-            tuple(
-                scalars.constant(s or 0) if s is not None or i not in unsafe else params.size(arg, i)
-                for i, s in enumerate(sizes)
-            ),
+            pointer,
+            starts,
+            offsets,
+            tuple(strides),
+            tuple(bounds),
             op.size_list,
             op.kept,
             unsafe,
-            tuple(stride == 1 for stride in strides),
+            tuple(stride == 1 for stride in known),
             tuple(axis for axis, offset in enumerate(op.offsets) if nonnegative(offset)),
         )
 

@@ -209,7 +209,8 @@ class Box:
         arg: position of the tensor among the kernel's arguments.
         memory: position of the first argument that is the same memory.
         pointer: its base address.
-        offsets: where the box starts, per tensor dimension.
+        starts: where the box starts, per tensor dimension.
+        offsets: the same, moved towards the tensor where it is too far away for arithmetic.
         strides: strides of the tensor, in elements.
         bounds: sizes of the tensor.
         sizes: sizes of the box.
@@ -222,6 +223,7 @@ class Box:
     arg: int
     memory: int
     pointer: SSAValue
+    starts: tuple[SSAValue, ...]
     offsets: tuple[SSAValue, ...]
     strides: tuple[SSAValue, ...]
     bounds: tuple[SSAValue, ...]
@@ -233,8 +235,8 @@ class Box:
 
     def same_place(self, other: Box) -> bool:
         """Return whether both are known to be one and the same part of a tensor."""
-        return (self.arg, self.offsets, self.sizes, self.kept) == (
-            other.arg, other.offsets, other.sizes, other.kept,
+        return (self.arg, self.starts, self.sizes, self.kept) == (
+            other.arg, other.starts, other.sizes, other.kept,
         )  # fmt: skip
 
 
