@@ -138,7 +138,7 @@ def test_scratch_is_aligned_and_each_thread_has_its_own(monkeypatch):
 
     def body(params, first, last):
         scratch = (ctypes.c_void_p * 2).from_address(params)[1]
-        before = seen.setdefault(threading.current_thread().name, scratch)
+        before = seen.setdefault(threading.get_ident(), scratch)
         assert before == scratch
         ctypes.memset(scratch, 1, 1000)
         if first >= 64:
