@@ -217,7 +217,14 @@ def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
             "a slice with a step", code="slice-step", help="use an index tile: A[m + 2 * ts.tile.arange(64)]"
         )
     if item.lower in (None, 0) and item.upper is None:
-        return Span(b.index(0), b.static_axis(tensor, axis), whole=True)
+        size = b.static_axis(tensor, axis)
+        if size < 1:
+            raise TypeMismatchError(
+                f"{tensor.param.name}[...] takes the whole dimension {tensor.param.dims[axis]}, which is empty",
+                code="empty-tile",
+                help="do not call the kernel for it, or take a bounded slice, which reads as fill: x[:, 0:64]",
+            )
+        return Span(b.index(0), size, whole=True)
     for bound in (item.lower, item.upper):
         if isinstance(bound, int) and bound < 0:
             raise _negative(tensor, axis, bound)
