@@ -56,7 +56,7 @@ class Options:
     knobs: float = 0.3
     atomics: float = 1.0
     products: float = 1.0
-    index_values: float = 0.0
+    index_values: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
