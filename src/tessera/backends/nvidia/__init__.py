@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -92,8 +93,11 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
     """
     needed, buffers = place_shared(func)
     if needed > target.shared_bytes:
-        types = [op.result.type for op in buffers]
-        sizes = ", ".join(f"{'x'.join(map(str, t.shape))} {t.dtype}: {t.size_bytes}" for t in types)
+        counts = Counter(op.result.type for op in buffers)
+        sizes = ", ".join(
+            f"{f'{count} times ' if count > 1 else ''}{'x'.join(map(str, t.shape))} {t.dtype}: {t.size_bytes}"
+            for t, count in counts.items()
+        )
         raise ResourceError(
             f"{func.sym_name.data} needs {needed} bytes of shared memory, {target.name} has {target.shared_bytes}",
             code="shared-memory", location=location_of(buffers[0]),
