@@ -53,9 +53,11 @@ def mutants() -> tuple[Any, ...]:
 
 
 def plant(mutant: Any, folder: Path) -> None:
-    """Copy the compiler to a folder, with the fault in it."""
+    """Copy the compiler to a folder, with the fault in it if there is one."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src/tessera", folder / "tessera", ignore=ignored)
+    if mutant is None:
+        return
     path = folder / "tessera" / mutant.file
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
@@ -63,33 +65,45 @@ def plant(mutant: Any, folder: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
 
 
+def fuzz(source: Path, device: str, seed: int, how: list[str], seconds: float) -> str:
+    """Run the fuzzer on a copy of the compiler and return what it prints."""
+    path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "TMPDIR": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        sys.executable, "-m", "tessera.tools.cli", "fuzz", "--device", device, "--jobs", "1", "--seed", str(seed),
+        "--failures", "1", "--no-shrink", "--quiet", *how,
+    ]  # fmt: skip
+    try:
+        ran = subprocess.run(
+            command, cwd=source, env=environment, capture_output=True, text=True, timeout=seconds + 180
+        )
+    except subprocess.TimeoutExpired as timeout:
+        return str(timeout.stdout or "")
+    if not _COUNT.search(ran.stdout) and not _FAILURE.search(ran.stdout):
+        print(f"the fuzzer did not run:\n{ran.stderr[-2000:]}", file=sys.stderr)
+    return ran.stdout
+
+
 def look_for(mutant: Any, minutes: float, seed: int) -> Found:
-    """Plant a fault and fuzz until something fails or the time is over."""
-    with tempfile.TemporaryDirectory(prefix="tessera-mutant-") as name:
-        folder = Path(name)
-        plant(mutant, folder)
-        path = os.pathsep.join([name, os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"PYTHONPATH": path, "TMPDIR": name, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [
-            sys.executable, "-m", "tessera.tools.cli", "fuzz", "--device", mutant.device, "--jobs", "1",
-            "--minutes", str(minutes), "--seed", str(seed), "--failures", "1", "--no-shrink", "--quiet",
-        ]  # fmt: skip
-        started = time.monotonic()
-        try:
-            ran = subprocess.run(
-                command, cwd=name, env=environment, capture_output=True, text=True, timeout=60 * minutes + 180
-            )
-            text, error = ran.stdout, ran.stderr
-        except subprocess.TimeoutExpired as timeout:
-            text, error = str(timeout.stdout or ""), "the fuzzer hangs"
-        seconds = time.monotonic() - started
-    failure, count = _FAILURE.search(text), _COUNT.search(text)
-    if failure is None and count is None:
-        print(f"{mutant.name}: the fuzzer did not run:\n{error[-2000:]}", file=sys.stderr)
-    return Found(
-        mutant.name, mutant.device, failure is not None, round(seconds, 1), int(count[1]) if count else 0,
-        int(failure[1]) if failure else None, " ".join(failure.groups()[1:]).strip() if failure else "",
-    )  # fmt: skip
+    """Plant a fault and fuzz until a program fails that does not fail without it, or the time is over."""
+    started, programs = time.monotonic(), 0
+    with tempfile.TemporaryDirectory(prefix="tessera-mutant-") as planted:
+        with tempfile.TemporaryDirectory(prefix="tessera-sound-") as sound:
+            plant(mutant, Path(planted))
+            plant(None, Path(sound))
+            while (left := 60 * minutes - (time.monotonic() - started)) > 0:
+                text = fuzz(Path(planted), mutant.device, seed, ["--minutes", str(left / 60)], left)
+                failure, count = _FAILURE.search(text), _COUNT.search(text)
+                programs += int(count[1]) if count else 0
+                if failure is None:
+                    break
+                seconds, seed = time.monotonic() - started, int(failure[1])
+                again = fuzz(Path(sound), mutant.device, seed, ["--programs", "1"], 120)
+                if _FAILURE.search(again) is None:
+                    kind = " ".join(failure.groups()[1:]).strip()
+                    return Found(mutant.name, mutant.device, True, round(seconds, 1), programs, seed, kind)
+                seed += 1
+    return Found(mutant.name, mutant.device, False, round(time.monotonic() - started, 1), programs, None, "")
 
 
 def table(results: list[Found]) -> str:

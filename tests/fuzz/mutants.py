@@ -77,7 +77,7 @@ _VECTOR = (
     ),
     _cpu(
         "shifted-reads-fused-into-their-store", "lower/vector/nodes.py",
-        "(self.arg, self.offsets, self.sizes, self.kept) == (", "(self.arg, other.offsets, self.sizes, self.kept) == (",
+        "(self.arg, self.starts, self.sizes, self.kept) == (", "(self.arg, other.starts, self.sizes, self.kept) == (",
     ),
     _cpu(
         "transpose-counts-as-in-order", "lower/vector/nodes.py",

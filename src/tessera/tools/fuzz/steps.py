@@ -128,13 +128,14 @@ def _walk(level: _Level, module: ModuleOp, targets: Sequence[TargetRecord]) -> s
 def _steps(level: _Level, module: ModuleOp, stage: str, passes: Sequence[Pass]) -> str:
     runner = PassRunner(verify="pass")
     for step in passes:
+        before = module.clone()
         try:
             runner.run(module, stage, (step,))
         except ResourceError:
             return ""  # a schedule that a target has no room for says nothing of the others
         except TesseraError as error:
             return f"{stage}: {step.name}: {str(error).splitlines()[0]}"
-        if wrong := level.wrong(module):
+        if not module.is_structurally_equivalent(before) and (wrong := level.wrong(module)):
             return f"{stage}: {step.name}: {wrong}"
     return ""
 
