@@ -50,7 +50,8 @@ def _lane_loop(emitter: CpuEmitter, access: Access, op: AtomicOp) -> str:
     offset = pick(i64, emitter.unit(op.offsets))
     single.address = emitter.ops.gep(single.memory.element, emitter.unit(op.pointer), offset)
     if bits is not None:
-        shifted = fn.assign(f"lshr i{width} {bits}, {fn.assign(f'trunc i64 {lane} to i{width}')}")
+        place = lane if width == 64 else fn.assign(f"trunc i64 {lane} to i{width}")
+        shifted = fn.assign(f"lshr i{width} {bits}, {place}")
         single.and_mask(fn.assign(f"trunc i{width} {shifted} to i1"))
     compare = None if op.compare is None else pick(value_type, emitter.unit(op.compare))
     result = _guarded_update(emitter, single, op, pick(value_type, emitter.unit(op.value)), compare)

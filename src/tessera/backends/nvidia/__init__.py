@@ -22,6 +22,7 @@ from tessera.errors import ResourceError
 from tessera.ir.locations import location_of
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp
+from tessera.ir.target.types import element_of
 from tessera.numerics.dtypes import BY_NAME
 from tessera.runtime import toolkit
 from tessera.target.artifact import Parameter
@@ -137,6 +138,9 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> No
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
     emitter.consumer_warps = _consumer_warps(func)
+    emitter.both_halves = {"bf16", "f16"} <= {
+        str(element_of(value.type)) for op in func.walk() for value in op.results
+    }
     for number, (record, arg) in enumerate(zip(func.parameters, func.body.block.args, strict=True)):
         value = f"%p{number}"
         if record.kind == "scalar" and record.dtype == "bool":

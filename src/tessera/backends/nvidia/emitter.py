@@ -11,7 +11,7 @@ from typing import ClassVar
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
-from tessera.backends.llvm.ops import F32, I32, Ops
+from tessera.backends.llvm.ops import F32, I16, I32, Ops
 from tessera.backends.llvm.remainder import remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
@@ -59,7 +59,7 @@ class NvidiaEmitter(SimtEmitter):
         target: the target record.
 
     `consumer_warps` are the warps before the producer's, where roles are split; `groups` how many groups they form, and
-    `in_role` whether what is emitted is theirs.
+    `in_role` whether what is emitted is theirs. `both_halves` says whether the function has values of bf16 and of f16.
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
@@ -73,6 +73,7 @@ class NvidiaEmitter(SimtEmitter):
         self.consumer_warps = num_warps
         self.in_role = False
         self.groups = 1
+        self.both_halves = False
 
     # Identity
 
@@ -278,6 +279,12 @@ class NvidiaEmitter(SimtEmitter):
 
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Return the f32 value of a narrow float."""
+        if dtype.name == "bf16" and width == 1 and self.both_halves:
+            # LLVM 22 computes `f16(f32(bf16 a) + f32(bf16 b))` in f16, whose range is smaller; so it sees no bf16.
+            wide = self.ops.convert(
+                "zext", I16, self.ops.convert("bitcast", LLVMType("bfloat"), value, I16), I32
+            )
+            return self.ops.convert("bitcast", I32, self.ops.binary("shl", I32, wide, "16"), F32)
         if dtype.bits == 16 and width == 1:
             return self.ops.convert(
                 "fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32

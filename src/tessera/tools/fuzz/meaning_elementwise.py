@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.tools.fuzz.meaning_casts import cast
 from tessera.tools.fuzz.meaning_values import FORMATS, Array, Val, either, rounded
-from tessera.tools.fuzz.types import is_float
+from tessera.tools.fuzz.types import bits, is_float
 
 _ERF: Any = np.frompyfunc(math.erf, 1, 1)
 
@@ -425,6 +425,14 @@ def _function(fn: str, x: Val, dtype: str) -> Val:
             + np.abs(x.data) * 2.0**-40
             + (1e-12 if dtype == "f64" else 3e-6) * (np.abs(x.data) < 12) * np.abs(x.data)
         )
+    if (
+        fn == "silu"
+    ):  # x * sigmoid(x), whose factor is rounded to the type, and may be zero where it is subnormal
+        narrow = FORMATS[dtype]
+        rounding = (
+            2 * narrow.unit * np.abs(result) + narrow.tiny * np.abs(x.data) if bits(dtype) < 32 else 0.0
+        )
+        own = own + rounding + form.normal * np.abs(x.data)
     settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
     own = np.where(settled, 0.0, own)
     return _between(function, x, dtype, result, own, _FUNCTIONS[fn][3])
