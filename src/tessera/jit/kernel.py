@@ -44,7 +44,7 @@ from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Destination, Space, Variants, host_destination, named_destination
 from tessera.numerics.profiles import current_profile
-from tessera.runtime.arguments import check_writable, common_device
+from tessera.runtime.arguments import check_overlap, check_writable, common_device, elements
 from tessera.runtime.backend import backend_for, default_device, selected_backend
 from tessera.runtime.device import Device
 from tessera.runtime.entry.host import Callable as EntryCallable
@@ -263,8 +263,11 @@ class Kernel(EntryCallable, Generic[P, R]):
         )  # fmt: skip
         launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher)
         written = [arg.written for arg in variant.artifact.args if arg.kind == "tensor"]
-        if spec.debug and any(written) and len(written) > 1:
-            launch, origin = checked(launch, [tensor.name for tensor in self._expected], views, written), None
+        if any(written) and len(written) > 1:
+            names = [tensor.name for tensor in self._expected]
+            check_overlap(names, list(map(elements, pointers, views)), written)
+            if spec.debug:
+                launch, origin = checked(launch, names, views, written), None
         returns = self._positions(variant.artifact.returns)
         return CallPlan(launch, stream_source(args, device), returns, explanation, origin)
 
