@@ -1,4 +1,4 @@
-"""An array that a kernel stores to begins within another one; only looked for with TESSERA_DEBUG=1."""
+"""An array that a kernel stores to begins within another one; with TESSERA_DEBUG=1 at every call."""
 
 import numpy as np
 import pytest

@@ -158,3 +158,12 @@ def test_host_copies_share_what_device_arrays_share(monkeypatch):
     np.testing.assert_array_equal(there, wanted)
     assert (apart == 400).all()
     np.testing.assert_array_equal(kept, np.arange(6))
+
+
+def test_overlaps_are_found_at_the_first_call_of_a_kind():
+    kernel = ts.kernel(twice.__wrapped__)
+    whole = np.zeros(41, np.float32)
+    with pytest.raises(CallError) as caught:
+        kernel(whole[:40], numbers(40), whole[1:])
+    assert caught.value.code == "overlapping-arguments"
+    assert not whole.any()

@@ -41,8 +41,19 @@ class Affine:
         return Affine({v: f for v, f in terms.items() if f}, self.constant + other.constant)
 
 
-def affine(value: SSAValue, deepest: int = DEEPEST) -> Affine:
+def affine(value: SSAValue) -> Affine:
     """Return an index as a sum."""
+    return _affine(value, DEEPEST, {})
+
+
+def _affine(value: SSAValue, deepest: int, made: dict[tuple[SSAValue, int], Affine]) -> Affine:
+    """Return an index as a sum of at most so many levels; a scalar that is used often is taken apart once a level."""
+    if (value, deepest) not in made:
+        made[value, deepest] = _sum(value, lambda part: _affine(part, deepest - 1, made), deepest)
+    return made[value, deepest]
+
+
+def _sum(value: SSAValue, apart: Callable[[SSAValue], Affine], deepest: int) -> Affine:
     known = constant_value(value)
     if isinstance(known, int):
         return Affine(constant=known)
@@ -51,14 +62,14 @@ def affine(value: SSAValue, deepest: int = DEEPEST) -> Affine:
         left, right = owner.args
         fn = owner.fn.data
         if fn == "add":
-            return affine(left, deepest - 1).plus(affine(right, deepest - 1))
+            return apart(left).plus(apart(right))
         if fn == "sub":
-            return affine(left, deepest - 1).plus(affine(right, deepest - 1).scaled(-1))
+            return apart(left).plus(apart(right).scaled(-1))
         if fn == "mul":
             for factor, other in ((left, right), (right, left)):
                 number = constant_value(factor)
                 if isinstance(number, int):
-                    return affine(other, deepest - 1).scaled(number)
+                    return apart(other).scaled(number)
     return Affine({value: 1})
 
 
@@ -94,6 +105,7 @@ class Distance:
     Args:
         before: the earlier offset.
         after: the later one.
+        varies: whether a scalar may be another one by then.
         crossed: loops that have begun another iteration in between.
     """
 
