@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_plans import Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
 from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_int
@@ -22,6 +23,8 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
     dice = Dice(random.Random(seed), options or Options())
     profile = dice.pick(("strict", "deterministic")) if dice.chance(dice.options.profiles) else "fast"
+    if dice.chance(dice.options.plans):
+        return Plan(dice, profile).program(seed)
     return _Maker(dice, palette(dice, profile)).program(seed)
 
 

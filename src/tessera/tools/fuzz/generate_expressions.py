@@ -161,7 +161,7 @@ class Expressions:
         if shape:
             choices += [
                 (self._broadcast, 1.0), (self._reshape, 1.0), (self._transpose, 1.0), (self._scan, 0.5),
-                (self._random, 0.15), (self._shared, 1.0), (self._like, 0.1),
+                (self._random, 0.15), (self._shared, 1.0), (self._like, 0.1), (self._mirrored, 0.3),
             ]  # fmt: skip
         if len(shape) == 2:
             choices += [(self._product, 1.2 * self.scope.dice.options.products), (self._causal, 0.15)]
@@ -442,6 +442,16 @@ class Expressions:
         return tree.CausalMask(
             self.draw(dtype, shape, depth), first, tree.Number(dice.between(0, shape[1])), value
         )
+
+    def _mirrored(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        """Combine two differences of the same operands in both orders."""
+        dice = self.scope.dice
+        names = [n for n, type_ in self.scope.names.items() if type_ == Type(dtype, shape)]
+        if dtype == "bool" or len(names) < 2:
+            return None
+        a, b = (tree.Name(name, Type(dtype, shape)) for name in dice.shuffled(names)[:2])
+        differences = (tree.Apply("sub", (a, b)), tree.Apply("sub", (b, a)))
+        return tree.Apply(dice.pick(("maximum", "mul")), differences)
 
     def computed(self, dtype: str, shape: Shape) -> tree.Expr | None:
         """Return what an implementation computes into a buffer: a scan, a reduction, a product, a transpose."""

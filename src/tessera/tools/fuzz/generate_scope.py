@@ -38,6 +38,7 @@ class Options:
         atomics: atomic updates.
         products: matrix products.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
+        plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
     """
 
     carries: float = 1.0
@@ -57,6 +58,7 @@ class Options:
     atomics: float = 1.0
     products: float = 1.0
     index_values: float = 0.7
+    plans: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)

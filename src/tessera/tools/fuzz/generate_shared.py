@@ -67,8 +67,14 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
 
 
 def write_again(scope: Scope) -> list[tree.Stmt]:
-    """Write a buffer that was read before."""
+    """Write a buffer that was read before, sometimes with what it held in another order."""
     name = scope.dice.pick(list(scope.buffers))
+    type_ = scope.buffers[name]
+    if len(type_.shape) == 2 and scope.dice.chance(0.3 * scope.dice.options.flat_transposes):
+        held = tree.Name(scope.fresh(), type_)
+        moved = tree.Reshape(tree.Transpose(held, (1, 0)), type_.shape)
+        read = tree.Assign((held.name,), (tree.ReadShared(name, type_),))
+        return [read, tree.Barrier(), tree.StoreShared(name, moved), tree.Barrier()]
     return [tree.Barrier(), *_fill(scope, name, scope.buffers[name])]
 
 

@@ -42,7 +42,7 @@ def source(program: tree.Program) -> str:
 def _decorator(program: tree.Program) -> str:
     if not program.knobs:
         return "@ts.kernel"
-    space = ", ".join(f"{name}=[{value}]" for name, value in program.knobs)
+    space = ", ".join(f"{name}=[{value!r}]" for name, value in program.knobs)
     return f"@ts.kernel.autotune(space=dict({space}))"
 
 

@@ -56,7 +56,7 @@ class _Level:
             if not isinstance(param, tree.Constant)
         ]
         try:
-            interpret(module.clone(), args, checks=self.checks, order_seed=0)
+            interpret(module.clone(), args, checks=self.checks, order_seed=self.program.seed)
         except TesseraError as error:
             return f"the interpreter stops: {str(error).splitlines()[0]}"
         except Exception as error:  # whatever else a module does to the interpreter is a fault to report
@@ -92,13 +92,13 @@ def first_wrong(
 
 
 def checked(program: tree.Program, folder: Path) -> Outcome:
-    """Run a program on the interpreter after each pass of the schedules for GPUs.
+    """Run a program on the interpreter after each pass of the schedules for GPUs and for CPUs with matrix units.
 
     Args:
         program: the program.
         folder: where its source is written.
     """
-    found = first_wrong(program, folder, ("sm_80", "sm_90a"))
+    found = first_wrong(program, folder, ("sapphirerapids", "sm_80", "sm_90a"))
     if found.startswith(UNDETERMINED):
         return Outcome(program.seed, "skipped", detail=found)
     return Outcome(

@@ -721,7 +721,7 @@ class Program(Node):
     helpers: tuple[Helper, ...]
     grids: tuple[Grid, ...]
     profile: str = "fast"
-    knobs: tuple[tuple[str, int], ...] = ()
+    knobs: tuple[tuple[str, int | str], ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -1,0 +1,407 @@
+"""Draws programs after the plans of real kernels: products of blocks, chains of products, reductions of rows.
+
+Statements that are drawn one by one hardly ever come to what a schedule for matrix units looks for: one loop that sums
+products of blocks of the units' sizes, and stores the sum behind it. Here that much is given, and everything around it
+drawn: dtypes, sizes, transposes, what operands are computed from, what becomes of the sum, and the schedule's knobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_scope import INDEX, Dice
+from tessera.tools.fuzz.types import accumulator, is_float
+
+KNOBS: Final = (
+    ("num_warps", (4, 8)), ("num_stages", (1, 2, 3, 4)), ("group_m", (1, 2)), ("pipeline", (0, 1)),
+    ("bulk_stores", (0, 1)), ("ping_pong", (1,)), ("split_k", (2, 4)), ("stream_k", (1,)), ("cluster", (2, 4)),
+    ("mma_kind", ("mma_sync", "fma")),
+)  # fmt: skip
+
+_OPERANDS: Final = (
+    ("bf16", 6.0), ("f16", 4.0), ("f32", 2.0), ("i8", 1.5), ("u8", 0.5), ("fp8_e4m3", 1.0), ("fp8_e5m2", 1.0),
+    ("f64", 0.7),
+)  # fmt: skip
+_NARROWER: Final = ("i8", "u8", "i16", "fp8_e4m3", "fp8_e5m2", "f32")
+"""What operands of 16 bits may be stored as."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """A program under construction.
+
+    Args:
+        dice: its random choices.
+        profile: the numerics profile.
+    """
+
+    dice: Dice
+    profile: str
+    tensors: list[tree.Tensor] = field(default_factory=list[tree.Tensor])
+    dims: dict[str, int] = field(default_factory=dict[str, int])
+    body: list[tree.Stmt] = field(default_factory=list[tree.Stmt])
+    counter: int = 0
+
+    def program(self, seed: int) -> tree.Program:
+        """Draw the program of a seed."""
+        draw = self.dice.weighted(((self._gemm, 6.0), (self._chain, 2.5), (self._rows, 1.5)))
+        grid = draw()
+        knobs: tuple[tuple[str, int | str], ...] = ()
+        if self.dice.chance(0.75):
+            chosen = self.dice.shuffled(KNOBS)[: self.dice.between(1, 3)]
+            knobs = tuple((name, self.dice.pick(values)) for name, values in chosen)
+        params = self.dice.shuffled(self.tensors)
+        return tree.Program(seed, tuple(params), (), (grid,), self.profile, knobs)
+
+    # What plans are made of
+
+    def _size(self, name: str, block: int, most: int) -> tree.Expr:
+        """Draw how many blocks a dimension has, the last one often ragged; return its size as the kernel knows it."""
+        count, unit = self.dice.between(1, most), self.dice.pick((8, 16, 1))
+        size = block * count
+        if self.dice.chance(0.4):
+            size -= block - min(self.dice.between(1, max(block // unit, 1)) * unit, block)
+        self.dims[name] = 0 if self.dice.chance(self.dice.options.empty) else size
+        return tree.Name(name, INDEX)
+
+    def _tensor(self, name: str, dims: tuple[str | int, ...], dtype: str) -> tree.Tensor:
+        dice = self.dice
+        shape = tuple(self.dims[dim] if isinstance(dim, str) else dim for dim in dims)
+        order, offset = tuple(range(len(shape))), 0
+        if dice.chance(0.3 * dice.options.layouts):  # what the copy engine cannot fetch
+            order, offset = tuple(dice.shuffled(order)), dice.pick((0, 1, 8))
+        if is_float(dtype):
+            kind = dice.pick(("small", "quarters")) if dtype.startswith("f") else "small"
+            contents = tree.Contents(kind, -3, 3)
+        else:
+            contents = tree.Contents("small", 0 if dtype.startswith("u") else -5, 5)
+        layout = tree.Layout(order, (1,) * len(shape), offset)
+        policy = "tf32" if dtype == "f32" and dice.chance(0.1) else ""
+        tensor = tree.Tensor(name, dims, dtype, shape, contents, layout, policy)
+        self.tensors.append(tensor)
+        return tensor
+
+    def _bind(self, value: tree.Expr, into: list[tree.Stmt], name: str = "") -> tree.Name:
+        """Give a value a name."""
+        self.counter += 1
+        name = name or f"v{self.counter}"
+        into.append(tree.Assign((name,), (value,)))
+        return tree.Name(name, value.type)
+
+    def _load(self, tensor: tree.Tensor, *axes: tree.Axis) -> tree.Load:
+        return tree.Load(tensor.name, axes, tensor.dtype, None, tensor.policy)
+
+    def _block(
+        self, name: str, dtype: str, rows: tuple[str, tree.Expr, int], columns: tuple[str, tree.Expr, int],
+        batch: tree.Expr | None = None,
+    ) -> tree.Expr:  # fmt: skip
+        """Load a block of a new tensor, as it is stored or transposed."""
+        turned = self.dice.chance(0.4)
+        (first, a, height), (second, b, width) = (columns, rows) if turned else (rows, columns)
+        batched = batch is not None and self.dice.chance(0.8)
+        tensor = self._tensor(name, (*(("B",) if batched else ()), first, second), dtype)
+        axes: list[tree.Axis] = [tree.Span(a, height), tree.Span(b, width)]
+        if batched and batch is not None:
+            axes.insert(0, tree.At(batch))
+        loaded: tree.Expr = self._load(tensor, *axes)
+        return tree.Transpose(loaded, (1, 0), 1) if turned else loaded
+
+    def _operand(
+        self, name: str, dtype: str, rows: tuple[str, tree.Expr, int], columns: tuple[str, tree.Expr, int],
+        batch: tree.Expr | None = None,
+    ) -> tree.Expr:  # fmt: skip
+        """Draw an operand of a product: a block of a tensor, or one that is computed from blocks."""
+        dice, shape = self.dice, (rows[2], columns[2])
+        computed = 0.35 if dtype in ("bf16", "f16") else 0.1
+        if not dice.chance(computed):
+            return self._block(name, dtype, rows, columns, batch)
+        kinds = ["times", "masked"]
+        if dtype in ("bf16", "f16"):
+            kinds += ["cast", "cast", "scaled"]
+        kind = dice.pick(kinds)
+        if kind == "cast":
+            return tree.Cast(self._block(name, dice.pick(_NARROWER), rows, columns, batch), dtype)
+        if kind == "scaled":
+            scale = self._tensor(f"{name}_scale", (rows[0],), "f32")
+            factor = tree.Expand(self._load(scale, tree.Span(rows[1], rows[2])), (1,), 1)
+            wide = tree.Cast(self._block(name, dice.pick(("i8", dtype)), rows, columns, batch), "f32")
+            return tree.Cast(tree.Apply("mul", (wide, factor)), dtype)
+        block = self._block(name, dtype, rows, columns, batch)
+        if kind == "times":
+            return tree.Apply("mul", (block, tree.Number(2)))
+        keep = self._load(
+            self._tensor(f"{name}_keep", (rows[0], columns[0]), "u8"),
+            tree.Span(rows[1], rows[2]), tree.Span(columns[1], columns[2]),
+        )  # fmt: skip
+        zeros = tree.Full(shape, tree.Number(0), dtype)
+        return tree.Where(tree.Apply("gt", (keep, tree.Number(1))), block, zeros)
+
+    def _compute(self, dtype: str) -> str:
+        return "tf32" if dtype == "f32" and self.dice.chance(0.5) else ""
+
+    # Products of blocks
+
+    def _gemm(self) -> tree.Grid:
+        """`out = epilogue(Σ a · b)`, sometimes batched, sometimes two products that share an operand."""
+        dice = self.dice
+        operand = dice.weighted(_OPERANDS)
+        small = dice.chance(0.4)
+        bm = dice.pick((8, 16, 32, 48) if small else (64, 64, 128, 128, 256))
+        bn = dice.pick((8, 16, 32, 40) if small else (8, 24, 64, 64, 128, 256))
+        bk = dice.pick((8, 16, 32) if small else (32, 64, 64, 128))
+        batch = tree.Name("b", INDEX) if dice.chance(0.15) else None
+        extents = [self._size("M", bm, 3 if small else 2), self._size("N", bn, 2)]
+        end: tree.Expr = self._size("K", bk, 5 if small else 3)
+        if batch is not None:
+            self.dims["B"] = dice.between(1, 2)
+        m, n, k = (tree.Name(name, INDEX) for name in "mnk")
+        rows, columns, depth = ("M", m, bm), ("N", n, bn), ("K", k, bk)
+        loop: list[tree.Stmt] = []
+        left = self._operand("X", operand, rows, depth, batch)
+        products = 2 if bm * bn <= 128 * 64 and dice.chance(0.2) else 1
+        if products > 1 or dice.chance(0.3):
+            left = self._bind(left, loop)
+        sums: list[tree.Name] = []
+        kind, compute = dice.weighted((("sum", 5.0), ("apart", 1.5), ("scaled", 0.7))), self._compute(operand)
+        total = accumulator(operand)
+        for number in range(products):
+            along = depth
+            if "J" not in self.dims and dice.chance(0.08):  # one that ends before the loop does
+                self._size("J", bk, 2)
+                along = ("J", k, bk)
+            right = self._operand("YZ"[number], operand, along, columns, batch)
+            start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
+            if dice.chance(0.1):
+                start = tree.Cast(
+                    self._load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total
+                )
+            acc = self._bind(start, self.body, f"acc{number}")
+            sums.append(acc)
+            if kind == "sum":
+                value: tree.Expr = tree.Mma(left, right, acc, "", compute)
+            else:
+                value = tree.Mma(left, right, None, "", compute)
+                value = (
+                    value
+                    if kind == "apart"
+                    else tree.Apply("mul", (value, tree.Number(0.5 if is_float(total) else 3)))
+                )
+                value = tree.Apply("add", (acc, value))
+            loop.append(tree.Assign((acc.name,), (value,)))
+        if isinstance(left, tree.Name) and is_float(operand) and dice.chance(0.3):
+            of_rows = self._bind(tree.Full((bm,), tree.Number(0), accumulator(operand)), self.body, "of_rows")
+            more = tree.Reduce(dice.pick(("sum", "max")), left, 1)
+            fn = "add" if more.op == "sum" else "maximum"
+            loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
+            sums.append(of_rows)
+        if dice.chance(0.1):  # a triangle of blocks: tiles differ in their number of steps
+            end = tree.Apply("minimum", (end, tree.Apply("add", (m, tree.Number(bm)))))
+        first = tree.Number(bk if dice.chance(0.07) else 0)
+        self.body.append(tree.For("k", first, end, tree.Number(bk), tuple(loop)))
+        self._epilogue(sums, (m, bm), (n, bn), batch)
+        names, blocks = ["m", "n"], [bm, bn]
+        if batch is not None:
+            names, blocks, extents = ["b", *names], [1, *blocks], [tree.Name("B", INDEX), *extents]
+            if not any("B" in tensor.dims for tensor in self.tensors):
+                extents[0] = tree.Number(self.dims["B"])
+        return tree.Grid(tuple(names), tuple(extents), tuple(blocks), tuple(self.body))
+
+    def _out(self, name: str, dtype: str, turned: bool = False, batched: bool = False) -> tree.Tensor:
+        dims = ("N", "M") if turned else ("M", "N")
+        return self._tensor(name, (*(("B",) if batched else ()), *dims), dtype)
+
+    def _place(self, m: tree.Expr, bm: int, n: tree.Expr, bn: int) -> tuple[tree.Axis, ...]:
+        return tree.Span(m, bm), tree.Span(n, bn)
+
+    def _epilogue(
+        self, sums: list[tree.Name], rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int],
+        batch: tree.Expr | None,
+    ) -> None:  # fmt: skip
+        """Combine what a loop summed, change it and store it, sometimes twice or transposed."""
+        dice, (m, bm), (n, bn) = self.dice, rows, columns
+        value: tree.Expr = sums[0]
+        for other in sums[1:]:
+            more: tree.Expr = other if len(other.own.shape) == 2 else tree.Expand(other, (1,), 1)
+            value = tree.Apply(dice.pick(("add", "sub", "maximum")), (value, more))
+        float_ = is_float(value.type.dtype)
+        kinds = ["bias", "rows", "residual", "scale", "relu", "clamp", "mask"]
+        kinds += ["sigmoid", "narrow"] if float_ else []
+        for number in range(dice.weighted(((0, 3.0), (1, 3.0), (2, 2.0), (3, 1.0)))):
+            value = self._step(dice.pick(kinds), value, number, rows, columns)
+        kept = value.type.dtype
+        outs = (
+            ("f32", "bf16", "f16", "fp8_e4m3")
+            if float_ and kept != "f64"
+            else (kept, "i8")
+            if not float_
+            else ("f64", "f32")
+        )
+        for number in range(2 if dice.chance(0.15) else 1):
+            dtype = kept if dice.chance(0.5) else dice.pick(outs)
+            stored: tree.Expr = value if dtype == kept else tree.Cast(value, dtype)
+            turned = dice.chance(0.15)
+            out = self._out(f"out{number}", dtype, turned, batch is not None)
+            axes = list(self._place(m, bm, n, bn))
+            if turned:
+                stored, axes = tree.Transpose(stored, (1, 0), 1), axes[::-1]
+            if batch is not None:
+                axes.insert(0, tree.At(batch))
+            fn = "add" if dtype in ("f32", "f64", "i32") and dice.chance(0.06) else ""
+            self.body.append(
+                tree.Store(out.name, tuple(axes), dtype, stored, dice.between(0, 1) if not fn else 0, fn)
+            )
+
+    def _step(
+        self, kind: str, value: tree.Expr, number: int, rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int]
+    ) -> tree.Expr:  # fmt: skip
+        """Return a value after one step of an epilogue."""
+        dice, (m, bm), (n, bn), dtype = self.dice, rows, columns, value.type.dtype
+        side = "f32" if is_float(dtype) else dtype
+        if kind in ("bias", "rows"):
+            axis, (start, size) = (0, columns) if kind == "bias" else (1, rows)
+            vector = self._load(
+                self._tensor(f"V{number}", ("N" if kind == "bias" else "M",), side), tree.Span(start, size)
+            )
+            return tree.Apply(dice.pick(("add", "mul")), (value, tree.Expand(vector, (axis,), 1)))
+        if kind == "residual":
+            held = dice.pick((side, "bf16" if is_float(dtype) else side))
+            loaded = self._load(self._out(f"R{number}", held), *self._place(m, bm, n, bn))
+            return tree.Apply("add", (value, tree.Cast(loaded, dtype)))
+        if kind == "scale":
+            return tree.Apply("mul", (value, tree.Number(0.5 if is_float(dtype) else 2)))
+        if kind == "clamp":
+            return tree.Apply("clamp", (value, tree.Number(-50), tree.Number(60)))
+        if kind == "mask":
+            place = tree.Apply("add", (n, tree.Arange(0, bn, "i64")))
+            return tree.Where(
+                tree.Apply("lt", (place, tree.Number(dice.between(0, bn)))), value,
+                tree.Full((bm, bn), tree.Number(0), dtype),
+            )  # fmt: skip
+        if kind == "narrow":
+            return tree.Cast(tree.Cast(value, dice.pick(("bf16", "f16"))), dtype)
+        return tree.Apply(kind, (value,))
+
+    # Products of products
+
+    def _chain(self) -> tree.Grid:
+        """Attention, or gated layers: products whose operands are what other products gave."""
+        dice = self.dice
+        operand = dice.pick(("bf16", "bf16", "f16", "f32"))
+        small = dice.chance(0.4)
+        rows = dice.pick((16, 32) if small else (64, 64, 128))
+        columns, size = (
+            dice.pick((16, 32) if small else (32, 64, 128)),
+            dice.pick((16, 32) if small else (64, 64, 128)),
+        )
+        self.dims["H"] = dice.between(1, 2)
+        extent, length = self._size("S", rows, 2), self._size("L", columns, 3)
+        h, m, n = (tree.Name(name, INDEX) for name in "hmn")
+        q = self._load(
+            self._tensor("Q", ("H", "S", size), operand),
+            tree.At(h),
+            tree.Span(m, rows),
+            tree.Span(None, size),
+        )
+        keys: list[tree.Expr] = []
+        for name in ("KEYS", "GATES") if dice.chance(0.3) else ("KEYS",):
+            turned = dice.chance(0.7)
+            dims: tuple[str | int, ...] = ("H", "L", size) if turned else ("H", size, "L")
+            axes: list[tree.Axis] = [tree.Span(n, columns), tree.Span(None, size)]
+            block = self._load(
+                self._tensor(name, dims, operand), tree.At(h), *(axes if turned else axes[::-1])
+            )
+            keys.append(tree.Transpose(block, (1, 0), 1) if turned else block)
+        width = dice.pick((size, 2 * size)) if rows * size <= 64 * 64 else size
+        values = self._tensor("VALUES", ("H", "L", width), operand)
+        taken = self._load(values, tree.At(h), tree.Span(n, columns), tree.Span(None, width))
+        compute = self._compute(operand)
+        query: tree.Expr = self._bind(q, self.body) if dice.chance(0.85) else q
+        acc = self._bind(tree.Full((rows, width), tree.Number(0), "f32"), self.body, "acc")
+        loop: list[tree.Stmt] = []
+        scores: tree.Expr = tree.Mma(query, keys[0], None, "", compute)
+        if len(keys) > 1:
+            gate = self._bind(scores, loop)
+            scores = tree.Apply(
+                "mul", (tree.Apply("sigmoid", (gate,)), tree.Mma(query, keys[1], None, "", compute))
+            )
+        scores = self._mask(tree.Apply("mul", (scores, tree.Number(0.125))), (m, rows), (n, columns), length)
+        end: tree.Expr = length
+        if dice.chance(0.3):
+            end = tree.Apply("minimum", (length, tree.Apply("add", (m, tree.Number(rows)))))
+        out = self._online(scores, acc, taken, operand, rows, loop) if dice.chance(0.6) else None
+        if out is None:
+            p = tree.Apply("clamp", (scores, tree.Number(-2.0), tree.Number(2.0)))
+            product = tree.Mma(tree.Cast(p, operand), taken, acc, "", compute)
+            loop.append(tree.Assign(("acc",), (product,)))
+            out = acc
+        self.body.append(tree.For("n", tree.Number(0), end, tree.Number(columns), tuple(loop)))
+        kept = dice.pick(("f32", operand))
+        result = self._tensor("out", ("H", "S", width), kept)
+        place: tuple[tree.Axis, ...] = (tree.At(h), tree.Span(m, rows), tree.Span(None, width))
+        self.body.append(
+            tree.Store("out", place, kept, out if kept == "f32" else tree.Cast(out, result.dtype))
+        )
+        return tree.Grid(("h", "m"), (tree.Name("H", INDEX), extent), (1, rows), tuple(self.body))
+
+    def _mask(
+        self, scores: tree.Expr, rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int], length: tree.Expr
+    ) -> tree.Expr:  # fmt: skip
+        """Hide scores behind the diagonal or past the end, or none."""
+        kind = self.dice.pick(("none", "causal", "end"))
+        if kind == "causal":
+            return tree.CausalMask(scores, rows[0], columns[0], tree.Number(-8.0))
+        if kind == "end":
+            place = tree.Apply("add", (columns[0], tree.Arange(0, columns[1])))
+            return tree.Where(tree.Apply("lt", (place, length)), scores, tree.Number(-8.0))
+        return scores
+
+    def _online(
+        self, scores: tree.Expr, acc: tree.Name, taken: tree.Expr, operand: str, rows: int, loop: list[tree.Stmt]
+    ) -> tree.Expr:  # fmt: skip
+        """Weigh values by a softmax that follows the largest score; return what is left to do behind the loop."""
+        top = self._bind(tree.Full((rows,), tree.Number(-8.0), "f32"), self.body, "top")
+        total = self._bind(tree.Full((rows,), tree.Number(0), "f32"), self.body, "total")
+        exp = self.dice.pick(("exp", "exp2"))
+        scores = self._bind(scores, loop)
+        new = self._bind(tree.Apply("maximum", (top, tree.Reduce("max", scores, 1))), loop)
+        alpha = self._bind(tree.Apply(exp, (tree.Apply("sub", (top, new)),)), loop)
+        p = self._bind(tree.Apply(exp, (tree.Apply("sub", (scores, tree.Expand(new, (1,), 1))),)), loop)
+        sums = tree.Apply("add", (tree.Apply("mul", (alpha, total)), tree.Reduce("sum", p, 1)))
+        moved = tree.Apply("mul", (tree.Expand(alpha, (1,), 1), acc))
+        loop += [
+            tree.Assign(("total",), (sums,)),
+            tree.Assign(("acc",), (tree.Mma(tree.Cast(p, operand), taken, moved),)),
+            tree.Assign(("top",), (new,)),
+        ]
+        return tree.Apply("div", (acc, tree.Expand(total, (1,), 1)))
+
+    # Rows
+
+    def _rows(self) -> tree.Grid:
+        """Reduce long rows by blocks, and store what each block becomes by what its row gave."""
+        dice = self.dice
+        dtype = dice.pick(("f32", "f32", "bf16", "f16", "f64", "i32"))
+        block, width = dice.pick((1, 2, 4, 16, 64)), dice.pick((32, 64, 128, 256, 512))
+        extent, length = self._size("M", block, 3), self._size("N", width, 3)
+        m, n = tree.Name("m", INDEX), tree.Name("n", INDEX)
+        place: tuple[tree.Axis, ...] = (tree.Span(m, block), tree.Span(n, width))
+        x, wide = self._tensor("X", ("M", "N"), dtype), accumulator(dtype)
+        loaded = tree.Cast(self._load(x, *place), wide)
+        op = dice.pick(("sum", "max", "min"))
+        start = {"sum": 0, "max": -100, "min": 100}[op]
+        total = self._bind(tree.Full((block,), tree.Number(start), wide), self.body, "total")
+        fn = {"sum": "add", "max": "maximum", "min": "minimum"}[op]
+        step = tree.Apply(fn, (total, tree.Reduce(op, loaded, 1)))
+        self.body.append(
+            tree.For("n", tree.Number(0), length, tree.Number(width), (tree.Assign(("total",), (step,)),))
+        )
+        if dice.chance(0.5):
+            out = self._tensor("totals", ("M",), wide)
+            self.body.append(tree.Store(out.name, (tree.Span(m, block),), wide, total))
+        value = tree.Apply(dice.pick(("sub", "add", "maximum")), (loaded, tree.Expand(total, (1,), 1)))
+        kept = x.name if dice.chance(0.3) else self._tensor("out", ("M", "N"), dtype).name
+        store = tree.Store(kept, place, dtype, tree.Cast(value, dtype))
+        self.body.append(tree.For("n", tree.Number(0), length, tree.Number(width), (store,)))
+        return tree.Grid(("m",), (extent,), (block,), tuple(self.body))
