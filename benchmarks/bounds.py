@@ -103,10 +103,9 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np
 def works(quick: bool) -> Iterator[Work]:
     """Yield what is measured."""
     count = MIB if quick else 16 * MIB
-    tables = (1, 64) if quick else (1, 16, 256, 1024)
-    kinds = [(ts.f32, ts.i32, size) for size in tables]
-    kinds += [(ts.f32, ts.i64, tables[-1]), (ts.bf16, ts.i32, 64), (ts.f64, ts.i32, 64)]
-    for dtype, index, size in kinds:
+    kinds = [(ts.f32, ts.i32, size) for size in (1, 16, 256, 1024)]
+    kinds += [(ts.f32, ts.i64, 1024), (ts.bf16, ts.i32, 64), (ts.f64, ts.i32, 64)]
+    for dtype, index, size in [(ts.f32, ts.i32, 1), (ts.f32, ts.i64, 64)] if quick else kinds:
         length = size * MIB // dtype.bytes
         yield Work(
             f"gather {dtype}, {index}, {size} MiB", lambda d=dtype, i=index: gather(d, i),
@@ -115,7 +114,8 @@ def works(quick: bool) -> Iterator[Work]:
             ],
             lambda x, at, y: x[at], count,
         )  # fmt: skip
-    for dtype, size in ((ts.f32, tables[0]), (ts.f32, tables[-1]), (ts.bf16, tables[-1])):
+    tables = [(ts.f32, 1), (ts.bf16, 64)] if quick else [(ts.f32, 1), (ts.f32, 1024), (ts.bf16, 1024)]
+    for dtype, size in tables:
         length = size * MIB // (128 * dtype.bytes)
         yield Work(
             f"rows of 128 {dtype}, {size} MiB", lambda d=dtype: rows(d),
@@ -125,7 +125,7 @@ def works(quick: bool) -> Iterator[Work]:
             ],
             lambda x, at, y: x[at], count * 4,
         )  # fmt: skip
-    for dtype, size in ((ts.f32, 1), (ts.f32, 64), (ts.bf16, 64)):
+    for dtype, size in [(ts.f32, 1)] if quick else [(ts.f32, 1), (ts.f32, 64), (ts.bf16, 64)]:
         length = size * MIB // dtype.bytes
         n = min(length, count)
         yield Work(
@@ -135,7 +135,7 @@ def works(quick: bool) -> Iterator[Work]:
             ],
             _scattered, n,
         )  # fmt: skip
-    for bins in (1 << 10, 1 << 20):
+    for bins in (1 << 10,) if quick else (1 << 10, 1 << 20):
         yield Work(
             f"histogram, {bins} bins", histogram,
             lambda rng, m=bins: [rng.integers(0, m, count // 4).astype(np.int32), np.zeros(m, np.int32)],
@@ -180,7 +180,9 @@ def _on_gpu(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, fl
     from gemm_timing import Timer
 
     turns = max(LEAST_TURNS, int(seconds / 0.3))
-    measured, _ = Timer(torch, 0.1).measured({name: [call] for name, call in calls.items()}, turns)
+    measured, _ = Timer(torch, min(0.1, seconds / 10)).measured(
+        {name: [call] for name, call in calls.items()}, turns
+    )
     return {name: found.replayed or found.flushed for name, found in measured.items()}
 
 
@@ -224,11 +226,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long each work is measured")
-    parser.add_argument("--quick", action="store_true", help="small tables, few elements")
+    parser.add_argument(
+        "--seconds", type=float, help="how long each work is measured (default: 3; quick: 0.3)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few works, few elements; for whether it runs at all"
+    )
     parser.add_argument("--only", default="", help="works whose name contains this")
     parser.add_argument("--most", type=float, default=3.0, help="per cent that the tests may cost")
     options = parser.parse_args()
+    seconds = options.seconds or (0.3 if options.quick else 3.0)
     table = Table(
         "work", "tested, ns", "untested, ns", "cost, %", "", title=f"one element on {options.device}"
     )
@@ -238,7 +245,7 @@ def main() -> int:
         for work in works(options.quick):
             if options.only not in work.name:
                 continue
-            tested, untested, right = measure(work, options.device, options.seconds)
+            tested, untested, right = measure(work, options.device, seconds)
             cost = (tested / untested - 1) * 100
             verdict = "wrong" if not right else "" if cost <= options.most else "dear"
             failed = failed or verdict != ""

@@ -14,7 +14,15 @@ from xdsl.ir import Operation, SSAValue
 import tessera as ts
 from tessera.errors import LanguageError, ResourceError
 from tessera.ir.target.arithmetic import ElementwiseOp, ReduceRegistersOp, TransposeChunksOp
-from tessera.ir.target.memory import AllocOp, BufferLoadOp, BufferStoreOp, GatherOp, LoadOp, StoreOp
+from tessera.ir.target.memory import (
+    AllocOp,
+    BufferLoadOp,
+    BufferStoreOp,
+    GatherOp,
+    LoadOp,
+    ScatterOp,
+    StoreOp,
+)
 from tessera.ir.target.product import ProductOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import FragmentType, PointerType
@@ -367,3 +375,32 @@ def test_extent_that_the_host_cannot_compute_is_refused():
     with pytest.raises(LanguageError) as caught:
         lowered(bad)
     assert caught.value.code == "grid-extent"
+
+
+def look_up(x: ts.Tensor["m", 128, ts.f32], at: ts.Tensor["k", ts.i32], y: ts.Tensor["k", 128, ts.f32]):
+    for i in ts.tile.grid((k, 32)):
+        y[i : i + 32, :] = x[at[i : i + 32], :]
+
+
+def write_rows(x: ts.Tensor["k", 128, ts.f32], at: ts.Tensor["k", ts.i32], y: ts.Tensor["m", 128, ts.f32]):
+    for i in ts.tile.grid((k, 32)):
+        y[at[i : i + 32], :] = x[i : i + 32, :]
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [(look_up, LoadOp), (write_rows, StoreOp)])
+def test_rows_at_indices_are_chunks_under_one_test(kernel, kind):
+    func = lowered(kernel)
+    assert not ops(func, GatherOp)
+    assert not ops(func, ScatterOp)
+    chunks = [op for op in ops(func, kind) if op.axis_list]
+    tested = [
+        op for op in chunks if list(op.checked_list) == [0] and not isinstance(op.offsets[0].owner, scf.ForOp)
+    ]
+    assert chunks
+    for op in chunks:
+        assert op.vector.data == 16
+    for op in tested:  # stands in the else of a test that precedes the loop along the row
+        branch = op.parent_op().parent_op()
+        assert isinstance(branch, scf.IfOp)
+        assert op.parent_op() in branch.false_region.block.ops
+    assert len(tested) == len(chunks) // 2

@@ -56,7 +56,9 @@ class Access:
             else:
                 # One unsigned comparison tests both bounds.
                 self._require(e.ops.compare("ult", I64, offsets[axis], sizes[axis]))
-        if op.mask is not None:
+        if op.mask is not None and self.width > 1 and isinstance(op.mask.owner, SplatOp):
+            self._require(e.unit(op.mask.owner.value))
+        elif op.mask is not None:
             self.and_mask(e.unit(op.mask))
 
     def _require(self, condition: str) -> None:
@@ -108,26 +110,32 @@ class Access:
 
     def load(self, fill: str | None) -> str:
         """Return what is at the address; `fill` (memory form, zero if None) where it is not read."""
-        e, ops = self.emitter, self.emitter.ops
-        default = ops.splat(self.memory, fill) if fill is not None else "zeroinitializer"
-        if self.width == 1:
-            return e.from_memory(self._load_scalar(fill), self.dtype, 1)
-        mask = self.lanes()
-        if self.lane_stride != "1":
-            return e.from_memory(self.gather(self.pointers(), mask, default), self.dtype, self.width)
-        if mask is None:
-            value = e.fn.assign(f"load {self.memory}, ptr {self.address}, align {self.align}")
+        e = self.emitter
+        default = e.ops.splat(self.memory, fill) if fill is not None else "zeroinitializer"
+        if self.condition is None or (self.width > 1 and self._masks_natively):
+            value = self._loaded(self.lanes(), default)
         else:
-            value = self._masked("load", PTR, self.address, mask, default)
+            value = self._load_guarded(default)
         return e.from_memory(value, self.dtype, self.width)
+
+    def _loaded(self, mask: str | None, default: str) -> str:
+        if self.width > 1 and self.lane_stride != "1":
+            return self.gather(self.pointers(), mask, default)
+        if mask is not None:
+            return self._masked("load", PTR, self.address, mask, default)
+        return self.emitter.fn.assign(f"load {self.memory}, ptr {self.address}, align {self.align}")
+
+    @property
+    def _masks_natively(self) -> bool:
+        """Return whether the target has masked instructions for elements of this size."""
+        return self.emitter.target.has("avx512f") and self.dtype.bytes >= 4
 
     def asks_each_lane(self, mask: SSAValue | None) -> bool:
         """Return whether LLVM has to test and branch for each lane of a mask, as there is no masked instruction.
 
         It has not for lanes past the end of a row: those are known when compiling.
         """
-        native = self.emitter.target.has("avx512f") and self.dtype.bytes >= 4
-        return mask is not None and not native and not _is_constant(mask)
+        return mask is not None and not self._masks_natively and not _is_constant(mask)
 
     def all_lanes(self, mask: SSAValue) -> str:
         """Return whether all lanes of a mask are true."""
@@ -157,16 +165,14 @@ class Access:
             f"call {self.memory} @{symbol}({where}, {bools} {mask}, {self.memory} {default})"
         )
 
-    def _load_scalar(self, fill: str | None) -> str:
-        fn = self.emitter.fn
-        text = f"load {self.memory}, ptr {self.address}, align {self.align}"
-        if self.condition is None:
-            return fn.assign(text)
-        default = fill if fill is not None else "zeroinitializer"
-        before, inside, join = fn.block, fn.label("read"), fn.label("join")
+    def _load_guarded(self, default: str) -> str:
+        """Load under the condition: one branch, where a mask of equal lanes would have LLVM ask each of them."""
+        fn, before = self.emitter.fn, self.emitter.fn.block
+        assert self.condition is not None
+        inside, join = fn.label("read"), fn.label("join")
         fn.branch_if(self.condition, inside, join)
         fn.start(inside)
-        value = fn.assign(text)
+        value = self._loaded(self.mask, default)
         fn.branch(join)
         fn.start(join)
         return fn.phi(str(self.memory), [(default, before), (value, inside)])
@@ -178,21 +184,21 @@ class Access:
             value: what is written.
             stream: whether to write past the caches, where the address allows it.
         """
-        e, fn = self.emitter, self.emitter.fn
-        value = e.to_memory(value, self.dtype, self.width)
-        if self.width == 1:
-            text = f"store {self.memory} {value}, ptr {self.address}, align {self.align}"
-            self.guarded(lambda: fn.line(text))
-            return
-        mask = self.lanes()
-        if self.lane_stride != "1":
-            self.scatter(self.pointers(), value, mask)
-        elif mask is None and stream is not None and stream != "false":
-            self._stream(value, stream)
-        elif mask is None:
-            fn.line(f"store {self.memory} {value}, ptr {self.address}, align {self.align}")
+        value = self.emitter.to_memory(value, self.dtype, self.width)
+        if self.condition is None or (self.width > 1 and self._masks_natively):
+            self._stored(value, self.lanes(), stream)
         else:
+            self.guarded(lambda: self._stored(value, self.mask, stream))
+
+    def _stored(self, value: str, mask: str | None, stream: str | None) -> None:
+        if self.width > 1 and self.lane_stride != "1":
+            self.scatter(self.pointers(), value, mask)
+        elif mask is not None:
             self._masked_store("store", PTR, self.address, value, mask)
+        elif self.width > 1 and stream is not None and stream != "false":
+            self._stream(value, stream)
+        else:
+            self.emitter.fn.line(f"store {self.memory} {value}, ptr {self.address}, align {self.align}")
 
     def _stream(self, value: str, stream: str) -> None:
         """Store whole vectors past the caches where the address is aligned to them, else plainly.

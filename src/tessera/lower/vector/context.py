@@ -22,6 +22,7 @@ from tessera.lower.bounds import Bounds
 from tessera.lower.boxes import kept_near
 from tessera.lower.facts import divisor, nonnegative, stays_inside
 from tessera.lower.launch import LaunchPlan, Parameters
+from tessera.lower.vector.indexed import Gather
 from tessera.lower.vector.liveness import TRANSPARENT, Liveness
 from tessera.lower.vector.nest import run_nest
 from tessera.lower.vector.nodes import (
@@ -30,7 +31,6 @@ from tessera.lower.vector.nodes import (
     Convert,
     Coord,
     Coords,
-    Gather,
     Load,
     Node,
     RandomWord,

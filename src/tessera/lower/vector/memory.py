@@ -21,9 +21,10 @@ from tessera.ir.tile.structure import DimOp, ReturnOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, i1, index
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.indexed import Elements, Gather
 from tessera.lower.vector.inside import U64, below
 from tessera.lower.vector.next_rows import ask_for, next_row, take_rows
-from tessera.lower.vector.nodes import Apply, Box, Coords, Gather, Load, Node, Stored, reads, walk
+from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, Stored, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
@@ -167,6 +168,14 @@ def _element_mask(context: VectorContext, op: GatherOp | ScatterOp | AtomicOp) -
     return mask
 
 
+def _elements(context: VectorContext, op: GatherOp | ScatterOp, strides: Sequence[SSAValue]) -> Elements:
+    arg, unproven = context.params.position(op.tensor), context.bounds.unproven(op)
+    bounds = [context.size(arg, axis) if axis in unproven else None for axis in range(len(op.indices))]
+    indices = tuple(context.node(value) for value in op.indices)
+    given, mask = _optional(context, op.mask), _element_mask(context, op)
+    return Elements(context.params.pointer(arg), tuple(strides), tuple(bounds), indices, given, mask)
+
+
 @lowers(GatherOp)
 def lower_gather(context: VectorContext, op: GatherOp) -> None:
     """Note single elements to be loaded where they are used."""
@@ -174,10 +183,8 @@ def lower_gather(context: VectorContext, op: GatherOp) -> None:
     pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
     fill, type_ = _scalar(context, op.fill), op.result.type
     if isinstance(type_, TileType):
-        indices = tuple(context.node(i) for i in op.indices)
-        memory, mask = context.params.memory(arg), _element_mask(context, op)
-        node = Gather(type_.shape, type_.element, memory, pointer, tuple(strides), indices, mask, fill)
-        context.define(op.result, node)
+        memory, elements = context.params.memory(arg), _elements(context, op, strides)
+        context.define(op.result, Gather(type_.shape, type_.element, memory, elements, fill))
         return
     offset, mask = _flat_offset(context, op, strides)
     gather = TargetGatherOp(pointer, offset, mask, fill)
@@ -186,7 +193,7 @@ def lower_gather(context: VectorContext, op: GatherOp) -> None:
 
 @lowers(ScatterOp)
 def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
-    """Write single elements."""
+    """Write single elements, or chunks where they are neighbours."""
     arg = context.params.position(op.tensor)
     pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
     if not isinstance(op.value.type, TileType):
@@ -194,16 +201,37 @@ def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
         offset, mask = _flat_offset(context, op, strides)
         context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
         return
-    value, mask = context.node(op.value), _element_mask(context, op)
-    indices = [context.node(i) for i in op.indices]
-    roots = _indexed_roots(context, arg, [value, *indices, *([] if mask is None else [mask])])
+    value, at = context.node(op.value), _elements(context, op, strides)
+    roots = _indexed_roots(context, arg, [value, *at.indices, *([] if at.mask is None else [at.mask])])
+    if at.by_chunks(value.shape):
+        _store_chunks(context, value, at, context.params.memory(arg))
+        return
 
     def body(site: Site, coords: Coords) -> None:
-        offsets, condition = site.element_offsets(indices, strides, mask, coords)
-        chunk = site.chunk(value, coords)
-        site.writer.insert(TargetScatterOp(chunk, pointer, offsets, condition))
+        offsets, condition = site.element_offsets(at.indices, strides, at.mask, coords)
+        site.writer.insert(TargetScatterOp(site.chunk(value, coords), pointer, offsets, condition))
 
     context.nest(roots, body)
+
+
+def _store_chunks(context: VectorContext, value: Node, at: Elements, memory: int) -> None:
+    """Write chunks of neighbours."""
+
+    def body(site: Site, coords: Coords) -> None:
+        run = at.run(coords)
+        assert run is not None
+        place, mask = at.place(site, coords, run), at.given_at(site, coords)
+        chunk = site.chunk(value, coords)
+        site.writer.insert(
+            TargetStoreOp(
+                chunk, at.pointer, place.offsets, at.strides, place.bounds, place.axes, place.checked,
+                place.vector, mask,
+            )
+        )  # fmt: skip
+
+    # What stands for the elements evaluates as much of the index tiles as the body does.
+    elements = Gather(value.shape, value.element, memory, at)
+    context.nest([value, elements, *([] if at.given is None else [at.given])], body)
 
 
 def _indexed_roots(context: VectorContext, arg: int, roots: list[Node]) -> list[Node]:

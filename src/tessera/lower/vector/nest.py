@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tessera.ir.types import element_type
+from tessera.lower.vector.indexed import Gather, by_rows
 from tessera.lower.vector.nodes import (
     SCATTERED_COST,
     Apply,
     Box,
     Coord,
     Coords,
-    Gather,
     Load,
     Node,
     Pending,
@@ -163,6 +163,11 @@ def _loops(
         rest = (Coord(0),) * (len(shape) - axis - 1)
         for root in roots:
             site.hoist(root, (*outer, placeholder, *rest), placeholder)
-        site.chunks(shape[axis], inner)
+
+        def chunks() -> Sequence[SSAValue]:
+            site.chunks(shape[axis], inner)
+            return []
+
+        by_rows(site, shape[axis], roots, (*outer, placeholder, *rest), chunks)
     else:
         site.each(shape[axis], lambda at: inner(Coord(at)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, IotaOp
-from tessera.ir.target.memory import BufferLoadOp, GatherOp, LoadOp
+from tessera.ir.target.memory import BufferLoadOp, LoadOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.types import dtype_of, element_type, i1, index
 from tessera.lower.philox import philox_rounds
@@ -280,38 +280,6 @@ class Load(Node):
                 self.fill,
             )
         )
-
-
-@dataclass(eq=False)
-class Gather(Node):
-    """Single elements of a tensor at index tiles."""
-
-    memory: int
-    pointer: SSAValue
-    strides: tuple[SSAValue, ...]
-    indices: tuple[Node, ...]
-    mask: Node | None = None
-    fill: SSAValue | None = None
-
-    def operands(self, coords: Coords) -> list[tuple[Node, Coords]]:
-        """Indices and mask at the same place."""
-        nodes = self.indices if self.mask is None else (*self.indices, self.mask)
-        return [(node, coords) for node in nodes]
-
-    @property
-    def cost(self) -> int:
-        """One access per element."""
-        return SCATTERED_COST
-
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        """The tensor."""
-        return (("tensor", self.memory),)
-
-    def emit(self, site: Site, coords: Coords) -> SSAValue:
-        """Load the elements; lanes past the tile's end are masked off, as their indices mean nothing."""
-        offsets, mask = site.element_offsets(self.indices, self.strides, self.mask, coords)
-        return site.writer.value(GatherOp(self.pointer, offsets, mask, self.fill))
 
 
 @dataclass(eq=False)

@@ -18,6 +18,7 @@ from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp, TransposeChu
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.types import dtype_of
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.indexed import by_rows
 from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
 from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, costs_more
 from tessera.lower.vector.rules import lowers
@@ -171,14 +172,18 @@ class _Reduction:
         def chunk(at: SSAValue | int) -> SSAValue:
             return self._chunk(site, self._at(outer, Coord(at, lanes=width > 1)))
 
-        full, rest = divmod(size, width)
-        partial = self._accumulate(site, full, width, chunk, width)
-        if rest:
-            site.tail = rest
-            last = site.scoped(lambda: self._masked_tail(site, chunk(full * width)))
-            site.tail = None
-            partial = [*partial, last]
-        return self._combine(site, partial)
+        def chunks() -> Sequence[SSAValue]:
+            full, rest = divmod(size, width)
+            partial = self._accumulate(site, full, width, chunk, width)
+            if rest:
+                site.tail = rest
+                last = site.scoped(lambda: self._masked_tail(site, chunk(full * width)))
+                site.tail = None
+                partial = [*partial, last]
+            return [self._combine(site, partial)]
+
+        (total,) = by_rows(site, size, [self.source], self._at(outer, inner), chunks)
+        return total
 
     def _masked_tail(self, site: Site, value: SSAValue) -> SSAValue:
         valid = site.valid()

@@ -7,7 +7,7 @@ exists twice: without bounds tests for boxes inside, and with them; a test choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from tessera.numerics import dtypes
 
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
+    from tessera.lower.vector.indexed import Elements
 
 DEEP = 40
 """Expressions deeper than this are evaluated from the operands up: Python's stack is short."""
@@ -69,6 +70,7 @@ class Site:
         self.interior = interior
         self.tail: int | None = None
         self.in_order = True
+        self.rows_inside: Set[Elements] = frozenset()
         self._certain = certain
         self._tees = tees or {}
         self._scopes: list[dict[Hashable, Any]] = [{}]

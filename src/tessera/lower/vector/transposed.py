@@ -13,7 +13,8 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.types import i1
-from tessera.lower.vector.nodes import Coord, Coords, Gather, Load, Node, Stored, Uniform
+from tessera.lower.vector.indexed import Gather
+from tessera.lower.vector.nodes import Coord, Coords, Load, Node, Stored, Uniform
 from tessera.lower.vector.site import Site
 
 ACROSS = (Coord(0), Coord(0, lanes=True))
@@ -97,7 +98,9 @@ def _scatters_itself(part: Node, at: Coords) -> bool | None:
     stored = part.stored or part
     if isinstance(stored, Stored):
         return stored.type.strides[lanes[0]] != 1
-    if isinstance(part, Gather) or (isinstance(part, Load) and not part.box.unit[part.box.kept[lanes[0]]]):
+    if isinstance(part, Gather):
+        return part.elements.run(at) is None
+    if isinstance(part, Load) and not part.box.unit[part.box.kept[lanes[0]]]:
         return True
     return None
 
