@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import mpmath
 import numpy as np
+import pytest
 
 import tessera as ts
 from tessera.ir.functions import FUNCTIONS
@@ -859,3 +861,56 @@ def _weak(
 )
 def test_python_numbers_take_the_dtype_of_the_tile(case, backend):
     check(case, backend)
+
+
+# Composites of narrow floats round once: numbers between -1 and 8, in all formats
+
+
+def composites(dt: DType) -> Callable[..., Any]:
+    def kernel(x: ts.Tensor["n", dt], y: ts.Tensor[6, "n", dt]):
+        for i in ts.tile.grid((n, 256)):
+            v = x[i : i + 256]
+            y[0, i : i + 256] = ts.tile.silu(v)
+            y[1, i : i + 256] = ts.tile.gelu(v)
+            y[2, i : i + 256] = ts.tile.gelu(v, approximate=True)
+            y[3, i : i + 256] = ts.tile.softplus(v)
+            y[4, i : i + 256] = v**3
+            y[5, i : i + 256] = v**7
+
+    return kernel
+
+
+def _composites(x: np.ndarray) -> np.ndarray:
+    return np.stack(
+        [
+            x * _logistic(x),
+            _exact_gelu(x),
+            _tanh_gelu(x),
+            np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0),
+            x**3,
+            x**7,
+        ]
+    )
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+@pytest.mark.parametrize("name", ["bf16", "f16", "fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1"])
+def test_composites_round_once(name, interpreted, monkeypatch):
+    if interpreted:
+        monkeypatch.setenv("TESSERA_INTERPRET", "1")
+    dt = dtype(name)
+    kind = dt.numpy()
+    codes = np.arange(1 << dt.bits).astype(f"u{kind.itemsize}")
+    with np.errstate(invalid="ignore"):
+        numbers = codes.view(kind).astype(np.float64)
+    x = codes.view(kind)[(numbers >= -1) & (numbers <= 8)][:: 23 if dt.bits == 16 else 1].copy()
+    y = np.zeros((6, len(x)), kind)
+    ts.kernel(composites(dt))(x, y)
+    exact = _composites(x.astype(np.longdouble)).astype(np.float64)
+    with np.errstate(over="ignore"):
+        ends = [(exact * (1 + side)).astype(kind).astype(np.float64) for side in (-2e-6, 2e-6)]
+    largest = float(ml_dtypes.finfo(kind).max)
+    inside = np.abs(exact) < largest
+    got = y.astype(np.float64)
+    right = (got >= np.minimum(*ends)) & (got <= np.maximum(*ends))
+    np.testing.assert_array_equal(got[inside & ~right], [])

@@ -89,6 +89,8 @@ def power(b: Builder, a: Any, b_: Any) -> Any:
     base = operand(b, a, "**")
     exponent = operand(b, b_, "**")
     if isinstance(exponent, int) and not isinstance(exponent, bool) and 0 <= exponent <= 16:
+        if exponent > 2 and isinstance(base, Value) and base.dtype.is_float:
+            return _rounded(b, _repeated(b, _wide(b, base), exponent), base)
         return _repeated(b, base, exponent)
     if isinstance(base, Value) and not base.dtype.is_float and not isinstance(exponent, float):
         if not isinstance(exponent, Value) or not exponent.dtype.is_float:
@@ -145,7 +147,8 @@ def _float(b: Builder, x: Any, what: str) -> Any:
 @compiles(tile.silu)
 def _silu(b: Builder, x: Any) -> Any:
     value = _float(b, x, "silu")
-    return apply(b, "mul", value, apply(b, "sigmoid", value))
+    wide = _wide(b, value)
+    return _rounded(b, apply(b, "mul", wide, apply(b, "sigmoid", wide)), value)
 
 
 _ROOT = math.sqrt(2.0 / math.pi)
@@ -167,7 +170,7 @@ def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
         bell = apply(b, "erf", apply(b, "mul", wide, math.sqrt(0.5)))
         half = apply(b, "mul", apply(b, "maximum", wide, -_FAR), 0.5)  # -inf times 0 would be NaN
         result = apply(b, "mul", half, apply(b, "add", bell, 1.0))
-    return wrap(cast_to(b, result.ssa, element_type(value.dtype)))
+    return _rounded(b, result, value)
 
 
 def _gelu_by_tail(b: Builder, x: Any) -> Any:
@@ -186,12 +189,17 @@ def _softplus(b: Builder, x: Any) -> Any:
     wide = _wide(b, value)
     small = apply(b, "exp", apply(b, "neg", apply(b, "abs", wide)))
     total = apply(b, "add", apply(b, "maximum", wide, 0.0), apply(b, "log1p", small))
-    return wrap(cast_to(b, total.ssa, element_type(value.dtype)))
+    return _rounded(b, total, value)
 
 
 def _wide(b: Builder, value: Any) -> Any:
     """Return narrow floats as f32, so that a composite rounds once at its end."""
     return value if value.dtype.bits >= 32 else convert(b, value, "f32")
+
+
+def _rounded(b: Builder, result: Any, like: Any) -> Any:
+    """Return what a composite has computed of `_wide(b, like)`, in the dtype of `like`."""
+    return wrap(cast_to(b, result.ssa, element_type(like.dtype)))
 
 
 @attribute(Tile, "dtype")

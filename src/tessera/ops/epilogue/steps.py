@@ -53,9 +53,7 @@ def _multiply_number(self: Any, x: Any, rows: Any, cols: Any, batch: Any) -> Any
 
 @ts.function
 def _gelu(self: Any, x: Any, rows: Any, cols: Any, batch: Any) -> Any:
-    if self.approximate:  # 0.5·x·(1 + tanh(u)) is x·sigmoid(2u), which needs half the registers
-        return x * ts.tile.sigmoid(x * (1.5957691216057308 + 0.07135481282553275 * (x * x)))
-    return ts.tile.gelu(x)
+    return ts.tile.gelu(x, approximate=self.approximate)
 
 
 @ts.function

@@ -310,7 +310,7 @@ def _pow(args: Sequence[Val], dtype: str, profile: str) -> Val:
 
 
 def power(base: Val, exponent: int, dtype: str) -> Val:
-    """Return a power by repeated multiplication, in whatever order."""
+    """Return a power by repeated multiplication, in whatever order; narrow floats are rounded once, at the end."""
     from tessera.tools.fuzz.meaning_values import constant, significant
 
     if not is_float(dtype):
@@ -323,14 +323,13 @@ def power(base: Val, exponent: int, dtype: str) -> Val:
             one = np.broadcast_to(constant(1, dtype).data, base.shape)
             return Val(dtype, one) if exponent == 0 else base
         result = base.data**exponent
-        relative = exponent * 2 * FORMATS[dtype].unit
+        form = FORMATS["f32" if bits(dtype) < 32 else dtype]
+        relative = exponent * 2 * form.unit
         if base.err is not None:
             relative = relative + exponent * base.err / np.maximum(np.abs(base.data), 1e-300)
-        exact = (significant(base.data) * exponent <= FORMATS[dtype].mantissa + 1) & (base.errors() == 0)
-        err = np.where(
-            exact, 0.0, np.expm1(np.minimum(relative * 1.1, 50.0)) * np.abs(result) + FORMATS[dtype].tiny
-        )
-        small = (np.abs(result) < FORMATS[dtype].normal) & (base.data != 0)
+        exact = (significant(base.data) * exponent <= form.mantissa + 1) & (base.errors() == 0)
+        err = np.where(exact, 0.0, np.expm1(np.minimum(relative * 1.1, 50.0)) * np.abs(result) + form.tiny)
+        small = (np.abs(result) < form.normal) & (base.data != 0)
         return rounded(dtype, np.where(small, 0.0, result), err, either(base.known, ~small))
 
 
@@ -425,14 +424,8 @@ def _function(fn: str, x: Val, dtype: str) -> Val:
             + np.abs(x.data) * 2.0**-40
             + (1e-12 if dtype == "f64" else 3e-6) * (np.abs(x.data) < 12) * np.abs(x.data)
         )
-    if (
-        fn == "silu"
-    ):  # x * sigmoid(x), whose factor is rounded to the type, and may be zero where it is subnormal
-        narrow = FORMATS[dtype]
-        rounding = (
-            2 * narrow.unit * np.abs(result) + narrow.tiny * np.abs(x.data) if bits(dtype) < 32 else 0.0
-        )
-        own = own + rounding + form.normal * np.abs(x.data)
+    if fn == "silu":  # x * sigmoid(x), whose factor may be zero where it is subnormal
+        own = own + form.normal * np.abs(x.data)
     settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
     own = np.where(settled, 0.0, own)
     return _between(function, x, dtype, result, own, _FUNCTIONS[fn][3])
