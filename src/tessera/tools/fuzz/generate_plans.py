@@ -15,7 +15,7 @@ from tessera.tools.fuzz.generate_scope import INDEX, Dice
 from tessera.tools.fuzz.types import accumulator, is_float
 
 KNOBS: Final = (
-    ("num_warps", (4, 8)), ("num_stages", (1, 2, 3, 4)), ("group_m", (1, 2)), ("pipeline", (0, 1)),
+    ("num_warps", (4, 8)), ("group_m", (1, 2)), ("pipeline", (0, 1)),
     ("bulk_stores", (0, 1)), ("ping_pong", (1,)), ("split_k", (2, 4)), ("stream_k", (1,)), ("cluster", (2, 4)),
     ("mma_kind", ("mma_sync", "fma")),
 )  # fmt: skip
@@ -43,17 +43,25 @@ class Plan:
     dims: dict[str, int] = field(default_factory=dict[str, int])
     body: list[tree.Stmt] = field(default_factory=list[tree.Stmt])
     counter: int = 0
+    plain: bool = False
+    """Whether it does what schedules were written for, and nothing beside it."""
+
+    def _rarely(self, probability: float) -> bool:
+        """Return True with a probability, and never in a plain program."""
+        return not self.plain and self.dice.chance(probability)
 
     def program(self, seed: int) -> tree.Program:
         """Draw the program of a seed."""
         draw = self.dice.weighted(((self._gemm, 6.0), (self._chain, 2.5), (self._rows, 1.5)))
         grid = draw()
-        knobs: tuple[tuple[str, int | str], ...] = ()
+        knobs: list[tuple[str, int | str]] = []
         if self.dice.chance(0.75):
-            chosen = self.dice.shuffled(KNOBS)[: self.dice.between(1, 3)]
-            knobs = tuple((name, self.dice.pick(values)) for name, values in chosen)
+            chosen = self.dice.shuffled(KNOBS)[: self.dice.between(1, 2)]
+            knobs += [(name, self.dice.pick(values)) for name, values in chosen]
+        if self.dice.chance(0.4):  # rings that few steps go around
+            knobs.append(("num_stages", self.dice.pick((1, 2, 2, 2, 3, 4))))
         params = self.dice.shuffled(self.tensors)
-        return tree.Program(seed, tuple(params), (), (grid,), self.profile, knobs)
+        return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs))
 
     # What plans are made of
 
@@ -115,7 +123,7 @@ class Plan:
         """Draw an operand of a product: a block of a tensor, or one that is computed from blocks."""
         dice, shape = self.dice, (rows[2], columns[2])
         computed = 0.35 if dtype in ("bf16", "f16") else 0.1
-        if not dice.chance(computed):
+        if not self._rarely(computed):
             return self._block(name, dtype, rows, columns, batch)
         kinds = ["times", "masked"]
         if dtype in ("bf16", "f16"):
@@ -146,34 +154,41 @@ class Plan:
     def _gemm(self) -> tree.Grid:
         """`out = epilogue(Σ a · b)`, sometimes batched, sometimes two products that share an operand."""
         dice = self.dice
+        self.plain = dice.chance(0.45)
         operand = dice.weighted(_OPERANDS)
-        small = dice.chance(0.4)
-        bm = dice.pick((8, 16, 32, 48) if small else (64, 64, 128, 128, 256))
-        bn = dice.pick((8, 16, 32, 40) if small else (8, 24, 64, 64, 128, 256))
-        bk = dice.pick((8, 16, 32) if small else (32, 64, 64, 128))
-        batch = tree.Name("b", INDEX) if dice.chance(0.15) else None
+        bm, bn, bk = (
+            dice.pick(sizes)
+            for sizes in dice.weighted((
+                (((8, 16, 32, 48), (8, 16, 32, 40), (8, 16, 32)), 4.0),
+                (((64, 64, 128, 128, 256), (8, 24, 64, 64, 128, 256), (32, 64, 64, 128)), 5.0),
+                (((1, 2, 4), (16, 64, 100), (64, 128, 256)), 1.0),
+            ))
+        )  # fmt: skip
+        small = bm < 64
+        batch = tree.Name("b", INDEX) if self._rarely(0.25) else None
         extents = [self._size("M", bm, 3 if small else 2), self._size("N", bn, 2)]
-        end: tree.Expr = self._size("K", bk, 5 if small else 3)
+        end: tree.Expr = self._size("K", bk, 6 if bm * bn <= 64 * 128 else 3)
         if batch is not None:
             self.dims["B"] = dice.between(1, 2)
         m, n, k = (tree.Name(name, INDEX) for name in "mnk")
         rows, columns, depth = ("M", m, bm), ("N", n, bn), ("K", k, bk)
         loop: list[tree.Stmt] = []
         left = self._operand("X", operand, rows, depth, batch)
-        products = 2 if bm * bn <= 128 * 64 and dice.chance(0.2) else 1
-        if products > 1 or dice.chance(0.3):
+        products = 2 if bm * bn <= 128 * 64 and self._rarely(0.35) else 1
+        if products > 1 or self._rarely(0.4):
             left = self._bind(left, loop)
         sums: list[tree.Name] = []
-        kind, compute = dice.weighted((("sum", 5.0), ("apart", 1.5), ("scaled", 0.7))), self._compute(operand)
+        kind = dice.weighted((("sum", 1.0), ("apart", 0.6), ("scaled", 0.3))) if self._rarely(0.6) else "sum"
+        compute = self._compute(operand)
         total = accumulator(operand)
         for number in range(products):
             along = depth
-            if "J" not in self.dims and dice.chance(0.08):  # one that ends before the loop does
+            if "J" not in self.dims and self._rarely(0.12):  # one that ends before the loop does
                 self._size("J", bk, 2)
                 along = ("J", k, bk)
             right = self._operand("YZ"[number], operand, along, columns, batch)
             start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
-            if dice.chance(0.1):
+            if self._rarely(0.15):
                 start = tree.Cast(
                     self._load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total
                 )
@@ -196,9 +211,9 @@ class Plan:
             fn = "add" if more.op == "sum" else "maximum"
             loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
             sums.append(of_rows)
-        if dice.chance(0.1):  # a triangle of blocks: tiles differ in their number of steps
+        if self._rarely(0.15):  # a triangle of blocks: tiles differ in their number of steps
             end = tree.Apply("minimum", (end, tree.Apply("add", (m, tree.Number(bm)))))
-        first = tree.Number(bk if dice.chance(0.07) else 0)
+        first = tree.Number(bk if self._rarely(0.1) else 0)
         self.body.append(tree.For("k", first, end, tree.Number(bk), tuple(loop)))
         self._epilogue(sums, (m, bm), (n, bn), batch)
         names, blocks = ["m", "n"], [bm, bn]
@@ -272,7 +287,9 @@ class Plan:
         if kind == "scale":
             return tree.Apply("mul", (value, tree.Number(0.5 if is_float(dtype) else 2)))
         if kind == "clamp":
-            return tree.Apply("clamp", (value, tree.Number(-50), tree.Number(60)))
+            return tree.Apply(
+                "clamp", (value, tree.Number(5 if dtype.startswith("u") else -50), tree.Number(60))
+            )
         if kind == "mask":
             place = tree.Apply("add", (n, tree.Arange(0, bn, "i64")))
             return tree.Where(

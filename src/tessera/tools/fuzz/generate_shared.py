@@ -59,6 +59,8 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
     shape = scope.shape(2 if dice.chance(0.8) else 1)
     while elements(shape) > 1024:
         shape = tuple(max(s // 2, 1) for s in shape)
+    if dice.chance(0.2):  # its transpose fits into it
+        shape = (shape[0],) * 2 if shape[0] <= 32 else shape
     dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
     swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
     scope.buffers[name] = Type(dtype, shape)
@@ -72,7 +74,8 @@ def write_again(scope: Scope) -> list[tree.Stmt]:
     type_ = scope.buffers[name]
     if len(type_.shape) == 2 and scope.dice.chance(0.3 * scope.dice.options.flat_transposes):
         held = tree.Name(scope.fresh(), type_)
-        moved = tree.Reshape(tree.Transpose(held, (1, 0)), type_.shape)
+        turned = tree.Transpose(held, (1, 0))
+        moved = turned if turned.type == type_ else tree.Reshape(turned, type_.shape)
         read = tree.Assign((held.name,), (tree.ReadShared(name, type_),))
         return [read, tree.Barrier(), tree.StoreShared(name, moved), tree.Barrier()]
     return [tree.Barrier(), *_fill(scope, name, scope.buffers[name])]
