@@ -15,6 +15,7 @@ from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_casts import cast
+from tessera.tools.fuzz.meaning_reductions import mma, reduce, scan
 from tessera.tools.fuzz.meaning_values import FORMATS, Undetermined, Val, nearest
 from tessera.tools.fuzz.source import source
 
@@ -104,3 +105,75 @@ def test_arrays_lie_where_their_layout_says_and_guards_notice_writes() -> None:
     assert guarded.overrun() == 0
     guarded.base[0] = 1
     assert guarded.overrun() == 1
+
+
+def _sums(values: list[float], dtype: str = "f32") -> Val:
+    return reduce("sum", Val(dtype, np.array(values)), 0, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_sums_whose_order_decides_whether_they_overflow_are_unknown(dtype: str) -> None:
+    most, inf = FORMATS[dtype].largest, np.inf
+    undecided = (
+        [most, most, -most],
+        [most, most, -inf],
+        [-most, 1.0, -most, inf],
+        [most, most, -most, -most],
+    )
+    for values in undecided:
+        assert not _sums(values, dtype).mask().any()
+    known = {
+        (most, -most): 0.0, (most / 2, most / 4): 0.75 * most, (most, most): inf, (most, most, -1.0): inf,
+        (-most, -most): -inf, (inf, most, most): inf, (-inf, most): -inf, (-inf, -most, -most): -inf,
+    }  # fmt: skip
+    for given, total in known.items():
+        result = _sums([*given], dtype)
+        assert result.mask().all()
+        assert result.data == total or abs(result.data - total) <= result.errors()
+    for values in ([inf, -inf, 1.0], [np.nan, most, most], [most, most, -inf, inf]):
+        assert np.isnan(_sums(values, dtype).data)
+        assert _sums(values, dtype).mask().all()
+
+
+def test_a_running_sum_is_known_up_to_where_the_order_decides() -> None:
+    most = FORMATS["f32"].largest
+    found = scan("sum", Val("f32", np.array([1.0, most / 2, most, -np.inf, 0.0])), 0, False, "f32")
+    assert found.mask().tolist() == [True, True, True, False, False]
+    assert found.data[2] == np.inf
+
+
+def test_infinities_in_products() -> None:
+    inf, nan = np.inf, np.nan
+    left = Val("f32", np.array([[1.0, inf], [inf, -inf], [nan, 0.0], [0.0, 2.0], [inf, 1.0]]))
+    right = Val("f32", np.array([[2.0, 0.0], [3.0, 1.0]]))
+    found = mma(left, right, None, "f32", "")
+    assert found.mask().tolist() == [[True, True], [True, False], [True, False], [True, True], [True, False]]
+    np.testing.assert_array_equal(found.data[:, 0], [inf, nan, nan, 6.0, inf])
+    assert found.data[0, 1] == inf
+
+
+def test_tf32_makes_infinities_of_the_largest_numbers() -> None:
+    one = Val("f32", np.array([[0.25]]))
+    for x, known in ((FORMATS["f32"].largest, False), (FORMATS["tf32"].largest, True)):
+        found = mma(Val("f32", np.array([[x]])), one, None, "f32", "tf32")
+        assert found.mask().all() == known
+
+
+def test_integers_saturate_before_they_round() -> None:
+    given = Val("i64", np.array([-(2**62), -449, 449, 447, 2**62]))
+    assert cast(given, "fp8_e4m3", saturate=True).data.tolist() == [-448.0, -448.0, 448.0, 448.0, 448.0]
+
+
+def adds(dtype: str, value: float, programs: int) -> tree.Program:
+    """Every program of the grid adds a value to `C[0]`."""
+    place = (tree.At(tree.Number(0)),)
+    add = tree.Atomic("add", "C", place, dtype, tree.Cast(tree.Number(value), dtype))
+    grid = tree.Grid(("i",), (tree.Number(programs),), (1,), (tree.Evaluate(add),))
+    tensor = tree.Tensor("C", (1,), dtype, (1,), tree.Contents("small", 1, 1), tree.Layout((0,), (1,)))
+    return tree.Program(7, (tensor,), (), (grid,))
+
+
+@pytest.mark.parametrize(("value", "programs", "known"), [(85.0, 3, True), (127.0, 3, False), (0.3, 1, True)])
+def test_atomic_sums_that_round_depend_on_their_order(value: float, programs: int, known: bool) -> None:
+    found, _ = meaning(adds("bf16", value, programs), {"C": np.ones(1)})
+    assert found["C"].mask().all() == known

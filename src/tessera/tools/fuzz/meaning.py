@@ -29,6 +29,8 @@ class Machine:
         env: local names.
         predicate: the condition of the enclosing `if`s on tiles.
         shared: the shared buffers of the program of the grid that runs.
+        sums: what atomics added to the tensors during the grid that runs.
+        point: the number of the program of that grid.
         events: what happened that some backends report: `index-outside`, `race`.
         steps: statements that may still run.
     """
@@ -38,6 +40,8 @@ class Machine:
     env: dict[str, Val] = field(default_factory=dict[str, Val])
     predicate: Val | None = None
     shared: dict[str, Val] = field(default_factory=dict[str, Val])
+    sums: dict[str, memory.FloatSums] = field(default_factory=dict[str, memory.FloatSums])
+    point: int = 0
     events: set[str] = field(default_factory=set[str])
     steps: int = 20000
 
@@ -88,7 +92,8 @@ def _launch(machine: Machine, grid: tree.Grid, outer: dict[str, Val]) -> None:
     machine.env = dict(outer)
     extents = [machine.scalar(extent, "a grid's extent") for extent in grid.extents]
     counts = [max(-(-extent // block), 0) for extent, block in zip(extents, grid.blocks, strict=True)]
-    for point in product(*map(range, counts)):
+    machine.sums = {}
+    for machine.point, point in enumerate(product(*map(range, counts))):
         machine.env = dict(outer)
         machine.shared = {}
         for name, number, block in zip(grid.vars, point, grid.blocks, strict=True):
@@ -239,9 +244,13 @@ def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
     value = _spread(_as(machine, expr.value, expr.dtype), place.shape)
     compare = None if expr.compare is None else _spread(_as(machine, expr.compare, expr.dtype), place.shape)
     mask = memory.mask_of(machine, place.shape)
-    old, new = place.update(
-        machine.tensors[expr.tensor], expr.fn, value, compare, mask, machine.program.profile
-    )
+    tensor = machine.tensors[expr.tensor]
+    ordered = expr.fn != "add" or not is_float(expr.dtype) or not tensor.data.size
+    if not ordered and expr.tensor not in machine.sums:
+        machine.sums[expr.tensor] = memory.FloatSums(tensor.data)
+    old, new = place.update(tensor, expr.fn, value, compare, mask, machine.program.profile)
+    if not ordered:
+        new = place.note(machine.sums[expr.tensor], new, value, mask, machine.point)
     machine.tensors[expr.tensor] = new
     return old
 

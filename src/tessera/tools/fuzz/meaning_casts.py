@@ -22,9 +22,9 @@ def cast(value: Val, dtype: str, saturate: bool = False) -> Val:
     if is_int(dtype):
         return Val(dtype, value.data.astype(NUMPY[dtype]), None, value.known)
     data = int_to_float(value.data, dtype)
-    limit = FORMATS[dtype].largest
-    if saturate:
-        data = np.clip(data, -limit, limit)
+    if saturate:  # by the integer: in a format without infinities, rounding what is beyond gives NaN
+        limit = FORMATS[dtype].largest
+        data = np.where(value.data > limit, limit, np.where(value.data < -limit, -limit, data))
     return Val(dtype, data, None, value.known)
 
 

@@ -193,8 +193,8 @@ def _mul(args: Sequence[Val], dtype: str, profile: str) -> Val:
     if profile == "strict":
         return result
     # It may meet an addition unrounded. f64 holds products of f32 exactly; of f64 the rounding shows in the residue.
-    inexact = _inexact_f64(a.data, b.data) if dtype == "f64" else exact != result.data
-    inexact &= np.isfinite(exact)
+    inexact = _inexact_f64(a.data, b.data) | np.isinf(exact) if dtype == "f64" else exact != result.data
+    inexact &= np.isfinite(a.data) & np.isfinite(b.data)
     if not inexact.any():
         return result
     return _with_error(result, np.where(inexact, _ulp(result.data, dtype), 0.0))

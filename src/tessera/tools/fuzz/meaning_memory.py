@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.tools.fuzz import meaning_elementwise as elementwise
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val, either
+from tessera.tools.fuzz.meaning_values import FORMATS, Array, Undetermined, Val, either, exact_steps
 from tessera.tools.fuzz.types import Shape, fits, is_float
 
 if TYPE_CHECKING:
@@ -144,6 +144,44 @@ class Place:
             given = Val(value.dtype, parts[0][position], parts[1][position], parts[2][position])
             tensor = _put(tensor, where, _updated(fn, now, given, None, tensor.dtype, profile))
         return Val(old.dtype, old.data, old.err, np.zeros(self.shape, np.bool_)), tensor
+
+    def note(self, sums: FloatSums, tensor: Val, value: Val, mask: Val | None, program: int) -> Val:
+        """Return the tensor after an atomic addition of floats, unknown where the order of additions matters."""
+        active = self._active(mask)
+        whole = np.ones(self.raw, np.bool_) if active is None else active
+        flat = _flat(tuple(np.broadcast_to(index, self.raw)[whole] for index in self.indices), tensor.shape)
+        sums.add(flat, value.data[whole.reshape(self.shape)], program)
+        matters = sums.order_matters(tensor.dtype).reshape(tensor.shape)
+        if not matters.any():
+            return tensor
+        return Val(tensor.dtype, tensor.data, tensor.err, either(tensor.known, ~matters))
+
+
+class FloatSums:
+    """What atomics add to the elements of a tensor during one grid, whose programs run in any order.
+
+    Args:
+        data: what the tensor holds before.
+    """
+
+    def __init__(self, data: Array) -> None:
+        self._size = np.abs(data).reshape(-1)
+        self._step = exact_steps(data).reshape(-1)
+        self._program = np.full(data.size, -1)
+        self._free = np.zeros(data.size, np.bool_)
+
+    def add(self, flat: Array, values: Array, program: int) -> None:
+        """Note what a program adds to elements, given by their numbers."""
+        np.add.at(self._size, flat, np.abs(values))
+        np.minimum.at(self._step, flat, exact_steps(values))
+        before = self._program[flat]
+        self._free[flat] |= (before >= 0) & (before != program)
+        self._free |= np.bincount(flat, minlength=self._free.size) > 1
+        self._program[flat] = program
+
+    def order_matters(self, dtype: str) -> Array:
+        """Return which elements depend on an order that nobody promises."""
+        return self._free & ~(self._size <= self._step * 2.0 ** (FORMATS[dtype].mantissa + 1))
 
 
 def _flat(at: Any, shape: Shape) -> Array:

@@ -70,21 +70,42 @@ def _combine(op: str, value: Val, axis: int, running: bool) -> Val:
 
 
 def _sum(value: Val, axis: int, running: bool, known: Array | None) -> Val:
-    data, form = value.data, FORMATS[value.dtype]
+    """Sum in any order: unknown where one order overflows and another does not.
+
+    The order decides nothing where there is NaN or infinities of both signs, where there is an infinity and no sum
+    overflows to the other one, and where the sum overflows whatever the order.
+    """
+    data, form, errors = value.data, FORMATS[value.dtype], value.errors()
     total = _fold(np.add, data, axis, running)
     size = _fold(np.add, np.abs(data), axis, running)
-    step = _fold(np.minimum, exact_steps(data), axis, running)
-    exact = (size <= step * 2.0 ** (form.mantissa + 1)) | ~np.isfinite(size)
+    step = _fold(np.minimum, np.where(np.isfinite(data), exact_steps(data), np.inf), axis, running)
+
+    def sums(x: Array) -> Array:
+        return _fold(np.add, np.maximum(x, 0.0), axis, running)
+
+    def found(where: Array) -> Array:
+        return _fold(np.logical_or, where & np.isfinite(errors), axis, running)
+
+    # How far sums of some elements reach, scaled so that float64 holds them.
+    scale = 2.0**-64
+    finite = np.where(np.isfinite(data), data, 0.0) * scale
+    reach = np.where(np.isfinite(errors), errors, np.inf) * scale
+    up, down, limit = sums(finite + reach), sums(reach - finite), form.largest * scale
+    exact = np.maximum(up, down) <= step * scale * 2.0 ** (form.mantissa + 1)
+    slack = np.where(exact, 0.0, data.shape[axis] * 2 * form.unit)
+    above, below = up * (1 + slack) > limit, down * (1 + slack) > limit
+    least = limit * (1 + 2 * form.unit) + slack * (limit + up + down)
+    beyond, under = sums(finite - reach) - down > least, sums(-finite - reach) - up > least
+    plus, minus, nan = found(data == np.inf), found(data == -np.inf), found(np.isnan(data))
+    decided = (
+        nan | (plus & minus) | (~below & (plus | (beyond & ~minus))) | (~above & (minus | (under & ~plus)))
+    )
+    lost = (above | below) & ~decided
     err = np.where(exact, 0.0, data.shape[axis] * 2 * form.unit * size + form.tiny)
-    if value.err is not None:
-        err = err + _fold(np.add, value.err, axis, running)
-    overflow = np.isfinite(size) & (size > form.largest)
-    if overflow.any():
-        known, total, err = (
-            either(known, ~overflow),
-            np.where(overflow, 0.0, total),
-            np.where(overflow, 0.0, err),
-        )
+    err = err + _fold(np.add, errors, axis, running)
+    err = np.where(np.isfinite(total), err, 0.0)
+    if lost.any():
+        known, total, err = either(known, ~lost), np.where(lost, 0.0, total), np.where(lost, 0.0, err)
     return rounded(value.dtype, total, err if np.any(err) else None, known)
 
 
@@ -100,7 +121,9 @@ def _prod(value: Val, axis: int, running: bool, known: Array | None) -> Val:
         reach = _fold(np.multiply, np.abs(data) + value.err, axis, running)
         err = err + np.where(reach > np.abs(total), reach - np.abs(total), 0.0) * 1.01
     # In between, another order may overflow or lose bits below the smallest normal number.
-    lost = ~(top < form.largest) | ~(bottom > form.normal)
+    nan = _fold(np.logical_or, np.isnan(data), axis, running)
+    lost = (~(top < form.largest) | ~(bottom > form.normal)) & ~nan
+    err = np.where(nan, 0.0, err)
     if lost.any():
         known, total, err = either(known, ~lost), np.where(lost, 0.0, total), np.where(lost, 0.0, err)
     return rounded(value.dtype, total, err if np.any(err) else None, known)
@@ -131,36 +154,56 @@ def _float_product(
     form, inner = FORMATS[accumulator], FORMATS[compute if compute == "tf32" else a.dtype]
     depth = a.shape[1]
     start = np.zeros((a.shape[0], b.shape[1])) if acc is None else acc.data
-    finite = (
-        every(np.isfinite(a.data), 1)[:, None] & every(np.isfinite(b.data), 0)[None, :] & np.isfinite(start)
-    )
-    left, right = np.nan_to_num(a.data, posinf=0, neginf=0), np.nan_to_num(b.data, posinf=0, neginf=0)
-    total = start + left @ right
-    size = np.abs(start) + np.abs(left) @ np.abs(right)
+    left, right, first = (np.nan_to_num(x, posinf=0, neginf=0) for x in (a.data, b.data, start))
+    total = first + left @ right
+    size = np.abs(first) + np.abs(left) @ np.abs(right)
     step = exact_steps(left).min(1)[:, None] * exact_steps(right).min(0)[None, :]
-    step = np.minimum(np.where(np.isnan(step), np.inf, step), exact_steps(start))
+    step = np.minimum(np.where(np.isnan(step), np.inf, step), exact_steps(first))
     exact = size <= step * 2.0 ** (form.mantissa + 1)
     err = np.where(exact, 0.0, (2 * depth + 6) * 2 * form.unit * size + form.tiny)
+    # Instructions that take subnormal numbers for zero.
+    lost = _subnormal(a, b) | (_tiny(start, form.normal) & (size > 0))
     if compute == "tf32":
-        fits = (
-            every(nearest(left, "tf32") == left, 1)[:, None]
-            & every(nearest(right, "tf32") == right, 0)[None, :]
-        )
+        rows, columns = nearest(left, "tf32"), nearest(right, "tf32")
+        fits = every(rows == left, 1)[:, None] & every(columns == right, 0)[None, :]
         err = err + np.where(fits, 0.0, 3 * inner.unit * size)
+        # What is finite in f32 may be infinite in tf32.
+        lost |= ~(every(np.isfinite(rows), 1)[:, None] & every(np.isfinite(columns), 0)[None, :])
     if a.err is not None or b.err is not None:
         err = err + np.abs(left) @ b.errors() + a.errors() @ np.abs(right) + a.errors() @ b.errors()
     if acc is not None:
         err, known = err + acc.errors(), either(known, acc.known)
-    # Instructions that take subnormal numbers for zero, and what an infinity meets beyond the tensor's edge.
-    lost = (
-        ~finite
-        | (size + err > form.largest / 2)
-        | _subnormal(a, b)
-        | (_tiny(start, form.normal) & (size > 0))
-    )
+    lost |= ~(size + err <= form.largest / 2)
+    if not (np.isfinite(a.data).all() and np.isfinite(b.data).all() and np.isfinite(start).all()):
+        special, doubtful = _special_sums(a.data, b.data, start)
+        inexact = ~every(a.errors() == 0, 1)[:, None] | ~every(b.errors() == 0, 0)[None, :]
+        if acc is not None:
+            inexact |= acc.errors() != 0
+        lost |= doubtful | ((special != 0) & inexact)
+        total, err = np.where(special != 0, special, total), np.where(special != 0, 0.0, err)
     if lost.any():
         known, total, err = either(known, ~lost), np.where(lost, 0.0, total), np.where(lost, 0.0, err)
     return rounded(accumulator, total, err if np.any(err) else None, known)
+
+
+def _special_sums(a: Array, b: Array, start: Array) -> tuple[Array, Array]:
+    """Return the sums of products that are NaN or infinite, 0 for the others, and where that is not certain.
+
+    What NaN or an infinity meets beyond the tensor's edge is zero, and such products need not be made.
+    """
+
+    def any_of(left: Array, right: Array) -> Array:
+        return (left.astype(np.float64) @ right.astype(np.float64)) > 0
+
+    def infinite(sign: float) -> Array:
+        end = sign * np.inf
+        found = any_of(a == end, b > 0) | any_of(a == -end, b < 0)
+        return found | any_of(a > 0, b == end) | any_of(a < 0, b == -end) | (start == end)
+
+    plus, minus = infinite(1.0), infinite(-1.0)
+    nan = any_of(np.isnan(a), b != 0) | any_of(a != 0, np.isnan(b)) | np.isnan(start) | (plus & minus)
+    doubtful = any_of(~np.isfinite(a), b == 0) | any_of(a == 0, ~np.isfinite(b))
+    return np.where(nan, np.nan, np.where(plus, np.inf, np.where(minus, -np.inf, 0.0))), doubtful & ~nan
 
 
 def _tiny(x: Array, normal: float) -> Array:
