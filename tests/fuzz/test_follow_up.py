@@ -17,6 +17,7 @@ from tessera.lower import simt
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.campaign import Summary
 from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.generate_scope import Options
 from tessera.tools.fuzz.metamorphic import varied
 from tessera.tools.fuzz.report import as_json, measured
 from tessera.tools.fuzz.run import Device, Outcome
@@ -27,19 +28,22 @@ from tessera.tools.fuzz.steps import BELOW, first_wrong
 from tessera.tools.fuzz.threads import raced
 from tessera.tools.fuzz.types import TreeError
 
+LONGER = Options(small=0.0)
+
 
 def reverses(program: tree.Program) -> Outcome:
     """A fault that shows wherever a scan runs backwards, and another one where nothing does."""
-    found = any(isinstance(node, tree.Scan) and node.reverse for node in tree.walk(program))
+    nodes = (node for grid in program.grids for node in tree.walk(grid))
+    found = any(isinstance(node, tree.Scan) and node.reverse for node in nodes)
     return Outcome(program.seed, "mismatch" if found else "error", "", "wrong")
 
 
 def first_seed_with_a_reversed_scan() -> int:
-    return next(seed for seed in range(200) if reverses(generate(seed)).kind == "mismatch")
+    return next(seed for seed in range(200) if reverses(generate(seed, LONGER)).kind == "mismatch")
 
 
 def test_a_failing_program_shrinks_to_what_fails(tmp_path: Path) -> None:
-    program = generate(first_seed_with_a_reversed_scan())
+    program = generate(first_seed_with_a_reversed_scan(), LONGER)
     shrunk = shrink(program, reverses, seconds=60)
     assert reverses(shrunk.program).kind == "mismatch"
     assert size(shrunk.program) < size(program) / 4

@@ -19,6 +19,18 @@ _GPU_KNOBS = (
 )  # fmt: skip
 
 
+_Weights = tuple[tuple[int, float], ...]
+_EXTENTS: dict[str, tuple[_Weights, _Weights, _Weights]] = {
+    "small": (((0, 9.0), (1, 1.0)), ((1, 9.0), (2, 1.0)), ((1, 3.0), (2, 2.0), (3, 1.0))),
+    "": (
+        ((0, 6.0), (1, 2.0), (2, 1.0)), ((1, 7.0), (2, 2.5), (3, 0.5)),
+        ((1, 2.0), (3, 4.0), (6, 3.0), (12, 1.2), (22, 0.25)),
+    ),
+    "long": (((0, 2.0), (1, 1.0)), ((1, 3.0), (2, 2.0), (3, 1.0)), ((22, 3.0), (30, 1.0))),
+}  # fmt: skip
+"""How many helpers, grids and statements programs have, by their extent."""
+
+
 def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
     dice = Dice(random.Random(seed), options or Options())
@@ -46,6 +58,10 @@ class _Maker:
         self._params: list[tree.Param] = []
         self._helpers: list[tree.Helper] = []
 
+    @property
+    def _small(self) -> bool:
+        return self._palette.extent == "small"
+
     def program(self, seed: int) -> tree.Program:
         """Return the program."""
         dice = self._dice
@@ -54,10 +70,10 @@ class _Maker:
         self._grid_dims()
         self._make_tensors()
         self._scalars()
-        for _ in range(dice.weighted(((0, 6.0), (1, 2.0), (2, 1.0)))):
+        helpers, launches, lengths = _EXTENTS[self._palette.extent]
+        for _ in range(dice.weighted(helpers)):
             self._helper()
-        count = dice.weighted(((1, 7.0), (2, 2.5), (3, 0.5)))
-        length = dice.weighted(((1, 2.0), (3, 4.0), (6, 3.0), (12, 1.2), (22, 0.25)))
+        count, length = dice.weighted(launches), dice.weighted(lengths)
         grids = tuple(self._grid(number, max(length // count, 1)) for number in range(count))
         knobs = ()
         if dice.chance(dice.options.knobs):
@@ -129,7 +145,8 @@ class _Maker:
 
     def _make_tensors(self) -> None:
         dice = self._dice
-        for number in range(dice.between(1, 3)):
+        most = 1 if self._small else 3
+        for number in range(dice.between(1, most)):
             dims: list[tuple[str | int, int]] = []
             for name in self._blocks:
                 dims.append(
@@ -137,7 +154,7 @@ class _Maker:
                 )
             dims += [self._free() for _ in range(dice.weighted(((0, 4.0), (1, 4.0), (2, 1.0))))]
             self._tensor(f"X{number}", dice.shuffled(dims)[:4])
-        for number in range(dice.between(1, 3)):
+        for number in range(dice.between(0, 1) if self._small else dice.between(1, 3)):
             dims = [
                 self._free()
                 if dice.chance(0.6)
@@ -278,7 +295,8 @@ class _Maker:
             for _ in range(dice.between(1, 2)):
                 body += shared.allocate(scope)
         body += [
-            statements.bind(dice.pick(self._palette.dtypes), scope.shape()) for _ in range(dice.between(1, 3))
+            statements.bind(dice.pick(self._palette.dtypes), scope.shape())
+            for _ in range(1 if self._small else dice.between(1, 3))
         ]
         for param in self._params:
             if isinstance(param, tree.ScalarParam) and not (param.python and param.dtype == "i64"):
@@ -346,7 +364,7 @@ class _Maker:
         owned = [region for region in scope.regions.values() if region.role == "own"]
         made: list[tree.Stmt] = []
         tiles = [(name, type_) for name, type_ in scope.names.items() if type_.shape]
-        for name, type_ in reversed(tiles[-3:]):
+        for name, type_ in reversed(tiles[-1 if self._small else -3 :]):
             if owned:
                 region = dice.pick(owned)
                 made += statements.store(region, tree.Name(name, type_))

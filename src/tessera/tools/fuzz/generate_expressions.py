@@ -45,7 +45,8 @@ class Expressions:
         """
         dice = self.scope.dice
         if depth is None:
-            depth = dice.weighted(((1, 4.0), (2, 4.0), (3, 1.5), (4, 0.3)))
+            deep = ((3, 1.5), (4, 0.3)) if self.scope.palette.extent != "small" else ()
+            depth = dice.weighted(((1, 4.0), (2, 4.0), *deep))
         if depth > 0 and dice.chance(0.85):
             for _ in range(4):
                 make = dice.weighted(self._choices(dtype, shape))

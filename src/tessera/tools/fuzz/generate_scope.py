@@ -33,6 +33,8 @@ class Options:
         layouts: arrays that are not contiguous or not aligned.
         empty: dimensions of size 0.
         large: programs with large tiles.
+        small: programs of a few operations on small tiles, which find most faults soonest.
+        long: programs of twice as many statements.
         profiles: programs under another profile than `fast`.
         knobs: programs with schedule knobs.
         atomics: atomic updates.
@@ -53,6 +55,8 @@ class Options:
     layouts: float = 0.35
     empty: float = 0.02
     large: float = 0.06
+    small: float = 0.5
+    long: float = 0.04
     profiles: float = 0.4
     knobs: float = 0.3
     atomics: float = 1.0
@@ -128,6 +132,7 @@ class Palette:
         ints: integer dtypes.
         sizes: sizes of dimensions.
         limit: elements of a tile.
+        extent: `small`, `long`, or empty for one in between.
         approximate: whether divisions and transcendental functions are used.
         outside: whether index tiles may reach outside of their tensor.
         profile: the numerics profile.
@@ -137,6 +142,7 @@ class Palette:
     ints: tuple[str, ...]
     sizes: tuple[int, ...]
     limit: int
+    extent: str
     approximate: bool
     outside: bool
     profile: str
@@ -157,12 +163,14 @@ def palette(dice: Dice, profile: str) -> Palette:
     ints = {dice.pick(("i32", "i32", "i64", *INTS)) for _ in range(dice.between(1, 2))}
     small = (1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 12, 13, 15, 16, 16, 17, 20, 24, 31, 32, 32, 33, 40)
     large = (1, 7, 16, 32, 48, 63, 64, 64, 65, 80, 100, 128, 130, 256, 257)
-    is_large = dice.chance(dice.options.large)
+    extent = "small" if dice.chance(dice.options.small) else "long" if dice.chance(dice.options.long) else ""
+    is_large = dice.chance(dice.options.large) and extent != "small"
     sizes = tuple(dice.pick(large if is_large else small) for _ in range(dice.between(2, 3)))
-    if dice.chance(0.3):
+    if dice.chance(0.3 if extent != "small" else 0.05):
         sizes += (dice.pick(large),)
+    limit = 16384 if is_large else 300 if extent == "small" else 1600
     return Palette(
-        tuple(sorted(floats)), tuple(sorted(ints)), sizes, 16384 if is_large else 1600,
+        tuple(sorted(floats)), tuple(sorted(ints)), sizes, limit, extent,
         dice.chance(dice.options.approximate), dice.chance(dice.options.outside), profile,
     )  # fmt: skip
 
