@@ -261,3 +261,59 @@ def scalars(x: ts.Tensor["n", ts.f32], y: ts.Tensor[6, ts.f32], s: ts.f32, k: ts
 )
 def test_scalars_convert_too(case, backend):
     check(case, backend)
+
+
+# Integers that lie in the middle of two neighbours of a narrow float, or next to it: one rounding, of any size
+
+
+def _middles(source: DType) -> np.ndarray:
+    info, found = np.iinfo(source.numpy()), {0}
+    for top in range(source.bits):
+        for mantissa in {target.mantissa for target in NARROW}:
+            half = 1 << top - mantissa - 1 if top > mantissa else 0
+            for start in ((1 << top), (1 << top) + 2 * half, (2 << top) - 2 * half):
+                found |= {sign * (start + half + step) for step in (-1, 0, 1) for sign in (1, -1)}
+    return np.array(
+        sorted(v for v in found | {info.min, info.max} if info.min <= v <= info.max), source.numpy()
+    )
+
+
+def narrowing(source: DType) -> Callable[..., Any]:
+    t = NARROW
+
+    def kernel(
+        x: ts.Tensor["n", source],
+        a: ts.Tensor["n", t[0]],
+        b: ts.Tensor["n", t[1]],
+        c: ts.Tensor["n", t[2]],
+        d: ts.Tensor["n", t[3]],
+        e: ts.Tensor["n", t[4]],
+        f: ts.Tensor["n", t[5]],
+        g: ts.Tensor["n", t[6]],
+    ):
+        for i in ts.tile.grid((n, 256)):
+            v = x[i : i + 256]
+            a[i : i + 256], b[i : i + 256] = v.to(t[0]), v.to(t[1])
+            c[i : i + 256], d[i : i + 256] = v.to(t[2]), v.to(t[3])
+            e[i : i + 256], f[i : i + 256] = v.to(t[4]), v.to(t[5])
+            g[i : i + 256] = v.to(t[6])
+
+    return kernel
+
+
+@conformance(
+    [
+        Case(
+            f"middles-{name}",
+            narrowing(dtype(name)),
+            lambda _rng, name=name: [
+                _middles(dtype(name)),
+                *(Output(_middles(dtype(name)).shape, target) for target in NARROW),
+            ],
+            reference(dtype(name), NARROW, saturate=False),
+        )
+        for name in NAMES[9:17]
+    ]
+)
+def test_integers_round_once(case, backend):
+    check(case, backend)

@@ -11,6 +11,7 @@ from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
 _LARGEST_F32 = (2.0 - 2.0**-23) * 2.0**127
+_F32_DIGITS = 24
 
 
 def cast(target: Target, value: str, source: DType, result: DType, width: int, saturate: bool = False) -> str:
@@ -89,24 +90,49 @@ def _to_odd(ops: Ops, value: str, width: int) -> str:
 def _to_float(target: Target, value: str, source: DType, result: DType, width: int, saturate: bool) -> str:
     ops, wide = target.ops, compute_dtype(result)
     op = "sitofp" if source.kind == "int" else "uitofp"
-    if result == dtypes.bf16 and source.bits >= 32:  # other narrow floats overflow before f32 rounds
+    if result == dtypes.bf16 and source.bits == 64:
+        return target.narrow(_odd_f32(ops, value, source, width), result, width, saturate)
+    if result == dtypes.bf16 and source.bits == 32:  # other narrow floats overflow before f32 rounds
         value = _folded(ops, value, source, width)
-        if source.bits == 64:
-            exact = ops.convert(op, of_dtype(source, width), value, of_dtype(dtypes.f64, width))
-            return target.narrow(_to_odd(ops, exact, width), result, width, saturate)
     converted = ops.convert(op, of_dtype(source, width), value, of_dtype(wide, width))
     return converted if wide == result else target.narrow(converted, result, width, saturate)
 
 
+def _odd_f32(ops: Ops, value: str, source: DType, width: int) -> str:
+    """Return 64-bit integers as f32, whose rounding to bf16 is right: bits that f32 does not hold become one odd bit.
+
+    All of it is arithmetic of integers but an exact product: by way of f64 it would meet ptxas of CUDA 13.0, which
+    merges conversions of different f64 to f32.
+    """
+    type_, i32, f32 = of_dtype(source, width), LLVMType("i32", width), of_dtype(dtypes.f32, width)
+    flag, signed = [(LLVMType("i1"), "false")], source.kind == "int"
+    magnitude = ops.intrinsic("abs", type_, value, extra=flag) if signed else value
+    zeros = ops.intrinsic("ctlz", type_, magnitude, extra=flag)
+    excess = ops.binary("sub", type_, ops.integer(type_, 64 - _F32_DIGITS), zeros)
+    shift = ops.intrinsic("smax", type_, excess, ops.integer(type_, 0))
+    kept = ops.binary("lshr", type_, magnitude, shift)
+    inexact = ops.compare("ne", type_, ops.binary("shl", type_, kept, shift), magnitude)
+    odd = ops.binary("or", type_, kept, ops.convert("zext", type_.of("i1"), inexact, type_))
+    digits = ops.convert("sitofp", i32, ops.convert("trunc", type_, odd, i32), f32)
+    exponent = ops.binary("add", i32, ops.convert("trunc", type_, shift, i32), ops.integer(i32, 127))
+    power = ops.convert("bitcast", i32, ops.binary("shl", i32, exponent, ops.integer(i32, 23)), f32)
+    result = ops.fn.assign(f"fmul {f32} {digits}, {power}")
+    if not signed:
+        return result
+    high = ops.convert("trunc", type_, ops.binary("lshr", type_, value, ops.integer(type_, 32)), i32)
+    sign = ops.binary("and", i32, high, ops.integer(i32, -0x80000000))
+    bits = ops.binary("or", i32, ops.convert("bitcast", f32, result, i32), sign)
+    return ops.convert("bitcast", i32, bits, f32)
+
+
 def _folded(ops: Ops, value: str, source: DType, width: int) -> str:
-    """Return integers that a float of their width holds exactly: of large ones, the low bits become one odd bit."""
-    type_ = of_dtype(source, width)
-    held, low = (53, 11) if source.bits == 64 else (24, 8)
+    """Return 32-bit integers that f32 holds exactly: of large ones, the low bits become one odd bit."""
+    type_, low = of_dtype(source, width), 32 - _F32_DIGITS
     lost = ops.binary("and", type_, value, ops.integer(type_, (1 << low) - 1))
     sticky = ops.compare("ne", type_, lost, ops.integer(type_, 0))
     kept = ops.binary("and", type_, value, ops.integer(type_, -(1 << low)))
     odd = ops.binary("or", type_, kept, ops.integer(type_, 1 << low))
-    shifted, limit = value, 1 << held
+    shifted, limit = value, 1 << _F32_DIGITS
     if source.kind == "int":
         shifted, limit = ops.binary("add", type_, value, ops.integer(type_, limit)), 2 * limit
     large = ops.compare("ugt", type_, shifted, ops.integer(type_, limit))
