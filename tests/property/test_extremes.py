@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.interp import interpret
+from tessera.ir.passes import PassRunner
+from tessera.jit.pipeline import CANONICALIZE, schedule_passes
+from tessera.schedule.knobs import Knobs
+from tessera.target.records import target_named
+from tests.property.test_random_kernels import built
 
 SIZE, GUARD = 70, 128
 STARTS = sorted(
@@ -44,6 +50,21 @@ def stages(x: ts.Tensor[64, ts.f32], y: ts.Tensor[64, ts.f32], z: ts.Tensor[2, 6
     y[:] = s[k] * 2.0
     z[0, :] = s[0]
     z[1, :] = s[1]
+
+
+@ts.kernel
+def products(
+    x: ts.Tensor[16, 16, ts.f32], y: ts.Tensor[16, 16, ts.f32], z: ts.Tensor[16, 16, ts.f32], k: int
+):
+    s = ts.tile.alloc_shared((2, 16, 16), ts.f32)
+    s[0] = x[:, :]
+    s[1] = ts.tile.zeros((16, 16), ts.f32)
+    ts.tile.barrier()
+    y[:, :] = ts.tile.mma(s[k], s[0]) + ts.tile.mma(s[0], s[k].T)
+    ts.tile.barrier()
+    ts.tile.cp_async(s[k], x[:, :])
+    ts.tile.barrier()
+    z[:, :] = s[1]
 
 
 def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,16 +122,42 @@ def test_boxes_that_start_anywhere_are_bounded(start: int, other: int) -> None:
     assert untouched(around)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, -1, 10**9, -(2**63), 2**63 - 1, 2**58, 2**32])
-def test_stages_outside_a_buffer_read_as_zeros_and_are_not_written(stage: int) -> None:
+FAR = [2, -1, 10**9, -(2**63), 2**63 - 1, 2**58, 2**32]
+TARGETS = ["cpu", "sm_70", "sm_80", "sm_90a"]
+
+
+def run(kernel: Any, target: str, *arguments: Any) -> None:
+    """Call a kernel on the CPU, or interpret it as it is scheduled for a GPU, where no index is checked."""
+    if target == "cpu":
+        kernel(*arguments)
+        return
+    module = built(kernel.__wrapped__, arguments)
+    passes = schedule_passes(target_named(target), Knobs.from_config({}))
+    PassRunner(verify="pass").run(module, "schedule", [*CANONICALIZE, *passes])
+    interpret(module, list(arguments))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("stage", [0, 1, *FAR])
+def test_stages_outside_a_buffer_read_as_zeros_and_are_not_written(stage: int, target: str) -> None:
     x = np.arange(64, dtype=np.float32)
     y, z = np.full(64, -1, np.float32), np.full((2, 64), -1, np.float32)
-    stages(x, y, z, stage)
+    run(stages, target, x, y, z, stage)
     kept = np.stack([np.full(64, 3), np.full(64, 4)]).astype(np.float32)
     if stage in (0, 1):
         kept[stage] = x + 1
     np.testing.assert_array_equal(z, kept)
     np.testing.assert_array_equal(y, 2 * kept[stage] if stage in (0, 1) else np.zeros(64))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("stage", [0, 1, *FAR[:2]])
+def test_stages_outside_a_buffer_are_zeros_in_products_and_get_no_copies(stage: int, target: str) -> None:
+    x = (np.arange(256, dtype=np.float32) % 7).reshape(16, 16)
+    y, z = np.full_like(x, -1), np.full_like(x, -1)
+    run(products, target, x, y, z, stage)
+    np.testing.assert_array_equal(y, x @ x + x @ x.T if stage == 0 else np.zeros_like(x))
+    np.testing.assert_array_equal(z, x if stage == 1 else np.zeros_like(x))
 
 
 @pytest.mark.parametrize("kernel", [move, rows, update])

@@ -34,6 +34,7 @@ from tessera.ir.text import text_of
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
+from tessera.schedule.bound_stages import BoundStagesPass
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.late_waits import LateWaitsPass
@@ -73,6 +74,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
     """Return the scheduling passes of a target; of CPUs, blocking is the lowering's."""
     if target.backend == "ptx":
         return (
+            BoundStagesPass(),
             SumsOfProductsPass(target, knobs),
             SplitKPass(target, knobs),
             StreamKPass(target, knobs),
@@ -88,7 +90,7 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
             GroupBuffersPass(target, knobs),
             *CLEAN_UP,
         )
-    return (SinkStoresPass(target),) if target.backend == "cpu" else ()
+    return (BoundStagesPass(), SinkStoresPass(target)) if target.backend == "cpu" else ()
 
 
 def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:

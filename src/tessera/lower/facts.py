@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import gcd
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
@@ -180,7 +180,7 @@ def value_range(value: SSAValue) -> Range:
 
 def _range(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Range:
     if value not in known:
-        low, high = whole = _whole(value)
+        low, high = whole = known[value] = _whole(value)  # what a cycle through a loop sees
         found = _range_of(value, known, depth - 1) if depth else whole
         known[value] = found if low <= found[0] and found[1] <= high else whole  # it may have wrapped around
     return known[value]
@@ -209,6 +209,8 @@ def _range_of(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Rang
     if isinstance(owner, ElementwiseOp) and owner.fn.data in _RANGES and _is_integer(owner.args[-1]):
         first, second = (_range(arg, known, depth) for arg in owner.args[-2:])  # without a select's condition
         return _RANGES[owner.fn.data](first, second)
+    if isinstance(value, OpResult) and isinstance(owner, scf.ForOp):
+        return _carried_range(owner, value.index, known, depth)
     return _argument_range(owner, value, known, depth) if isinstance(owner, Block) else whole
 
 
@@ -218,7 +220,7 @@ def _is_integer(value: SSAValue) -> bool:
 
 
 def _argument_range(block: Block, value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Range:
-    """Return the range of a loop's or grid's counter."""
+    """Return the range of a loop's or grid's counter, or of what a loop carries."""
     parent = block.parent_op()
     if isinstance(parent, GridOp):
         position = list(block.args).index(value)  # pyright: ignore[reportArgumentType]
@@ -226,7 +228,16 @@ def _argument_range(block: Block, value: SSAValue, known: dict[SSAValue, Range],
     if isinstance(parent, scf.ForOp) and block.args[0] is value:
         low, high = _range(parent.lb, known, depth)[0], _range(parent.ub, known, depth)[1]
         return low, max(high - 1, low)  # the language's steps are positive
+    if isinstance(parent, scf.ForOp):
+        return _carried_range(parent, list(block.args).index(value) - 1, known, depth)  # pyright: ignore[reportArgumentType]
     return _whole(value)
+
+
+def _carried_range(loop: scf.ForOp, number: int, known: dict[SSAValue, Range], depth: int) -> Range:
+    end = loop.body.block.last_op
+    assert end is not None
+    parts = [_range(value, known, depth) for value in (loop.iter_args[number], end.operands[number])]
+    return min(low for low, _ in parts), max(high for _, high in parts)
 
 
 def _product(a: Range, b: Range) -> Range:

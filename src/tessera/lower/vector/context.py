@@ -91,7 +91,6 @@ class VectorContext:
         self.next_rows: list[Box] = []
         self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
         self.fresh: dict[SSAValue, SSAValue] = {}
-        self.guards: dict[SSAValue, SSAValue] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, Stored | None, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}
