@@ -13,6 +13,7 @@ from tessera.frontend.specialize import ArgFacts
 from tessera.numerics.dtypes import DType
 from tessera.runtime.arguments import ExpectedDim, ExpectedTensor, bind_dims
 from tessera.runtime.views import ArrayView
+from tessera.target.artifact import MOST_MAPPED, MOST_STRIDE_BYTES
 
 ALIGNMENT = 16
 """Bytes: the widest access of a GPU thread. Better aligned arrays make no better code."""
@@ -93,16 +94,23 @@ def runs_backwards(stride: int, view: ArrayView) -> bool:
     return stride < 0 and view.device.kind != "cpu"
 
 
+def _unmapped(stride: int, view: ArrayView) -> bool:
+    """Return whether a stride is one that no tensor map has, be it for the sizes that come with it."""
+    far = stride * view.dtype.bytes >= MOST_STRIDE_BYTES or max(view.shape) > MOST_MAPPED
+    return (far and view.device.kind != "cpu") or runs_backwards(stride, view)
+
+
 def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, ...]) -> ArgFacts:
     """Return what a compilation may rely on for one array.
 
-    Nothing is known of strides that run backwards on a GPU: its copy engine cannot follow them (CUDA Driver API,
-    `cuTensorMapEncodeTiled`: strides are unsigned), and no copy is started along strides that nothing is known of.
+    Nothing is known of strides that a GPU's copy engine cannot follow (CUDA Driver API, `cuTensorMapEncodeTiled`:
+    they are unsigned numbers of 40 bits), or of arrays larger than its coordinates reach: no copy is started along
+    strides that nothing is known of.
     """
     known = tuple(stride if stride in (0, 1) else -1 for stride in strides)
     return ArgFacts(
         "tensor", view.dtype, view.shape, known, alignment(name, pointer, view),
-        tuple(1 if runs_backwards(stride, view) else divisor(stride, view.dtype) for stride in strides),
+        tuple(1 if _unmapped(stride, view) else divisor(stride, view.dtype) for stride in strides),
         tuple(divisor(size, view.dtype) for size in view.shape),
     )  # fmt: skip
 

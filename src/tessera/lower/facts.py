@@ -173,9 +173,9 @@ def near(value: SSAValue) -> bool:
     return -MOST_INDEX <= low and high <= MOST_INDEX
 
 
-def value_range(value: SSAValue) -> Range:
-    """Return the smallest and the largest integer that a scalar of TIR-H can be."""
-    return _range(value, {}, DEPTH)
+def value_range(value: SSAValue, known: dict[SSAValue, Range] | None = None) -> Range:
+    """Return the smallest and the largest integer that a scalar of TIR-H can be; `known` are ranges to start from."""
+    return _range(value, {} if known is None else known, DEPTH)
 
 
 def _range(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Range:

@@ -12,7 +12,7 @@ from tessera.errors import DeviceError
 from tessera.numerics.dtypes import dtype_named
 from tessera.runtime import cuda
 from tessera.runtime.entry.tables import MapPlan
-from tessera.target.artifact import Parameter
+from tessera.target.artifact import MOST_MAPPED, Parameter
 
 MAP_BYTES = 128
 _BYTE = 0
@@ -57,22 +57,23 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
     Raises:
         DeviceError: `tensor-map` when the driver refuses the description.
     """
-    cu = cuda.driver()
     dtype = dtype_named(param.dtype)
     dims = [max(sizes[axis], 1) for axis in param.order]
     steps = [strides[axis] * dtype.bytes for axis in param.order[1:]]
     if any(step < 0 and size > 1 for step, size in zip(steps, dims[1:], strict=True)):
         raise _refused(pointer, sizes, strides, "strides run backwards")
+    if max(dims) > MOST_MAPPED:
+        raise _refused(pointer, sizes, strides, f"sizes are {MOST_MAPPED} at most")
     # The stride of a dimension of one element is never used, but must be a multiple of 16 all the same.
     steps = [
         step if step % 16 == 0 and step > 0 else 16 * -(-max(step, 1) // 16) if size == 1 else step
         for step, size in zip(steps, dims[1:], strict=True)
     ]
-    fixed = _constants(param)
+    fixed, cu = _constants(param), cuda.driver()
     status, made = cu.cuTensorMapEncodeTiled(
         cu.CUtensorMapDataType(fixed["kind"]),
         len(dims),
-        pointer or MAP_BYTES,
+        MAP_BYTES if 0 in sizes else pointer,
         [cu.cuuint64_t(size) for size in dims],
         [cu.cuuint64_t(step) for step in steps],
         [cu.cuuint32_t(size) for size in param.box],

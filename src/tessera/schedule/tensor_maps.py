@@ -11,8 +11,9 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.structure import KernelOp
-from tessera.ir.tile.types import DYNAMIC
+from tessera.ir.tile.types import DYNAMIC, shape_of
 from tessera.numerics.dtypes import DType
+from tessera.target.artifact import MOST_MAPPED
 
 BOX_LIMIT = 256
 """Most elements of a box in one dimension."""
@@ -42,7 +43,7 @@ def check_tensor(
 
     Raises:
         Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
-            contiguous dimension, sizes that are powers of two, boxes of at most 256.
+            contiguous dimension, sizes that are powers of two, boxes of at most 256, coordinates of 32 bits.
     """
     info = kernel.info_of(tensor)
     if 1 not in info.strides or info.align % ALIGN_BYTES:
@@ -50,6 +51,8 @@ def check_tensor(
     contiguous = info.strides.index(1)
     if contiguous not in kept:
         raise Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
+    if max(shape_of(tensor.type)) > MOST_MAPPED:
+        raise Unfit(f"{info.name} has more than {MOST_MAPPED} elements in a dimension")
     if 0 in info.strides:
         raise Unfit(f"{info.name} repeats elements by a stride of 0")
     for axis, stride in enumerate(info.strides):

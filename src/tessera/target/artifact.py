@@ -40,6 +40,13 @@ GridExpr = list[Any] | tuple[Any, ...]
 `[fn, a, b]` for fn in add, sub, mul, floordiv, ceildiv, mod, minimum, maximum."""
 
 
+MOST_MAPPED = (1 << 31) - (1 << 16)
+"""Largest size of a dimension that a tensor map has: the places in a box that starts there have 31 bits."""
+
+MOST_STRIDE_BYTES = 1 << 40
+"""Strides in a tensor map are smaller (CUDA Driver API, `cuTensorMapEncodeTiled`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One machine-level parameter of an entry point.

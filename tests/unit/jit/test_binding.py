@@ -71,10 +71,13 @@ def test_facts_of_a_transposed_and_a_broadcast_array():
     assert facts_of(np.broadcast_to(np.zeros(32, np.float32), (5, 32))).strides == (0, 1)
 
 
-def test_nothing_is_known_of_strides_that_run_backwards_on_a_gpu():
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((64, 32), -32), ((2**31, 32), 32), ((2, 2**31 - 2**15), 2**31), ((2, 32), 2**38)]
+)
+def test_nothing_is_known_on_a_gpu_of_strides_that_its_copy_engine_cannot_follow(shape, stride):
     facts = {}
     for kind in ("cpu", "cuda"):
-        view = ArrayView((64, 32), (-32, 1), ts.f32, Device(kind), False)
+        view = ArrayView(shape, (stride, 1), ts.f32, Device(kind), False)
         facts[kind] = tensor_facts("x", 0, view, view.strides)
     assert [facts[kind].stride_div for kind in facts] == [(16, 1), (1, 1)]
     assert [facts[kind].strides for kind in facts] == [(-1, 1)] * 2

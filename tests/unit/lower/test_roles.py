@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from xdsl.dialects import scf
 
+import tessera as ts
 from tessera.backends.nvidia import compile_nvidia
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, bank_conflicts
 from tessera.ir.target import arithmetic
@@ -18,6 +19,7 @@ from tessera.ir.target.warpgroup import TensorCoreStartOp
 from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
+from tessera.target.artifact import MOST_MAPPED
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import target_named
 from tests.unit.lower.support import aligned
@@ -202,3 +204,38 @@ def test_operands_that_are_turned_in_shared_memory_meet_no_conflicts() -> None:
     for value, buffer in ((load.result, load.buffer), (store.value, store.buffer)):
         shared = buffer.type.shared_layout()
         assert bank_conflicts(value.type.linear, shared, 4) == 0
+
+
+def gemm_from(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    c: ts.Tensor["M", "N", ts.f32],
+    at: int,
+    near: ts.i32,
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m + at : m + at + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n + near : n + near + 64] = acc
+
+
+def test_coordinates_of_the_copy_engine_are_bounded_where_they_may_not_fit_32_bits() -> None:
+    func = lowered(gemm_from)
+
+    def bounded(coordinate: Any) -> tuple[str, ...]:
+        found: list[str] = []
+        while isinstance(coordinate.owner, arithmetic.ElementwiseOp):
+            name, limit = coordinate.owner.fn.data, arithmetic.constant_value(coordinate.owner.args[1])
+            if name not in ("minimum", "maximum") or abs(limit) != MOST_MAPPED:
+                break
+            found.append(name)
+            coordinate = coordinate.owner.args[0]
+        return tuple(found)
+
+    both = ("minimum", "maximum")
+    copies = ops(func, target.BulkCopyOp)
+    assert sorted([bounded(c) for c in copy.coordinates] for copy in copies) == [[(), ()], [(), both]]
+    stores = ops(func, target.BulkStoreOp)
+    assert stores
+    assert all([bounded(c) for c in store.coordinates] == [both, ()] for store in stores)

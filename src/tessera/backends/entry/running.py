@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera.backends.entry.writer import Function
 from tessera.runtime.entry import layout
 from tessera.runtime.entry.layout import API, ATTRIBUTE, CONFIG, COST, LAUNCH, MAP, RECORD, WORKSPACE
+from tessera.target.artifact import MOST_MAPPED
 
 MISS, DONE, FAILED = 0, 1, 2
 """What running gives: nothing happened, it ran, or a Python exception is set."""
@@ -395,6 +396,9 @@ def _encode(f: Function, key: str, address: str, rank: str, made: str) -> str:
     with f.count_up(rank) as axis:
         pair, word = f.op("shl", axis, 4), f.op("shl", axis, 3)
         size = f.load(f.at(key, layout.WORD), pair)
+        f.unless_give(
+            f.op("icmp sle", size, MOST_MAPPED), "false"
+        )  # the Python path knows a variant without maps
         size = f.value(f"call i64 @llvm.smax.i64(i64 {size}, i64 1)")
         step = f.op("mul", f.load(f.at(key, 2 * layout.WORD), pair), f.load("%map", MAP["bytes"]))
         f.store(size, sizes, word)

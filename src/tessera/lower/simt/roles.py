@@ -27,13 +27,15 @@ from tessera.ir.tile.roles import (
     RolesOp,
 )
 from tessera.ir.tile.shared import SharedLoadOp, SharedStoreOp
-from tessera.ir.tile.structure import ArgInfo
+from tessera.ir.tile.structure import ArgInfo, DimOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of, element_type
+from tessera.lower.facts import Range, value_range
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import Placements, infers, place_block
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
+from tessera.target.artifact import MOST_MAPPED
 
 
 @infers(RolesOp)
@@ -163,10 +165,26 @@ def _copy(context: SimtContext, op: BulkCopyOp) -> None:
         part_axis = max(range(1, len(box)), key=lambda axis: box[axis])
         box[part_axis] //= programs
     map_ = context.params.tensor_map(arg, order, box, "tf32" if op.tf32 is not None else None)
-    coordinates = [context.scalar(op.offsets[axis]) for axis in order]
+    coordinates = [_coordinate(context, op, axis) for axis in order]
     buffer, barriers, at = (context.scalar(value) for value in (op.buffer, op.barriers, op.at))
     once = None if op.once is None else context.scalar(op.once)
     context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box, programs, part_axis, once))
+
+
+def _coordinate(context: SimtContext, op: BulkCopyOp | BulkStoreOp, axis: int) -> SSAValue:
+    """Return where a box starts along a dimension, as a number of 32 bits: all that lies outside is alike there."""
+    dims, scalars = context.params.infos[context.params.position(op.tensor)].dims, context.scalars
+    start, known = context.scalar(op.offsets[axis]), dict[SSAValue, Range]()
+    for size in (o for o in context.params.kernel.walk() if isinstance(o, DimOp)):
+        info = context.params.infos[context.params.position(size.tensor)]
+        if size.tensor is op.tensor or info.dims[size.axis.data] in dims:
+            known[size.result] = (0, MOST_MAPPED)  # else the array has no tensor map
+    low, high = value_range(op.offsets[axis], known)
+    if low < -MOST_MAPPED:
+        start = scalars.binary("maximum", start, -MOST_MAPPED)
+    if high >= 1 << 31:
+        start = scalars.binary("minimum", start, MOST_MAPPED)
+    return start
 
 
 def _box(op: BulkCopyOp | BulkStoreOp, order: Sequence[int]) -> list[int]:
@@ -185,7 +203,7 @@ def _bulk_store(context: SimtContext, op: BulkStoreOp) -> None:
     if rows:
         box[row_axis] = rows
     map_ = context.params.tensor_map(arg, order, box)
-    coordinates = [context.scalar(op.offsets[axis]) for axis in order]
+    coordinates = [_coordinate(context, op, axis) for axis in order]
     context.emit(target.ProxyFenceOp())
     context.emit(target.WarpBarrierOp() if rows else memory.BarrierOp())
     context.emit(target.BulkStoreOp(context.scalar(op.buffer), map_, coordinates, box, rows, row_axis))
