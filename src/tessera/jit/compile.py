@@ -372,10 +372,15 @@ def _stream_address(stream: Any) -> int:
 def _guarded(spec: ArgSpec, pointer: int, view: ArrayView) -> tuple[int, ...]:
     """Check what the code relies on beyond dtype and rank; returns the strides to launch with.
 
+    An empty array may have any strides and address, as it has no element to be found there.
+
     Raises:
         CallError: `artifact-guard`, naming what was assumed, or as `check_writable`.
     """
     strides = canonical_strides(view)
+    if 0 in view.shape:
+        known = zip(spec.strides, spec.stride_div, strict=True)
+        strides = tuple(some if stride == -1 else stride for stride, some in known)
     if alignment(spec.name, pointer, view) % min(spec.align, 16):
         raise _guard(spec, f"an address that is a multiple of {spec.align} bytes", f"{pointer:#x}")
     for axis, size in enumerate(view.shape):

@@ -124,6 +124,9 @@ def test_an_artefact_guards_what_it_was_compiled_for(saved):
     assert code(x.astype(np.float64), x.copy(), 2.0) == "wrong-dtype"
     assert code(x) == "argument-count"
     assert code(x, np.broadcast_to(x[0], x.shape), 2.0) in ("read-only", "artifact-guard")
+    for steps in ((4, 12), (36, 8), (-12, 0)):
+        empty = np.lib.stride_tricks.as_strided(np.ones((9, 9), np.float32), (0, 64), steps)
+        assert kernel(empty, empty, 2.0) is empty
 
 
 def test_a_fixed_size_is_guarded(saved):
