@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -183,12 +183,27 @@ def check_writable(name: str, view: ArrayView) -> None:
             code="read-only",
             help="pass a copy of it",
         )
-    repeated = any(stride == 0 and size > 1 for size, stride in zip(view.shape, view.strides, strict=True))
-    if repeated and 0 not in view.shape:
+    if _overlaps_itself(view):
         raise CallError(
             f"the kernel stores to argument {name!r}, whose elements overlap (strides {view.strides})",
-            code="overlapping", help="pass a copy of the broadcast array",
+            code="overlapping", help="pass a copy of the array",
         )  # fmt: skip
+
+
+def _overlaps_itself(view: ArrayView) -> bool:
+    """Return whether two elements of an array share an address."""
+    if 0 in view.shape:
+        return False
+    reach = 0
+    for stride, size in sorted((abs(s), n) for n, s in zip(view.shape, view.strides, strict=True) if n > 1):
+        if stride <= reach:
+            break
+        reach += stride * (size - 1)
+    else:
+        return False
+    array = elements(1 << 40, view)
+    moved = (np.moveaxis(array, axis, 0) for axis, size in enumerate(view.shape) if size > 1)
+    return any(_share_memory(along[0], along[1:]) for along in moved)  # elements that differ in an axis
 
 
 _MOST_STEPS: Any = 1_000_000  # NumPy's types know of none but its two names
@@ -216,6 +231,21 @@ def elements(pointer: int, view: ArrayView) -> Any:
     return np.empty(view.shape, np.void) if 0 in view.shape else np.asarray(_Addresses(pointer, view))
 
 
+def _share_memory(first: Any, second: Any) -> bool:
+    """Return whether two arrays have an element in common, or that is too hard to tell."""
+    try:
+        return np.shares_memory(first, second, max_work=_MOST_STEPS)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _pairs(kept: Sequence[bool], written: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield each two of the arrays that are kept of which a kernel stores to one, that one first."""
+    for a, b in combinations([place for place, keep in enumerate(kept) if keep], 2):
+        if written[a] or written[b]:
+            yield (a, b) if written[a] else (b, a)
+
+
 def check_overlap(names: Sequence[str], arrays: Sequence[Any], written: Sequence[bool]) -> None:
     """Check that arrays of which a kernel stores to one start at one address or have no element in common.
 
@@ -228,18 +258,12 @@ def check_overlap(names: Sequence[str], arrays: Sequence[Any], written: Sequence
         CallError: `overlapping-arguments`, naming both.
     """
     starts = [array.__array_interface__["data"][0] for array in arrays]
-    for a, b in combinations(range(len(names)), 2):
-        if not (written[a] or written[b]) or starts[a] == starts[b]:
-            continue
-        try:
-            common = np.shares_memory(arrays[a], arrays[b], max_work=_MOST_STEPS)
-        except np.exceptions.TooHardError:
-            common = True
-        if common:
-            stored, other = (a, b) if written[a] else (b, a)
+    for stored, other in _pairs([array.size > 0 for array in arrays], written):
+        apart = abs(starts[stored] - starts[other])
+        if apart and _share_memory(arrays[stored], arrays[other]):
             raise CallError(
                 f"the kernel stores to argument {names[stored]!r}, which overlaps argument {names[other]!r}: "
-                f"they start {abs(starts[a] - starts[b])} bytes apart",
+                f"they start {apart} bytes apart",
                 code="overlapping-arguments",
                 help="pass arrays without a common element, or ones that start at the same one",
             )
@@ -253,10 +277,8 @@ def check_starts(
     Raises:
         CallError: `aliased-arguments`, naming both.
     """
-    places = [place for place, view in enumerate(views) if 0 not in view.shape]
-    for a, b in combinations(places, 2):
-        if (written[a] or written[b]) and pointers[a] == pointers[b]:
-            stored, other = (a, b) if written[a] else (b, a)
+    for stored, other in _pairs([0 not in view.shape for view in views], written):
+        if pointers[stored] == pointers[other]:
             raise CallError(
                 f"the kernel stores to argument {names[stored]!r}, which starts at the same address as argument "
                 f"{names[other]!r}, but was compiled for arrays of their own",
