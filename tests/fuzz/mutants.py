@@ -187,7 +187,7 @@ _EMITTERS = (
     ),
     _cpu(
         "fill-of-masked-load-forgotten", "backends/cpu/memory.py",
-        'default = ops.splat(self.memory, fill) if fill is not None else "zeroinitializer"',
+        'default = e.ops.splat(self.memory, fill) if fill is not None else "zeroinitializer"',
         'default = "zeroinitializer"',
     ),
     _cpu(
