@@ -189,6 +189,16 @@ BAD = {
     "rank": (lambda: gemm(A[0], B), "wrong-rank", "'a'"),
     "out": (lambda: gemm(A, B, out=np.empty((5, 4), np.float32)), "wrong-shape", "'out'"),
     "out is b": (lambda: gemm(A.T @ A, SQUARE, out=SQUARE), "bad-argument", "out is an operand"),
+    "out is another view of a residual": (
+        lambda: gemm(A.T @ A, A.T @ A, out=SQUARE, epilogue=E.chain([E.relu(), E.residual(SQUARE.T)])),
+        "bad-argument",
+        "another view of a tensor of the epilogue",
+    ),
+    "out is a scale": (
+        lambda: gemm(A.T @ A, A.T @ A, out=SQUARE, scale_a=SQUARE[0]),
+        "bad-argument",
+        "another view of scale_a",
+    ),
     "out is another view of c": (
         lambda: gemm(A.T @ A, A.T @ A, SQUARE.T, out=SQUARE, beta=1.0),
         "bad-argument",

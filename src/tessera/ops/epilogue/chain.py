@@ -12,6 +12,7 @@ from tessera.errors import CallError, caller_location
 from tessera.frontend.structure import ConstantField, Layout, Structure
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
+from tessera.ops.refusals import checked
 
 FORMALS = ("batch", "rows", "cols")
 
@@ -76,6 +77,7 @@ class Epilogue(Structure):
 
     HELP: ClassVar[str] = "pass op.epilogue.chain([...])"
 
+    @checked
     def __init__(self, steps: tuple[Step, ...]) -> None:
         layout = Layout.of("chain", _chain, FORMALS, (("steps", tuple(step.layout for step in steps)),))
         super().__init__(layout, tuple(value for step in steps for value in step.values))
@@ -131,6 +133,7 @@ class Epilogue(Structure):
         return f"chain([{', '.join(step.layout.label for step in self.steps)}])"
 
 
+@checked
 def chain(steps: Sequence[Step]) -> Epilogue:
     """Return steps as one epilogue, applied in list order to the accumulator in registers.
 

@@ -11,6 +11,7 @@ from tessera.frontend.annotations import ConstexprAnnotation
 from tessera.frontend.structure import ConstantField, Field, Layout, TensorField
 from tessera.ops import arrays
 from tessera.ops.epilogue.chain import FORMALS, Step, bad_argument, wrong_rank
+from tessera.ops.refusals import checked
 from tessera.ops.templates import annotated
 
 P, B, L = ts.dims("P B L")
@@ -134,6 +135,7 @@ class _Reduction(Step):
         _finish_kernel(*self.values, out, self.op, **named)
 
 
+@checked
 def row_sum(out: Any) -> Step:
     """Write the sum of each row to a tensor, beside what the kernel stores; the results pass on unchanged.
 
@@ -143,6 +145,7 @@ def row_sum(out: Any) -> Step:
     return reduction(out, "row", "sum")
 
 
+@checked
 def row_max(out: Any) -> Step:
     """Write the largest element of each row; see `row_sum`.
 
@@ -152,6 +155,7 @@ def row_max(out: Any) -> Step:
     return reduction(out, "row", "max")
 
 
+@checked
 def col_sum(out: Any) -> Step:
     """Write the sum of each column; see `row_sum`.
 
@@ -161,6 +165,7 @@ def col_sum(out: Any) -> Step:
     return reduction(out, "col", "sum")
 
 
+@checked
 def col_max(out: Any) -> Step:
     """Write the largest element of each column; see `row_sum`.
 
@@ -170,6 +175,7 @@ def col_max(out: Any) -> Step:
     return reduction(out, "col", "max")
 
 
+@checked
 def reduction(out: Any, axis: Literal["row", "col"], op: Combine) -> Step:
     """Combine each row's or column's results to one number, at this place of the chain.
 

@@ -15,6 +15,7 @@ from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops.epilogue import reference
 from tessera.ops.epilogue.chain import FORMALS, Axis, Reference, Step, bad_argument, is_number, wrong_rank
+from tessera.ops.refusals import checked
 
 
 @ts.function
@@ -81,6 +82,7 @@ def _dropout(self: Any, x: Any, rows: Any, cols: Any, batch: Any) -> Any:
     return ts.tile.dropout(x, self.p, self.seed, ids)
 
 
+@checked
 def bias(values: Any, axis: Literal["row", "col"] = "col") -> Step:
     """Add a vector: one number for each column, or for each row.
 
@@ -94,6 +96,7 @@ def bias(values: Any, axis: Literal["row", "col"] = "col") -> Step:
     return _vector("bias", _add, values, axis, np.add)
 
 
+@checked
 def residual(values: Any, factor: float | None = None) -> Step:
     """Add a tensor of the result's shape, times a number if one is given.
 
@@ -119,6 +122,7 @@ def residual(values: Any, factor: float | None = None) -> Step:
     )  # fmt: skip
 
 
+@checked
 def scale(factor: Any, axis: Axis | None = None, dtype: DType = ts.f32) -> Step:
     """Multiply by a number or a tensor.
 
@@ -133,6 +137,7 @@ def scale(factor: Any, axis: Axis | None = None, dtype: DType = ts.f32) -> Step:
     return _scale("scale", factor, axis, dtype)
 
 
+@checked
 def dequant(factor: Any, axis: Axis | None = None) -> Step:
     """Multiply integer or fp8 results by their scale; as `scale`, under the name that reports show.
 
@@ -146,6 +151,7 @@ def dequant(factor: Any, axis: Axis | None = None) -> Step:
     return _scale("dequant", factor, axis, ts.f32)
 
 
+@checked
 def gelu(approximate: Literal["none", "tanh"] = "none") -> Step:
     """Apply `x·Φ(x)`.
 
@@ -162,16 +168,19 @@ def gelu(approximate: Literal["none", "tanh"] = "none") -> Step:
     return Step(layout, (), reference.gelu_tanh if is_tanh else reference.gelu_erf, 8)
 
 
+@checked
 def silu() -> Step:
     """Apply `x·sigmoid(x)`."""
     return Step(Layout.of("silu", _silu, FORMALS), (), reference.silu, 4)
 
 
+@checked
 def relu() -> Step:
     """Apply `max(x, 0)`."""
     return Step(Layout.of("relu", _relu, FORMALS), (), lambda x: np.maximum(x, 0))
 
 
+@checked
 def dropout(p: float, seed: int) -> Step:
     """Zero each element with probability `p` and multiply the others by `1 / (1 - p)`.
 
@@ -192,6 +201,7 @@ def dropout(p: float, seed: int) -> Step:
     return Step(layout, (float(p), key), lambda x: reference.dropout(x, p, key), 12, weight=1)
 
 
+@checked
 def cast(dtype: DType, saturate: bool = False) -> Step:
     """Round to a dtype; as the last step it also decides the dtype of a result that the op makes.
 
@@ -204,6 +214,7 @@ def cast(dtype: DType, saturate: bool = False) -> Step:
     return Step(layout, (), lambda x: reference.rounded(x, dtype, saturate), 1, dtype)
 
 
+@checked
 def step(
     function: Any, *, reference: Reference | None = None, flops: int = 1, weight: int = 0, **fields: Any
 ) -> Step:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
+
 import tessera as ts
 from tessera.errors import CallError, TesseraError, caller_location
 from tessera.jit.compile import target_record
@@ -13,8 +15,18 @@ from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import is_number
 from tessera.ops.linalg.packing import copies
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
-from tessera.ops.linalg.prepare import EMPTY, Call, Operands, kernel_for, layout_of, prepare, sized
+from tessera.ops.linalg.prepare import (
+    EMPTY,
+    Call,
+    Operands,
+    check_read_beside,
+    kernel_for,
+    layout_of,
+    prepare,
+    sized,
+)
 from tessera.ops.linalg.problem import Options, default_out
+from tessera.ops.refusals import checked_methods, refuse
 from tessera.runtime.views import READERS
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
@@ -23,6 +35,7 @@ _MAX_CALLS = 4096
 """Distinct calls remembered: a program with ever new shapes must not grow without bound."""
 
 
+@checked_methods
 class Gemm:
     """A matrix product with scales, an addend and an epilogue; `__call__` says what it takes.
 
@@ -118,7 +131,11 @@ class Gemm:
             trans_a, trans_b, out_dtype, acc_dtype, compute, promote, triangular_only, mma_kind, cta_pairs, split_k,
             stream_k, block, stages, num_warps, ping_pong, pack,
         )  # fmt: skip
-        return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
+        try:
+            return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
+        except Exception as error:
+            refuse(Gemm.__call__, locals(), error)
+            raise
 
     def run(
         self, a: Any, b: Any, c: Any, out: Any, alpha: float, beta: float, bias: Any, scale_a: Any, scale_b: Any,
@@ -147,12 +164,13 @@ class Gemm:
             if len(self._calls) >= _MAX_CALLS:
                 self._calls.clear()
             self._calls[key] = call
-        if out is None:
-            out = call.make(a)
+        given_out, out = out, call.make(a) if out is None else out
         self._last = call
         kernel = call.kernel
         if kernel is None:
             return out
+        if given_out is not None and call.extra is not None:
+            check_read_beside(out, bias=bias, scale_a=scale_a, scale_b=scale_b, epilogue=epilogue)
         if self._batched:
             a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
         if call.extra is None:
@@ -267,7 +285,8 @@ class Gemm:
         left, right = arrays.host(a), arrays.host(b)
         left = left.swapaxes(-1, -2) if trans_a else left
         right = right.swapaxes(-1, -2) if trans_b else right
-        total = (left * _spread(scale_a, left.shape, 0)) @ (right * _spread(scale_b, right.shape, 1))
+        scales = _spread(scale_a, left.shape, 0), _spread(scale_b, right.shape, 1)
+        total = np.matmul(left * scales[0], right * scales[1])
         total = alpha * total
         if beta != 0:
             total = total + beta * arrays.host(c)

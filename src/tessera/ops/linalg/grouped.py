@@ -22,6 +22,7 @@ from tessera.ops.linalg.prepare import (
     EMPTY,
     Call,
     check_own_memory,
+    check_read_beside,
     in_operand,
     layout_of,
     major,
@@ -29,12 +30,14 @@ from tessera.ops.linalg.prepare import (
     sized,
 )
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
+from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.templates import annotated
 from tessera.runtime.views import READERS
 
 _MAX_CALLS = 4096
 
 
+@checked_methods
 class Grouped:
     """Products of groups of rows; `__call__` says what it takes."""
 
@@ -42,6 +45,7 @@ class Grouped:
         self._calls: dict[Any, Call] = {}
         self._last: Call | None = None
 
+    @checked
     def __call__(
         self,
         a: Any,
@@ -103,8 +107,10 @@ class Grouped:
                 self._calls.clear()
             self._calls[key] = call
         self._last = call
-        out = call.make(a) if out is None else out
+        given_out, out = out, call.make(a) if out is None else out
         if call.kernel is not None:
+            if given_out is not None:
+                check_read_beside(out, epilogue=epilogue)
             call.kernel(a, b, offsets, out, *(() if epilogue is None else epilogue.values))
         return out
 

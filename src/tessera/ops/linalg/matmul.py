@@ -15,13 +15,16 @@ from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.linalg.gemm import gemm, gemm_batched
 from tessera.ops.linalg.problem import Options, check_pair, default_out
+from tessera.ops.refusals import checked, checked_methods
 
 _PLAIN = Options().values()
 
 
+@checked_methods
 class Matmul:
     """Products of vectors, matrices and batches by NumPy's rules; `__call__` says what it takes."""
 
+    @checked
     def __call__(self, a: Any, b: Any, *, out: Any = None, out_dtype: DType | None = None) -> Any:
         """Return `a @ b` with NumPy's rules: vectors lose their dimension, batches are broadcast.
 
@@ -187,9 +190,11 @@ def _is_flat(array: Any) -> bool:
     return _joined(array[..., None, :], shape, 0) is not None
 
 
+@checked_methods
 class Linear:
     """A linear layer; `__call__` says what it takes."""
 
+    @checked
     def __call__(
         self, x: Any, w: Any, bias: Any = None, *, epilogue: epi.Epilogue | None = None, out: Any = None,
         out_dtype: DType | None = None, compute: DType | None = None, stream: Any = None,

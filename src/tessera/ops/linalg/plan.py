@@ -15,6 +15,7 @@ from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, machine_of, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
 from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem, power_of_two
+from tessera.ops.refusals import checked
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.records import TargetRecord
 
@@ -98,6 +99,7 @@ class Plan:
         return f"{blocks}{stages}{warps}{split}{turns}{packs} ({self.path}, {1e6 * self.seconds:.1f} µs predicted)"
 
 
+@checked
 def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -> Plan:
     """Return the schedule that the model finds fastest.
 

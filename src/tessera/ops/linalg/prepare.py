@@ -14,7 +14,7 @@ from tessera.jit.kernel import Kernel, destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
-from tessera.ops.epilogue.chain import Axis, is_number
+from tessera.ops.epilogue.chain import Axis, bad_argument, is_number
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, default_out
@@ -99,6 +99,33 @@ def check_own_memory(out: Any, *operands: Any) -> None:
         )
 
 
+def check_read_beside(out: Any, *, epilogue: epi.Epilogue | None, **others: Any) -> None:
+    """Check that what is read beside a result and starts where it does is the result itself: programs read their own.
+
+    Args:
+        out: the result.
+        epilogue: its tensors are read.
+        others: so are these, which may be None or numbers.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    for name, other in others.items():
+        _check_same_view(out, other, name)
+    for other in () if epilogue is None else epilogue.values:
+        _check_same_view(out, other, "a tensor of the epilogue")
+
+
+def _check_same_view(out: Any, other: Any, name: str) -> None:
+    if other is None or other is out or is_number(other) or not in_operand(out, other):
+        return
+    result, read = arrays.view(out, "out"), arrays.view(other, name)
+    if (read.shape, read.strides, read.dtype) != (result.shape, result.strides, result.dtype):
+        raise bad_argument(
+            f"out is another view of {name}", f"pass {name} itself, or give the result memory of its own"
+        )
+
+
 def prepare(given: Operands, options: Options, batched: bool) -> Call:
     """Check a call of a new kind, plan it and make its kernel.
 
@@ -115,13 +142,8 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
         refuse_reductions(chain, "a triangle")
     result = None if given.out is None else arrays.view(given.out, "out")
     check_own_memory(given.out, given.a, given.b)
-    if result is not None and given.c is not None and in_operand(given.out, given.c):
-        addend = arrays.view(given.c, "c")
-        if (addend.shape, addend.strides, addend.dtype) != (result.shape, result.strides, result.dtype):
-            raise CallError(
-                "out is another view of c", code="bad-argument",
-                help="pass c itself, or give the result memory of its own",
-            )  # fmt: skip
+    if given.out is not None:
+        check_read_beside(given.out, epilogue=None, c=given.c)
     problem = _problem(left, right, options, chain, None if result is None else result.dtype, batched)
     problem = _placed(problem, given)
     if "row" in kinds or "block" in kinds or "col" in kinds:

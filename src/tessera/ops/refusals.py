@@ -1,0 +1,127 @@
+"""Typed errors for wrong arguments of library ops, looked for once something has failed, so that calls cost nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Real
+from operator import index
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from tessera.errors import CallError, TesseraError, caller_location
+from tessera.ops import arrays
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_MISFITS = (ValueError, IndexError, OverflowError)
+"""What NumPy and Python raise for arguments of the right types that do not go together."""
+
+
+def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a function refuse what its annotations do not take by a `CallError`."""
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            try:
+                given = inspect.signature(function).bind(*args, **kwargs).arguments
+            except TypeError:
+                raise error from None  # too few or too many, which Python says as well
+            refuse(function, given, error)
+            raise
+
+    return call
+
+
+def checked_methods(made: type[_R]) -> type[_R]:
+    """Let the public methods of a class refuse what their annotations do not take, but for `__call__`."""
+    for name, value in list(vars(made).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(value, staticmethod):
+            function = cast("Callable[..., Any]", value.__func__)  # pyright: ignore[reportUnknownMemberType]
+            setattr(made, name, staticmethod(checked(function)))
+        elif inspect.isfunction(value):
+            setattr(made, name, checked(value))
+    return made
+
+
+def refuse(function: Callable[..., Any], given: Mapping[str, Any], error: Exception) -> None:
+    """Say which argument of a call that failed was wrong; return where none is known to be.
+
+    Args:
+        function: what was called. Parameters annotated `Any` take arrays, `None` and numbers.
+        given: values by the parameters' names.
+        error: what was raised.
+
+    Raises:
+        CallError: `bad-argument` or `not-an-array`, unless the error is typed already.
+    """
+    if isinstance(error, TesseraError):
+        return
+    for name, wanted in _hints(function).items():
+        if name in given and not _fits(given[name], wanted, name):
+            raise CallError(
+                f"{name} is {given[name]!r:.60}", code="bad-argument", location=caller_location(),
+                help=f"it takes {_shown(wanted)}",
+            ) from error  # fmt: skip
+    if isinstance(error, _MISFITS):
+        raise CallError(
+            f"{function.__name__}: {error}", code="bad-argument", location=caller_location(),
+            help="look at the shapes and values of the arguments",
+        ) from error  # fmt: skip
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    hints = get_type_hints(function)
+    return {name: hint for name, hint in hints.items() if name not in ("self", "return", "stream")}
+
+
+def _fits(value: Any, wanted: Any, name: str) -> bool:
+    """Return whether a value is what an annotation says."""
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if wanted is Any:
+        if value is not None and not isinstance(value, Real):
+            arrays.view(value, name)
+        return True
+    if origin in (UnionType, Union):
+        return any(_fits(value, part, name) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin is tuple:
+        items: Any = value
+        sizes = parts[:1] * len(items) if isinstance(value, tuple) and parts[-1] is ... else parts
+        return (
+            isinstance(value, tuple)
+            and len(sizes) == len(items)
+            and all(map(_fits, items, sizes, [name] * len(items)))
+        )
+    if origin is Sequence:
+        return isinstance(value, Sequence) and all(
+            _fits(item, parts[0], name) for item in cast("Sequence[Any]", value)
+        )
+    if wanted in (int, float):
+        return _is_integer(value) if wanted is int else isinstance(value, Real)
+    return isinstance(value, NoneType if wanted is None else origin or wanted)
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _shown(wanted: Any) -> str:
+    return (
+        wanted.__name__
+        if isinstance(wanted, type) and not get_args(wanted)
+        else str(wanted).replace("typing.", "")
+    )
