@@ -87,18 +87,20 @@ def fuzz(source: Path, device: str, seed: int, how: list[str], seconds: float) -
 def look_for(mutant: Any, minutes: float, seed: int) -> Found:
     """Plant a fault and fuzz until a program fails that does not fail without it, or the time is over."""
     started, programs = time.monotonic(), 0
+    device = "cpu" if mutant.device == "amx" else mutant.device
+    switches = [part for switch in mutant.switches for part in ("--set", switch)]
     with tempfile.TemporaryDirectory(prefix="tessera-mutant-") as planted:
         with tempfile.TemporaryDirectory(prefix="tessera-sound-") as sound:
             plant(mutant, Path(planted))
             plant(None, Path(sound))
             while (left := 60 * minutes - (time.monotonic() - started)) > 0:
-                text = fuzz(Path(planted), mutant.device, seed, ["--minutes", str(left / 60)], left)
+                text = fuzz(Path(planted), device, seed, [*switches, "--minutes", str(left / 60)], left)
                 failure, count = _FAILURE.search(text), _COUNT.search(text)
                 programs += int(count[1]) if count else 0
                 if failure is None:
                     break
                 seconds, seed = time.monotonic() - started, int(failure[1])
-                again = fuzz(Path(sound), mutant.device, seed, ["--programs", "1"], 120)
+                again = fuzz(Path(sound), device, seed, [*switches, "--programs", "1"], 120)
                 if _FAILURE.search(again) is None:
                     kind = " ".join(failure.groups()[1:]).strip()
                     return Found(mutant.name, mutant.device, True, round(seconds, 1), programs, seed, kind)

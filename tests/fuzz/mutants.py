@@ -2,7 +2,8 @@
 
 A fault is a text of one file that occurs there once and what it becomes. Each is of a kind that compilers have had: a
 barrier too few, a live buffer reused, a mask forgotten, an end off by one, signs mixed up. `device` says how it shows:
-`cpu` and `cuda` run programs, `passes` interprets scheduled IR, `races` runs the GPU's lowering thread by thread.
+`cpu` and `cuda` run programs, `amx` runs them on a CPU with matrix units, `passes` interprets scheduled IR, `races`
+runs the GPU's lowering thread by thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Mutant:
         file: below `src/tessera`.
         old: a text that occurs once.
         new: what takes its place.
+        switches: what `--set` is given, for what programs otherwise seldom reach.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Mutant:
     file: str
     old: str
     new: str
+    switches: tuple[str, ...] = ()
 
 
 def _cpu(name: str, file: str, old: str, new: str) -> Mutant:
@@ -43,6 +46,11 @@ def _races(name: str, old: str, new: str) -> Mutant:
 
 def _passes(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant(name, "passes", file, old, new)
+
+
+def _planned(device: str, name: str, file: str, old: str, new: str, *switches: str) -> Mutant:
+    """A fault that only programs after the plans of real kernels reach."""
+    return Mutant(name, device, file, old, new, ("plans=1", *switches))
 
 
 _VECTOR = (
@@ -146,17 +154,17 @@ _VECTOR = (
         "fill-of-gather-forgotten", "lower/vector/memory.py",
         "fill, type_ = _scalar(context, op.fill), op.result.type", "fill, type_ = None, op.result.type",
     ),
-    _cpu(
-        "certain-mask-looks-at-the-wrong-end", "lower/vector/certain.py",
+    _planned(
+        "cpu", "certain-mask-looks-at-the-wrong-end", "lower/vector/certain.py",
         "lesser[1], greater[0])", "lesser[0], greater[0])",
     ),
     _cpu(
         "last-rows-of-a-transpose-left-out", "lower/vector/transposed.py",
         "    if rest:\n        site.each(rest, last)", "    if rest > 1:\n        site.each(rest - 1, last)",
     ),
-    _cpu(
-        "shared-buffer-overwritten-under-its-reader", "lower/vector/shared.py",
-        "    if resource in reads(node):\n        context.rescue(node)\n", "",
+    Mutant(
+        "shared-buffer-overwritten-under-its-reader", "cpu", "lower/vector/shared.py",
+        "    if resource in reads(node):\n        context.rescue(node)\n", "", ("shared=0.8",),
     ),
     _cpu(
         "transpose-by-the-inverse-permutation", "lower/vector/shape.py",
@@ -170,8 +178,8 @@ _VECTOR = (
         "index-one-past-the-end-proven-inside", "lower/bounds.py",
         "fixed and interval.high < size\n", "fixed and interval.high <= size\n",
     ),
-    _cpu(
-        "loop-counter-proven-inside-any-tensor", "lower/facts.py",
+    _planned(
+        "cpu", "loop-counter-proven-inside-any-tensor", "lower/facts.py",
         "return low is not None and low >= 0 and _extent_name(kernel, parent.ub) == size",
         "return low is not None and low >= 0",
     ),
@@ -346,11 +354,108 @@ _SCHEDULE = (
         'wraps = insert.binary("eq", following, insert.constant(stages))',
         'wraps = insert.binary("eq", following, insert.constant(stages - 1))',
     ),
-    _passes(
-        "copies-run-ahead-too-far", "schedule/copies.py",
+    _planned(
+        "passes", "copies-run-ahead-too-far", "schedule/copies.py",
         'ahead = before.binary("mul", loop.step, before.constant(stages - 1))',
         'ahead = before.binary("mul", loop.step, before.constant(stages))',
     ),
 )  # fmt: skip
 
-MUTANTS = (*_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE)
+_ROLES = (
+    _planned(
+        "passes", "parity-of-a-ring-never-flips", "schedule/warp_specialize.py",
+        'flipped = insert.binary("sub", one, parity)', "flipped = parity",
+    ),
+    _planned(
+        "passes", "stage-handed-back-before-it-is-read", "schedule/warp_specialize.py",
+        "Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))",
+        "Inserter(InsertPoint.before(first), first).add(BarrierArriveOp(ring.empty, slot))",
+    ),
+    _planned(
+        "passes", "producer-does-not-wait-for-a-stage", "schedule/warp_specialize.py",
+        'insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))', "pass",
+    ),
+    _planned(
+        "cuda", "all-of-a-cluster-fetch-one-box", "schedule/warp_specialize.py",
+        "return not any(depends_on_rank(offset) for offset in load.offsets)", "return True",
+    ),
+    _planned(
+        "passes", "tiles-of-a-cluster-too-far-apart", "schedule/pair_tiles.py",
+        'insert.binary("mul", rank, insert.constant(rows))',
+        'insert.binary("mul", rank, insert.constant(rows * programs))',
+    ),
+    _planned(
+        "passes", "split-loop-loses-its-last-steps", "schedule/split_k.py",
+        "ceildiv(insert, steps, insert.constant(ranks), one)",
+        'insert.binary("floordiv", steps, insert.constant(ranks))',
+    ),
+    _planned(
+        "passes", "every-part-of-a-split-loop-starts-from-the-sum", "schedule/split_k.py",
+        "if not _is_zero(initial):", "if False:",
+    ),
+    _planned(
+        "passes", "part-of-a-split-loop-goes-past-the-end", "schedule/split_k.py",
+        'insert.binary("minimum", loop.ub, insert.binary("add", start, part))', 'insert.binary("add", start, part)',
+    ),
+    _planned(
+        "passes", "shared-steps-forget-where-the-loop-starts", "schedule/stream_k.py",
+        'insert.binary("add", loop.lb, insert.binary("mul", step, loop.step))', 'insert.binary("mul", step, loop.step)',
+    ),
+    _planned(
+        "passes", "sum-is-stored-in-no-iteration", "schedule/sink_stores.py",
+        'insert.binary("ge", insert.binary("add", counter, loop.step), loop.ub)',
+        'insert.binary("gt", insert.binary("add", counter, loop.step), loop.ub)',
+    ),
+    _planned(
+        "passes", "sum-of-nothing-is-not-stored", "schedule/sink_stores.py",
+        'before.binary("maximum", loop.ub, before.constant(1))', "loop.ub", "empty=0.3",
+    ),
+    _planned(
+        "passes", "sum-moves-although-more-is-made-of-it", "schedule/sink_stores.py",
+        "return [] if escapes or not reached", "return [] if not reached",
+    ),
+    _planned(
+        "passes", "parts-of-a-bulk-store-in-one-place", "schedule/stores.py",
+        'offsets[moving] = insert.binary("add", offsets[moving], insert.constant(part * width))', "pass",
+    ),
+    _planned(
+        "passes", "products-retired-one-too-late", "schedule/late_waits.py",
+        "insert.add(MmaRetireOp(len(products)))", "insert.add(MmaRetireOp(len(products) + 1))",
+    ),
+    _planned(
+        "passes", "mask-skipped-by-its-smallest-position", "schedule/skip_masks.py",
+        "_end(insert, below, below.high + gap)", "_end(insert, below, below.low + gap)",
+    ),
+    _planned(
+        "cpu", "packing-leaves-out-a-ragged-end", "lower/vector/packing.py",
+        'scalars.binary("mod", valid, step)', "scalars.constant(0)",
+    ),
+    _planned(
+        "cpu", "more-is-multiplied-than-a-block-holds", "lower/vector/packing.py",
+        'scalars.binary("minimum", room, box.sizes[axis])', "room",
+    ),
+    _planned(
+        "amx", "rows-of-a-strip-past-the-block", "lower/vector/strips.py",
+        'rows = scalars.binary("maximum", scalars.binary("minimum", left, rows), 0)', "rows = left",
+    ),
+    _planned(
+        "amx", "rows-of-groups-too-short-for-a-matrix-unit", "lower/vector/packing.py",
+        "        if self.form.tiled and width is None:\n            length = -(-length // self.lanes) * self.lanes\n",
+        "",
+    ),
+    _planned(
+        "cuda", "sums-of-others-count-twice", "lower/simt/stream.py",
+        'ElementwiseOp("add", [before, left])', 'ElementwiseOp("add", [left, left])',
+    ),
+    _planned(
+        "cuda", "strides-of-any-length-are-copied-in-bulk", "schedule/tensor_maps.py",
+        "divisor * dtype.bytes % ALIGN_BYTES:", "divisor * dtype.bytes % 2:",
+    ),
+    _planned(
+        "cuda", "parts-of-a-shared-copy-overlap", "backends/nvidia/roles.py",
+        'coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], moved)',
+        'coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], "0")',
+    ),
+)  # fmt: skip
+
+MUTANTS = (*_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES)

@@ -155,12 +155,13 @@ class Plan:
         """`out = epilogue(Σ a · b)`, sometimes batched, sometimes two products that share an operand."""
         dice = self.dice
         self.plain = dice.chance(0.45)
-        operand = dice.weighted(_OPERANDS)
+        operand = dice.weighted(_OPERANDS[:2] if self.plain and dice.chance(0.7) else _OPERANDS)
         bm, bn, bk = (
             dice.pick(sizes)
             for sizes in dice.weighted((
                 (((8, 16, 32, 48), (8, 16, 32, 40), (8, 16, 32)), 4.0),
-                (((64, 64, 128, 128, 256), (8, 24, 64, 64, 128, 256), (32, 64, 64, 128)), 5.0),
+                (((64, 64, 128), (64, 64, 128), (64, 64, 128)), 4.0),
+                (((64, 64, 128, 256), (8, 24, 128, 192, 256), (32, 64, 128)), 1.5),
                 (((1, 2, 4), (16, 64, 100), (64, 128, 256)), 1.0),
             ))
         )  # fmt: skip
@@ -188,7 +189,7 @@ class Plan:
                 along = ("J", k, bk)
             right = self._operand("YZ"[number], operand, along, columns, batch)
             start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
-            if self._rarely(0.15):
+            if self._rarely(0.25):
                 start = tree.Cast(
                     self._load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total
                 )
@@ -211,9 +212,9 @@ class Plan:
             fn = "add" if more.op == "sum" else "maximum"
             loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
             sums.append(of_rows)
-        if self._rarely(0.15):  # a triangle of blocks: tiles differ in their number of steps
+        if self._rarely(0.25):  # a triangle of blocks: tiles differ in their number of steps
             end = tree.Apply("minimum", (end, tree.Apply("add", (m, tree.Number(bm)))))
-        first = tree.Number(bk if self._rarely(0.1) else 0)
+        first = tree.Number(bk if self._rarely(0.2) else 0)
         self.body.append(tree.For("k", first, end, tree.Number(bk), tuple(loop)))
         self._epilogue(sums, (m, bm), (n, bn), batch)
         names, blocks = ["m", "n"], [bm, bn]

@@ -59,7 +59,7 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
     shape = scope.shape(2 if dice.chance(0.8) else 1)
     while elements(shape) > 1024:
         shape = tuple(max(s // 2, 1) for s in shape)
-    if dice.chance(0.2):  # its transpose fits into it
+    if dice.chance(0.35):  # its transpose fits into it
         shape = (shape[0],) * 2 if shape[0] <= 32 else shape
     dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
     swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
@@ -72,7 +72,7 @@ def write_again(scope: Scope) -> list[tree.Stmt]:
     """Write a buffer that was read before, sometimes with what it held in another order."""
     name = scope.dice.pick(list(scope.buffers))
     type_ = scope.buffers[name]
-    if len(type_.shape) == 2 and scope.dice.chance(0.3 * scope.dice.options.flat_transposes):
+    if len(type_.shape) == 2 and scope.dice.chance(0.5 * scope.dice.options.flat_transposes):
         held = tree.Name(scope.fresh(), type_)
         turned = tree.Transpose(held, (1, 0))
         moved = turned if turned.type == type_ else tree.Reshape(turned, type_.shape)

@@ -57,7 +57,7 @@ class Statements:
         if nested and scope.predicate is None:
             choices.append((self._products, 0.7 * options.products))
         if scope.predicate is None and "predicated" not in scope.contexts:
-            choices.append((self._write_shared, 1.0 if scope.buffers else 0.0))
+            choices.append((self._write_shared, 2.0 if scope.buffers else 0.0))
         return choices
 
     # Names
