@@ -387,3 +387,19 @@ def run_debug(kernel: Any, x: np.ndarray) -> None:
     artifact = compile_kernel(build_kernel(kernel.signature, spec), host_target(), (), {})
     launcher = CpuLauncher(artifact, load_object)
     launcher.prepare([(x.shape, (1,))]).launch([x.ctypes.data], [])
+
+
+@ts.kernel
+def half_outside(a: ts.Tensor[15, ts.u64], x: ts.Tensor[13, ts.f32]):
+    for i in ts.tile.grid((13, 13)):
+        outside = ts.tile.cast(ts.tile.load(a[14:27, None], fill=0), ts.f16)
+        x[i : i + 13, None] = ts.tile.maximum(outside, ts.tile.cast(a[0:13, None], ts.f16))
+
+
+@pytest.mark.parametrize("target", _runnable())
+def test_masked_loads_of_several_registers(target: str) -> None:
+    block = np.full(64, 2**63, np.uint64)
+    a, x = block[8:23], np.zeros(13, np.float32)
+    a[:] = np.arange(15)
+    run(half_outside, [a, x], target)
+    np.testing.assert_array_equal(x, [14, *range(1, 13)])

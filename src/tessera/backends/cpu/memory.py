@@ -122,7 +122,7 @@ class Access:
         if self.width > 1 and self.lane_stride != "1":
             return self.gather(self.pointers(), mask, default)
         if mask is not None:
-            return self._masked("load", PTR, self.address, mask, default)
+            return self._masked_load(mask, default)
         return self.emitter.fn.assign(f"load {self.memory}, ptr {self.address}, align {self.align}")
 
     @property
@@ -155,6 +155,49 @@ class Access:
         bools, pointer_type = LLVMType("i1", self.width), LLVMType("ptr", self.width)
         given = mask if mask is not None else bools.splat("true")
         return self._masked("gather", pointer_type, pointers, given, default)
+
+    def _masked_load(self, mask: str, default: str) -> str:
+        """Load under a mask: register by register, where LLVM would take a wider load apart.
+
+        LLVM (22) loses the size of the parts: it aborts where one is stored, or takes elements of another place.
+        """
+        registers = self._registers()
+        if registers == 1:
+            return self._masked("load", PTR, self.address, mask, default)
+        ops, values = self.emitter.ops, list[str]()
+        for part in self._parts(registers):
+            given = self._lanes_of(self.memory, default, part)
+            place = ops.gep(self.memory.element, self.address, str(part.start))
+            lanes = self._lanes_of(LLVMType("i1", self.width), mask, part)
+            access = Access(self.emitter, self.dtype, len(part))
+            values.append(access._masked("load", PTR, place, lanes, given))
+        width = len(self._parts(registers)[0])
+        while len(values) > 1:
+            pairs, type_ = zip(values[::2], values[1::2], strict=True), LLVMType(self.memory.element, width)
+            order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
+            values = [
+                self.emitter.fn.assign(
+                    f"shufflevector {type_} {a}, {type_} {b}, <{2 * width} x i32> <{order}>"
+                )
+                for a, b in pairs
+            ]
+            width *= 2
+        return values[0]
+
+    def _registers(self) -> int:
+        """Return how many vector registers with masked instructions a chunk takes; 1 where there are none."""
+        size = self.width * self.dtype.bytes
+        return max(size // self.emitter.target.vector_bytes, 1) if self.emitter.target.has("avx2") else 1
+
+    def _parts(self, count: int) -> list[range]:
+        lanes = self.width // count
+        return [range(first, first + lanes) for first in range(0, self.width, lanes)]
+
+    def _lanes_of(self, type_: LLVMType, value: str, part: range) -> str:
+        order = ", ".join(f"i32 {lane}" for lane in part)
+        return self.emitter.fn.assign(
+            f"shufflevector {type_} {value}, {type_} poison, <{len(part)} x i32> <{order}>"
+        )
 
     def _masked(self, name: str, kind: LLVMType, where: str, mask: str, default: str) -> str:
         bools = LLVMType("i1", self.width)

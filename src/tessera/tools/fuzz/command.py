@@ -44,8 +44,9 @@ def _summary(summary: Summary, first: int | None) -> str:
     return "\n".join(lines)
 
 
-def _failure(outcome: Outcome, options: Options, with_source: bool) -> None:
+def _failure(outcome: Outcome, options: Options, where: str, with_source: bool) -> None:
     click.echo(f"\nseed {outcome.seed}: {outcome.kind} {outcome.code}\n{outcome.detail}")
+    click.echo(f"again: tessera fuzz {where} --reproduce {outcome.seed}")
     if with_source:
         click.echo(source(generate(outcome.seed, options)))
 
@@ -159,13 +160,16 @@ def fuzz(
         return
     if programs is None and minutes is None:
         programs = 1000
+    flags = f"--compile-only {compile_only}" if compile_only else f"--device {device}"
+    flags += f" --target {target}" if target else ""
+    flags += "".join(f" --set {switch}" for switch in switches)
     source_of_seeds = seeds(seed)
     first = next(source_of_seeds)
     click.echo(f"first seed {first}")
 
     def report(outcome: Outcome) -> None:
         if outcome.failed:
-            _failure(outcome, options, not quiet)
+            _failure(outcome, options, flags, not quiet)
             if save is not None:
                 save.mkdir(parents=True, exist_ok=True)
                 text = serial.dumps(generate(outcome.seed, options))

@@ -295,6 +295,7 @@ def _store(machine: Machine, node: tree.Store) -> None:
         value = machine.value(
             tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value))
         )
+        del machine.env["#old"]
     else:
         value = machine.value(node.value) if not isinstance(node.value, tree.Number) else None
     if value is None:

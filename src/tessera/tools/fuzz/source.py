@@ -297,7 +297,13 @@ def _inner(statements: tree.Block) -> Iterator[str]:
 
 
 def _assign(node: tree.Assign) -> Iterator[str]:
-    yield f"{', '.join(node.names)} = {', '.join(map(text, node.values))}"
+    yield f"{', '.join(node.names)} = {', '.join(map(_bound, node.values))}"
+
+
+def _bound(value: tree.Expr) -> str:
+    """Return what a name is bound to: what a transposed buffer holds, not a view of it."""
+    viewed = isinstance(value, tree.ReadShared) and value.transposed
+    return f"ts.tile.load({text(value)})" if viewed else text(value)
 
 
 def _augment(node: tree.Augment) -> Iterator[str]:
