@@ -10,7 +10,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.errors import LanguageError, TypeMismatchError
+from tessera.errors import LanguageError, TesseraError, TypeMismatchError
 from tessera.frontend import branches as branches
 from tessera.frontend import calls as calls
 from tessera.frontend import loops as loops
@@ -74,6 +74,8 @@ def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None
         if not new:
             break
         fixed = {**fixed, **new}
+    if builder.empty_tile is not None:
+        _without_programs(builder, kernel)
     returns = tuple(tensor.position for tensor in _returned(builder))
     return BuiltKernel(ModuleOp([kernel]), fixed, returns)
 
@@ -115,7 +117,12 @@ def _attempt(
     inner = body if has_grid else Block(arg_types=[index])
     b.block = inner
     b.linear_offset = None if has_grid else inner.args[0]
-    execute(b, b.frame.source.node.body)
+    try:
+        execute(b, b.frame.source.node.body)
+    except TesseraError as error:
+        if b.empty_tile is not None:
+            raise b.empty_tile from error
+        raise
     if not has_grid:
         body.add_op(_implicit_grid(b, inner, body))
     for op in (*b.dims.prologue, *_detached(body)):
@@ -125,6 +132,23 @@ def _attempt(
     entry.add_op(end)
     _mark_memories(kernel, b)
     return b, kernel
+
+
+def _without_programs(b: Builder, kernel: KernelOp) -> None:
+    """Empty the grids of a kernel that takes whole rows without elements: it has nothing to store.
+
+    Raises:
+        TypeMismatchError: `empty-tile`, when it stores to a tensor that has elements.
+    """
+    if not b.written or any(
+        all(b.dims.static_size(dim) != 0 for dim in tensor.param.dims) for tensor in b.written.values()
+    ):
+        assert b.empty_tile is not None
+        raise b.empty_tile
+    for grid_op in [op for op in kernel.body.block.ops if isinstance(op, GridOp)]:
+        for op in reversed(list(grid_op.body.block.ops)):
+            op.detach()
+            op.erase(safe_erase=False)
 
 
 def _detached(block: Block) -> list[Operation]:

@@ -306,6 +306,7 @@ class Builder:
         self.linear_offset: SSAValue | None = None
         self.uses_linear_id = False
         self.written: dict[int, TensorValue] = {}
+        self.empty_tile: TesseraError | None = None
         self.stored: dict[int, TensorValue] = {}
         self._loc: tuple[ast.AST, LocationAttr] | None = None
         self._steps = 0
@@ -325,6 +326,13 @@ class Builder:
                 f"compiling {self.signature.name} takes more than {MAX_STEPS} steps", code="compile-budget",
                 help="ts.tile.static_range and helpers repeat their bodies; loop at run time with ts.tile.range",
             )  # fmt: skip
+
+    def note_empty_tile(self, message: str) -> None:
+        """Record that a tile has no elements, as a dimension has none: an error if the kernel has anything to store."""
+        self.empty_tile = self.empty_tile or TypeMismatchError(
+            message, code="empty-tile", location=self.location(),
+            help="do not call the kernel for it, or take a bounded slice, which reads as fill: x[:, 0:64]",
+        )  # fmt: skip
 
     def location(self) -> Location:
         """Return the location of the node being compiled."""

@@ -349,10 +349,13 @@ def static_shape(b: Builder, value: Any, what: str) -> tuple[int, ...]:
 
     Raises:
         LanguageError: `not-static`.
-        TypeMismatchError: `bad-shape` for sizes below 1 or no sizes at all.
+        TypeMismatchError: `bad-shape` for sizes below 1 or no sizes at all. Sizes of empty dimensions become 1.
     """
     parts = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
     shape = tuple(static_int(b, part, f"{what}: a size") for part in parts)
+    if 0 in shape and 0 in (*b.dims.fixed.values(), *b.dims.wanted.values()):
+        b.note_empty_tile(f"{what}: the shape {shape} has no elements, as a dimension is empty")
+        shape = tuple(size or 1 for size in shape)
     if not shape or any(size < 1 for size in shape):
         raise TypeMismatchError(
             f"{what}: {shape} is no shape",

@@ -219,11 +219,10 @@ def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
     if item.lower in (None, 0) and item.upper is None:
         size = b.static_axis(tensor, axis)
         if size < 1:
-            raise TypeMismatchError(
-                f"{tensor.param.name}[...] takes the whole dimension {tensor.param.dims[axis]}, which is empty",
-                code="empty-tile",
-                help="do not call the kernel for it, or take a bounded slice, which reads as fill: x[:, 0:64]",
+            b.note_empty_tile(
+                f"{tensor.param.name}[...] takes the whole dimension {tensor.param.dims[axis]}, which is empty"
             )
+            return Span(b.index(0), 1)
         return Span(b.index(0), size, whole=True)
     for bound in (item.lower, item.upper):
         if isinstance(bound, int) and bound < 0:

@@ -323,7 +323,8 @@ def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> N
     [
         ("static", lambda: TileType.of([-1], F32)),
         ("at least one dimension", lambda: TileType.of([], F32)),
-        ("positive", lambda: TileType.of([0], F32)),
+        ("has elements", lambda: TileType.of([0], F32)),
+        ("negative", lambda: TensorType.of([-2], F32)),
         ("no element type", lambda: TileType.of([4], TileType.of([4], F32))),
         ("swizzle", lambda: SharedType.of([4], F32, "spiral")),
         ("no permutation", lambda: SharedType.of([4, 4], F32, perm=[0, 0])),

@@ -62,11 +62,11 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
             _print_shape(printer, self.shape, self.element)
 
     def verify(self) -> None:
-        """Check the element type and that sizes are positive."""
+        """Check the element type and that sizes are not negative."""
         if not is_scalar(self.element):
             raise VerifyException(f"{self.element} is no element type")
-        if any(dim < 1 and dim != DYNAMIC for dim in self.shape):
-            raise VerifyException(f"dimensions must be positive, got {self.shape}")
+        if any(dim < 0 and dim != DYNAMIC for dim in self.shape):
+            raise VerifyException(f"dimensions must not be negative, got {self.shape}")
 
 
 @irdl_attr_definition
@@ -97,8 +97,10 @@ class TileType(_Shaped):
         return cls(_ints(shape), element)
 
     def verify(self) -> None:
-        """Check that the shape is static and not empty."""
+        """Check that the shape is static and that there are elements."""
         super().verify()
+        if 0 in self.shape:
+            raise VerifyException(f"a tile has elements, got the shape {self.shape}")
         if DYNAMIC in self.shape:
             raise VerifyException("a tile's shape is static")
         if not self.shape:
