@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects.builtin import IndexType
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, constant_value
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
@@ -66,6 +68,7 @@ class Symbols:
         self._static: dict[SSAValue, bool] = {}
         self._bases: dict[Hashable, int] = {}
         self._examples: list[SSAValue] = []
+        self._moments: dict[Operation, Hashable] = {}
 
     def difference(self, upper: SSAValue, lower: SSAValue) -> int | None:
         """Return `upper - lower` of two scalars of one integer type when it is known, else None.
@@ -97,6 +100,9 @@ class Symbols:
         if known is not None:
             return Affine(bits, constant=int(known) % (1 << bits))
         parts = [self._affine[arg] for arg in _parts(value)]
+        if isinstance(owner, LoadOp) and owner.mask is None and owner.fill is None:
+            places = tuple(part.key() for part in parts)
+            return self._base(("load", owner.tensor, self._moment(owner), *places), value)
         if isinstance(owner, CastOp) and parts:
             if parts[0].bits == bits:
                 return parts[0]
@@ -114,6 +120,15 @@ class Symbols:
         if fn == "mul" and not parts[1].terms:
             return parts[0].times(parts[1].constant)
         return self._base((fn, str(value.type), *(part.key() for part in parts)), value)
+
+    def _moment(self, load: LoadOp) -> Hashable:
+        """Return what loads of a block have in common between which nothing is written."""
+        if load not in self._moments:
+            before = load.prev_op
+            while before is not None and before not in self._moments and _writes_nothing(before):
+                before = before.prev_op
+            self._moments[load] = load.parent if before is None else self._moments.get(before, before)
+        return self._moments[load]
 
     def _base(self, key: Hashable, value: SSAValue) -> Affine:
         number = self._bases.setdefault(key, len(self._bases))
@@ -168,6 +183,10 @@ def _in_order(
     return list(order)
 
 
+def _writes_nothing(op: Operation) -> bool:
+    return effect_of(op) <= Effect.RANDOM or reads_only(op)
+
+
 def _is_integer(value: SSAValue) -> bool:
     return is_scalar(value.type) and (isinstance(value.type, IndexType) or dtype_of(value.type).is_int)
 
@@ -177,15 +196,17 @@ def _integer(value: SSAValue) -> DType:
 
 
 def _parts(value: SSAValue) -> list[SSAValue]:
-    """Return the operands of an op that computes an integer scalar from integer scalars alone."""
-    parts = list(value.owner.operands) if isinstance(value.owner, ElementwiseOp | CastOp) else []
+    """Return the integers that an op computes an integer scalar from: its operands, or the places of a load."""
+    owner = value.owner
+    parts = list(owner.operands) if isinstance(owner, ElementwiseOp | CastOp) else []
+    parts = list(owner.offsets) if isinstance(owner, LoadOp) else parts
     return parts if all(map(_is_integer, (value, *parts))) else []
 
 
 def _operands(value: SSAValue) -> list[SSAValue]:
     """Return the operands of an op that computes an integer scalar by a cast or one of `_FUNCTIONS`, else none."""
     owner = value.owner
-    if isinstance(owner, ElementwiseOp) and owner.fn.data not in _FUNCTIONS:
+    if isinstance(owner, LoadOp) or (isinstance(owner, ElementwiseOp) and owner.fn.data not in _FUNCTIONS):
         return []
     return _parts(value)
 

@@ -118,3 +118,43 @@ def test_long_and_shared_index_arithmetic_takes_linear_time():
     start = time.monotonic()
     run(k, X, np.int32(3), np.zeros(1, np.float32))
     assert time.monotonic() - start < 20
+
+
+def pairs(x: ts.Tensor["N", ts.f32], i: ts.Tensor["n", ts.i64], y: ts.Tensor["n", 8, ts.f32]):
+    for j in ts.tile.grid((n, 1)):
+        y[j, :] = x[i[j] : i[j] + 8] + x[3 + i[j] - 1 : i[j] + 10]
+
+
+def written_between(x: ts.Tensor["N", ts.f32], i: ts.Tensor["n", ts.i64], y: ts.Tensor["n", 8, ts.f32]):
+    for j in ts.tile.grid((n, 1)):
+        first = i[j]
+        i[j] = first + 1
+        y[j, :] = x[first : i[j] + 8]
+
+
+def other_element(x: ts.Tensor["N", ts.f32], i: ts.Tensor["n", ts.i64], y: ts.Tensor["n", 8, ts.f32]):
+    for j in ts.tile.grid((n, 1)):
+        y[j, :] = x[i[j] : i[j + 1] + 8]
+
+
+def in_a_loop(x: ts.Tensor["N", ts.f32], i: ts.Tensor["n", ts.i64], y: ts.Tensor["n", 8, ts.f32]):
+    for j in ts.tile.grid((n, 1)):
+        first = i[j]
+        for _ in ts.tile.range(2):
+            y[j, :] = x[first : i[j] + 8]
+            i[j] = i[j] + 1
+
+
+def test_two_loads_of_an_element_are_one_number_while_nothing_is_written():
+    places = np.array([5, 0, 190, 77])
+    y = np.zeros((4, 8), np.float32)
+    ts.kernel(pairs)(X, places, y)
+    padded = np.concatenate([X, np.zeros(20, np.float32)])
+    np.testing.assert_array_equal(y, [padded[s : s + 8] + padded[s + 2 : s + 10] for s in places])
+
+
+@pytest.mark.parametrize("kernel", [written_between, other_element, in_a_loop])
+def test_loads_that_may_differ_give_no_extent(kernel):
+    with pytest.raises(ts.LanguageError) as caught:
+        ts.kernel(kernel)(X, np.arange(4), np.zeros((4, 8), np.float32))
+    assert caught.value.code == "slice-extent"
