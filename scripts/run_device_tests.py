@@ -1,12 +1,13 @@
-"""Runs every test that needs an NVIDIA GPU, then a subset under compute-sanitizer, and prints one summary.
+"""Runs every test that needs an NVIDIA GPU, random programs, then a subset of the tests under compute-sanitizer.
 
 Usage, on a machine with a GPU and the development dependencies (`pip install '.[dev]'`):
 
     python scripts/run_device_tests.py --out device-tests.jsonl
 
-The file gets one JSON object a line: one for each test of each step, then one for each step. The exit status
-is 0 only if no step failed and the device tests really ran: a machine without a GPU, where pytest would skip
-them all, fails. A sanitizer that cannot watch this device is reported as unavailable, with the reason.
+The file gets one JSON object a line: one for each test of each step and for each random program that failed, then
+one for each step. The exit status is 0 only if no step failed and the device tests really ran: a machine without a
+GPU, where pytest would skip them all, fails. A sanitizer that cannot watch this device is reported as unavailable,
+with the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SANITIZER = "compute-sanitizer"
@@ -44,7 +47,7 @@ class TestRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """The outcome of one pytest run: status is passed, failed or unavailable."""
+    """The outcome of one pytest run or campaign of random programs: status is passed, failed or unavailable."""
 
     step: str
     status: str
@@ -60,12 +63,17 @@ def main() -> int:
     parser.add_argument(
         "--sanitize", default="device and not slow and not bare", help="markers of the sanitizer steps"
     )
+    parser.add_argument(
+        "--programs", type=int, default=20000, help="random programs to run; 0 leaves them out"
+    )
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
     parser.add_argument("pytest_args", nargs="*", help="passed on to pytest, after `--`")
     args = parser.parse_args()
 
     records: list[TestRecord] = []
     steps = [_run_step("tests", [], "device", args.pytest_args, records)]
+    if args.programs:
+        steps.append(_run_programs(args.programs, records))
     if not args.no_sanitizer:
         for tool in _SANITIZER_TOOLS:
             reason = _why_no_sanitizer(tool)
@@ -90,6 +98,7 @@ def _run_step(
         report = Path(folder) / "report.xml"
         # The older report format has room for what tests record, such as launch times.
         pytest = [sys.executable, "-m", "pytest", "-o", "junit_family=legacy", f"--junitxml={report}"]
+        pytest += ["-p", "no:benchmark"]  # where it is installed, it warns of -n, and warnings are errors
         command = [*prefix, *pytest, "-m", markers]
         # A kernel under the sanitizer is up to a hundred times slower.
         command += ["--timeout=1800"] if prefix else []
@@ -107,6 +116,35 @@ def _run_step(
         reason = "no test ran"
     seconds = time.perf_counter() - start
     return StepRecord(name, "failed" if reason else "passed", seconds, dict(counts), reason)
+
+
+def _run_programs(count: int, records: list[TestRecord]) -> StepRecord:
+    """Run random programs on the GPU by all cores, appending one record for each that failed."""
+    start, name = time.perf_counter(), "programs"
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TESSERA_NUM_THREADS": "2"}
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        fuzz = [sys.executable, "-m", "tessera.tools.cli", "fuzz", "--device", "cuda"]
+        command = [*fuzz, "--programs", str(count), "--failures", "20", "--report", str(report)]
+        print(f"=== {name}", flush=True)
+        status = subprocess.run(
+            command, cwd=_ROOT, stdin=subprocess.DEVNULL, env={**os.environ, **threads}
+        ).returncode
+        found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+    failures: list[dict[str, Any]] = found.get("failures", [])
+    kinds: dict[str, int] = found.get("kinds", {})
+    records += [
+        TestRecord(
+            name, f"seed {each['seed']}", "failed", 0.0, f"{each['kind']} {each['code']}: {each['detail']}"
+        )
+        for each in failures
+    ]
+    reason = ""
+    if status != 0 or failures:
+        reason = f"{len(failures)} programs failed; tessera fuzz ended with status {status}"
+    elif kinds.get("same", 0) == 0:
+        reason = "no program ran"
+    return StepRecord(name, "failed" if reason else "passed", time.perf_counter() - start, kinds, reason)
 
 
 def _read_report(step: str, report: Path) -> Iterator[TestRecord]:
