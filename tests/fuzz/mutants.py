@@ -411,10 +411,6 @@ _ROLES = (
         'before.binary("maximum", loop.ub, before.constant(1))', "loop.ub", "empty=0.3",
     ),
     _planned(
-        "passes", "sum-moves-although-more-is-made-of-it", "schedule/sink_stores.py",
-        "return [] if escapes or not reached", "return [] if not reached",
-    ),
-    _planned(
         "passes", "parts-of-a-bulk-store-in-one-place", "schedule/stores.py",
         'offsets[moving] = insert.binary("add", offsets[moving], insert.constant(part * width))', "pass",
     ),
