@@ -19,7 +19,7 @@ from typing import Any
 import tessera as ts
 from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "how-a-kernel-is-compiled.md"
 TEMPLATE = Path(__file__).with_name("how-a-kernel-is-compiled.template.md")

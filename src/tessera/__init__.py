@@ -48,6 +48,8 @@ from tessera.numerics.dtypes import (
     u64,
 )
 from tessera.numerics.dtypes import boolean as bool_
+from tessera.platforms import PLATFORMS
+from tessera.target.registry import register
 
 if TYPE_CHECKING:
     from tessera import ops, runtime
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
     from tessera.target.artifact import Artifact
 
 __version__ = "0.1.0"
+
+for _platform in PLATFORMS:
+    register(_platform)
 
 _LAZY = {
     "Artifact": "tessera.target.artifact",

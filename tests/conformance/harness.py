@@ -36,7 +36,7 @@ from tessera.numerics.profiles import profile as numerics_profile
 from tessera.numerics.tolerances import EXACT, Tolerance
 from tessera.runtime.views import ArrayView, view_of
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 BACKENDS = ("interp", "scheduled-sm_80", "scheduled-sm_90a", "cpu", "cuda")
 

@@ -29,7 +29,7 @@ from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.jit.settings import settings
 from tessera.runtime.views import ArrayView, view_of
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 SIZE = 128
 COUNT = 32

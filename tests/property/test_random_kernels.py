@@ -25,7 +25,7 @@ from tessera.numerics.profiles import profile
 from tessera.numerics.tolerances import unit_roundoff
 from tessera.runtime.views import view_of
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.property.sources import RandomKernel, Variable, dtype_of, kernels
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -12,6 +12,7 @@ from tessera.frontend.signature import MISSING, ConstexprParam, Signature, Tenso
 from tessera.frontend.specialize import ArgFacts
 from tessera.numerics.dtypes import DType
 from tessera.runtime.arguments import ExpectedDim, ExpectedTensor, bind_dims
+from tessera.runtime.platforms import platform_of
 from tessera.runtime.views import ArrayView
 from tessera.target.artifact import MOST_MAPPED, MOST_STRIDE_BYTES
 
@@ -90,8 +91,8 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
 
 
 def runs_backwards(stride: int, view: ArrayView) -> bool:
-    """Return whether a stride is one that a GPU follows element by element only."""
-    return stride < 0 and view.device.kind != "cpu"
+    """Return whether a stride is one that a device follows element by element only."""
+    return stride < 0 and not platform_of(view.device).follows_backwards
 
 
 def _unmapped(stride: int, view: ArrayView) -> bool:

@@ -34,14 +34,16 @@ from tessera.runtime.arguments import (
     common_device,
     elements,
 )
-from tessera.runtime.backend import backend_for, default_device, host_record
+from tessera.runtime.backend import backend_for, default_device
 from tessera.runtime.device import Device
 from tessera.runtime.entry.host import Callable as EntryCallable
 from tessera.runtime.entry.host import call_directly
 from tessera.runtime.forking import compiling
+from tessera.runtime.platforms import platform_of
 from tessera.runtime.views import ArrayView, view_of
 from tessera.target.artifact import ArgSpec, Artifact
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 
 if TYPE_CHECKING:
     from tessera.jit.kernel import Kernel
@@ -145,14 +147,8 @@ def target_record(name: str | None) -> TargetRecord:
     """
     if name is None:
         device = default_device()
-        if device.kind == "cuda":
-            from tessera.runtime.cuda import target_of
-
-            return target_of(device.index)
-    if name is None:
-        return host_record()
-    text = name if isinstance(name, str) else repr(name)  # pyright: ignore[reportUnnecessaryIsInstance]
-    return host_record() if text == "cpu" else target_named(text)
+        return platform_of(device).device_target(device)
+    return target_named(name if isinstance(name, str) else repr(name))  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, int]:

@@ -42,7 +42,7 @@ from tessera.jit.explain import Explanation
 from tessera.jit.launch import InterpreterPlan, Launch, Stream, checked, launcher_for, stream_source
 from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
-from tessera.jit.variants import Destination, Space, Variants, host_destination, named_destination
+from tessera.jit.variants import Space, Variants, destination_of
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import check_overlap, check_writable, common_device, elements
 from tessera.runtime.backend import backend_for, default_device, selected_backend
@@ -362,15 +362,6 @@ def _named(error: CallError, name: str) -> CallError:
     return CallError(
         f"argument {name!r}: {error.message}", code=error.code, location=error.location, help=error.help
     )
-
-
-def destination_of(device: Device) -> Destination:
-    """Return what to compile for so that code runs on a device."""
-    if device.kind == "cpu":
-        return host_destination()
-    from tessera.runtime.cuda import target_of
-
-    return named_destination(target_of(device.index))
 
 
 class KernelDecorator:

@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
-from tessera.jit.native import check_cpu, load_object, load_pool
+from tessera.jit.native import load_pool
 from tessera.jit.variants import Space, Variant, points, specialize_at
 from tessera.runtime import pool
 from tessera.runtime.arguments import check_overlap, elements
-from tessera.runtime.arrays import over_memory
-from tessera.runtime.cpu import CpuLauncher
-from tessera.runtime.device import Device
-from tessera.runtime.packing import Shapes
-from tessera.runtime.views import READERS, ArrayView
+from tessera.runtime.device import CPU, Device
+from tessera.runtime.platforms import Launcher, Stream, platform_of
+from tessera.runtime.views import ArrayView
 from tessera.target.artifact import Artifact
 
 pool.load_from(load_pool)
 
-Stream = Callable[[Sequence[Any]], int]
-"""Gives the stream of a call from its arguments."""
-
-
 Launch = Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
 """Runs a call: addresses, scalar values, objects to keep alive, stream."""
-
-
-class Plan(Protocol):
-    """A launch prepared for one set of shapes."""
-
-    def launch(
-        self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
-    ) -> None:
-        """Run or queue the kernel."""
-        ...
-
-
-class Launcher(Protocol):
-    """Code loaded on a device."""
-
-    def prepare(self, shapes: Shapes) -> Plan:
-        """Return the launch for one set of shapes."""
-        ...
 
 
 def new_launcher(artifact: Artifact, device: Device) -> Launcher:
@@ -55,12 +30,7 @@ def new_launcher(artifact: Artifact, device: Device) -> Launcher:
         DeviceError: the device refuses it; `wrong-cpu`.
         ResourceError: it needs more than the device has.
     """
-    if device.kind == "cpu":
-        check_cpu(artifact)
-        return CpuLauncher(artifact, load_object)
-    from tessera.runtime.cuda_launch import CudaLauncher
-
-    return CudaLauncher(artifact, device.index)
+    return platform_of(device).launcher(artifact, device)
 
 
 def launcher_for(variant: Variant, device: Device) -> Launcher:
@@ -84,10 +54,6 @@ def checked(
     return check_and_launch
 
 
-def _no_stream(_args: Sequence[Any]) -> int:
-    return 0
-
-
 def stream_source(args: Sequence[Any], device: Device) -> Stream:
     """Return how such calls find their stream: the caller's current PyTorch or CuPy one, else the default.
 
@@ -95,21 +61,7 @@ def stream_source(args: Sequence[Any], device: Device) -> Stream:
         args: the arguments of one call.
         device: where it runs.
     """
-    if device.kind == "cpu":
-        return _no_stream
-    from tessera.runtime import cuda
-
-    torch = sys.modules.get("torch")
-    index = device.index
-    if torch is not None and any(isinstance(arg, torch.Tensor) for arg in args):
-        getter = cuda.torch_stream_getter()
-        return lambda _args: getter(index)
-    from tessera.runtime.cuda_array import DeviceArray
-
-    kinds: list[type] = [type(arg) for arg in args]
-    if all(kind is DeviceArray for kind in kinds if kind in READERS):
-        return _no_stream
-    return lambda args: cuda.current_stream(tuple(args), index)
+    return platform_of(device).stream_source(args, device)
 
 
 class InterpreterPlan:
@@ -143,18 +95,10 @@ class InterpreterPlan:
         """
         from tessera.interp import interpret
 
-        copies = None
-        if any(view.device.kind == "cuda" for view in self._views):
-            from tessera.runtime.cuda_array import HostCopies
-
-            copies = HostCopies(pointers, self._views, stream)
-            arrays = copies.arrays
-        else:
-            owner = tuple(keep)
-            arrays = [over_memory(p, view, owner) for p, view in zip(pointers, self._views, strict=True)]
-        tensors, numbers = iter(arrays), iter(scalars)
+        where = self._views[0].device if self._views else CPU
+        held = platform_of(where).on_host(pointers, self._views, keep, stream)
+        tensors, numbers = iter(held.arrays), iter(scalars)
         interpret(
             self._built.module, [next(tensors) if kind == "tensor" else next(numbers) for kind in self._kinds]
         )
-        if copies is not None:
-            copies.write_back()
+        held.write_back()

@@ -1,4 +1,4 @@
-"""The order of stages, and the only place that knows it. Read this file first.
+"""The order of stages, and the only place that knows it. Read this file first, then a file of `platforms/`.
 
 source --frontend--> TIR-H --canonicalize--> TIR-H --schedule--> TIR-H --lower--> TIR-T --backend--> Artifact
 """
@@ -16,17 +16,8 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tessera.backends.llvm.code import CompiledCode
-from tessera.canonicalize.common_subexpressions import CommonSubexpressionsPass
-from tessera.canonicalize.dead_code import DeadCodePass
-from tessera.canonicalize.fold_constants import FoldConstantsPass
-from tessera.canonicalize.fuse_shapes import FuseShapesPass
-from tessera.canonicalize.gather_to_slice import GatherToSlicePass
-from tessera.canonicalize.loop_invariants import LoopInvariantsPass
-from tessera.canonicalize.merge_casts import MergeCastsPass
-from tessera.canonicalize.narrow_comparisons import NarrowComparisonsPass
-from tessera.canonicalize.remove_noops import RemoveNoopsPass
-from tessera.canonicalize.simplify_control_flow import SimplifyControlFlowPass
-from tessera.errors import ResourceError, TargetError
+from tessera.canonicalize.stages import CANONICALIZE
+from tessera.errors import ResourceError
 from tessera.frontend.build import BuiltKernel
 from tessera.ir.passes import Pass, PassRunner
 from tessera.ir.target.structure import FuncOp
@@ -34,87 +25,25 @@ from tessera.ir.text import text_of
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
-from tessera.schedule.bound_stages import BoundStagesPass
-from tessera.schedule.copies import StageCopiesPass
+from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs
-from tessera.schedule.late_waits import LateWaitsPass
-from tessera.schedule.pair_tiles import PairTilesPass
-from tessera.schedule.ping_pong import GroupBuffersPass
-from tessera.schedule.pipeline_products import PipelineProductsPass
-from tessera.schedule.sink_stores import SinkStoresPass
-from tessera.schedule.skip_masks import SkipMasksPass
-from tessera.schedule.split_k import SplitKPass
-from tessera.schedule.stores import BulkStoresPass
-from tessera.schedule.stream_k import StreamKPass
-from tessera.schedule.sums_of_products import SumsOfProductsPass
-from tessera.schedule.warp_specialize import WarpSpecializePass
-from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.artifact import Artifact, Launch
 from tessera.target.records import TargetRecord
 
-# Constants first: they decide branches and shapes. Gathers become slices before casts and shapes are merged, as the
-# pattern wants the index arithmetic as written. Dead code last, once, for what all the others left behind.
-CANONICALIZE: tuple[Pass, ...] = (
-    FoldConstantsPass(),
-    SimplifyControlFlowPass(),
-    CommonSubexpressionsPass(),
-    GatherToSlicePass(),
-    FuseShapesPass(),
-    MergeCastsPass(),
-    RemoveNoopsPass(),
-    LoopInvariantsPass(),
-    DeadCodePass(),
-)
-
-# What scheduling writes is index arithmetic on constants, repeated per stage.
-CLEAN_UP: tuple[Pass, ...] = (FoldConstantsPass(), CommonSubexpressionsPass(), DeadCodePass())
-
 
 def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
-    """Return the scheduling passes of a target; of CPUs, blocking is the lowering's."""
-    if target.backend == "ptx":
-        return (
-            BoundStagesPass(),
-            SumsOfProductsPass(target, knobs),
-            SplitKPass(target, knobs),
-            StreamKPass(target, knobs),
-            PairTilesPass(target, knobs),
-            WarpSpecializePass(target, knobs),
-            StageCopiesPass(target, knobs),
-            BulkStoresPass(target, knobs),
-            ChooseWarpsPass(target, knobs),
-            NarrowComparisonsPass(),
-            SkipMasksPass(target, knobs),
-            PipelineProductsPass(target, knobs),
-            LateWaitsPass(target, knobs),
-            GroupBuffersPass(target, knobs),
-            *CLEAN_UP,
-        )
-    return (BoundStagesPass(), SinkStoresPass(target)) if target.backend == "cpu" else ()
+    """Return the scheduling passes of a target."""
+    return platform_named(target.backend).schedule(target, knobs)
 
 
 def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:
     """Return the TIR-T of a scheduled module."""
-    if target.backend == "cpu":
-        from tessera.lower.vector import lower_to_vector
-
-        return lower_to_vector(module, target)
-    if target.backend == "ptx":
-        from tessera.lower.simt import lower_to_simt
-
-        return lower_to_simt(module, target)
-    raise TargetError(f"no compiler for backend {target.backend!r} yet", code="unsupported-backend")
+    return platform_named(target.backend).lower(module, target)
 
 
 def generate(module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
     """Return the machine code of a TIR-T module, with the texts asked for."""
-    if target.backend == "cpu":
-        from tessera.backends.cpu import compile_cpu
-
-        return compile_cpu(module, target, dump)
-    from tessera.backends.nvidia import compile_nvidia
-
-    return compile_nvidia(module, target)
+    return platform_named(target.backend).generate(module, target, dump)
 
 
 def compile_kernel(

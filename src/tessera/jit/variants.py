@@ -20,8 +20,8 @@ from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import Specialization
 from tessera.jit.binding import dim_texts
 from tessera.jit.cache import disk_cache
-from tessera.jit.version import host_identity
-from tessera.runtime.toolkit import assembler_identity
+from tessera.runtime.device import Device
+from tessera.runtime.platforms import platform_of, platforms
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
@@ -34,7 +34,7 @@ class Destination:
     """Where code is to run.
 
     Args:
-        backend: `cpu` or `ptx`.
+        backend: name of the platform's backend.
         identity: what decides the generated code, for keys; found without loading a compiler.
         record: gives the target's record.
     """
@@ -44,17 +44,12 @@ class Destination:
     record: Callable[[], TargetRecord]
 
 
-def host_destination() -> Destination:
-    """Return this machine's CPU as a destination."""
-    from tessera.runtime.backend import host_record
-
-    return Destination("cpu", host_identity(), host_record)
-
-
-def named_destination(record: TargetRecord) -> Destination:
-    """Return a target with a fixed record as a destination."""
-    identity = f"{record.name} {assembler_identity()}" if record.backend == "ptx" else record.name
-    return Destination(record.backend, identity, lambda: record)
+def destination_of(device: Device) -> Destination:
+    """Return what to compile for so that code runs on a device."""
+    platform = platform_of(device)
+    return Destination(
+        platform.name, platform.device_identity(device), lambda: platform.device_target(device)
+    )
 
 
 @dataclass(slots=True)
@@ -102,15 +97,6 @@ def _facts_text(spec: Specialization) -> str:
     return repr(
         replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args), constexprs=(), config=())
     )
-
-
-def _lacks(artifact: Artifact) -> bool:
-    """Return whether this process cannot run code: another one on this machine may use more of it, such as AMX."""
-    if artifact.backend != "cpu":
-        return False
-    from tessera.backends.cpu import missing_features  # with llvmlite, which loads the code next
-
-    return bool(missing_features(artifact.requires))
 
 
 def _key_with(start: str, reads: Reads) -> str:
@@ -173,7 +159,7 @@ class Variants:
         for paths in disk.paths(start):
             reads.follow(paths)
             found = disk.find(_key_with(start, reads), places)
-            if found is not None and self._is_own(found[1], destination) and not _lacks(found[1]):
+            if found is not None and self._is_own(found[1], destination) and self._runs_here(found[1]):
                 fixed = {self._texts[place]: size for place, size in found[0].items()}
                 return Variant(fixed, found[1], "disk cache")
             reads = self._reads(spec)
@@ -189,6 +175,10 @@ class Variants:
         own = [param.name for param in self._signature.runtime_params]
         same = artifact.name == self._signature.name and artifact.backend == destination.backend
         return same and own == [spec.name for spec in artifact.args]
+
+    @staticmethod
+    def _runs_here(artifact: Artifact) -> bool:
+        return any(one.name == artifact.backend and one.runs_here(artifact) for one in platforms())
 
     def _reads(self, spec: Specialization) -> Reads:
         """Return a record of what is read of the program, with the kernel's own parts read."""

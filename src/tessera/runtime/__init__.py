@@ -3,13 +3,13 @@
 from tessera.runtime.arrays import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
 from tessera.runtime.backend import (
     BACKENDS,
-    DeviceInfo,
     capabilities,
     devices,
     select_backend,
     selected_backend,
 )
 from tessera.runtime.device import Device
+from tessera.runtime.platforms import DeviceInfo
 
 __all__ = [
     "BACKENDS",

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from tessera.errors import CallError, ResourceError
+from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
-from tessera.runtime.host_cache import LEAST_BYTES, host_cache
-from tessera.runtime.views import ArrayView, reader_of, view_of
+from tessera.runtime.platforms import platform_of
+from tessera.runtime.views import reader_of, view_of
 
-_ALIGNMENT = 64
-_MOST_DIMENSIONS = 64  # NumPy's
 Shape = int | Sequence[int]
 
 
@@ -60,30 +57,6 @@ def _device(device: Device | str | None) -> Device:
     return default_device() if device is None else as_device(device)
 
 
-def _aligned(shape: tuple[int, ...], dtype: DType) -> Any:
-    numpy_dtype = dtype.numpy()
-    size = numpy_dtype.itemsize
-    for extent in shape:
-        size *= extent
-    if len(shape) > _MOST_DIMENSIONS or max((*shape, size)) >= 2**62:
-        raise CallError(
-            f"an array of shape {shape!r:.80} is larger than memory",
-            code="bad-shape",
-            help="use a smaller one",
-        )
-    if size >= LEAST_BYTES and host_cache().limit:
-        return np.ndarray(shape, numpy_dtype, host_cache().buffer(size))
-    try:
-        memory = np.empty(size + _ALIGNMENT, np.uint8)
-    except MemoryError:
-        raise ResourceError(
-            f"{size} bytes of memory for an array of shape {shape} are not there", code="out-of-memory",
-            help="use a smaller array",
-        ) from None  # fmt: skip
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(numpy_dtype).reshape(shape)
-
-
 def empty(shape: Shape, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
     """Return an array whose elements are not set.
 
@@ -103,11 +76,7 @@ def empty(shape: Shape, dtype: DType | str = f32, device: Device | str | None = 
         ResourceError: `out-of-memory`.
     """
     sizes, element, where = _shape(shape), _dtype(dtype), _device(device)
-    if where.kind == "cpu":
-        return _aligned(sizes, element)
-    from tessera.runtime.cuda_array import DeviceArray
-
-    return DeviceArray(sizes, element, where)
+    return platform_of(where).empty(sizes, element, where)
 
 
 def full(shape: Shape, value: float, dtype: DType | str = f32, device: Device | str | None = None) -> Any:
@@ -153,10 +122,7 @@ def asarray(source: Any, dtype: DType | str | None = None, device: Device | str 
     if wanted is not None and host.dtype != wanted.numpy():
         host = host.astype(wanted.numpy())
     made = empty(host.shape, wanted or _dtype_of(host), where)
-    if where.kind == "cpu":
-        made[...] = host
-    else:
-        made.copy_from(host)
+    platform_of(where).fill(made, host)
     return made
 
 
@@ -186,51 +152,15 @@ def _dtype_of(host: Any) -> DType:
     return dtype
 
 
-def over_memory(pointer: int, view: ArrayView, owner: object) -> Any:
-    """Return a NumPy array over CPU memory that `owner` keeps alive."""
-    step = view.dtype.bytes
-    low = sum(
-        (size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride < 0
-    )
-    high = sum(
-        (size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride > 0
-    )
-    if 0 in view.shape:
-        return np.empty(view.shape, view.dtype.numpy())
-    buffer: Any = (ctypes.c_char * ((high - low + 1) * step)).from_address(pointer + low * step)
-    buffer._owner = owner  # NumPy keeps the buffer alive, the buffer its owner
-    strides = tuple(stride * step for stride in view.strides)
-    array = np.ndarray(view.shape, view.dtype.numpy(), buffer, offset=-low * step, strides=strides)
-    array.flags.writeable = not view.readonly
-    return array
-
-
-def _is_numpy(source: object) -> bool:
-    return isinstance(source, np.ndarray)
-
-
 def from_dlpack(source: Any) -> Any:
     """Return an array over the memory of `source`: a NumPy array on the CPU, a `DeviceArray` on a GPU."""
     pointer, view, keep = view_of(source)
-    if view.device.kind == "cuda":
-        from tessera.runtime.cuda_array import DeviceArray
-
-        return (
-            source if isinstance(source, DeviceArray) else DeviceArray.borrow(pointer, view, (source, keep))
-        )
-    return source if _is_numpy(source) else over_memory(pointer, view, (source, keep))
+    return platform_of(view.device).borrow(source, pointer, view, keep)
 
 
 def to_numpy(source: Any) -> Any:
     """Return `source` as a NumPy array: the same memory on the CPU, a copy from a GPU."""
-    if _is_numpy(source):
-        return source
+    if isinstance(source, np.ndarray):
+        return cast(Any, source)
     pointer, view, keep = view_of(source)
-    if view.device.kind == "cpu":
-        return over_memory(pointer, view, (source, keep))
-    from tessera.runtime.cuda import current_stream
-    from tessera.runtime.cuda_array import DeviceArray, host_copy
-
-    if isinstance(source, DeviceArray):
-        return source.numpy()
-    return host_copy(pointer, view, current_stream((source,), view.device.index))
+    return platform_of(view.device).to_numpy(source, pointer, view, keep)

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-from dataclasses import dataclass
 from typing import Any
 
-from tessera.errors import CallError, DeviceError, TargetError
+from tessera.errors import CallError, TargetError
 from tessera.runtime.device import CPU, Device
 from tessera.runtime.entry.host import new_generation
+from tessera.runtime.platforms import DeviceInfo, DevicePlatform, host_platform, platform_of, platforms
 from tessera.target.records import TargetRecord
 
 BACKENDS = ("cpu", "ptx", "rocm", "level_zero")
-_LATER = ("rocm", "level_zero")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """One device of this machine.
-
-    Args:
-        device: its name for `device=`.
-        backend: the backend that runs there.
-        name: the vendor's name for it.
-        target: the target that kernels are compiled for there.
-        memory_bytes: its memory, 0 when unknown.
-    """
-
-    device: Device
-    backend: str
-    name: str
-    target: str
-    memory_bytes: int = 0
+"""The names that are settled; for some of them there is no platform yet."""
 
 
 class _Choice:
@@ -62,24 +42,27 @@ def host_record() -> TargetRecord:
     Raises:
         TargetError: `unsupported-host` for an architecture without a CPU backend.
     """
-    # By name: the backend stands above this package, and like a plug-in it is loaded when it is asked for.
-    return importlib.import_module("tessera.backends.cpu").host_target()
+    return host_platform().device_target(CPU)
 
 
-def _validated(name: str, source: str) -> str:
-    if not isinstance(name, str) or name not in BACKENDS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TargetError(
-            f"{source}: no backend is called {name!r}",
-            code="unknown-backend",
-            help=f"one of {', '.join(BACKENDS)}",
-        )
-    if name in _LATER:
+def _named(name: str, source: str) -> DevicePlatform:
+    """Return the platform with devices that a backend's name means."""
+    found = platforms()
+    text = name if isinstance(name, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
+    for one in found:
+        if one.name == text:
+            return one
+    if text in BACKENDS:
         raise TargetError(
             f"{source}: the backend {name!r} is not there yet",
             code="unsupported-backend",
-            help="use cpu or ptx",
+            help=f"use {' or '.join(one.name for one in found)}",
         )
-    return name
+    raise TargetError(
+        f"{source}: no backend is called {name!r}",
+        code="unknown-backend",
+        help=f"one of {', '.join(BACKENDS)}",
+    )
 
 
 def select_backend(name: str) -> None:
@@ -92,11 +75,7 @@ def select_backend(name: str) -> None:
         TargetError: `unknown-backend`, `unsupported-backend`, or `missing-extra`.
         DeviceError: `no-driver` or `no-device` when the machine has no GPU.
     """
-    _validated(name, "select_backend")
-    if name == "ptx":
-        from tessera.runtime.cuda import cuda_device
-
-        cuda_device(0)
+    _named(name, "select_backend").require()
     _choice.name = name
 
 
@@ -109,7 +88,7 @@ def selected_backend() -> str | None:
     if _choice.name is None and not _choice.read_environment:
         name = os.environ.get("TESSERA_BACKEND")
         if name:
-            _validated(name, "TESSERA_BACKEND")
+            _named(name, "TESSERA_BACKEND")
             select_backend(name)
         _choice.read_environment = True
     return _choice.name
@@ -117,7 +96,8 @@ def selected_backend() -> str | None:
 
 def default_device() -> Device:
     """Return where new arrays go when no device is named."""
-    return Device("cuda", 0) if selected_backend() == "ptx" else CPU
+    name = selected_backend()
+    return CPU if name is None else Device(_named(name, "select_backend").device_kind)
 
 
 def backend_for(device: Device) -> str:
@@ -126,10 +106,11 @@ def backend_for(device: Device) -> str:
     Raises:
         CallError: `wrong-device` when another backend was chosen.
     """
-    backend = "cpu" if device.kind == "cpu" else "ptx"
+    backend = platform_of(device).name
     chosen = selected_backend()
     if chosen not in (None, backend):
-        copy = 'ts.asarray(array, device="cuda")' if chosen == "ptx" else "ts.runtime.to_numpy(array)"
+        where = default_device()
+        copy = "ts.runtime.to_numpy(array)" if where.is_host else f'ts.asarray(array, device="{where.kind}")'
         raise CallError(
             f"the arrays are on {device}, but the backend {chosen!r} was chosen", code="wrong-device",
             help=f"copy them with {copy}, or choose the backend {backend!r}",
@@ -137,48 +118,23 @@ def backend_for(device: Device) -> str:
     return backend
 
 
-def cuda_devices() -> list[DeviceInfo]:
-    """Return the GPUs that can be used, none when the bindings or the driver are missing."""
-    from tessera.runtime import cuda
-
-    try:
-        count = cuda.device_count()
-    except (TargetError, DeviceError):  # what is missing is `tessera doctor`'s to say
-        return []
-    infos: list[DeviceInfo] = []
-    for index in range(count):
-        info = cuda.cuda_device(index)
-        infos.append(DeviceInfo(info.device, "ptx", info.name, cuda.target_of(index).name, info.memory_bytes))
-    return infos
-
-
 def devices() -> list[DeviceInfo]:
     """Return the devices of this machine that kernels can run on, the CPU first."""
-    record = host_record()
-    return [DeviceInfo(CPU, "cpu", record.cpu or record.name, record.name), *cuda_devices()]
+    return [info for one in platforms() for info in one.devices()]
 
 
 def capabilities(backend: str | None = None) -> dict[str, Any]:
     """Return what a backend can do on this machine, under the keys of the portability guide.
 
     Args:
-        backend: the backend; by default the chosen one, else `ptx` when there is a GPU, else `cpu`.
+        backend: the backend; by default the chosen one, else that of the first GPU, else `cpu`.
 
     Raises:
         TargetError: `unknown-backend`, `unsupported-backend`, or `missing-extra`.
         DeviceError: `no-driver` or `no-device`.
     """
     chosen = selected_backend() if backend is None else backend
-    name = ("ptx" if cuda_devices() else "cpu") if chosen is None else chosen
-    if _validated(name, "capabilities") == "cpu":
-        return {**host_record().capabilities(), "device": "cpu"}
-    from tessera.runtime import cuda
-
-    info = cuda.cuda_device(0)
-    return {
-        **cuda.target_of(0).capabilities(),
-        "device": info.name,
-        "shared_bytes_per_block": info.shared_bytes,
-        "multiprocessors": info.multiprocessors,
-        "memory_bytes": info.memory_bytes,
-    }
+    if chosen is not None:
+        return _named(chosen, "capabilities").capabilities()
+    host, *others = platforms()
+    return next((one for one in others if one.devices()), host).capabilities()

@@ -12,7 +12,8 @@ from tessera.errors import DeviceError
 from tessera.runtime.entry.layout import INLINE_NS, SCRATCH
 from tessera.runtime.entry.tables import ERROR_WORD, Work
 from tessera.runtime.packing import Block, Packing, Shapes
-from tessera.runtime.pool import LoadedCode, shared_pool, thread_count, words
+from tessera.runtime.platforms import LoadedCode
+from tessera.runtime.pool import shared_pool, thread_count, words
 from tessera.target.artifact import Artifact
 
 _PROBES = 3

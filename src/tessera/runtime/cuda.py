@@ -15,7 +15,9 @@ from typing import Any
 
 from tessera.errors import CallError, DeviceError, TargetError
 from tessera.runtime.device import Device
-from tessera.target.records import NVIDIA_TARGETS, TargetRecord, target_named
+from tessera.target.nvidia import NVIDIA_TARGETS
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 
 INSTALL = 'pip install "tessera[gpu-cuda]"'
 

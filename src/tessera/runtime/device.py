@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from tessera.errors import TargetError
+from tessera.target.registry import families
+
+_HOST_KIND = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,19 +16,29 @@ class Device:
     """A device of this machine.
 
     Args:
-        kind: `cpu` or `cuda`.
+        kind: `cpu`, or what a platform calls its devices, such as `cuda`.
         index: which one of its kind.
     """
 
-    kind: Literal["cpu", "cuda"]
+    kind: str
     index: int = 0
 
+    @property
+    def is_host(self) -> bool:
+        """Whether it is the CPU that Python runs on, whose memory NumPy can address."""
+        return self.kind == _HOST_KIND
+
     def __str__(self) -> str:
-        return "cpu" if self.kind == "cpu" else f"{self.kind}:{self.index}"
+        return self.kind if self.is_host else f"{self.kind}:{self.index}"
 
 
-CPU = Device("cpu")
-_SPELLING = re.compile(r"(cpu|cuda)(?::(\d+))?")
+CPU = Device(_HOST_KIND)
+_SPELLING = re.compile(r"([a-z_]+)(?::(\d+))?")
+
+
+def device_kinds() -> tuple[str, ...]:
+    """Return the kinds of devices that platforms have, the host's first."""
+    return tuple(one.device_kind for one in families() if one.device_kind)
 
 
 def as_device(value: Device | str) -> Device:
@@ -38,8 +50,10 @@ def as_device(value: Device | str) -> Device:
     if isinstance(value, Device):
         return value
     match = _SPELLING.fullmatch(value) if isinstance(value, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
-    if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
-        raise TargetError(
-            f"no device is called {value!r}", code="unknown-device", help='write "cpu", "cuda" or "cuda:1"'
-        )
-    return CPU if match[1] == "cpu" else Device("cuda", int(match[2] or 0))
+    if match is not None and match[1] in device_kinds():
+        device = Device(match[1], int(match[2] or 0))
+        if device.index == 0 or not device.is_host:
+            return device
+    _, *others = device_kinds()
+    known = ", ".join(['"cpu"', *(f'"{kind}" or "{kind}:1"' for kind in others)])
+    raise TargetError(f"no device is called {value!r}", code="unknown-device", help=f"write {known}")

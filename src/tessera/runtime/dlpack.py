@@ -11,11 +11,10 @@ from typing import Any
 
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named
-from tessera.runtime.device import CPU, Device
+from tessera.runtime.device import Device
+from tessera.target.registry import families
 
 _READ_ONLY = 1
-_CPU_KINDS = (1, 3)  # kDLCPU, kDLCUDAHost
-_CUDA_KINDS = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _CODES = {
     (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64",
     (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64",
@@ -122,14 +121,17 @@ def dtype_of(kind: tuple[int, int, int]) -> DType | None:
 
 def device_of(kind: int, index: int) -> Device | None:
     """Return the device of a DLPack device pair, or None for one that Tessera has no backend for."""
-    if kind in _CPU_KINDS:
-        return CPU
-    return Device("cuda", index) if kind in _CUDA_KINDS else None
+    for one in families():
+        if kind in one.dlpack_kinds:
+            device = Device(one.device_kind, index)
+            return Device(device.kind) if device.is_host else device
+    return None
 
 
 def device_pair(device: Device) -> tuple[int, int]:
     """Return the DLPack device pair of a device."""
-    return (1, 0) if device.kind == "cpu" else (2, device.index)
+    kinds = next(one.dlpack_kinds for one in families() if one.device_kind == device.kind)
+    return kinds[0], device.index
 
 
 _exported: dict[int, tuple[Any, ...]] = {}

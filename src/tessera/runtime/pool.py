@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import importlib
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from tessera.errors import CallError
 from tessera.runtime.entry.layout import (
@@ -27,15 +26,7 @@ from tessera.runtime.entry.layout import (
     WORD,
 )
 from tessera.runtime.forking import compiling
-
-
-class LoadedCode(Protocol):
-    """Object code made executable; the code stays while this object does."""
-
-    def address(self, symbol: str) -> int:
-        """Return the address of a function."""
-        ...
-
+from tessera.runtime.platforms import LoadedCode, host_platform
 
 _RUN = ctypes.PYFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
@@ -142,9 +133,8 @@ def _functions() -> dict[str, int]:
 
 
 def _compiled() -> LoadedCode:
-    # By name: the backends stand above this package, and are loaded when they are asked for.
-    code = importlib.import_module("tessera.backends.entry").compile_pool()
-    return importlib.import_module("tessera.backends.cpu.loader").load_object(code)
+    host = host_platform()
+    return host.load(host.native_code("pool"))
 
 
 _source: Callable[[], LoadedCode] = _compiled

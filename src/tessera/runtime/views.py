@@ -19,7 +19,7 @@ import numpy as np
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named, from_numpy
 from tessera.runtime import dlpack
-from tessera.runtime.device import CPU, Device
+from tessera.runtime.device import CPU, Device, device_kinds
 
 Traits = tuple[Any, ...]
 
@@ -156,15 +156,18 @@ def _decode_torch(traits: Traits) -> ArrayView:
         raise CallError(
             "the tensor is a lazily negated view", code="not-an-array", help="pass tensor.resolve_neg()"
         )
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in device_kinds():
         raise _no_backend(device)
-    where = CPU if device.type == "cpu" else Device("cuda", device.index or 0)
+    where = Device(device.type, device.index or 0)
     return ArrayView(tuple(shape), tuple(strides), dtype, where, readonly=False)
 
 
 def _no_backend(device: object) -> CallError:
+    kinds = " or ".join(device_kinds())
     return CallError(
-        f"an array on {device}: no backend runs there", code="wrong-device", help="move it to cpu or cuda"
+        f"an array on {device}: no backend runs there",
+        code="wrong-device",
+        help=f"move it to {kinds}",
     )
 
 

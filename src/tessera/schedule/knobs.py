@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.errors import LanguageError
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 
 KNOBS: tuple[str, ...] = (
     "num_warps",

@@ -42,7 +42,8 @@ from tessera.ir.types import dtype_of
 from tessera.lower.facts import stays_inside
 from tessera.schedule.copies import Inserter
 from tessera.target.products import form_of
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 
 
 def _default_cpu() -> TargetRecord:

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from tessera.errors import CallError
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.container import pack, unpack
-from tessera.target.records import known_targets
+from tessera.target.registry import family
 from tessera.target.schema import (
     ArtifactError,
     Check,
@@ -374,15 +374,27 @@ _LAUNCH = record(
 _ARTIFACT = record(
     Artifact,
     {
-        "name": text, "backend": one_of("cpu", "ptx", "rocm", "level_zero"), "target": one_of(*known_targets()),
+        "name": text, "backend": text, "target": text,
         "args": many(_ARG), "returns": many(whole(0)), "launches": many(_LAUNCH),
-        "code_kind": one_of("", "object", "cubin"), "requires": many(text), "reflection": _reflection, "dumps": _dumps,
+        "code_kind": text, "requires": many(text), "reflection": _reflection, "dumps": _dumps,
     },
 )  # fmt: skip
 
 
+def _check_platform(artifact: Artifact) -> None:
+    """Check that a platform that is there makes such artefacts."""
+    platform = family(artifact.backend)
+    if platform is None:
+        raise wrong("backend", f"is {artifact.backend!r:.60}, which is unknown")
+    if artifact.target not in platform.targets:
+        raise wrong("target", f"is {artifact.target!r:.60}, none of {', '.join(platform.targets)}")
+    if artifact.code_kind not in platform.code_kinds:
+        raise wrong("code_kind", f"is {artifact.code_kind!r:.60} for the backend {artifact.backend}")
+
+
 def _check_together(artifact: Artifact) -> None:
     """Check that the parts of an artefact agree."""
+    _check_platform(artifact)
     for number, arg in enumerate(artifact.args):
         lengths = {len(arg.dims), len(arg.sizes), len(arg.strides), len(arg.stride_div), len(arg.dim_div)}
         if len(lengths) > 1 or (arg.kind == "scalar" and arg.dims):
@@ -399,10 +411,6 @@ def _check_together(artifact: Artifact) -> None:
             _check_extent(artifact, f"the grid of {launch.entry}", extent)
     if artifact.code_kind == "object" and not artifact.requires:
         raise wrong("requires", "does not say what CPU the code is for")
-    if (artifact.code_kind or "none") not in {"cpu": ("object", "none"), "ptx": ("cubin", "none")}[
-        artifact.backend
-    ]:
-        raise wrong("code_kind", f"is {artifact.code_kind!r} for the backend {artifact.backend}")
 
 
 def _argument(artifact: Artifact, where: str, place: int, kind: str, axis: int | None = None) -> None:

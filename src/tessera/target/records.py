@@ -1,19 +1,10 @@
-"""Capability records: what each target has. Frozen data; lowering and schedules ask these and nothing else.
-
-Sources: CUDA C++ Programming Guide, "Compute Capabilities" (shared memory, registers, threads); PTX ISA, target
-notes of each instruction (features).
-"""
+"""Capability records: what each target has. Frozen data; lowering and schedules ask these and nothing else."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Literal
-
-from tessera.errors import TargetError
-
-Backend = Literal["cpu", "ptx", "rocm", "level_zero"]
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +13,7 @@ class TargetRecord:
 
     Args:
         name: its name, such as `sm_90a` or `x86-64-v4`.
-        backend: the backend that compiles for it.
+        backend: name of the platform that compiles for it.
         features: names of optional abilities (`cp_async`, `ldmatrix`, `mma_bf16`, `avx512f` …).
         warp_size: lanes of a warp, 1 on a CPU.
         shared_bytes: shared memory one program may use, in bytes.
@@ -39,7 +30,7 @@ class TargetRecord:
     """
 
     name: str
-    backend: Backend
+    backend: str
     features: frozenset[str] = field(default=frozenset())
     warp_size: int = 1
     shared_bytes: int = 0
@@ -69,6 +60,11 @@ class TargetRecord:
         return 1 << (max(self.l2_bytes // max(rows, 1), 1).bit_length() - 1)
 
     @property
+    def simt(self) -> bool:
+        """Whether programs are threads in lockstep, and tiles fragments that they hold."""
+        return self.warp_size > 1
+
+    @property
     def sm(self) -> int:
         """Compute capability as a number (`90` for sm_90a), 0 elsewhere."""
         match = re.match(r"sm_(\d+)", self.name)
@@ -88,109 +84,3 @@ class TargetRecord:
             "max_threads_per_block": self.max_threads,
             "features": sorted(self.features),
         }
-
-
-_SINCE: tuple[tuple[int, tuple[str, ...]], ...] = (
-    (70, ("mma_f16", "shuffle_sync", "f16_arith")),
-    (75, ("ldmatrix", "mma_f16_m16n8k8", "mma_int8", "tanh_approx")),
-    (80, ("cp_async", "mma_m16n8k16", "mma_bf16", "mma_tf32", "mma_f64", "bf16_arith", "max_nan", "redux")),
-    (89, ("mma_fp8_e4m3", "mma_fp8_e5m2", "cvt_fp8")),
-    (90, ("tma", "mbarrier_tx", "clusters", "stmatrix", "atomic_bf16x2", "grid_dependency")),
-)
-
-_SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
-_ARCH_SPECIFIC = {
-    "sm_90a": ("wgmma", "setmaxnreg"),
-    "sm_100a": ("tcgen05", "setmaxnreg"),
-    "sm_120a": ("mma_block_scale",),
-}
-NVIDIA_TARGETS = (
-    "sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a",
-)  # fmt: skip
-
-
-def _nvidia(name: str) -> TargetRecord:
-    sm = int(re.sub(r"\D", "", name))
-    features = {f for since, names in _SINCE if sm >= since for f in names} | set(
-        _ARCH_SPECIFIC.get(name, ())
-    )
-    return TargetRecord(
-        name=name, backend="ptx", features=frozenset(features), warp_size=32, shared_bytes=_SHARED[sm] * 1024,
-        max_threads=1024, registers=65536, triple="nvptx64-nvidia-cuda", cpu=name,
-        ptx_version=_ptx_version(sm),
-    )  # fmt: skip
-
-
-def _ptx_version(sm: int) -> int:
-    """Return a PTX ISA version that knows the target and the instructions used for it (8.0 is CUDA 12.0's)."""
-    if sm >= 120:
-        return 87
-    if sm >= 100:
-        return 86
-    return 84 if sm >= 89 else 80
-
-
-def _sapphire_rapids(name: str, *more: str) -> TargetRecord:
-    """Return a server CPU with a matrix unit (AMX), under its LLVM name."""
-    features = {
-        "avx2",
-        "fma",
-        "f16c",
-        "avx512f",
-        "avx512bf16",
-        "avx512vnni",
-        "amx-tile",
-        "amx-bf16",
-        "amx-int8",
-        *more,
-    }
-    return TargetRecord(
-        name, "cpu", frozenset(features), vector_bytes=64, l1_bytes=48 << 10, l2_bytes=2 << 20,
-        triple="x86_64-unknown-linux-gnu", cpu=name, llvm_features="-prefer-256-bit",
-    )  # fmt: skip
-
-
-_CPUS: dict[str, TargetRecord] = {
-    record.name: record
-    for record in (
-        TargetRecord(
-            "x86-64", "cpu", frozenset({"sse2"}), vector_bytes=16, triple="x86_64-unknown-linux-gnu", cpu="x86-64"
-        ),
-        TargetRecord(
-            "x86-64-v3", "cpu", frozenset({"avx2", "fma", "f16c"}), vector_bytes=32, triple="x86_64-unknown-linux-gnu",
-            cpu="x86-64-v3",
-        ),
-        TargetRecord(
-            "x86-64-v4", "cpu", frozenset({"avx2", "fma", "f16c", "avx512f"}), vector_bytes=64,
-            triple="x86_64-unknown-linux-gnu", cpu="x86-64-v4", llvm_features="-prefer-256-bit",
-        ),
-        _sapphire_rapids("sapphirerapids"),
-        _sapphire_rapids("graniterapids", "amx-fp16"),
-        TargetRecord(
-            "aarch64", "cpu", frozenset({"neon", "fma", "f16c"}), vector_bytes=16, triple="aarch64-unknown-linux-gnu",
-            cpu="generic",
-        ),
-    )
-}  # fmt: skip
-CPU_TARGETS = tuple(_CPUS)
-
-
-def known_targets() -> tuple[str, ...]:
-    """Return the names `target_named` accepts; `cpu` means this host."""
-    return ("cpu", *CPU_TARGETS, *NVIDIA_TARGETS)
-
-
-@cache
-def target_named(name: str) -> TargetRecord:
-    """Return the record called `name` (not `cpu`: the CPU backend makes the host's own).
-
-    Raises:
-        TargetError: `unknown-target`, with the names there are.
-    """
-    if name in NVIDIA_TARGETS:
-        return _nvidia(name)
-    if name in _CPUS:
-        return _CPUS[name]
-    raise TargetError(
-        f"no target is called {name!r}", code="unknown-target", help=f"one of {', '.join(known_targets())}"
-    )

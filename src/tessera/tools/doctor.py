@@ -160,7 +160,9 @@ def _cuda() -> Finding:
     if count == 0:
         return Finding("GPU", "absent", "the driver lists no device", "check CUDA_VISIBLE_DEVICES")
     found, _ = _packages(_GPU_PACKAGES)
-    names = ", ".join(f"{info.device} {info.name} ({info.target})" for info in backend.cuda_devices())
+    names = ", ".join(
+        f"{info.device} {info.name} ({info.target})" for info in backend.devices() if not info.device.is_host
+    )
     return Finding("GPU", "ok", f"{names}; {_run_saxpy('cuda:0')}; {', '.join(found)}")
 
 

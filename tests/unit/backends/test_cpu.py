@@ -15,7 +15,8 @@ from tessera.backends.cpu.host import architecture
 from tessera.errors import CompilerFault, DeviceError
 from tessera.lower.vector import lower_to_vector
 from tessera.runtime.cpu import CpuLauncher
-from tessera.target.records import CPU_TARGETS, target_named
+from tessera.target.cpus import CPU_TARGETS
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 
 RNG = np.random.default_rng(20)

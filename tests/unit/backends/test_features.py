@@ -10,7 +10,8 @@ from tessera.backends.cpu import features, host_target, missing_features
 from tessera.backends.cpu.features import required_features
 from tessera.jit import LoadedKernel
 from tessera.target.artifact import Artifact
-from tessera.target.records import CPU_TARGETS, target_named
+from tessera.target.cpus import CPU_TARGETS
+from tessera.target.registry import target_named
 
 
 @ts.kernel

@@ -13,7 +13,8 @@ from tessera.backends.nvidia.assemble import instruction_counts, resources
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferStoreOp
-from tessera.target.records import NVIDIA_TARGETS, target_named
+from tessera.target.nvidia import NVIDIA_TARGETS
+from tessera.target.registry import target_named
 from tests.unit.lower.support import lowered
 from tests.unit.lower.test_simt import attention, product
 

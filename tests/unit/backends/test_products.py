@@ -15,7 +15,8 @@ import tessera as ts
 from tessera.backends.cpu import amx, compile_cpu, host_target
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 from tests.unit.backends.test_cpu import _runnable, run
 from tests.unit.lower.support import aligned
 

@@ -11,7 +11,7 @@ import tessera as ts
 from tessera.backends.nvidia.ptxas import assemble
 from tessera.errors import CompilerFault
 from tessera.runtime import toolkit
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 SIZES = {"M": 4096, "N": 4096, "K": 4096}
 

@@ -10,7 +10,7 @@ import pytest
 from tessera.backends.nvidia import compile_nvidia
 from tessera.ir.target.structure import FuncOp
 from tessera.lower.simt import lower_to_simt
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.schedule.hopper import gemm, gemm_wide, note, scheduled
 from tests.unit.schedule.test_split_k import gated
 

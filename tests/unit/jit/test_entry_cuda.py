@@ -24,7 +24,7 @@ from tessera.runtime.device import Device
 from tessera.runtime.entry import host, layout
 from tessera.runtime.views import ArrayView, row_major
 from tessera.target.artifact import Parameter
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 driver = pytest.importorskip("cuda.bindings.driver")
 pytestmark = pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())

@@ -12,8 +12,9 @@ import pytest
 import tessera as ts
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.jit import cache
-from tessera.jit.variants import Variants, host_destination, without_sizes
+from tessera.jit.variants import Variants, destination_of, without_sizes
 from tessera.numerics import dtypes
+from tessera.runtime.device import CPU
 
 
 class Config:
@@ -163,7 +164,7 @@ def test_every_fact_of_a_call_but_its_sizes_decides_the_key(field):
     variants = Variants(by_global.signature, ())
 
     def key(spec):
-        return variants._key(spec, host_destination(), "", variants._reads(spec).roots)
+        return variants._key(spec, destination_of(CPU), "", variants._reads(spec).roots)
 
     assert (key(changed) == key(SPEC)) == (field == "sizes")
     assert (without_sizes(changed) == without_sizes(SPEC)) == (field == "sizes")

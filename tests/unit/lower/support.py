@@ -16,7 +16,7 @@ from tessera.lower.simt import lower_to_simt
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.warps import ChooseWarpsPass
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 Steps = Mapping[str, tuple[int, ...]]
 

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 
 TARGETS = ("x86-64-v3", "sm_90a")

@@ -20,7 +20,7 @@ from tessera.ir.target.warpgroup import PendingType, TensorCoreRetireOp
 from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper import gemm, gemm_scaled, gemm_wide
 from tests.unit.schedule.test_ping_pong import gated, tiles_of, with_epilogue

@@ -17,7 +17,7 @@ from tessera.ir.target.types import BufferType, FragmentType
 from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule import prologues
 from tests.unit.schedule.prologues import CASES, Case

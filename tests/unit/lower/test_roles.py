@@ -21,7 +21,7 @@ from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.artifact import MOST_MAPPED
 from tessera.target.fragments import wgmma_instruction
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule import test_rounding as tf32
 from tests.unit.schedule.hopper import (

@@ -15,7 +15,7 @@ from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import FragmentType
 from tessera.lower.simt.mma import split_warps
 from tessera.lower.simt.placement import Placements, padded
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import lowered
 
 

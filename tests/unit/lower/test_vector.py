@@ -31,7 +31,8 @@ from tessera.ir.tile import tile_dialect
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
 from tessera.lower.vector.rules import RULES
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 
 AVX512 = target_named("x86-64-v4")

@@ -20,7 +20,7 @@ from tessera.ops.linalg.scratch import Copies, copy_kernel
 from tessera.runtime import cuda
 from tessera.runtime.backend import host_record
 from tessera.runtime.device import CPU, Device
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.ops.support import BOUND, error, random
 
 gemm = op.linalg.gemm

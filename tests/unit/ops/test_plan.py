@@ -14,7 +14,7 @@ from tessera.ops.linalg.grouped import grouped_kernel
 from tessera.ops.linalg.plan import plan, points, tuning_space
 from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized
 from tessera.ops.linalg.problem import Forced, Options
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 E, gemm = op.epilogue, op.linalg.gemm
 HOPPER = target_named("sm_90a")

@@ -16,7 +16,7 @@ from tessera.ops.linalg.grouped import grouped_kernel
 from tessera.ops.linalg.plan import plan
 from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized
 from tessera.ops.linalg.problem import Forced, Options
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.ops.support import error, random
 
 E = op.epilogue

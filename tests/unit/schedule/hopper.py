@@ -24,7 +24,7 @@ from tessera.schedule.stream_k import StreamKPass
 from tessera.schedule.sums_of_products import SumsOfProductsPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
 from tessera.schedule.warps import ChooseWarpsPass
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 
 

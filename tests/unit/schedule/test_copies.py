@@ -16,7 +16,7 @@ from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp, SharedTransposeOp
 from tessera.schedule.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.frontend.support import built
 
 

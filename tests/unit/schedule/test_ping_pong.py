@@ -29,7 +29,7 @@ from tessera.ir.tile.warpgroup import MmaRetireOp, MmaStartOp, TurnOp
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.stream_k import StreamKPass
 from tessera.schedule.warp_specialize import WarpSpecializePass
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.schedule.hopper import (
     aligned,
     attention,

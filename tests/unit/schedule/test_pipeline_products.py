@@ -27,7 +27,7 @@ from tessera.lower.simt import lower_to_simt
 from tessera.schedule.dependences import Graph, ring_of
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.modulo import in_order, overlapped
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper import (
     attention,

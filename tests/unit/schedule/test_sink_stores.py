@@ -19,7 +19,8 @@ from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.facts import is_last
 from tessera.lower.vector import lower_to_vector
 from tessera.schedule.sink_stores import SinkStoresPass
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 from tests.unit.backends.test_cpu import run
 from tests.unit.lower.support import aligned
 

@@ -13,7 +13,8 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tessera.errors import TargetError
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 
 KNOWN_FEATURES = {
     "x86_64": (

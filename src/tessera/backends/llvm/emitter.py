@@ -8,7 +8,10 @@ lists the tables it uses, its own first.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -46,6 +49,14 @@ class Handlers:
     def get(self, op_class: type[Operation]) -> Handler | None:
         """Return the handler of an op class."""
         return self._table.get(op_class)
+
+
+@cache
+def load_handlers(*packages: str) -> None:
+    """Import all modules of packages, which register what they emit."""
+    for package in packages:
+        for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{info.name}")
 
 
 class Emitter:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections import Counter
-from functools import cache
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.llvm.code import CompiledCode
+from tessera.backends.llvm.emitter import load_handlers
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import memory_element
 from tessera.backends.nvidia.assemble import can_assemble, instruction_counts, resources, to_cubin, to_ptx
@@ -29,14 +27,6 @@ from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
 
 
-@cache
-def _load_handlers() -> None:
-    for package in ("tessera.backends.simt", __name__):
-        module = importlib.import_module(package)
-        for info in pkgutil.iter_modules(module.__path__):
-            importlib.import_module(f"{package}.{info.name}")
-
-
 def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = True) -> CompiledCode:
     """Compile TIR-T functions for an NVIDIA GPU.
 
@@ -49,7 +39,7 @@ def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = T
         ResourceError: `shared-memory` when a program needs more than the target has; lists the buffers.
         TargetError: `missing-extra` when the assembler is not installed.
     """
-    _load_handlers()
+    load_handlers("tessera.backends.simt", __name__)
     text = ModuleText("nvptx64-nvidia-cuda")
     text.declare(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")
     functions = [op for op in module.ops if isinstance(op, FuncOp)]

@@ -6,7 +6,7 @@ from tessera.backends.llvm import casts, elementwise
 from tessera.backends.llvm.ops import I32
 from tessera.backends.llvm.text import phi_text
 from tessera.backends.llvm.types import of_dtype
-from tessera.backends.simt.emitter import SimtEmitter
+from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.backends.simt.memory import load_shared
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target.tensor_core import TensorCoreOp
@@ -55,6 +55,7 @@ class _Operand:
         return found
 
 
+@SIMT.register(TensorCoreOp)
 def emit_emulated_product(emitter: SimtEmitter, op: TensorCoreOp) -> None:
     """Emit a loop over K: one read of each row and column the thread holds, then a multiply-add per register."""
     a, b, type_ = op.a.type, op.b.type, op.acc.type

@@ -77,8 +77,14 @@ class Placements:
         shape = padded_shape(shape)
         rank = len(shape)
         if rank == 0:
+            lane_bits = self.target.warp_size.bit_length() - 1
             return LinearLayout.make(
-                {"register": (), "lane": ((),) * 5, "warp": ((),) * (self.num_warps.bit_length() - 1)}, ()
+                {
+                    "register": (),
+                    "lane": ((),) * lane_bits,
+                    "warp": ((),) * (self.num_warps.bit_length() - 1),
+                },
+                (),
             )
         fast = rank - 1 if fastest is None else fastest
         order = [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]

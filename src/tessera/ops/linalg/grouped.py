@@ -11,7 +11,8 @@ import numpy as np
 
 import tessera as ts
 from tessera.errors import CallError, TesseraError, caller_location
-from tessera.jit.kernel import Kernel, destination_of
+from tessera.jit.kernel import Kernel
+from tessera.jit.variants import destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi

@@ -112,7 +112,7 @@ def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -
         CallError: `unsupported-mma-kind` when the target lacks the instructions asked for.
     """
     forced = forced or Forced()
-    if target.backend == "cpu":
+    if not target.simt:
         if problem.mma_kind is not None:
             raise _no_kind(problem, target, "vector units")
         chosen = Plan(*cpu_block(problem, target), path="vector")
@@ -203,7 +203,7 @@ def _changes(
     chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord, takes_turns: bool
 ) -> dict[str, Any]:
     """Return the fields of a plan that the caller fixed."""
-    gpu = target.backend != "cpu"
+    gpu = target.simt
     changes: dict[str, Any] = {}
     if forced.block is not None:
         changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
@@ -449,7 +449,7 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
         target: what it is compiled for.
     """
     best = plan(problem, target)
-    if target.backend == "cpu":
+    if not target.simt:
         options = {"BM": (32, 64, 128, 256), "BN": (64, 128, 256, 512), "BK": (64, 128, 256)}
     else:
         tiles = _tiles(packed(problem, best.pack_a, best.pack_b), best.path)

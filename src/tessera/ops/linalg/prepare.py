@@ -10,7 +10,8 @@ from typing import Any
 import tessera as ts
 from tessera.errors import CallError, caller_location
 from tessera.frontend.structure import Layout
-from tessera.jit.kernel import Kernel, destination_of
+from tessera.jit.kernel import Kernel
+from tessera.jit.variants import destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.errors import TargetError
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 
 
 def use(name: str) -> None:

@@ -18,7 +18,8 @@ from tessera.errors import ResourceError, TesseraError
 from tessera.ir.passes import Pass, PassRunner
 from tessera.numerics.profiles import profile
 from tessera.runtime.backend import host_record
-from tessera.target.records import TargetRecord, target_named
+from tessera.target.records import TargetRecord
+from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.meaning import meaning

@@ -14,7 +14,7 @@ from tessera.ir.passes import PassRunner
 from tessera.ir.target.structure import FuncOp
 from tessera.numerics.profiles import profile
 from tessera.target.artifact import evaluate
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents
 from tessera.tools.fuzz.races import Machine, Unknown

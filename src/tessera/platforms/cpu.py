@@ -1,0 +1,159 @@
+"""CPUs: this machine's own, which is the host, and others by name. Programs share a pool of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.errors import DeviceError
+from tessera.platforms.platform import Platform
+from tessera.target.cpus import CPU_TARGETS, CPUS
+from tessera.target.records import TargetRecord
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tessera.backends.llvm.code import CompiledCode
+    from tessera.ir.passes import Pass
+    from tessera.numerics.dtypes import DType
+    from tessera.runtime.cpu import CpuLauncher
+    from tessera.runtime.device import Device
+    from tessera.runtime.platforms import DeviceInfo, HostArrays, LoadedCode, Stream
+    from tessera.runtime.views import ArrayView
+    from tessera.schedule.knobs import Knobs
+    from tessera.target.artifact import Artifact
+
+
+class CpuPlatform(Platform):
+    """CPUs through LLVM; the target `cpu` is this machine's own."""
+
+    name = "cpu"
+    device_kind = "cpu"
+    dlpack_kinds = (1, 3)  # kDLCPU, kDLCUDAHost
+    targets = ("cpu", *CPU_TARGETS)
+    code_kinds = ("object", "")
+    follows_backwards = True
+
+    def target(self, name: str) -> TargetRecord:
+        """Return the record of a CPU.
+
+        Raises:
+            TargetError: `unsupported-host` when this machine's own has no backend.
+        """
+        if name in CPUS:
+            return CPUS[name]
+        from tessera.backends.cpu import host_target
+
+        return host_target()
+
+    def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
+        """Return the scheduling passes; blocking is the lowering's."""
+        from tessera.schedule.bound_stages import BoundStagesPass
+        from tessera.schedule.sink_stores import SinkStoresPass
+
+        return (BoundStagesPass(), SinkStoresPass(target))
+
+    def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
+        """Return the TIR-T of a scheduled module: loops over vectors."""
+        from tessera.lower.vector import lower_to_vector
+
+        return lower_to_vector(module, target)
+
+    def generate(self, module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the object code."""
+        from tessera.backends.cpu import compile_cpu
+
+        return compile_cpu(module, target, dump)
+
+    def devices(self) -> list[DeviceInfo]:
+        """Return this machine's CPU."""
+        from tessera.runtime.device import CPU
+        from tessera.runtime.platforms import DeviceInfo
+
+        record = self.target("cpu")
+        return [DeviceInfo(CPU, self.name, record.cpu or record.name, record.name)]
+
+    def require(self) -> None:
+        """Do nothing: Python runs on it."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what this machine's CPU can do."""
+        return {**self.target("cpu").capabilities(), "device": "cpu"}
+
+    def device_target(self, device: Device) -> TargetRecord:
+        """Return the record of this machine's CPU."""
+        return self.target("cpu")
+
+    def device_identity(self, device: Device) -> str:
+        """Return what decides the code for this CPU."""
+        from tessera.runtime.identity import host_identity
+
+        return host_identity()
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: Device) -> Any:
+        """Return a NumPy array, 64-byte aligned."""
+        from tessera.runtime.host_arrays import aligned
+
+        return aligned(shape, dtype)
+
+    def fill(self, array: Any, host: Any) -> None:
+        """Copy one NumPy array to another."""
+        array[...] = host
+
+    def borrow(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
+        """Return a NumPy array over the memory of `source`."""
+        from tessera.runtime.host_arrays import borrow
+
+        return borrow(source, pointer, view, keep)
+
+    def to_numpy(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
+        """Return a NumPy array over the memory of `source`."""
+        return self.borrow(source, pointer, view, keep)
+
+    def on_host(
+        self, pointers: Sequence[int], views: Sequence[ArrayView], keep: Sequence[object], stream: int
+    ) -> HostArrays:
+        """Return NumPy arrays over the same memory."""
+        from tessera.runtime.host_arrays import InPlace
+
+        return InPlace(pointers, views, keep)
+
+    def stream_source(self, args: Sequence[Any], device: Device) -> Stream:
+        """Return 0 for every call: there are no streams."""
+        return lambda _args: 0
+
+    def launcher(self, artifact: Artifact, device: Device) -> CpuLauncher:
+        """Load an artefact.
+
+        Raises:
+            DeviceError: `wrong-cpu`, naming the features that this CPU lacks.
+        """
+        from tessera.backends.cpu import missing_features
+        from tessera.runtime.cpu import CpuLauncher
+
+        missing = missing_features(artifact.requires)
+        if missing:
+            raise DeviceError(
+                f"{artifact.name} was compiled for {artifact.target}; this CPU has no {', '.join(missing)}",
+                code="wrong-cpu",
+                help='compile it on this machine, or for a target that all have, such as "x86-64-v3"',
+            )
+        return CpuLauncher(artifact, self.load)
+
+    def runs_here(self, artifact: Artifact) -> bool:
+        """Return whether this process has all features: another one may use more of the CPU, such as AMX."""
+        from tessera.backends.cpu import missing_features  # with llvmlite, which loads the code next
+
+        return not missing_features(artifact.requires)
+
+    def native_code(self, name: str) -> bytes:
+        """Compile a part of the runtime: `entry` or `pool`."""
+        from tessera.backends import entry
+
+        return bytes({"entry": entry.compile_entry, "pool": entry.compile_pool}[name]())
+
+    def load(self, code: bytes) -> LoadedCode:
+        """Make object code executable."""
+        from tessera.backends.cpu import load_object  # llvmlite takes 40 ms to import
+
+        return load_object(code)

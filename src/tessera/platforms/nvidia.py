@@ -1,0 +1,209 @@
+"""NVIDIA GPUs, from Volta on: LLVM to PTX to cubin, and the CUDA driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.errors import DeviceError, TargetError
+from tessera.platforms.platform import Platform
+from tessera.target.nvidia import NVIDIA_TARGETS, nvidia_target
+from tessera.target.records import TargetRecord
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tessera.backends.llvm.code import CompiledCode
+    from tessera.ir.passes import Pass
+    from tessera.numerics.dtypes import DType
+    from tessera.runtime.cuda_launch import CudaLauncher
+    from tessera.runtime.device import Device
+    from tessera.runtime.platforms import DeviceInfo, HostArrays, Stream
+    from tessera.runtime.views import ArrayView
+    from tessera.schedule.knobs import Knobs
+    from tessera.target.artifact import Artifact
+
+
+class NvidiaPlatform(Platform):
+    """NVIDIA GPUs through PTX."""
+
+    name = "ptx"
+    device_kind = "cuda"
+    dlpack_kinds = (2, 13)  # kDLCUDA, kDLCUDAManaged
+    targets = NVIDIA_TARGETS
+    code_kinds = ("cubin", "ptx", "")  # PTX for targets that the assembler does not cover
+    follows_backwards = False
+
+    def target(self, name: str) -> TargetRecord:
+        """Return the record of a GPU."""
+        return nvidia_target(name)
+
+    def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
+        """Return the scheduling passes."""
+        from tessera.canonicalize.narrow_comparisons import NarrowComparisonsPass
+        from tessera.canonicalize.stages import CLEAN_UP
+        from tessera.schedule.bound_stages import BoundStagesPass
+        from tessera.schedule.copies import StageCopiesPass
+        from tessera.schedule.late_waits import LateWaitsPass
+        from tessera.schedule.pair_tiles import PairTilesPass
+        from tessera.schedule.ping_pong import GroupBuffersPass
+        from tessera.schedule.pipeline_products import PipelineProductsPass
+        from tessera.schedule.skip_masks import SkipMasksPass
+        from tessera.schedule.split_k import SplitKPass
+        from tessera.schedule.stores import BulkStoresPass
+        from tessera.schedule.stream_k import StreamKPass
+        from tessera.schedule.sums_of_products import SumsOfProductsPass
+        from tessera.schedule.warp_specialize import WarpSpecializePass
+        from tessera.schedule.warps import ChooseWarpsPass
+
+        return (
+            BoundStagesPass(),
+            SumsOfProductsPass(target, knobs),
+            SplitKPass(target, knobs),
+            StreamKPass(target, knobs),
+            PairTilesPass(target, knobs),
+            WarpSpecializePass(target, knobs),
+            StageCopiesPass(target, knobs),
+            BulkStoresPass(target, knobs),
+            ChooseWarpsPass(target, knobs),
+            NarrowComparisonsPass(),
+            SkipMasksPass(target, knobs),
+            PipelineProductsPass(target, knobs),
+            LateWaitsPass(target, knobs),
+            GroupBuffersPass(target, knobs),
+            *CLEAN_UP,
+        )
+
+    def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
+        """Return the TIR-T of a scheduled module: fragments that threads hold."""
+        from tessera.lower.simt import lower_to_simt
+
+        return lower_to_simt(module, target)
+
+    def generate(self, module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the cubin, or PTX for targets that the assembler does not cover."""
+        from tessera.backends.nvidia import compile_nvidia
+
+        return compile_nvidia(module, target)
+
+    def devices(self) -> list[DeviceInfo]:
+        """Return the GPUs that can be used, none when the bindings or the driver are missing."""
+        from tessera.runtime import cuda
+        from tessera.runtime.platforms import DeviceInfo
+
+        try:
+            count = cuda.device_count()
+        except (TargetError, DeviceError):  # what is missing is `tessera doctor`'s to say
+            return []
+        gpus = [cuda.cuda_device(index) for index in range(count)]
+        return [
+            DeviceInfo(gpu.device, self.name, gpu.name, cuda.target_of(index).name, gpu.memory_bytes)
+            for index, gpu in enumerate(gpus)
+        ]
+
+    def require(self) -> None:
+        """Check that there is a GPU.
+
+        Raises:
+            TargetError: `missing-extra`.
+            DeviceError: `no-driver` or `no-device`.
+        """
+        from tessera.runtime.cuda import cuda_device
+
+        cuda_device(0)
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what the first GPU can do; raises as `require`."""
+        from tessera.runtime import cuda
+
+        gpu = cuda.cuda_device(0)
+        return {
+            **cuda.target_of(0).capabilities(),
+            "device": gpu.name,
+            "shared_bytes_per_block": gpu.shared_bytes,
+            "multiprocessors": gpu.multiprocessors,
+            "memory_bytes": gpu.memory_bytes,
+        }
+
+    def device_target(self, device: Device) -> TargetRecord:
+        """Return the record to compile for on a GPU.
+
+        Raises:
+            TargetError: `unsupported-device`.
+        """
+        from tessera.runtime.cuda import target_of
+
+        return target_of(device.index)
+
+    def device_identity(self, device: Device) -> str:
+        """Return the target's name and what tells the assembler from others."""
+        from tessera.runtime.toolkit import assembler_identity
+
+        return f"{self.device_target(device).name} {assembler_identity()}"
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: Device) -> Any:
+        """Return a device array."""
+        from tessera.runtime.cuda_array import DeviceArray
+
+        return DeviceArray(shape, dtype, device)
+
+    def fill(self, array: Any, host: Any) -> None:
+        """Copy a NumPy array to a device array."""
+        array.copy_from(host)
+
+    def borrow(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
+        """Return a device array over the memory of `source`."""
+        from tessera.runtime.cuda_array import DeviceArray
+
+        return (
+            source if isinstance(source, DeviceArray) else DeviceArray.borrow(pointer, view, (source, keep))
+        )
+
+    def to_numpy(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
+        """Return a copy, made after what the source's stream holds."""
+        from tessera.runtime.cuda import current_stream
+        from tessera.runtime.cuda_array import DeviceArray, host_copy
+
+        if isinstance(source, DeviceArray):
+            return source.numpy()
+        return host_copy(pointer, view, current_stream((source,), view.device.index))
+
+    def on_host(
+        self, pointers: Sequence[int], views: Sequence[ArrayView], keep: Sequence[object], stream: int
+    ) -> HostArrays:
+        """Return copies."""
+        from tessera.runtime.cuda_array import HostCopies
+
+        return HostCopies(pointers, views, stream)
+
+    def stream_source(self, args: Sequence[Any], device: Device) -> Stream:
+        """Return how such calls find their stream: the caller's current PyTorch or CuPy one, else the default."""
+        from tessera.runtime import cuda
+        from tessera.runtime.cuda_array import DeviceArray
+        from tessera.runtime.views import READERS
+
+        torch: Any = sys.modules.get("torch")
+        index = device.index
+        if torch is not None and any(isinstance(arg, torch.Tensor) for arg in args):
+            getter = cuda.torch_stream_getter()
+            return lambda _args: getter(index)
+        kinds: list[type] = [type(arg) for arg in args]
+        if all(kind is DeviceArray for kind in kinds if kind in READERS):
+            return lambda _args: 0
+        return lambda args: cuda.current_stream(tuple(args), index)
+
+    def launcher(self, artifact: Artifact, device: Device) -> CudaLauncher:
+        """Load an artefact on a GPU.
+
+        Raises:
+            DeviceError: the driver refuses it.
+            ResourceError: it needs more than the GPU has.
+        """
+        from tessera.runtime.cuda_launch import CudaLauncher
+
+        return CudaLauncher(artifact, device.index)
+
+    def runs_here(self, artifact: Artifact) -> bool:
+        """Return True: the target is part of the key."""
+        return True

@@ -1,0 +1,181 @@
+"""What the runtime asks of a platform: its devices, their memory, and code loaded on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from tessera.errors import TargetError
+from tessera.numerics.dtypes import DType
+from tessera.runtime.device import CPU, Device
+from tessera.runtime.packing import Shapes
+from tessera.runtime.views import ArrayView
+from tessera.target.artifact import Artifact
+from tessera.target.records import TargetRecord
+from tessera.target.registry import Family, families
+
+Stream = Callable[[Sequence[Any]], int]
+"""Gives the stream of a call from its arguments."""
+
+
+class Plan(Protocol):
+    """A launch prepared for one set of shapes."""
+
+    def launch(
+        self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
+    ) -> None:
+        """Run or queue the kernel."""
+        ...
+
+
+class Launcher(Protocol):
+    """Code loaded on a device."""
+
+    def prepare(self, shapes: Shapes) -> Plan:
+        """Return the launch for one set of shapes."""
+        ...
+
+
+class LoadedCode(Protocol):
+    """Object code made executable; the code stays while this object does."""
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a function."""
+        ...
+
+
+class HostArrays(Protocol):
+    """Arrays that the host can compute with, which stand for a device's."""
+
+    arrays: list[Any]
+
+    def write_back(self) -> None:
+        """Bring what was stored to the device."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One device of this machine.
+
+    Args:
+        device: its name for `device=`.
+        backend: the backend that runs there.
+        name: the vendor's name for it.
+        target: the target that kernels are compiled for there.
+        memory_bytes: its memory, 0 when unknown.
+    """
+
+    device: Device
+    backend: str
+    name: str
+    target: str
+    memory_bytes: int = 0
+
+
+class DevicePlatform(Family, Protocol):
+    """A platform with devices."""
+
+    @property
+    def follows_backwards(self) -> bool:
+        """Whether all its copies can follow negative strides."""
+        ...
+
+    def devices(self) -> list[DeviceInfo]:
+        """Return its devices in this machine that can be used; none when a driver or a package is missing."""
+        ...
+
+    def require(self) -> None:
+        """Check that there is a device.
+
+        Raises:
+            TargetError: `missing-extra`.
+            DeviceError: `no-driver` or `no-device`.
+        """
+        ...
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what its first device can do; raises as `require`."""
+        ...
+
+    def device_target(self, device: Device) -> TargetRecord:
+        """Return the record to compile for on a device."""
+        ...
+
+    def device_identity(self, device: Device) -> str:
+        """Return what decides the code for a device, for cache keys; found without loading a compiler."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: Device) -> Any:
+        """Return an array whose elements are not set."""
+        ...
+
+    def fill(self, array: Any, host: Any) -> None:
+        """Copy a NumPy array to an array that `empty` made."""
+        ...
+
+    def borrow(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
+        """Return an array over the memory of `source`, or `source` when it is such an array."""
+        ...
+
+    def to_numpy(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
+        """Return a NumPy array of what `source` holds, over the same memory where the host can address it."""
+        ...
+
+    def on_host(
+        self, pointers: Sequence[int], views: Sequence[ArrayView], keep: Sequence[object], stream: int
+    ) -> HostArrays:
+        """Return arrays of one device as the host's; arrays that share memory there share it here."""
+        ...
+
+    def stream_source(self, args: Sequence[Any], device: Device) -> Stream:
+        """Return how calls with such arguments find their stream."""
+        ...
+
+    def launcher(self, artifact: Artifact, device: Device) -> Launcher:
+        """Load an artefact on a device.
+
+        Raises:
+            DeviceError: the device refuses it; `wrong-cpu`.
+            ResourceError: it needs more than the device has.
+        """
+        ...
+
+    def runs_here(self, artifact: Artifact) -> bool:
+        """Return whether this process may run an artefact's code, which another process of this machine made."""
+        ...
+
+
+class HostPlatform(DevicePlatform, Protocol):
+    """The platform of the CPU that Python runs on: the runtime's own machine code is for it."""
+
+    def native_code(self, name: str) -> bytes:
+        """Compile a part of the runtime: `entry` or `pool`."""
+        ...
+
+    def load(self, code: bytes) -> LoadedCode:
+        """Make object code executable."""
+        ...
+
+
+def platforms() -> list[DevicePlatform]:
+    """Return the platforms that have devices, the host's first."""
+    return [cast(DevicePlatform, one) for one in families() if one.device_kind]
+
+
+def platform_of(device: Device) -> DevicePlatform:
+    """Return the platform of a device.
+
+    Raises:
+        TargetError: `unknown-device`.
+    """
+    for one in platforms():
+        if one.device_kind == device.kind:
+            return one
+    raise TargetError(f"no platform has the device {device}", code="unknown-device")
+
+
+def host_platform() -> HostPlatform:
+    """Return the platform of the host's CPU."""
+    return cast(HostPlatform, platform_of(CPU))

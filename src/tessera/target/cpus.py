@@ -1,0 +1,50 @@
+"""The CPUs that code is generated for by name; the CPU backend makes the record of this machine's own."""
+
+from __future__ import annotations
+
+from tessera.target.records import TargetRecord
+
+
+def _sapphire_rapids(name: str, *more: str) -> TargetRecord:
+    """Return a server CPU with a matrix unit (AMX), under its LLVM name."""
+    features = {
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512bf16",
+        "avx512vnni",
+        "amx-tile",
+        "amx-bf16",
+        "amx-int8",
+        *more,
+    }
+    return TargetRecord(
+        name, "cpu", frozenset(features), vector_bytes=64, l1_bytes=48 << 10, l2_bytes=2 << 20,
+        triple="x86_64-unknown-linux-gnu", cpu=name, llvm_features="-prefer-256-bit",
+    )  # fmt: skip
+
+
+CPUS: dict[str, TargetRecord] = {
+    record.name: record
+    for record in (
+        TargetRecord(
+            "x86-64", "cpu", frozenset({"sse2"}), vector_bytes=16, triple="x86_64-unknown-linux-gnu", cpu="x86-64"
+        ),
+        TargetRecord(
+            "x86-64-v3", "cpu", frozenset({"avx2", "fma", "f16c"}), vector_bytes=32, triple="x86_64-unknown-linux-gnu",
+            cpu="x86-64-v3",
+        ),
+        TargetRecord(
+            "x86-64-v4", "cpu", frozenset({"avx2", "fma", "f16c", "avx512f"}), vector_bytes=64,
+            triple="x86_64-unknown-linux-gnu", cpu="x86-64-v4", llvm_features="-prefer-256-bit",
+        ),
+        _sapphire_rapids("sapphirerapids"),
+        _sapphire_rapids("graniterapids", "amx-fp16"),
+        TargetRecord(
+            "aarch64", "cpu", frozenset({"neon", "fma", "f16c"}), vector_bytes=16, triple="aarch64-unknown-linux-gnu",
+            cpu="generic",
+        ),
+    )
+}  # fmt: skip
+CPU_TARGETS = tuple(CPUS)
