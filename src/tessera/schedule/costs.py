@@ -1,8 +1,6 @@
 """What ops of a tile cost on each engine of a GPU's multiprocessor: the model that schedules are chosen by.
 
 Cycles are those of one warpgroup that has the multiprocessor for itself: work of an engine divided by its rate.
-Rates: CUDA C++ Programming Guide, "Arithmetic Instructions" (results per cycle of a multiprocessor); matrix units from
-the dense peak of an H200 (989 TFLOP/s in 16-bit types at 1.83 GHz over 132 multiprocessors).
 """
 
 from __future__ import annotations
@@ -18,18 +16,9 @@ from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.target.machines import Rates
 
 GROUP_WARPS = 4
-PRODUCTS_PER_CYCLE = {1: 4096, 2: 2048, 4: 1024}
-"""Multiply-adds of the matrix units, by bytes of an operand's element (four: tf32)."""
-
-RESULTS_PER_CYCLE = 128
-CONVERSIONS_PER_CYCLE = 64
-SPECIAL_PER_CYCLE = 16
-BARRIER_CYCLES = 20
-ISSUE_CYCLES = 16
-"""What a warpgroup spends on starting a product."""
-
 _SPECIAL = {
     "exp",
     "exp2",
@@ -67,22 +56,22 @@ def engine_of(op: Operation) -> Engine:
     return Engine.VECTOR
 
 
-def cycles_of(op: Operation, warps: int) -> float:
+def cycles_of(op: Operation, warps: int, rates: Rates) -> float:
     """Return how long an op keeps its engine busy for one of the warpgroups that `warps` warps make."""
     groups = warps / GROUP_WARPS
     if isinstance(op, MmaOp):
         m, k = shape_of(op.a.type)
         n = shape_of(op.acc.type)[1]
-        rate = PRODUCTS_PER_CYCLE.get(dtype_of(element_of(op.a.type)).bytes, PRODUCTS_PER_CYCLE[2])
+        rate = rates.products.get(dtype_of(element_of(op.a.type)).bytes, rates.products[2])
         return m * n * k / groups / rate
     if engine_of(op) == Engine.BARRIER:
-        return BARRIER_CYCLES
+        return rates.barrier
     tiles = (
         [o.type for o in op.operands] if isinstance(op, ReduceOp | ScanOp) else [r.type for r in op.results]
     )
-    rate = CONVERSIONS_PER_CYCLE if isinstance(op, CastOp | RoundTf32Op) else RESULTS_PER_CYCLE
+    rate = rates.conversions if isinstance(op, CastOp | RoundTf32Op) else rates.results
     if engine_of(op) == Engine.SPECIAL:
-        rate = SPECIAL_PER_CYCLE
+        rate = rates.special
     return sum(prod(t.shape) for t in tiles if isinstance(t, TileType)) / groups / rate
 
 

@@ -22,6 +22,7 @@ from tessera.ir.tile.types import SharedType, TileType
 from tessera.ir.types import int_value
 from tessera.schedule.costs import Engine, cycles_of, engine_of
 from tessera.schedule.rings import RING
+from tessera.target.machines import Rates
 
 FARTHEST = 2
 """Iterations back beyond which a dependence constrains no schedule of two stages."""
@@ -61,6 +62,7 @@ class Graph:
     Args:
         loop: the loop.
         warps: warps that run it.
+        rates: what their multiprocessor does in a cycle.
         start: the node of each op, for a product its start.
         end: the node that has an op's results, for a product its wait.
         edges: the dependences.
@@ -68,18 +70,19 @@ class Graph:
 
     loop: scf.ForOp
     warps: int
+    rates: Rates
     start: dict[Operation, Node] = field(default_factory=dict[Operation, Node])
     end: dict[Operation, Node] = field(default_factory=dict[Operation, Node])
     edges: list[Edge] = field(default_factory=list[Edge])
 
     @classmethod
-    def of(cls, loop: scf.ForOp, warps: int) -> Graph:
+    def of(cls, loop: scf.ForOp, warps: int, rates: Rates) -> Graph:
         """Find the dependences of a loop."""
-        graph = cls(loop, warps)
+        graph = cls(loop, warps, rates)
         for position, op in enumerate(loop.body.block.ops):
             if op is loop.body.block.last_op or is_remade(op):
                 continue
-            graph.start[op] = graph.end[op] = Node(op, position, engine_of(op), cycles_of(op, warps))
+            graph.start[op] = graph.end[op] = Node(op, position, engine_of(op), cycles_of(op, warps, rates))
             if is_asynchronous(op):
                 graph.end[op] = Node(op, position, Engine.BARRIER, 0)
                 graph.edges.append(Edge(graph.start[op], graph.end[op], 0))

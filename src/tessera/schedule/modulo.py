@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType
-from tessera.schedule.costs import BARRIER_CYCLES, ISSUE_CYCLES, Engine, registers_of
+from tessera.schedule.costs import Engine, registers_of
 from tessera.schedule.dependences import Edge, Graph, Node, guards, is_remade, operands_within, rings_read
 
 MOST_PRODUCTS = 4
@@ -86,7 +86,8 @@ class Schedule:
 def in_order(graph: Graph) -> Schedule:
     """Return the loop as it is: each product is waited for where it stands."""
     stage = dict.fromkeys(graph.start, 0)
-    cycles = sum(node.cycles + (ISSUE_CYCLES if node.engine == Engine.TENSOR else 0) for node in graph.nodes)
+    issue = graph.rates.issue
+    cycles = sum(node.cycles + (issue if node.engine == Engine.TENSOR else 0) for node in graph.nodes)
     return Schedule(graph, stage, graph.nodes, cycles)
 
 
@@ -233,11 +234,11 @@ class _ListScheduler:
 
     def _advance(self, node: Node) -> None:
         if node.engine == Engine.TENSOR:
-            self.now += ISSUE_CYCLES
+            self.now += self.schedule.graph.rates.issue
             self.tensor_free = self.ends[node.op] = max(self.now, self.tensor_free) + node.cycles
             if node is self.schedule.graph.end[node.op]:
                 self.now = self.tensor_free
         elif node.op in self.ends:
             self.now = max(self.now, self.ends[node.op])
         else:
-            self.now += BARRIER_CYCLES if node.engine == Engine.BARRIER else node.cycles
+            self.now += self.schedule.graph.rates.barrier if node.engine == Engine.BARRIER else node.cycles

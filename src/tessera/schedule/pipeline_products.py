@@ -46,6 +46,7 @@ from tessera.schedule.knobs import Knobs, default_gpu
 from tessera.schedule.modulo import Schedule, in_order, overlapped
 from tessera.schedule.rings import product_depths
 from tessera.schedule.stage_shift import Instance, shift
+from tessera.target.machines import Rates
 from tessera.target.records import TargetRecord
 
 GAIN = 0.95
@@ -77,15 +78,15 @@ class PipelineProductsPass(Pass):
             )
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
                 if warps is not None and max(product_depths(loop.body.block).values(), default=0):
-                    _try(roles, loop, warps, self.knobs)
+                    _try(roles, loop, warps, self.target.machine.rates, self.knobs)
 
     def options(self) -> str:
         """Return the pass with its target and what was asked for."""
         return f"{self.name}{{target={self.target.name}, pipeline={self.knobs.pipeline}}}"
 
 
-def _try(roles: RolesOp, loop: scf.ForOp, warps: int, knobs: Knobs) -> None:
-    schedule, reason = _chosen(Graph.of(loop, warps), roles.consumer_registers.data, knobs.pipeline)
+def _try(roles: RolesOp, loop: scf.ForOp, warps: int, rates: Rates, knobs: Knobs) -> None:
+    schedule, reason = _chosen(Graph.of(loop, warps, rates), roles.consumer_registers.data, knobs.pipeline)
     if schedule is not None:
         _shift_producer(roles, schedule)
         loop = shift(loop, schedule.stage, lambda now, before: _emit(schedule, now, before))

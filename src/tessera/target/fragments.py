@@ -4,13 +4,16 @@ A table gives, for each bit of the element index within a thread (`register`), o
 the step (row, column) that this bit makes; steps are combined with XOR. `tessera.ir.layouts.fragment_layout`
 makes a `LinearLayout` of a table.
 
-Source: PTX ISA 9.2, "Matrix multiply-accumulate operation using mma instruction" and its sections
+Source of those of NVIDIA: PTX ISA 9.2, "Matrix multiply-accumulate operation using mma instruction" and its sections
 "Matrix Fragments for mma.*"; the section of each table is named beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+
+from tessera.target.records import TargetRecord
 
 Steps = tuple[tuple[int, int], ...]
 
@@ -56,29 +59,27 @@ class MmaInstruction:
     """One matrix multiply-accumulate instruction: D = A·B + C, A is (m, k), B is (k, n), C and D are (m, n).
 
     Attributes:
-        name: unique key, e.g. `m16n8k16_f16_f16_f32`.
-        ptx: the mnemonic, up to its operands.
+        name: unique key, e.g. `m16n8k16_f16_f16_f32`; what it is called in assembly is the backend's to know.
         m: rows of A and D that one issue covers.
         n: columns of B and D that one issue covers.
         k: products summed by one issue.
         a_dtype: dtype of A.
         b_dtype: dtype of B.
         acc_dtype: dtype of C and D.
-        min_sm: lowest compute capability, e.g. 80.
+        needs: the feature of a target that has it.
         a: fragment of A.
         b: fragment of B.
         c: fragment of C and of D.
     """
 
     name: str
-    ptx: str
     m: int
     n: int
     k: int
     a_dtype: str
     b_dtype: str
     acc_dtype: str
-    min_sm: int
+    needs: str
     a: Fragment
     b: Fragment
     c: Fragment
@@ -145,30 +146,18 @@ _C_VOLTA_F16 = Fragment(
     ("m", "n"), (16, 16), ((0, 1), (0, 2), (0, 4)), ((1, 0), (2, 0), (8, 0), (0, 8), (4, 0)), packing=2
 )
 
-_PTX_TYPES = {"i8": "s8", "i32": "s32", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}
-
 
 def _mma(
-    dtypes: tuple[str, str, str], min_sm: int, fragments: tuple[Fragment, Fragment, Fragment], shape: str = ""
+    dtypes: tuple[str, str, str],
+    needs: str,
+    fragments: tuple[Fragment, Fragment, Fragment],
+    name: str = "m{m}n{n}k{k}",
 ) -> MmaInstruction:
-    """Fill a record; the instruction's shape follows from the fragments unless PTX names it otherwise."""
+    """Fill a record; the instruction's shape follows from the fragments unless its name says otherwise."""
     a, b, c = fragments
     m, k, n = *a.shape, b.shape[1]
-    shape = shape or f"m{m}n{n}k{k}"
-    in_a, in_b, acc = (_PTX_TYPES.get(dtype, dtype) for dtype in dtypes)
     return MmaInstruction(
-        name=f"{shape}_{'_'.join(dtypes)}",
-        ptx=f"mma.sync.aligned.{shape}.row.col.{acc}.{in_a}.{in_b}.{acc}",
-        m=m,
-        n=n,
-        k=k,
-        a_dtype=dtypes[0],
-        b_dtype=dtypes[1],
-        acc_dtype=dtypes[2],
-        min_sm=min_sm,
-        a=a,
-        b=b,
-        c=c,
+        f"{name.format(m=m, n=n, k=k)}_{'_'.join(dtypes)}", m, n, k, *dtypes, needs, a, b, c
     )
 
 
@@ -176,30 +165,64 @@ _I8 = ("i8", "u8")
 _FP8 = ("fp8_e4m3", "fp8_e5m2")
 
 MMA_SYNC: tuple[MmaInstruction, ...] = (
-    _mma(("f16", "f16", "f32"), 70, (_A_VOLTA, _B_VOLTA, _C_VOLTA_F32), "m8n8k4"),
-    _mma(("f16", "f16", "f16"), 70, (_A_VOLTA, _B_VOLTA, _C_VOLTA_F16), "m8n8k4"),
-    _mma(("f16", "f16", "f32"), 75, (_A16_K8, _B16_K8, _C_M16)),
-    _mma(("f16", "f16", "f16"), 75, (_A16_K8, _B16_K8, _C_M16_F16)),
-    _mma(("f16", "f16", "f32"), 80, (_A16_K16, _B16_K16, _C_M16)),
-    _mma(("f16", "f16", "f16"), 80, (_A16_K16, _B16_K16, _C_M16_F16)),
-    _mma(("bf16", "bf16", "f32"), 80, (_A16_K8, _B16_K8, _C_M16)),
-    _mma(("bf16", "bf16", "f32"), 80, (_A16_K16, _B16_K16, _C_M16)),
-    _mma(("tf32", "tf32", "f32"), 80, (_A32_K4, _B32_K4, _C_M16)),
-    _mma(("tf32", "tf32", "f32"), 80, (_A32_K8, _B32_K8, _C_M16)),
-    _mma(("f64", "f64", "f64"), 80, (_A32_M8, _B32_K4, _C_M8)),
-    _mma(("f64", "f64", "f64"), 90, (_A32_K4, _B32_K4, _C_M16)),
-    _mma(("f64", "f64", "f64"), 90, (_A32_K8, _B32_K8, _C_M16)),
-    _mma(("f64", "f64", "f64"), 90, (_A32_K16, _B32_K16, _C_M16)),
-    *(_mma((a, b, "i32"), 75, (_A8_M8, _B8_K16, _C_M8)) for a in _I8 for b in _I8),
-    *(_mma((a, b, "i32"), 80, (_A8_K16, _B8_K16, _C_M16)) for a in _I8 for b in _I8),
-    *(_mma((a, b, "i32"), 80, (_A8_K32, _B8_K32, _C_M16)) for a in _I8 for b in _I8),
-    *(_mma((a, b, "f32"), 89, (_A8_K32, _B8_K32, _C_M16)) for a in _FP8 for b in _FP8),
+    _mma(("f16", "f16", "f32"), "mma_f16", (_A_VOLTA, _B_VOLTA, _C_VOLTA_F32), "m8n8k4"),
+    _mma(("f16", "f16", "f16"), "mma_f16", (_A_VOLTA, _B_VOLTA, _C_VOLTA_F16), "m8n8k4"),
+    _mma(("f16", "f16", "f32"), "mma_f16_m16n8k8", (_A16_K8, _B16_K8, _C_M16)),
+    _mma(("f16", "f16", "f16"), "mma_f16_m16n8k8", (_A16_K8, _B16_K8, _C_M16_F16)),
+    _mma(("f16", "f16", "f32"), "mma_m16n8k16", (_A16_K16, _B16_K16, _C_M16)),
+    _mma(("f16", "f16", "f16"), "mma_m16n8k16", (_A16_K16, _B16_K16, _C_M16_F16)),
+    _mma(("bf16", "bf16", "f32"), "mma_bf16", (_A16_K8, _B16_K8, _C_M16)),
+    _mma(("bf16", "bf16", "f32"), "mma_bf16", (_A16_K16, _B16_K16, _C_M16)),
+    _mma(("tf32", "tf32", "f32"), "mma_tf32", (_A32_K4, _B32_K4, _C_M16)),
+    _mma(("tf32", "tf32", "f32"), "mma_tf32", (_A32_K8, _B32_K8, _C_M16)),
+    _mma(("f64", "f64", "f64"), "mma_f64", (_A32_M8, _B32_K4, _C_M8)),
+    _mma(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K4, _B32_K4, _C_M16)),
+    _mma(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K8, _B32_K8, _C_M16)),
+    _mma(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K16, _B32_K16, _C_M16)),
+    *(_mma((a, b, "i32"), "mma_int8", (_A8_M8, _B8_K16, _C_M8)) for a in _I8 for b in _I8),
+    *(_mma((a, b, "i32"), "mma_m16n8k16", (_A8_K16, _B8_K16, _C_M16)) for a in _I8 for b in _I8),
+    *(_mma((a, b, "i32"), "mma_m16n8k16", (_A8_K32, _B8_K32, _C_M16)) for a in _I8 for b in _I8),
+    *(_mma((a, b, "f32"), "mma_fp8_e4m3", (_A8_K32, _B8_K32, _C_M16)) for a in _FP8 for b in _FP8),
 )
-"""Every dense `mma.sync` instruction that Tessera emits.
+"""Every dense `mma.sync` instruction that Tessera emits; of those for the same dtypes, the one to prefer last.
 
 Left out: sub-byte and single-bit types, sparsity, block scales (sm_120a), and the fp8 forms that came with
 PTX ISA 8.7 (k = 16, f16 accumulators), which gain nothing over k = 32 in f32.
 """
+
+
+# A wave's lanes are the rows of A and the columns of B and D; groups of lanes and registers walk along k and the rows
+# of D. Four neighbours along k are the operand registers of a lane.
+_LANES_32: Steps = ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0))
+_LANES_16: Steps = ((1, 0), (2, 0), (4, 0), (8, 0))
+
+
+def _turned(steps: Steps) -> Steps:
+    return tuple((column, row) for row, column in steps)
+
+
+_A_MFMA_32 = Fragment(("m", "k"), (32, 8), ((0, 1), (0, 2)), (*_LANES_32, (0, 4)), packing=2)
+_A_MFMA_16 = Fragment(("m", "k"), (16, 16), ((0, 1), (0, 2)), (*_LANES_16, (0, 4), (0, 8)), packing=2)
+_B_MFMA_32 = Fragment(("k", "n"), (8, 32), ((1, 0), (2, 0)), _turned(_A_MFMA_32.lane), packing=2)
+_B_MFMA_16 = Fragment(("k", "n"), (16, 16), ((1, 0), (2, 0)), _turned(_A_MFMA_16.lane), packing=2)
+_C_MFMA_32 = Fragment(("m", "n"), (32, 32), ((1, 0), (2, 0), (8, 0), (16, 0)), (*_turned(_LANES_32), (4, 0)))
+_C_MFMA_16 = Fragment(("m", "n"), (16, 16), ((1, 0), (2, 0)), (*_turned(_LANES_16), (4, 0), (8, 0)))
+
+MFMA: tuple[MmaInstruction, ...] = tuple(
+    _mma((dtype, dtype, "f32"), f"mfma_{dtype}", fragments, "mfma_{m}x{n}x{k}")
+    for dtype in ("f16", "bf16")
+    for fragments in ((_A_MFMA_16, _B_MFMA_16, _C_MFMA_16), (_A_MFMA_32, _B_MFMA_32, _C_MFMA_32))
+)
+"""Products of 16-bit floats by one wave of 64 lanes, as CDNA2 and later have them.
+
+Source: AMD, "CDNA2 Instruction Set Architecture Reference Guide", "Matrix Arithmetic Instructions":
+V_MFMA_F32_32X32X8F16 and V_MFMA_F32_16X16X16F16 and their BF16_1K forms.
+"""
+
+INSTRUCTIONS = (*MMA_SYNC, *MFMA)
+"""Every matrix instruction that one warp issues, of all vendors."""
+
+_BY_NAME = {instruction.name: instruction for instruction in INSTRUCTIONS}
 
 
 def mma_instruction(name: str) -> MmaInstruction:
@@ -208,30 +231,29 @@ def mma_instruction(name: str) -> MmaInstruction:
     Raises:
         KeyError: there is none.
     """
-    for instruction in MMA_SYNC:
-        if instruction.name == name:
-            return instruction
-    raise KeyError(name)
+    return _BY_NAME[name]
 
 
-def mma_instructions(a_dtype: str, b_dtype: str, acc_dtype: str, sm: int) -> tuple[MmaInstruction, ...]:
+def mma_instructions(
+    a_dtype: str, b_dtype: str, acc_dtype: str, target: TargetRecord
+) -> tuple[MmaInstruction, ...]:
     """Return the instructions that a GPU has for these dtypes, the one to prefer first.
 
     Args:
         a_dtype: dtype of A, e.g. "bf16"; f32 data computed in tf32 asks for "tf32".
         b_dtype: dtype of B.
         acc_dtype: dtype of C and D.
-        sm: compute capability of the target, e.g. 90.
+        target: the GPU.
 
     Returns:
         The newest instructions first, among those the largest; empty when the GPU has none.
     """
-    fitting = [
-        i
-        for i in MMA_SYNC
-        if (i.a_dtype, i.b_dtype, i.acc_dtype) == (a_dtype, b_dtype, acc_dtype) and i.min_sm <= sm
-    ]
-    return tuple(sorted(fitting, key=lambda i: (-i.min_sm, -i.m * i.n * i.k)))
+    wanted = (a_dtype, b_dtype, acc_dtype)
+    return tuple(
+        one
+        for one in reversed(INSTRUCTIONS)
+        if (one.a_dtype, one.b_dtype, one.acc_dtype) == wanted and target.has(one.needs)
+    )
 
 
 @dataclass(frozen=True)
@@ -242,7 +264,6 @@ class WgmmaInstruction:
 
     Attributes:
         name: unique key, e.g. `wgmma_m64n256k16_bf16_bf16_f32`.
-        ptx: the mnemonic, up to its operands.
         n: columns of B and D, a multiple of 8 up to 256.
         k: products summed by one issue (32 bytes of an operand).
         a_dtype: dtype of A.
@@ -256,7 +277,6 @@ class WgmmaInstruction:
     """
 
     name: str
-    ptx: str
     n: int
     k: int
     a_dtype: str
@@ -283,10 +303,8 @@ def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> Wgm
         return None
     fragment = _WGMMA_A[a_dtype]
     k = fragment.shape[1]
-    kinds = [_PTX_TYPES.get(dtype, dtype) for dtype in (acc_dtype, a_dtype, b_dtype)]
     return WgmmaInstruction(
         name=f"wgmma_m64n{n}k{k}_{a_dtype}_{b_dtype}_{acc_dtype}",
-        ptx=f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{'.'.join(kinds)}",
         n=n,
         k=k,
         a_dtype=a_dtype,
@@ -296,3 +314,21 @@ def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> Wgm
         a=fragment,
         c=_C_M16,
     )
+
+
+@cache
+def _warpgroup_instructions() -> dict[str, WgmmaInstruction]:
+    found = [
+        wgmma_instruction(a, b, acc, n)
+        for a in _WGMMA_A for b in _WGMMA_A for acc in ("f32", "i32") for n in range(8, 257, 8)
+    ]  # fmt: skip
+    return {one.name: one for one in found if one is not None}
+
+
+def warpgroup_instruction(name: str) -> WgmmaInstruction:
+    """Return the warpgroup instruction of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _warpgroup_instructions()[name]

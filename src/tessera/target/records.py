@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from tessera.target.machines import MIDDLING, Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class TargetRecord:
         cpu: LLVM CPU name.
         llvm_features: LLVM feature string.
         ptx_version: PTX ISA version asked for, such as `86` for 8.6 (NVIDIA).
+        machine: how fast it is (GPUs).
     """
 
     name: str
@@ -44,6 +46,7 @@ class TargetRecord:
     cpu: str = ""
     llvm_features: str = ""
     ptx_version: int = 0
+    machine: Machine = MIDDLING
 
     def has(self, feature: str) -> bool:
         """Return whether the target has an optional ability."""
@@ -63,12 +66,6 @@ class TargetRecord:
     def simt(self) -> bool:
         """Whether programs are threads in lockstep, and tiles fragments that they hold."""
         return self.warp_size > 1
-
-    @property
-    def sm(self) -> int:
-        """Compute capability as a number (`90` for sm_90a), 0 elsewhere."""
-        match = re.match(r"sm_(\d+)", self.name)
-        return int(match.group(1)) if match else 0
 
     def capabilities(self) -> dict[str, Any]:
         """Return the record under the keys of the portability guide."""

@@ -45,15 +45,25 @@ def gemm(a: ts.Tensor["m", "k", ts.f16], b: ts.Tensor["k", "n", ts.f16], c: ts.T
         c[i : i + 64, j : j + 64] = acc
 
 
+@ts.kernel
+def gemm_f32(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: ts.Tensor["m", "n", ts.f32]):
+    for i, j in ts.tile.grid((m, 32), (n, 32)):
+        acc = ts.tile.zeros((32, 32), ts.f32)
+        for s in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 32, s : s + 32], b[s : s + 32, j : j + 32], acc)
+        c[i : i + 32, j : j + 32] = acc
+
+
 @pytest.mark.usefixtures("wave64")
 @pytest.mark.parametrize(
     ("kernel", "dims", "wanted"),
     [
         (saxpy, {}, ("v_fma", "global_load", "global_store")),
         (row_sum, {"n": 1000}, ("ds_bpermute_b32", "v_add_f32")),
-        (gemm, {}, ("v_fma", "ds_read", "ds_write", "s_barrier")),
+        (gemm, {}, ("v_mfma_f32_", "ds_read", "ds_write", "s_barrier")),
+        (gemm_f32, {}, ("v_fma", "ds_read", "ds_write", "s_barrier")),
     ],
-    ids=["saxpy", "row_sum", "gemm"],
+    ids=["saxpy", "row_sum", "gemm", "gemm_f32"],
 )
 def test_compiles(kernel, dims, wanted):
     artifact = ts.compile(kernel, target="gfx90a", dims=dims, dump=("tirt", "asm"))

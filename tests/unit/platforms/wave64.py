@@ -16,21 +16,26 @@ from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers, load_handlers
+from tessera.backends.llvm.ops import I16
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, memory_element
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.backends.simt.placement import place_shared
+from tessera.backends.simt.products import emit_emulated_product
 from tessera.canonicalize.stages import CLEAN_UP
 from tessera.ir.target.structure import FuncOp
+from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.lower.simt import lower_to_simt
 from tessera.numerics.dtypes import BY_NAME
 from tessera.platforms.platform import Platform
 from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.artifact import Parameter
+from tessera.target.fragments import mma_instruction
 from tessera.target.records import TargetRecord
 
 GFX90A = TargetRecord(
-    "gfx90a", "wave64", warp_size=64, shared_bytes=64 << 10, max_threads=1024, registers=131072,
+    "gfx90a", "wave64", frozenset({"mfma_f16", "mfma_bf16"}), warp_size=64,
+    shared_bytes=64 << 10, max_threads=1024, registers=131072,
     triple="amdgcn-amd-amdhsa", cpu="gfx90a",
 )  # fmt: skip
 
@@ -60,10 +65,13 @@ class Wave64(Platform):
         return CompiledCode(code, "hsaco", {"asm": asm, "ll": text.render()}, {"kernels": kernels})
 
 
+WAVE64 = Handlers()
+
+
 class Wave64Emitter(SimtEmitter):
     """Writes one kernel."""
 
-    registries: ClassVar[tuple[Handlers, ...]] = (SIMT, CONTROL, ARITHMETIC)
+    registries: ClassVar[tuple[Handlers, ...]] = (WAVE64, SIMT, CONTROL, ARITHMETIC)
 
     def _call(self, key: str, type_: str, name: str, given: str = "") -> str:
         params = ", ".join(part.split()[0] for part in given.split(",")) if given else ""
@@ -133,6 +141,53 @@ class Wave64Emitter(SimtEmitter):
 
     def native_narrow(self, dtype: Any) -> str | None:
         return "half" if dtype.name == "f16" else None
+
+
+_MFMA = {
+    "mfma_32x32x8_f16_f16_f32": "32x32x8f16",
+    "mfma_16x16x16_f16_f16_f32": "16x16x16f16",
+    "mfma_32x32x8_bf16_bf16_f32": "32x32x8bf16.1k",
+    "mfma_16x16x16_bf16_bf16_f32": "16x16x16bf16.1k",
+}
+
+
+@WAVE64.register(TensorCoreOp)
+def emit_product(emitter: Wave64Emitter, op: TensorCoreOp) -> None:
+    """Emit one instruction for each part of the tile; products of other types are multiply-adds."""
+    name = op.instruction.data
+    if name not in _MFMA:
+        emit_emulated_product(emitter, op)
+        return
+    instruction = mma_instruction(name)
+    per_a, per_b, per_c = (part.elements for part in (instruction.a, instruction.b, instruction.c))
+    element = "half" if instruction.a_dtype == "f16" else "i16"
+    given, sums = f"<{per_a} x {element}>", f"<{per_c} x float>"
+    function = f"llvm.amdgcn.mfma.f32.{_MFMA[name]}"
+    emitter.module.declare(f"declare {sums} @{function}({given}, {given}, {sums}, i32, i32, i32)")
+    a, b, acc = (emitter.units(value) for value in (op.a, op.b, op.acc))
+    if element == "i16":
+        bfloat = LLVMType("bfloat")
+        a, b = ([emitter.ops.convert("bitcast", bfloat, x, I16) for x in units] for units in (a, b))
+    columns = len(b) // per_b
+    results: list[str] = []
+    for place in range(len(acc) // per_c):
+        row, column = divmod(place, columns)
+        left = _vector(emitter, given, element, a[row * per_a : (row + 1) * per_a])
+        right = _vector(emitter, given, element, b[column * per_b : (column + 1) * per_b])
+        total = _vector(emitter, sums, "float", acc[place * per_c : (place + 1) * per_c])
+        value = emitter.fn.assign(
+            f"call {sums} @{function}({given} {left}, {given} {right}, {sums} {total}, i32 0, i32 0, i32 0)"
+        )
+        results += [emitter.fn.assign(f"extractelement {sums} {value}, i32 {i}") for i in range(per_c)]
+    assert op.result is not None
+    emitter.bind(op.result, results)
+
+
+def _vector(emitter: Wave64Emitter, kind: str, element: str, values: Sequence[str]) -> str:
+    text = "poison"
+    for place, value in enumerate(values):
+        text = emitter.fn.assign(f"insertelement {kind} {text}, {element} {value}, i32 {place}")
+    return text
 
 
 def _align(words: Sequence[LLVMType]) -> int:

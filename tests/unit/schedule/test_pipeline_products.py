@@ -160,7 +160,7 @@ def graph_of(kernel: Any) -> Graph:
     (grid,) = ops(module, GridOp)
     (split,) = ops(module, RolesOp)
     (loop,) = [op for op in split.consumer.block.ops if isinstance(op, scf.ForOp)]
-    return Graph.of(loop, grid.attributes["tessera_schedule.num_warps"].data)
+    return Graph.of(loop, grid.attributes["tessera_schedule.num_warps"].data, HOPPER.machine.rates)
 
 
 @pytest.mark.parametrize("kernel", [attention, gated_chain, attention_of(128, 128, 64, True)])

@@ -8,7 +8,16 @@ from itertools import product
 
 import pytest
 
-from tessera.target.fragments import MMA_SYNC, Fragment, MmaInstruction, mma_instruction, mma_instructions
+from tessera.backends.nvidia.mnemonics import mma_mnemonic
+from tessera.target.fragments import (
+    MFMA,
+    MMA_SYNC,
+    Fragment,
+    MmaInstruction,
+    mma_instruction,
+    mma_instructions,
+)
+from tessera.target.nvidia import NVIDIA_TARGETS, compute_capability, nvidia_target
 
 # (element number i, lane) -> (row, column)
 Formula = Callable[[int, int], tuple[int, int]]
@@ -207,7 +216,7 @@ def test_packed_elements_lie_along_k() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "ptx", "min_sm"),
+    ("name", "ptx", "oldest"),
     [
         ("m8n8k4_f16_f16_f32", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", 70),
         ("m16n8k8_f16_f16_f32", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 75),
@@ -221,9 +230,9 @@ def test_packed_elements_lie_along_k() -> None:
         ("m16n8k16_f64_f64_f64", "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64", 90),
     ],
 )
-def test_mnemonics_and_targets(name: str, ptx: str, min_sm: int) -> None:
+def test_mnemonics_and_targets(name: str, ptx: str, oldest: int) -> None:
     instruction = mma_instruction(name)
-    assert (instruction.ptx, instruction.min_sm) == (ptx, min_sm)
+    assert (mma_mnemonic(instruction), _oldest(instruction)) == (ptx, oldest)
 
 
 @pytest.mark.parametrize(
@@ -245,12 +254,34 @@ def test_mnemonics_and_targets(name: str, ptx: str, min_sm: int) -> None:
     ],
 )
 def test_choice_of_instructions(dtypes: tuple[str, str, str], sm: int, names: list[str]) -> None:
-    assert [i.name.split("_")[0] for i in mma_instructions(*dtypes, sm)] == names
+    assert [i.name.split("_")[0] for i in mma_instructions(*dtypes, nvidia_target(f"sm_{sm}"))] == names
 
 
 def test_unknown_name() -> None:
     with pytest.raises(KeyError, match="m9n9k9"):
         mma_instruction("m9n9k9_f16_f16_f32")
+
+
+@pytest.mark.parametrize("instruction", MFMA, ids=lambda i: i.name)
+def test_a_wave_holds_operands_as_amd_documents(instruction: MmaInstruction) -> None:
+    """A lane holds four terms of one row of A and one column of B, and groups of four rows of one column of D."""
+    rows = instruction.m
+    for lane in range(64):
+        group, line = divmod(lane, rows)
+        for register in range(4):
+            assert _at(instruction.a, register, lane) == (line, 4 * group + register)
+            assert _at(instruction.b, register, lane) == (4 * group + register, line)
+        for register in range(rows * rows // 64):
+            block, row = divmod(register, 4)
+            assert _at(instruction.c, register, lane) == (4 * (block * (64 // rows) + group) + row, line)
+
+
+def _oldest(instruction: MmaInstruction) -> int:
+    """Return the lowest compute capability that has an instruction."""
+    known = [
+        compute_capability(name) for name in NVIDIA_TARGETS if nvidia_target(name).has(instruction.needs)
+    ]
+    return min(known)
 
 
 def _kernel_around(instruction: MmaInstruction, sm: int) -> bytes:
@@ -265,7 +296,7 @@ def _kernel_around(instruction: MmaInstruction, sm: int) -> bytes:
     lines += [".reg .u64 %p;", "ld.param.u64 %p, [p];"]
     for x in "abc":
         lines += [f"ld.global.{operands[x][1]} %{x}{i}, [%p + {8 * i}];" for i in range(operands[x][0])]
-    lines.append(f"{instruction.ptx} {', '.join(lists)};")
+    lines.append(f"{mma_mnemonic(instruction)} {', '.join(lists)};")
     lines += [f"st.global.{acc_type} [%p + {8 * i}], %d{i};" for i in range(c)]
     return "\n".join([*lines, "ret;", "}"]).encode()
 
@@ -291,7 +322,8 @@ def _assembles(instruction: MmaInstruction, sm: int) -> bool:
 
 @pytest.mark.parametrize("instruction", MMA_SYNC, ids=_IDS)
 def test_assembler_agrees_on_operands_and_targets(instruction: MmaInstruction) -> None:
-    """The assembler takes the instruction from `min_sm` on (it knows sm_75 and newer), and not before."""
-    assert _assembles(instruction, max(instruction.min_sm, 75))
-    before = {80: 75, 89: 87, 90: 89}.get(instruction.min_sm)
+    """The assembler takes the instruction where a target has its feature (it knows sm_75 and newer), and not before."""
+    oldest = _oldest(instruction)
+    assert _assembles(instruction, max(oldest, 75))
+    before = {80: 75, 89: 87, 90: 89}.get(oldest)
     assert before is None or not _assembles(instruction, before)

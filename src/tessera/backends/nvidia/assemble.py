@@ -10,6 +10,7 @@ from typing import Any
 from llvmlite import binding
 
 from tessera.errors import CompilerFault, TargetError
+from tessera.target.nvidia import compute_capability
 from tessera.target.records import TargetRecord
 
 # llvmlite and nvJitLink ship no types.
@@ -62,14 +63,17 @@ def _spell_negations(ptx: str, target: TargetRecord) -> str:
     There ptxas, nvJitLink and drivers up to CUDA 13.3 make one VIMNMX3 of `max(max(a, b), c)` and forget the negation
     of its second operand. Plain LLVM IR would not do: LLVM folds both forms into `neg`.
     """
-    if not 90 <= target.sm < 120 or re.search(r"\b(?:max|min)\.s(?:16|32)\b", ptx) is None:
+    if (
+        not 90 <= compute_capability(target.name) < 120
+        or re.search(r"\b(?:max|min)\.s(?:16|32)\b", ptx) is None
+    ):
         return ptx
     return re.sub(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);", r"not.b\1 \t\2, \3; add.s\1 \t\2, \2, 1;", ptx)
 
 
 def can_assemble(target: TargetRecord) -> bool:
     """Return whether nvJitLink makes a cubin for the target."""
-    return target.sm >= OLDEST_CUBIN
+    return compute_capability(target.name) >= OLDEST_CUBIN
 
 
 def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:

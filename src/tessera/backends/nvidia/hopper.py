@@ -5,7 +5,6 @@ Source: PTX ISA 9.2, "Asynchronous Warpgroup Level Matrix Instructions" (matrix 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
@@ -13,6 +12,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.llvm.ops import F32, I32, I64
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.matrix import operand_words
+from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
 from tessera.ir.target.arithmetic import SplatOp, constant_value
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import PANEL_BYTES, SWIZZLE_BYTES, BufferType, FragmentType, element_of
@@ -26,7 +26,7 @@ from tessera.ir.target.warpgroup import (
 )
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
-from tessera.target.fragments import WgmmaInstruction, wgmma_instruction
+from tessera.target.fragments import WgmmaInstruction, warpgroup_instruction
 
 GROUP_WARPS = 4
 _GROUP_ROWS = 64
@@ -39,16 +39,6 @@ Turns are taken by the warpgroups of one group, so that the two uses of 2 do not
 
 _SWIZZLE_128 = 1 << 62
 _PLACE_MASK = (1 << 18) - 1
-
-
-def warpgroup_record(name: str) -> WgmmaInstruction:
-    """Return the instruction that a TIR-T op names."""
-    kinds = r"(fp8_e\dm\d|bf16|f16|tf32|i8|u8)"
-    parts = re.fullmatch(rf"wgmma_m64n(\d+)k\d+_{kinds}_{kinds}_(f32|i32)", name)
-    assert parts is not None
-    found = wgmma_instruction(parts[2], parts[3], parts[4], int(parts[1]))
-    assert found is not None
-    return found
 
 
 class _Operand:
@@ -162,7 +152,7 @@ def emit_product_wait(emitter: NvidiaEmitter, op: TensorCoreWaitOp) -> None:
 
 def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list[str]:
     """Issue the instructions of a product as a group; accumulators are tied through all of them."""
-    instruction = warpgroup_record(op.instruction.data)
+    instruction = warpgroup_instruction(op.instruction.data)
     groups = emitter.num_warps // GROUP_WARPS
     assert isinstance(op.b.type, BufferType)
     depth = op.b.type.shape[0]
@@ -237,8 +227,8 @@ def _issue(
         flags += f", {int(not a.k_contiguous)}" if a is not None else ""
         flags += f", {int(not b.k_contiguous)}"
     text = (
-        f"{{ .reg .pred p; setp.ne.b32 p, {int(acc is not None)}, 0; {instruction.ptx} {{{outputs}}}, {first}, "
-        f"${count + len(left)}, {flags}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {int(acc is not None)}, 0; "
+        f"{warpgroup_mnemonic(instruction)} {{{outputs}}}, {first}, ${count + len(left)}, {flags}; }}"
     )
     kinds = ["l" if t == "i64" else "r" for t, _ in left]
     tied = [str(i) for i in range(count)] if acc is not None else []

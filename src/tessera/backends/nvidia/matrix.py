@@ -7,6 +7,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.backends.nvidia.mnemonics import mma_mnemonic
 from tessera.backends.simt.memory import SharedAddresses, embedded, emit_buffer_store
 from tessera.backends.simt.products import emit_emulated_product
 from tessera.errors import CompilerFault
@@ -132,7 +133,7 @@ def emit_tensor_core(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     )
     per_a, per_b, per_c = instruction.registers
     columns = len(b) // per_b
-    text, constraints = _assembly(instruction.ptx, per_a, per_b, per_c, acc_type, a[0][0], b[0][0])
+    text, constraints = _assembly(mma_mnemonic(instruction), per_a, per_b, per_c, acc_type, a[0][0], b[0][0])
     results: list[str] = []
     for row in range(len(a) // per_a):
         for column in range(columns):

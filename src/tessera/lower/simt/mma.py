@@ -74,7 +74,7 @@ def choose_instruction(
     n = padded_shape(shape_of(op.b.type))[1]
 
     def fitting(left: str, right: str) -> MmaInstruction | None:
-        found = mma_instructions(left, right, acc, target.sm)
+        found = mma_instructions(left, right, acc, target)
         return next((i for i in found if m >= i.a.shape[0] and n >= i.b.shape[1] and k >= i.k), None)
 
     exact = fitting(a, b)

@@ -1,8 +1,8 @@
-"""How long a product takes on a GPU: what is known of machines, and the model that plans are chosen by.
+"""How long a product takes on a GPU: the model that plans are chosen by.
 
 The model counts the waves of tiles over the multiprocessors, the time of one tile on the matrix units (smaller tiles
 feed them worse) and the time of its bytes from the L2 cache and from memory. Numbers of a whole machine are in
-`Machine`; relative tile rates are fitted to measurements on an H200 (docs/linalg.md).
+`target.machines`; relative tile rates are fitted to measurements on an H200 (docs/linalg.md).
 """
 
 from __future__ import annotations
@@ -12,36 +12,6 @@ from math import ceil
 
 from tessera.ops.linalg.problem import Problem
 from tessera.target.records import TargetRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the model needs to know of a machine beside its record.
-
-    Args:
-        units: multiprocessors.
-        flops: dense 16-bit operations per second of one multiprocessor's matrix units, as large products reach it.
-        memory: bytes per second of the memory.
-        cache: bytes per second of the L2 cache to one multiprocessor.
-        launch: seconds a tile spends before its first and after its last product.
-    """
-
-    units: int
-    flops: float
-    memory: float
-    cache: float
-    launch: float = 2.0e-6
-
-
-MACHINES = {
-    80: Machine(108, 2.3e12, 1.6e12, 45e9),
-    86: Machine(84, 0.8e12, 0.7e12, 40e9),
-    89: Machine(128, 1.2e12, 0.9e12, 45e9),
-    90: Machine(132, 5.45e12, 3.7e12, 85e9),
-    100: Machine(148, 12.0e12, 7.0e12, 80e9),
-    120: Machine(170, 1.4e12, 1.7e12, 60e9),
-}
-"""By compute capability; another one is taken for the next lower known."""
 
 _TILE_RATE = {
     (128, 256): 1.0, (256, 128): 0.97, (128, 128): 0.95, (64, 256): 0.91, (128, 64): 0.78, (64, 128): 0.78,
@@ -86,15 +56,9 @@ _SINGLE = 8e9
 """Elements that a multiprocessor loads one by one in a second: 1000 x 777 x 333 in bf16 took 13 to 16 µs so."""
 
 
-def machine_of(target: TargetRecord) -> Machine:
-    """Return the numbers of the nearest known machine that is not newer."""
-    known = [sm for sm in MACHINES if sm <= target.sm]
-    return MACHINES[max(known, default=80)]
-
-
 def _rate(problem: Problem, target: TargetRecord, path: str) -> float:
     """Return operations per second of one multiprocessor at the best tile."""
-    machine = machine_of(target)
+    machine = target.machine
     name = problem.compute.name
     if path == "fma":
         return machine.flops * (0.02 if problem.acc.bytes == 8 else 0.06)
@@ -149,7 +113,7 @@ class Choice:
 
 def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, str]:
     """Return the predicted seconds of a schedule, and what bounds it."""
-    machine = machine_of(target)
+    machine = target.machine
     tiles = tile_count(problem, choice.block_m, choice.block_n) * choice.split
     compute, cache = _tile(problem, target, choice)
     fixed = machine.launch + (choice.split - 1) * _MEETING
@@ -176,7 +140,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
 
 def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, float]:
     """Return the seconds that a tile's products take, and those that its operands take from the cache."""
-    machine, block_m, block_n = machine_of(target), choice.block_m, choice.block_n
+    machine, block_m, block_n = target.machine, choice.block_m, choice.block_n
     depth = ceil(problem.k / choice.split)
     units = units_of(problem, choice.path, block_m, block_n)
     rates = _TURNS_RATE if choice.turns else _TILE_RATE

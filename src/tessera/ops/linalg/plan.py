@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.errors import CallError, caller_location
 from tessera.ops.linalg.cpu_plan import cpu_block
-from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, machine_of, predict, tile_count, units_of
+from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
 from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem, power_of_two
 from tessera.ops.refusals import checked
@@ -126,7 +126,7 @@ def _gpu(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
     ways = [] if forced.pack is False else _packings(problem, target)
     if not ways:
         return _fastest(problem, target, forced)
-    memory = machine_of(target).memory
+    memory = target.machine.memory
     best = min(
         (_with_copies(problem, a, b, _fastest(after, target, forced), memory) for a, b, after in ways),
         key=lambda p: p.seconds,
@@ -319,7 +319,7 @@ def _ways(
 ) -> Iterator[tuple[int, bool]]:
     """Yield how many programs share a tile, and whether the last tiles' steps are shared out over all programs."""
     asked = 1 if forced.stream_k and forced.split_k is None else forced.split_k
-    tiles, count = tile_count(problem, choice.block_m, choice.block_n), machine_of(target).units
+    tiles, count = tile_count(problem, choice.block_m, choice.block_n), target.machine.units
     alone = choice.path == "wgmma" and not (choice.turned or choice.turns)
     for split in SPLITS:
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
