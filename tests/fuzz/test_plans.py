@@ -17,7 +17,7 @@ from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.numerics.profiles import profile
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tessera.tools.fuzz.arrays import contents
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.generate_scope import Options

@@ -10,7 +10,7 @@ from tessera.interp import interpret
 from tessera.ir.passes import PassRunner
 from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.schedule.knobs import Knobs
-from tessera.target.records import target_named
+from tessera.target.registry import target_named
 from tests.property.test_random_kernels import built
 
 SIZE, GUARD = 70, 128

@@ -92,13 +92,13 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
 
 def runs_backwards(stride: int, view: ArrayView) -> bool:
     """Return whether a stride is one that a device follows element by element only."""
-    return stride < 0 and not platform_of(view.device).follows_backwards
+    return stride < 0 and platform_of(view.device).has_tensor_maps
 
 
 def _unmapped(stride: int, view: ArrayView) -> bool:
     """Return whether a stride is one that no tensor map has, be it for the sizes that come with it."""
     far = stride * view.dtype.bytes >= MOST_STRIDE_BYTES or max(view.shape) > MOST_MAPPED
-    return (far and view.device.kind != "cpu") or runs_backwards(stride, view)
+    return (far and platform_of(view.device).has_tensor_maps) or runs_backwards(stride, view)
 
 
 def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, ...]) -> ArgFacts:

@@ -32,7 +32,7 @@ class CpuPlatform(Platform):
     dlpack_kinds = (1, 3)  # kDLCPU, kDLCUDAHost
     targets = ("cpu", *CPU_TARGETS)
     code_kinds = ("object", "")
-    follows_backwards = True
+    has_tensor_maps = False
 
     def target(self, name: str) -> TargetRecord:
         """Return the record of a CPU.

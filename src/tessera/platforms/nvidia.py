@@ -33,7 +33,7 @@ class NvidiaPlatform(Platform):
     dlpack_kinds = (2, 13)  # kDLCUDA, kDLCUDAManaged
     targets = NVIDIA_TARGETS
     code_kinds = ("cubin", "ptx", "")  # PTX for targets that the assembler does not cover
-    follows_backwards = False
+    has_tensor_maps = True
 
     def target(self, name: str) -> TargetRecord:
         """Return the record of a GPU."""

@@ -78,8 +78,8 @@ class DevicePlatform(Family, Protocol):
     """A platform with devices."""
 
     @property
-    def follows_backwards(self) -> bool:
-        """Whether all its copies can follow negative strides."""
+    def has_tensor_maps(self) -> bool:
+        """Whether copies go by descriptors, which hold no negative strides and no large ones, nor large sizes."""
         ...
 
     def devices(self) -> list[DeviceInfo]:
