@@ -137,8 +137,36 @@ def _product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Close:
     return Close(a @ b, np.abs(a) @ np.abs(b))
 
 
+def stored_product(dt: Any, depth: int) -> Callable[..., Any]:
+    """A computed tile, no element of whose padding is zero, times its own transpose."""
+
+    def kernel(A: ts.Tensor["M", depth, dt], C: ts.Tensor["M", "M", ts.f32]):
+        for _m in ts.tile.grid((M, M)):
+            buffer = ts.tile.alloc_shared((24, depth), dt, swizzle="xor")
+            buffer[...] = A[0:24, :] + 1
+            ts.tile.barrier()
+            acc = ts.tile.mma(buffer, buffer.T, ts.tile.zeros((24, 24), ts.f32))
+            C[0:24, 0:24] = acc
+        return C
+
+    return kernel
+
+
 @conformance(
     [
+        Case(
+            f"stored-{name}-{depth}",
+            stored_product(dtype(name), depth),
+            lambda rng, name=name, depth=depth: [
+                rng.integers(-3, 4, (24, depth)).astype(dtype(name).numpy()),
+                Output((24, 24), ts.f32),
+            ],
+            lambda a, c: (a.astype(np.float64) + 1) @ (a.astype(np.float64) + 1).T,
+            EXACT,
+        )
+        for name, depth in (("f16", 3), ("bf16", 5), ("f16", 24), ("f32", 3), ("f32", 20), ("bf16", 40))
+    ]
+    + [
         Case(
             f"barriers-{name}-{m}x{n}x{k}",
             gemm_barriers(dtype(name)),

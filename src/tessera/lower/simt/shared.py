@@ -24,7 +24,7 @@ from tessera.ir.tile.shared import (
     SharedViewOp,
     WaitGroupOp,
 )
-from tessera.ir.tile.types import SharedType
+from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.ir.types import dtype_of
 from tessera.lower.boxes import BoxOperands
@@ -132,6 +132,7 @@ def _load(context: SimtContext, op: SharedLoadOp) -> None:
 @lowers(SharedStoreOp)
 def _store(context: SimtContext, op: SharedStoreOp) -> None:
     value = context.tile(op.value, context.layout_of(op.value))
+    value = context.fill_outside(value, shape_of(op.value.type), 0)  # products add the padding along K
     context.emit(target.BufferStoreOp(value, context.scalar(op.buffer)))
 
 
