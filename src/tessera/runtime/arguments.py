@@ -203,7 +203,7 @@ def _overlaps_itself(view: ArrayView) -> bool:
         return False
     array = elements(1 << 40, view)
     moved = (np.moveaxis(array, axis, 0) for axis, size in enumerate(view.shape) if size > 1)
-    return any(_share_memory(along[0], along[1:]) for along in moved)  # elements that differ in an axis
+    return any(_share_memory(along[:1], along[1:]) for along in moved)  # elements that differ in an axis
 
 
 _MOST_STEPS: Any = 1_000_000  # NumPy's types know of none but its two names
