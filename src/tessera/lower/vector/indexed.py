@@ -232,6 +232,8 @@ def _counted_bits(node: Node, coords: Coords) -> int:
         narrowest = min(narrowest, dtype.bits)
         if isinstance(node, Iota):
             return narrowest if node.shape[0] <= 1 << dtype.bits - 1 else 0
+        if not isinstance(node, Apply | Convert | Remap):
+            return 0
         operands = node.operands(coords)
         if isinstance(node, Apply) and node.fn in ("add", "sub"):
             steady = [i for i, (part, at) in enumerate(operands) if _agrees(part, at)]
@@ -242,7 +244,7 @@ def _counted_bits(node: Node, coords: Coords) -> int:
             source = dtype_of(node.source.element)
             if source.kind != "int" or source.bits > dtype.bits:
                 return 0
-        elif not isinstance(node, Remap):
+        elif isinstance(node, Apply):
             return 0
         ((node, coords),) = operands
     return 0
