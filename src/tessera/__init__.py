@@ -49,7 +49,7 @@ from tessera.numerics.dtypes import (
 )
 from tessera.numerics.dtypes import boolean as bool_
 from tessera.platforms import PLATFORMS
-from tessera.target.registry import register
+from tessera.target.registry import register as _register
 
 if TYPE_CHECKING:
     from tessera import ops, runtime
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 for _platform in PLATFORMS:
-    register(_platform)
+    _register(_platform)
 
 _LAZY = {
     "Artifact": "tessera.target.artifact",

@@ -62,7 +62,7 @@ def cycles_of(op: Operation, warps: int, rates: Rates) -> float:
     if isinstance(op, MmaOp):
         m, k = shape_of(op.a.type)
         n = shape_of(op.acc.type)[1]
-        rate = rates.products.get(dtype_of(element_of(op.a.type)).bytes, rates.products[2])
+        rate = rates.products * 2 / min(dtype_of(element_of(op.a.type)).bytes, 4)
         return m * n * k / groups / rate
     if engine_of(op) == Engine.BARRIER:
         return rates.barrier
