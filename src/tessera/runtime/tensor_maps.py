@@ -15,11 +15,10 @@ from tessera.runtime.entry.tables import MapPlan
 from tessera.target.artifact import MOST_MAPPED, Parameter
 
 MAP_BYTES = 128
-_BYTE = 0
-_TYPES = {
-    "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11,
-}  # fmt: skip
-"""`CUtensorMapDataType`; other types are moved as bytes. `tf32` is f32, rounded to nearest even on its way."""
+_TYPES = {"i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
+"""`CUtensorMapDataType`; other types are moved as unsigned integers. `tf32` is f32, rounded to nearest even."""
+_UNSIGNED = {1: 0, 2: 1, 4: 2, 8: 4}
+"""`CUtensorMapDataType` of unsigned integers, by their bytes."""
 _NO_INTERLEAVE, _PROMOTE_256, _FILL_ZEROS = 0, 3, 0
 _SWIZZLES = {32: 1, 64: 2, 128: 3}
 """`CUtensorMapSwizzle` by the bytes of a box's row; rows of other sizes are not swizzled."""
@@ -29,7 +28,7 @@ def _constants(param: Parameter) -> dict[str, int]:
     """Return the driver's numbers for what no call changes, under their names in `layout.MAP`."""
     dtype = dtype_named(param.dtype)
     return {
-        "kind": _TYPES.get(dtype.name, _BYTE),
+        "kind": _TYPES.get(dtype.name, _UNSIGNED[dtype.bytes]),
         "interleave": _NO_INTERLEAVE,
         "swizzle": _SWIZZLES.get(param.box[0] * dtype.bytes, 0),
         "promotion": _PROMOTE_256,

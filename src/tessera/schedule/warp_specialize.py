@@ -279,6 +279,10 @@ def _specialize(
     loop = load_ahead(plan.loop, plan.ahead)
     uneven = any(depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
     programs = int_value(grid.attributes.get("tessera_schedule.cluster")) or 1
+    if any(depends_on_rank(bound) for bound in (loop.lb, loop.ub, loop.step)):
+        programs = (
+            1  # each waits for the parts that all others fetch: they have to take the same number of steps
+        )
     shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
     rings = allocate_rings(loop, group, shared, stages, body)
     single = allocate_single(loop, plan.once, body) if plan.once else None

@@ -595,13 +595,22 @@ def test_the_streams_function_gives_the_stream(gpu, monkeypatch):
 def test_numbers_of_the_driver_are_the_bindings():
     kinds = driver.CUtensorMapDataType
     names = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "f64": "FLOAT64", "i32": "INT32"}
-    names |= {"i64": "INT64", "u16": "UINT16", "u32": "UINT32", "u64": "UINT64"}
+    names |= {
+        "i64": "INT64",
+        "tf32": "TFLOAT32",
+        "u16": "UINT16",
+        "i16": "UINT16",
+        "u32": "UINT32",
+        "u64": "UINT64",
+    }
+    names |= dict.fromkeys(("i8", "u8", "bool", "fp8_e4m3", "fp8_e5m2"), "UINT8")
     for name, theirs in names.items():
-        assert tensor_maps._TYPES[name] == int(getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{theirs}"))
+        param = Parameter("tensor_map", arg=0, dtype=name, order=(0,), box=(16,))
+        kind = tensor_maps.plan(param).constants["kind"]
+        assert kind == int(getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{theirs}")), name
     for width, number in tensor_maps._SWIZZLES.items():
         assert number == int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{width}B"))
     assert int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B) == tensor_maps._PROMOTE_256
-    assert int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8) == tensor_maps._BYTE
 
 
 def test_the_description_of_a_device_array(gpu):

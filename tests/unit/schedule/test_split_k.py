@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 from tessera.errors import DeviceError, LanguageError
 from tessera.interp import interpret
+from tessera.ir.tile.roles import BulkCopyOp
 from tessera.ir.tile.split import PartialSendOp, PartialSumOp
 from tessera.schedule.knobs import Knobs
 from tests.unit.schedule.hopper import gemm, gemm_wide, has_roles, note, random, scheduled
@@ -48,6 +49,20 @@ def scaled_in_the_loop(
         for k in ts.tile.range(0, K, 64):
             acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc) * 0.5
         c[m : m + 64, n : n + 64] = acc
+
+
+def same_left_operand(
+    q: ts.Tensor["M", 64, ts.f16],
+    a: ts.Tensor[64, "L", ts.f16],
+    b: ts.Tensor["L", 128, ts.f16],
+    c: ts.Tensor["M", 128, ts.f32],
+) -> None:
+    for m in ts.tile.grid((M, 64)):
+        acc = ts.tile.zeros((64, 128), ts.f32)
+        for k in ts.tile.range(0, L, 128):
+            p = ts.tile.mma(q[m : m + 64, :], a[:, k : k + 128])
+            acc = ts.tile.mma(ts.tile.cast(p, ts.f16), b[k : k + 128, :], acc)
+        c[m : m + 64, :] = acc
 
 
 def stored_in_the_loop(
@@ -114,3 +129,13 @@ def test_a_bad_split_is_refused(value: int) -> None:
     with pytest.raises(LanguageError) as caught:
         Knobs.from_config({"split_k": value})
     assert caught.value.code == "bad-knob"
+
+
+def test_programs_with_steps_of_their_own_share_no_copies():
+    """The left operand is the same for all, but a program without a step would fetch no part of it for the others."""
+    module = scheduled(same_left_operand, dict(M=64, L=256), split_k=4)
+    assert has_roles(module)
+    assert [op for op in module.walk() if isinstance(op, PartialSumOp)]
+    copies = [op for op in module.walk() if isinstance(op, BulkCopyOp)]
+    assert copies
+    assert all(op.programs.data == 1 for op in copies)

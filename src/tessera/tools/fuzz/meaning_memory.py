@@ -152,9 +152,13 @@ class Place:
         flat = _flat(tuple(np.broadcast_to(index, self.raw)[whole] for index in self.indices), tensor.shape)
         sums.add(flat, value.data[whole.reshape(self.shape)], program)
         matters = sums.order_matters(tensor.dtype).reshape(tensor.shape)
+        flushed = sums.flushed(tensor.data).reshape(tensor.shape)
+        err = tensor.err
+        if tensor.dtype == "f32" and flushed.any():
+            err = np.maximum(tensor.errors(), flushed)
         if not matters.any():
-            return tensor
-        return Val(tensor.dtype, tensor.data, tensor.err, either(tensor.known, ~matters))
+            return Val(tensor.dtype, tensor.data, err, tensor.known)
+        return Val(tensor.dtype, tensor.data, err, either(tensor.known, ~matters))
 
 
 class FloatSums:
@@ -169,6 +173,8 @@ class FloatSums:
         self._step = exact_steps(data).reshape(-1)
         self._program = np.full(data.size, -1)
         self._free = np.zeros(data.size, np.bool_)
+        self._times = np.zeros(data.size)
+        self._small = _is_subnormal(data).reshape(-1)
 
     def add(self, flat: Array, values: Array, program: int) -> None:
         """Note what a program adds to elements, given by their numbers."""
@@ -178,10 +184,26 @@ class FloatSums:
         self._free[flat] |= (before >= 0) & (before != program)
         self._free |= np.bincount(flat, minlength=self._free.size) > 1
         self._program[flat] = program
+        np.add.at(self._times, flat, 1.0)
+        self._small[flat] |= _is_subnormal(values)
+
+    def flushed(self, results: Array) -> Array:
+        """Return what GPUs may lose of f32 sums: they take subnormal numbers for zero (PTX ISA, `atom`, `.add.f32`)."""
+        return np.where(
+            self._small | _is_subnormal(results).reshape(-1), self._times * 2 * _LEAST_NORMAL, 0.0
+        )
 
     def order_matters(self, dtype: str) -> Array:
         """Return which elements depend on an order that nobody promises."""
         return self._free & ~(self._size <= self._step * 2.0 ** (FORMATS[dtype].mantissa + 1))
+
+
+_LEAST_NORMAL = 2.0**-126
+
+
+def _is_subnormal(values: Array) -> Array:
+    """Return which numbers are subnormal in f32."""
+    return (values != 0) & (np.abs(values) < _LEAST_NORMAL)
 
 
 def _flat(at: Any, shape: Shape) -> Array:
