@@ -58,6 +58,9 @@ PRODUCTS: tuple[tuple[str, tuple[int, int, int], str, dict[str, Any]], ...] = (
 )
 
 
+_DTYPES = ("out_dtype", "compute")
+
+
 def _examples() -> dict[str, tuple[Callable[[], Any], dict[str, int], dict[str, Any]]]:
     from tests.examples.test_examples import COMPILED
 
@@ -83,7 +86,7 @@ def _compile(item: Item, folder: Path) -> Any:
         return ts.compile(kernel(), target=target, dims=dims, dump=dump, **constexprs).dumps
     if kind == "product":
         _, sizes, dtype, options = next(product for product in PRODUCTS if product[0] == name)
-        given = {key: getattr(ts, str(value), value) for key, value in options.items()}
+        given = {key: getattr(ts, value) if key in _DTYPES else value for key, value in options.items()}
         return ts.ops.linalg.gemm.compile(*sizes, getattr(ts, dtype), target=target, dump=dump, **given).dumps
     from tessera.tools.fuzz.generate import generate
     from tessera.tools.fuzz.generate_scope import Options
