@@ -283,6 +283,23 @@ def allocate(device: CudaDevice, size: int, stream: int) -> int:
         return int(check(result))
 
 
+ZERO_BYTES = 128
+
+
+@cache
+def zero_page(index: int, written: bool = False) -> int:
+    """Return the address of `ZERO_BYTES` zeros on a GPU: what descriptors of empty arrays point at.
+
+    Args:
+        index: which GPU.
+        written: whether a kernel stores to the array: what it drops there must not be read through others.
+    """
+    with active(cuda_device(index)) as cu:
+        pointer = int(check(cu.cuMemAlloc(ZERO_BYTES)))
+        check(cu.cuMemsetD8(pointer, 0, ZERO_BYTES))
+    return pointer
+
+
 def free(device: CudaDevice, pointer: int, stream: int) -> None:
     """Free memory once what `stream` holds now is done."""
     with active(device) as cu:

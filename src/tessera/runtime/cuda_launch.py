@@ -12,7 +12,7 @@ from tessera.runtime import cuda, tensor_maps, workspaces
 from tessera.runtime.entry.host import function_address
 from tessera.runtime.entry.tables import NotDirect, Work
 from tessera.runtime.packing import Block, Packing, Shapes
-from tessera.target.artifact import Artifact, Launch
+from tessera.target.artifact import Artifact, Launch, Parameter
 
 _GRID_LIMIT = 2**31 - 1
 _STATIC_SHARED = 48 * 1024
@@ -164,7 +164,7 @@ class CudaPlan:
 
     def __init__(self, launcher: CudaLauncher, shapes: Shapes) -> None:
         self._launcher = launcher
-        self._packing = Packing(launcher.artifact, shapes, encode=tensor_maps.encode)
+        self._packing = Packing(launcher.artifact, shapes, encode=self._encode)
         cu = cuda.driver()
         launches = launcher.artifact.launches
         count = launcher.device.multiprocessors
@@ -177,6 +177,11 @@ class CudaPlan:
             for function, launch in zip(launcher.functions, launches, strict=True)
         ]
         self._current, self._success = cu.cuCtxGetCurrent, cu.CUresult(0)
+
+    def _encode(self, param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequence[int]) -> bytes:
+        launcher = self._launcher
+        written = launcher.artifact.args[param.arg].written
+        return tensor_maps.encode(param, pointer, sizes, strides, launcher.device.device.index, written)
 
     def launch(
         self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0

@@ -37,12 +37,18 @@ def _constants(param: Parameter) -> dict[str, int]:
 
 
 def plan(param: Parameter) -> MapPlan:
-    """Return what the compiled entry needs to describe arrays as `encode` does."""
-    sizes = {"bytes": dtype_named(param.dtype).bytes, "empty": MAP_BYTES}
-    return MapPlan({**_constants(param), **sizes}, param.box, param.order)
+    """Return what the compiled entry needs to describe arrays that are not empty as `encode` does."""
+    return MapPlan({**_constants(param), "bytes": dtype_named(param.dtype).bytes}, param.box, param.order)
 
 
-def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequence[int]) -> bytes:
+def encode(
+    param: Parameter,
+    pointer: int,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    index: int = 0,
+    written: bool = False,
+) -> bytes:
     """Return the descriptor of an array for copies of `param.box`, swizzled like `panels` buffers, zeros outside.
 
     Rows of 128 bytes, 64 or 32 have the swizzle of that width, shorter ones none.
@@ -50,15 +56,19 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
     Args:
         param: which array, the order of its dimensions and the box.
         pointer: address, a multiple of 16.
-        sizes: size of each dimension; an empty array is described as one element, as no copy from it starts.
+        sizes: size of each dimension; an empty array is described as one element, a zero: copies of it may start.
         strides: stride of each dimension in elements, positive multiples of 16 bytes but for the contiguous one.
+        index: which GPU.
+        written: whether the kernel stores to the array.
 
     Raises:
         DeviceError: `tensor-map` when the driver refuses the description.
     """
     dtype = dtype_named(param.dtype)
-    dims = [max(sizes[axis], 1) for axis in param.order]
+    dims = [sizes[axis] for axis in param.order]
     steps = [strides[axis] * dtype.bytes for axis in param.order[1:]]
+    if 0 in sizes:
+        pointer, dims, steps = cuda.zero_page(index, written), [1] * len(dims), [16] * len(steps)
     if any(step < 0 and size > 1 for step, size in zip(steps, dims[1:], strict=True)):
         raise _refused(pointer, sizes, strides, "strides run backwards")
     if max(dims) > MOST_MAPPED:
@@ -72,7 +82,7 @@ def encode(param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequen
     status, made = cu.cuTensorMapEncodeTiled(
         cu.CUtensorMapDataType(fixed["kind"]),
         len(dims),
-        MAP_BYTES if 0 in sizes else pointer,
+        pointer,
         [cu.cuuint64_t(size) for size in dims],
         [cu.cuuint64_t(step) for step in steps],
         [cu.cuuint32_t(size) for size in param.box],

@@ -93,6 +93,9 @@ class FakeDriver:
         self.allocated += size
         return driver.CUresult(0), self.allocated - size
 
+    def cuMemsetD8(self, pointer, value, size):
+        return (driver.CUresult(0),)
+
     def cuStreamGetId(self, stream):
         return driver.CUresult(self._refused()), stream + 1000
 
@@ -484,6 +487,15 @@ def test_no_tensor_map_is_made_of_strides_that_run_backwards(gpu):
     assert (
         len(tensor_maps.encode(param, 0x7F0000000000, (1, 64), (-64, 1))) == 128
     )  # of one row, none is taken
+
+
+def test_empty_arrays_have_maps_of_one_zero(gpu):
+    cuda.zero_page.cache_clear()
+    param = Parameter("tensor_map", 0, dtype="bf16", order=(1, 0), box=(64, 64))
+    empty = tensor_maps.encode(param, 0, (0, 128), (128, 1))
+    page = cuda.zero_page(0, False)
+    assert empty == tensor_maps.encode(param, page, (1, 1), (8, 1))
+    cuda.zero_page.cache_clear()
 
 
 def test_operands_of_tf32_products_have_maps_that_round(gpu):

@@ -10,6 +10,7 @@ from xdsl.dialects import scf
 import tessera as ts
 from tessera.backends.nvidia import compile_nvidia
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
+from tessera.backends.nvidia.roles import part_bytes
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, bank_conflicts
 from tessera.ir.target import arithmetic
 from tessera.ir.target import roles as target
@@ -240,3 +241,12 @@ def test_coordinates_of_the_copy_engine_are_bounded_where_they_may_not_fit_32_bi
     stores = ops(func, target.BulkStoreOp)
     assert stores
     assert all([bounded(c) for c in store.coordinates] == [both, ()] for store in stores)
+
+
+@pytest.mark.parametrize(
+    ("box", "axis", "size", "expected"),
+    [((64, 16), 1, 2, 2048), ((64, 16), 1, 1, 1024), ((32, 64, 8), 2, 4, 65536), ((32, 8, 1), 1, 1, 256)],
+)
+def test_parts_of_a_shared_copy_follow_one_another(box, axis, size, expected):
+    """A part ends where the next begins: rows of boxes narrower than 128 bytes stand closer together."""
+    assert part_bytes(box, axis, size) == expected

@@ -396,22 +396,18 @@ def _encode(f: Function, key: str, address: str, rank: str, made: str) -> str:
     with f.count_up(rank) as axis:
         pair, word = f.op("shl", axis, 4), f.op("shl", axis, 3)
         size = f.load(f.at(key, layout.WORD), pair)
-        f.unless_give(
-            f.op("icmp sle", size, MOST_MAPPED), "false"
-        )  # the Python path knows a variant without maps
-        size = f.value(f"call i64 @llvm.smax.i64(i64 {size}, i64 1)")
+        # The Python path knows a variant without maps for larger arrays, and what stands for empty ones.
+        f.unless_give(f.op("icmp ult", f.op("sub", size, 1), MOST_MAPPED), "false")
         step = f.op("mul", f.load(f.at(key, 2 * layout.WORD), pair), f.load("%map", MAP["bytes"]))
         f.store(size, sizes, word)
         f.store(_step(f, size, step), strides, word)
-    null = f.op("icmp eq", address, 0)
-    base = f.value(f"select i1 {null}, i64 {f.load('%map', MAP['empty'])}, i64 {address}")
     number = [
         f.value(f"trunc i64 {f.load('%map', MAP[name])} to i32")
         for name in ("kind", "interleave", "swizzle", "promotion", "fill")
     ]
     status = f.call(
         "i32", f.load("%record", RECORD["encode"], "ptr"), ("ptr", made), ("i32", number[0]),
-        ("i32", f.value(f"trunc i64 {rank} to i32")), ("i64", base), ("ptr", sizes),
+        ("i32", f.value(f"trunc i64 {rank} to i32")), ("i64", address), ("ptr", sizes),
         ("ptr", f.at(strides, layout.WORD)), ("ptr", f.load("%map", MAP["box"], "ptr")),
         ("ptr", f.load("%map", MAP["ones"], "ptr")), *(("i32", value) for value in number[1:]),
     )  # fmt: skip

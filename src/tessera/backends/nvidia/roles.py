@@ -5,6 +5,9 @@ Source: PTX ISA 9.2, "mbarrier", "cp.async.bulk.tensor", "setmaxnreg".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from xdsl.ir import SSAValue
 
 from tessera.backends.llvm.ops import I32, I64
@@ -124,6 +127,14 @@ def emit_prefetch(emitter: NvidiaEmitter, op: PrefetchMapOp) -> None:
     )
 
 
+def part_bytes(box: Sequence[int], axis: int, element_bytes: int) -> int:
+    """Return how far apart the boxes of neighbouring programs lie in a panel that is shared out along `axis`.
+
+    A panel's rows are as wide as a box: 128 bytes, or less for narrow tiles.
+    """
+    return prod(box[: axis + 1]) * element_bytes
+
+
 @NVIDIA.register(BulkCopyOp)
 def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
     """Start one copy per panel of the buffer, or of this program's part of the panels or of their rows."""
@@ -157,7 +168,10 @@ def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
             steps = [(0, panels * box[0]), (None, panels * panel_bytes)]
         else:
             rows = box[op.part_axis.data]
-            steps = [(op.part_axis.data, rows), (None, rows * PANEL_BYTES)]
+            steps = [
+                (op.part_axis.data, rows),
+                (None, part_bytes(box, op.part_axis.data, buffer.dtype.bytes)),
+            ]
         for axis, step in steps:
             moved = emitter.ops.binary("mul", I32, number, str(step))
             if axis is None:

@@ -119,10 +119,9 @@ HOLD_NS: Final = 3_000
 
 MAP: Final = _words(
     "kind", "rank", "pointer", "bytes", "box", "ones", "at", "cache", "interleave", "swizzle", "promotion", "fill",
-    "empty", "axes",
+    "axes",
 )  # fmt: skip
-"""A tensor map; `axes` is the first of `MAP_AXES` pairs of block offsets of a size and a stride, `empty` an
-address for arrays that have none."""
+"""A tensor map; `axes` is the first of `MAP_AXES` pairs of block offsets of a size and a stride."""
 MAP_AXES: Final = 5
 MAP_WORDS: Final = len(MAP) - 1 + 2 * MAP_AXES
 MAP_KEY_WORDS: Final = 1 + 2 * MAP_AXES
