@@ -140,6 +140,7 @@ class _Process:
         self._process.start()
         theirs.close()
         self.seed: int | None = None
+        self.ended = False
         self.started = 0.0
         self.done = 0
 
@@ -148,7 +149,14 @@ class _Process:
         self.started = time.monotonic()
         self.connection.send(given)
 
+    def is_spent(self, outcome: Outcome, job: Job) -> bool:
+        """Return whether the process has ended, or must: after an illegal access it can use its GPU no more."""
+        if outcome.kind == "error" and job.device.kind == "cuda":
+            self.end()
+        return self.ended
+
     def end(self) -> int | None:
+        self.ended = True
         self.connection.close()
         self._process.join(20.0 if os.environ.get(MEASURE) and self.seed is None else 0.2)
         if self._process.is_alive():
@@ -251,7 +259,7 @@ def campaign(
                 outcome = _outcome_of(worker, worker.connection in ready, timeout)
                 if outcome is not None:
                     settle(outcome)
-                    if outcome.kind in ("crash", "hang"):
+                    if worker.is_spent(outcome, job):
                         workers[number] = _Process(job, root / str(number))
     finally:
         for worker in workers:
