@@ -44,7 +44,8 @@ def test_a_large_product_needs_no_more_than_its_packing_buffers(dtype, turned):
     call = lambda x, y: gemm(x, y, out=out, trans_a=turned, trans_b=turned)  # noqa: E731
     record = target_record("cpu")
     buffers = 2 * thread_count() * record.l2_bytes + SLACK
-    assert buffers < a.nbytes
+    if buffers >= a.nbytes:
+        pytest.skip("the buffers of so many threads are as large as the operands")
     call(a, b)  # compiles, and starts the threads
     for _ in range(2):
         _forget_peak()
