@@ -92,14 +92,10 @@ def main() -> int:
         for causal in (False, True):
             error = _error(torch, positions, size, causal)
             if not error < ERROR:
-                print(
-                    f"{positions} positions of {size}, causal {causal}: off by {error:.2e}", file=sys.stderr
-                )
+                print(f"{positions} positions of {size}, causal {causal}: off by {error:.2e}", file=sys.stderr)
                 return 1
     rows = [_measured(torch, args.turns, *shape) for shape in SHAPES]
-    table = Table(
-        "positions", "head", "causal", "Tessera TFLOP/s", "cuDNN", "FlashAttention-2", "ratio to cuDNN"
-    )
+    table = Table("positions", "head", "causal", "Tessera TFLOP/s", "cuDNN", "FlashAttention-2", "ratio to cuDNN")
     for row in rows:
         table.add_row(*map(str, row[:3]), *(f"{value:.0f}" for value in row[3:6]), f"{row[6]:.3f}")
     console = Console()
@@ -108,9 +104,7 @@ def main() -> int:
     if args.csv:
         with args.csv.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(
-                ["positions", "head", "causal", "tessera_tflops", "cudnn_tflops", "fa2_tflops", "ratio"]
-            )
+            writer.writerow(["positions", "head", "causal", "tessera_tflops", "cudnn_tflops", "fa2_tflops", "ratio"])
             writer.writerows(rows)
     return 0
 

@@ -108,39 +108,52 @@ def works(quick: bool) -> Iterator[Work]:
     for dtype, index, size in [(ts.f32, ts.i32, 1), (ts.f32, ts.i64, 64)] if quick else kinds:
         length = size * MIB // dtype.bytes
         yield Work(
-            f"gather {dtype}, {index}, {size} MiB", lambda d=dtype, i=index: gather(d, i),
+            f"gather {dtype}, {index}, {size} MiB",
+            lambda d=dtype, i=index: gather(d, i),
             lambda rng, d=dtype, i=index, m=length: [
-                _numbers(rng, (m,), d), rng.integers(0, m, count).astype(i.numpy()), np.zeros(count, d.numpy()),
+                _numbers(rng, (m,), d),
+                rng.integers(0, m, count).astype(i.numpy()),
+                np.zeros(count, d.numpy()),
             ],
-            lambda x, at, y: x[at], count,
-        )  # fmt: skip
+            lambda x, at, y: x[at],
+            count,
+        )
     tables = [(ts.f32, 1), (ts.bf16, 64)] if quick else [(ts.f32, 1), (ts.f32, 1024), (ts.bf16, 1024)]
     for dtype, size in tables:
         length = size * MIB // (128 * dtype.bytes)
         yield Work(
-            f"rows of 128 {dtype}, {size} MiB", lambda d=dtype: rows(d),
+            f"rows of 128 {dtype}, {size} MiB",
+            lambda d=dtype: rows(d),
             lambda rng, d=dtype, m=length: [
-                _numbers(rng, (m, 128), d), rng.integers(0, m, count // 32).astype(np.int32),
+                _numbers(rng, (m, 128), d),
+                rng.integers(0, m, count // 32).astype(np.int32),
                 np.zeros((count // 32, 128), d.numpy()),
             ],
-            lambda x, at, y: x[at], count * 4,
-        )  # fmt: skip
+            lambda x, at, y: x[at],
+            count * 4,
+        )
     for dtype, size in [(ts.f32, 1)] if quick else [(ts.f32, 1), (ts.f32, 64), (ts.bf16, 64)]:
         length = size * MIB // dtype.bytes
         n = min(length, count)
         yield Work(
-            f"scatter {dtype}, {size} MiB", lambda d=dtype: scatter(d),
+            f"scatter {dtype}, {size} MiB",
+            lambda d=dtype: scatter(d),
             lambda rng, d=dtype, m=length, n=n: [
-                _numbers(rng, (n,), d), rng.permutation(m)[:n].astype(np.int32), np.zeros(m, d.numpy()),
+                _numbers(rng, (n,), d),
+                rng.permutation(m)[:n].astype(np.int32),
+                np.zeros(m, d.numpy()),
             ],
-            _scattered, n,
-        )  # fmt: skip
+            _scattered,
+            n,
+        )
     for bins in (1 << 10,) if quick else (1 << 10, 1 << 20):
         yield Work(
-            f"histogram, {bins} bins", histogram,
+            f"histogram, {bins} bins",
+            histogram,
             lambda rng, m=bins: [rng.integers(0, m, count // 4).astype(np.int32), np.zeros(m, np.int32)],
-            lambda at, y: np.bincount(at, minlength=len(y)).astype(np.int32), count // 4,
-        )  # fmt: skip
+            lambda at, y: np.bincount(at, minlength=len(y)).astype(np.int32),
+            count // 4,
+        )
 
 
 def _scattered(x: np.ndarray, at: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -152,9 +165,7 @@ def _scattered(x: np.ndarray, at: np.ndarray, y: np.ndarray) -> np.ndarray:
 def compiled(work: Work, arrays: Sequence[Any], tests: bool) -> Callable[[], Any]:
     """Return a call of a work's kernel, compiled with or without the tests of its indices."""
     kernel = work.make()
-    os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(
-        prefix="tessera-bounds-", dir=os.environ["BOUNDS_FOLDER"]
-    )
+    os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-bounds-", dir=os.environ["BOUNDS_FOLDER"])
     if tests:
         kernel(*arrays)
     else:
@@ -180,9 +191,7 @@ def _on_gpu(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, fl
     from gemm_timing import Timer
 
     turns = max(LEAST_TURNS, int(seconds / 0.3))
-    measured, _ = Timer(torch, min(0.1, seconds / 10)).measured(
-        {name: [call] for name, call in calls.items()}, turns
-    )
+    measured, _ = Timer(torch, min(0.1, seconds / 10)).measured({name: [call] for name, call in calls.items()}, turns)
     return {name: found.replayed or found.flushed for name, found in measured.items()}
 
 
@@ -222,23 +231,15 @@ def measure(work: Work, device: str, budget: float) -> tuple[float, float, bool]
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--seconds", type=float, help="how long each work is measured (default: 3; quick: 0.3)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="few works, few elements; for whether it runs at all"
-    )
+    parser.add_argument("--seconds", type=float, help="how long each work is measured (default: 3; quick: 0.3)")
+    parser.add_argument("--quick", action="store_true", help="few works, few elements; for whether it runs at all")
     parser.add_argument("--only", default="", help="works whose name contains this")
     parser.add_argument("--most", type=float, default=3.0, help="per cent that the tests may cost")
     options = parser.parse_args()
     seconds = options.seconds or (0.3 if options.quick else 3.0)
-    table = Table(
-        "work", "tested, ns", "untested, ns", "cost, %", "", title=f"one element on {options.device}"
-    )
+    table = Table("work", "tested, ns", "untested, ns", "cost, %", "", title=f"one element on {options.device}")
     failed = False
     with tempfile.TemporaryDirectory(prefix="tessera-bounds-") as folder:
         os.environ["BOUNDS_FOLDER"] = folder
@@ -250,9 +251,7 @@ def main() -> int:
             verdict = "wrong" if not right else "" if cost <= options.most else "dear"
             failed = failed or verdict != ""
             scale = 1e9 / work.elements
-            table.add_row(
-                work.name, f"{tested * scale:.3f}", f"{untested * scale:.3f}", f"{cost:+.1f}", verdict
-            )
+            table.add_row(work.name, f"{tested * scale:.3f}", f"{untested * scale:.3f}", f"{cost:+.1f}", verdict)
     Console().print(table)
     return int(failed)
 

@@ -208,7 +208,7 @@ def fma_rate() -> float:
     """Return the rate of fused multiply-adds on registers, all threads, in GFLOP/s: the peak of f32 products."""
     from llvmlite import (
         binding as llvm,
-    )  # a ceiling is no kernel: nothing that Tessera compiles is only arithmetic
+    )  # a ceiling is not a kernel: nothing that Tessera compiles is only arithmetic
 
     from tessera.backends.cpu.host import host_target
 
@@ -217,9 +217,7 @@ def fma_rate() -> float:
     kind = f"<{lanes} x float>"
     unit = f"{kind} <{', '.join(['float 1.0'] * lanes)}>"
     phis = [f"  %a{i} = phi {kind} [ zeroinitializer, %entry ], [ %b{i}, %loop ]" for i in range(_CHAINS)]
-    calls = [
-        f"  %b{i} = call {kind} @llvm.fma.v{lanes}f32({unit}, {unit}, {kind} %a{i})" for i in range(_CHAINS)
-    ]
+    calls = [f"  %b{i} = call {kind} @llvm.fma.v{lanes}f32({unit}, {unit}, {kind} %a{i})" for i in range(_CHAINS)]
     stores = [
         line
         for i in range(_CHAINS)
@@ -242,10 +240,7 @@ def fma_rate() -> float:
     threads, count = thread_count(), 1_000_000
     out = [(ctypes.c_float * (lanes * _CHAINS))() for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
-        best = min(
-            turn_seconds(lambda: list(pool.map(lambda memory: run(memory, count), out)), 0.05)
-            for _ in range(3)
-        )
+        best = min(turn_seconds(lambda: list(pool.map(lambda memory: run(memory, count), out)), 0.05) for _ in range(3))
     return 2e-9 * lanes * _CHAINS * count * threads / best
 
 
@@ -260,9 +255,7 @@ def ceilings_for(chosen: Sequence[Work]) -> dict[str, float]:
 
 def table_of(rows: Sequence[Row]) -> Table:
     """Return the rows with their bars."""
-    table = Table(
-        "work", "Tessera", "best peer", "", "ratio", "goal", "of ceiling", "goal", "error", "verdict"
-    )
+    table = Table("work", "Tessera", "best peer", "", "ratio", "goal", "of ceiling", "goal", "error", "verdict")
     for row in rows:
         work = row.work
         peer = f"{row.rate(row.peer):.4g}" if row.peer else ""
@@ -273,10 +266,17 @@ def table_of(rows: Sequence[Row]) -> Table:
             else f"{row.share:.2f} of {work.share[0]} {row.ceilings[work.share[0]]:.0f}"
         )
         table.add_row(
-            f"{work.section} {work.name}", f"{row.rate('tessera'):.4g} {work.unit}", row.peer, peer,
-            "" if row.ratio is None else f"{row.ratio:.2f}", goal, share,
-            "" if work.share is None else f"≥ {work.share[1]:g}", f"{row.errors['tessera']:.1e}", row.verdict,
-        )  # fmt: skip
+            f"{work.section} {work.name}",
+            f"{row.rate('tessera'):.4g} {work.unit}",
+            row.peer,
+            peer,
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+            goal,
+            share,
+            "" if work.share is None else f"≥ {work.share[1]:g}",
+            f"{row.errors['tessera']:.1e}",
+            row.verdict,
+        )
     return table
 
 
@@ -300,10 +300,20 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
         )
         for row in rows:
             for name, seconds in row.seconds.items():
-                writer.writerow((
-                    row.work.section, row.work.name, row.work.dtype, name, seconds, row.rate(name), row.work.unit,
-                    row.errors[name], seconds / row.seconds["tessera"], row.verdict,
-                ))  # fmt: skip
+                writer.writerow(
+                    (
+                        row.work.section,
+                        row.work.name,
+                        row.work.dtype,
+                        name,
+                        seconds,
+                        row.rate(name),
+                        row.work.unit,
+                        row.errors[name],
+                        seconds / row.seconds["tessera"],
+                        row.verdict,
+                    )
+                )
 
 
 def has_compiler() -> bool:
@@ -344,12 +354,11 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--match", nargs="+", default=[], help="only works whose name holds one of these")
     parser.add_argument("--quick", action="store_true", help="few and small works, two turns")
     parser.add_argument(
-        "--compile", action=argparse.BooleanOptionalAction,
+        "--compile",
+        action=argparse.BooleanOptionalAction,
         help="torch.compile takes part (unless --quick, where there is a C++ compiler)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--minimum", action="store_true", help="fastest instead of median: for a busy machine"
     )
+    parser.add_argument("--minimum", action="store_true", help="fastest instead of median: for a busy machine")
     parser.add_argument("--turns", type=int, help="turns of each contestant (5, quick 2)")
     parser.add_argument("--turn-s", type=float, help="seconds of a turn, at least (0.05, quick 0.01)")
     args = parser.parse_args(given)
@@ -369,9 +378,7 @@ def main(given: Sequence[str] | None = None) -> int:
         torch.set_num_threads(thread_count())
         torch.set_grad_enabled(False)
     chosen = [
-        work
-        for work in works(args.only, args.quick)
-        if not args.match or any(text in work.name for text in args.match)
+        work for work in works(args.only, args.quick) if not args.match or any(text in work.name for text in args.match)
     ]
     console = Console()
     console.width = max(console.width, 160)  # a pipe has none

@@ -34,9 +34,7 @@ def residual_dropout_for(dtype: ts.DType) -> Any:
 
 
 @ts.kernel
-def four(
-    a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor["n", ts.f32], d: ts.Tensor["n", ts.f32]
-):
+def four(a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor["n", ts.f32], d: ts.Tensor["n", ts.f32]):
     """Add three arrays: a call of one element costs what the call costs."""
     for i in ts.tile.grid((n, 64)):
         d[i : i + 64] = a[i : i + 64] + b[i : i + 64] + c[i : i + 64]

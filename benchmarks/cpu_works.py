@@ -91,9 +91,13 @@ def torch_or_none() -> Any:
 def works(sections: Sequence[str], quick: bool = False) -> list[Work]:
     """Return the works of some sections; `quick` keeps a few of each, smaller."""
     makers = {
-        "gemm": _gemms, "skinny": _skinny, "transposes": _transposes, "rows": _rows, "attention": _attentions,
+        "gemm": _gemms,
+        "skinny": _skinny,
+        "transposes": _transposes,
+        "rows": _rows,
+        "attention": _attentions,
         "calls": _calls,
-    }  # fmt: skip
+    }
     return [work for section in SECTIONS if section in sections for work in makers[section](quick)]
 
 
@@ -147,9 +151,7 @@ def _skinny(quick: bool) -> Iterator[Work]:
             yield _gemm("skinny", dtype, m, size, size, (1.0 if m == 1 else 1.4) if dtype == "f32" else 1.3)
 
 
-def _gemm(
-    section: str, dtype: str, m: int, n: int, k: int, bar: float, share: tuple[str, float] | None = None
-) -> Work:
+def _gemm(section: str, dtype: str, m: int, n: int, k: int, bar: float, share: tuple[str, float] | None = None) -> Work:
     def make(_compile: bool) -> Setup:
         a, b, c = (
             normal(m, k, dtype=dtype),
@@ -208,15 +210,29 @@ def _rows(quick: bool) -> Iterator[Work]:
             bytes_ = arrays * m * n * (4 if dtype == "f32" else 2)
             share = ("copy", 0.8) if dtype == "f32" and not quick else None
             yield Work(
-                "rows", f"{name} {dtype} {m}x{n}", dtype, 1e-9 * bytes_,
-                lambda compiled, make=make, dtype=dtype: make(dtype, m, n, compiled), 1.3, share,
-            )  # fmt: skip
+                "rows",
+                f"{name} {dtype} {m}x{n}",
+                dtype,
+                1e-9 * bytes_,
+                lambda compiled, make=make, dtype=dtype: make(dtype, m, n, compiled),
+                1.3,
+                share,
+            )
 
 
 def _row_setup(
-    m: int, x: np.ndarray, y: np.ndarray, ours: Call, numpy: Call | None, eager: Any, args: Sequence[Any],
-    expected: np.ndarray, compiled: bool, numba: str, scalars: Sequence[Any] = (),
-) -> Setup:  # fmt: skip
+    m: int,
+    x: np.ndarray,
+    y: np.ndarray,
+    ours: Call,
+    numpy: Call | None,
+    eager: Any,
+    args: Sequence[Any],
+    expected: np.ndarray,
+    compiled: bool,
+    numba: str,
+    scalars: Sequence[Any] = (),
+) -> Setup:
     contestants: dict[str, Call] = {"tessera": ours}
     if numpy is not None:
         contestants["NumPy"] = numpy
@@ -276,9 +292,17 @@ def _softmax(dtype: str, m: int, n: int, compiled: bool) -> Setup:
     torch, kernel = torch_or_none(), softmax.softmax_for(DTYPES[dtype])
     eager = None if torch is None else lambda x: torch.softmax(x, dim=1)
     return _row_setup(
-        m, x, y, lambda: kernel(x, y), numpy if dtype == "f32" else None, eager, (x,),
-        softmax.reference(wide(x)), compiled, "softmax",
-    )  # fmt: skip
+        m,
+        x,
+        y,
+        lambda: kernel(x, y),
+        numpy if dtype == "f32" else None,
+        eager,
+        (x,),
+        softmax.reference(wide(x)),
+        compiled,
+        "softmax",
+    )
 
 
 def _rope(dtype: str, m: int, n: int, compiled: bool) -> Setup:
@@ -293,9 +317,17 @@ def _rope(dtype: str, m: int, n: int, compiled: bool) -> Setup:
         return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1).to(x.dtype)
 
     return _row_setup(
-        heads, x, y, lambda: kernel(x, cos, sin, y), None, eager if torch else None, (x, cos, sin),
-        rope.reference(wide(x), angle), compiled, "RoPE",
-    )  # fmt: skip
+        heads,
+        x,
+        y,
+        lambda: kernel(x, cos, sin, y),
+        None,
+        eager if torch else None,
+        (x, cos, sin),
+        rope.reference(wide(x), angle),
+        compiled,
+        "RoPE",
+    )
 
 
 def _gelu(approximate: bool) -> Callable[..., Setup]:
@@ -308,9 +340,17 @@ def _gelu(approximate: bool) -> Callable[..., Setup]:
         expected = np.zeros((m, n))
         expected[rows] = bias_gelu.reference(wide(x)[rows], wide(b), approximate)
         return _row_setup(
-            m, x, y, lambda: kernel(x, b, y, approximate), None, eager, (x, b), expected, compiled,
+            m,
+            x,
+            y,
+            lambda: kernel(x, b, y, approximate),
+            None,
+            eager,
+            (x, b),
+            expected,
+            compiled,
             "bias+GELU tanh" if approximate else "bias+GELU erf",
-        )  # fmt: skip
+        )
 
     return make
 
@@ -321,9 +361,18 @@ def _residual_dropout(dtype: str, m: int, n: int, compiled: bool) -> Setup:
     torch = torch_or_none()
     eager = None if torch is None else lambda x, r: r + torch.nn.functional.dropout(x, DROPOUT_P, True)
     setup = _row_setup(
-        m, x, y, lambda: kernel(x, r, y, DROPOUT_P, 7), None, eager, (x, r), np.ones((m, n)), compiled,
-        "residual+dropout", (DROPOUT_P,),
-    )  # fmt: skip
+        m,
+        x,
+        y,
+        lambda: kernel(x, r, y, DROPOUT_P, 7),
+        None,
+        eager,
+        (x, r),
+        np.ones((m, n)),
+        compiled,
+        "residual+dropout",
+        (DROPOUT_P,),
+    )
 
     def check(got: Any) -> float:
         """Each generator keeps elements of its own: judge what is kept, and how much."""

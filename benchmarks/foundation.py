@@ -137,9 +137,7 @@ def in_turns(
     return {name: median(values) for name, values in seconds.items()}
 
 
-def compared(
-    what: str, device: str, seconds: dict[str, float], work: float, unit: str, goal: str
-) -> Iterator[Result]:
+def compared(what: str, device: str, seconds: dict[str, float], work: float, unit: str, goal: str) -> Iterator[Result]:
     """Yield one result per peer; `work` divided by seconds is the figure."""
     rates = {name: work / value for name, value in seconds.items()}
     ours = rates.pop("tessera")
@@ -195,9 +193,7 @@ def _cpu_softmax(m: int, n: int, turns: int) -> Iterator[Result]:
     if torch is not None:
         tx, ty = torch.from_numpy(x), torch.from_numpy(y)
         contestants["PyTorch"] = lambda: torch.softmax(tx, dim=1, out=ty)
-    yield from compared(
-        f"softmax f32 {m}x{n}", "cpu", in_turns(contestants, turns), 8e-9 * m * n, "GB/s", "≥ 0.7"
-    )
+    yield from compared(f"softmax f32 {m}x{n}", "cpu", in_turns(contestants, turns), 8e-9 * m * n, "GB/s", "≥ 0.7")
 
 
 def _cpu_rmsnorm(m: int, n: int, turns: int) -> Iterator[Result]:
@@ -215,9 +211,7 @@ def _cpu_rmsnorm(m: int, n: int, turns: int) -> Iterator[Result]:
     if torch is not None:
         tx, tw = torch.from_numpy(x), torch.from_numpy(weight)
         contestants["PyTorch (allocates)"] = lambda: torch.nn.functional.rms_norm(tx, (n,), tw, 1e-6)
-    yield from compared(
-        f"rmsnorm f32 {m}x{n}", "cpu", in_turns(contestants, turns), 8e-9 * m * n, "GB/s", "≥ 0.7"
-    )
+    yield from compared(f"rmsnorm f32 {m}x{n}", "cpu", in_turns(contestants, turns), 8e-9 * m * n, "GB/s", "≥ 0.7")
 
 
 def _cpu_gemm(size: int, turns: int) -> Iterator[Result]:

@@ -148,11 +148,17 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
         replayed = [row.replayed_ratio for row in group if row.replayed_ratio is not None]
         found.append(
             Summary(
-                section, peer, len(group), len(works([section])), geometric_mean(row.ratio for row in group),
-                geometric_mean(replayed) if replayed else None, worst.ratio, worst.work.name,
+                section,
+                peer,
+                len(group),
+                len(works([section])),
+                geometric_mean(row.ratio for row in group),
+                geometric_mean(replayed) if replayed else None,
+                worst.ratio,
+                worst.work.name,
                 bars.get((section, peer)),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -170,25 +176,35 @@ def table_of(rows: Iterable[Row]) -> Table:
     for row in rows:
         ours, theirs = row.tflops
         table.add_row(
-            row.work.name, row.peer, f"{1e6 * row.seconds[0]:.1f}", f"{ours:.4g}", f"{theirs:.4g}",
-            f"{row.ratio:.3f}", ratio_text(row.replayed_ratio),
-        )  # fmt: skip
+            row.work.name,
+            row.peer,
+            f"{1e6 * row.seconds[0]:.1f}",
+            f"{ours:.4g}",
+            f"{theirs:.4g}",
+            f"{row.ratio:.3f}",
+            ratio_text(row.replayed_ratio),
+        )
     return table
 
 
 def summary_table(rows: Sequence[Row]) -> Table:
     """Return means, minima and verdicts as a table."""
-    table = Table(
-        "section", "peer", "rows", "geometric mean", "goal", "replayed", "least", "goal", "at", "verdict"
-    )
+    table = Table("section", "peer", "rows", "geometric mean", "goal", "replayed", "least", "goal", "at", "verdict")
     for line in summaries(rows):
         bar = line.bar
         least = "" if bar is None or bar.least is None else f"≥ {bar.least:g}"
         table.add_row(
-            line.section, line.peer, f"{line.rows} of {line.of}", f"{line.mean:.3f}",
-            "" if bar is None else f"≥ {bar.mean:g}", ratio_text(line.replayed_mean), f"{line.least:.3f}", least,
-            line.worst, _verdict(line.passed, line.rows == line.of),
-        )  # fmt: skip
+            line.section,
+            line.peer,
+            f"{line.rows} of {line.of}",
+            f"{line.mean:.3f}",
+            "" if bar is None else f"≥ {bar.mean:g}",
+            ratio_text(line.replayed_mean),
+            f"{line.least:.3f}",
+            least,
+            line.worst,
+            _verdict(line.passed, line.rows == line.of),
+        )
     for rate, value in rates(rows):
         what = f"{'x'.join(map(str, rate.shape))} TFLOP/s"
         verdict = _verdict(value > rate.tflops)
@@ -225,7 +241,18 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(names + times)
         for row in rows:
-            writer.writerow((
-                row.work.section, row.work.layout, *row.work.shape, row.peer, *row.tflops, row.ratio,
-                row.replayed_ratio, row.ours.replayed, row.ours.flushed, row.theirs.replayed, row.theirs.flushed,
-            ))  # fmt: skip
+            writer.writerow(
+                (
+                    row.work.section,
+                    row.work.layout,
+                    *row.work.shape,
+                    row.peer,
+                    *row.tflops,
+                    row.ratio,
+                    row.replayed_ratio,
+                    row.ours.replayed,
+                    row.ours.flushed,
+                    row.theirs.replayed,
+                    row.theirs.flushed,
+                )
+            )

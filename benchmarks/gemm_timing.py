@@ -87,9 +87,7 @@ class Timer:
         self.stream = torch.cuda.Stream()
         self._flush = torch.empty(4 * self.cache_bytes, dtype=torch.int8, device="cuda")
 
-    def measured(
-        self, contestants: dict[str, Sequence[Call]], turns: int
-    ) -> tuple[dict[str, Seconds], list[str]]:
+    def measured(self, contestants: dict[str, Sequence[Call]], turns: int) -> tuple[dict[str, Seconds], list[str]]:
         """Return the times of each contestant, and what could not be captured.
 
         Args:

@@ -92,11 +92,24 @@ def _finished(x, bias, columns, N, BIAS_GELU: tl.constexpr):
 
 @triton.jit
 def _product(
-    a_tiles, b_tiles, c_tiles, bias, M, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HALVES: tl.constexpr, GROUP: tl.constexpr,
-    A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, BIAS_GELU: tl.constexpr, ACC: tl.constexpr,
+    a_tiles,
+    b_tiles,
+    c_tiles,
+    bias,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    HALVES: tl.constexpr,
+    GROUP: tl.constexpr,
+    A_TRANSPOSED: tl.constexpr,
+    B_TRANSPOSED: tl.constexpr,
+    BIAS_GELU: tl.constexpr,
+    ACC: tl.constexpr,
     PROGRAMS: tl.constexpr,
-):  # fmt: skip
+):
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     steps = tl.cdiv(K, BK)
     # One flat loop over tiles and steps keeps the ring full across tiles.
@@ -139,9 +152,7 @@ class Peer:
         self.seconds = seconds
         self.chosen: dict[tuple[Any, ...], Config] = {}
         # Descriptors that a kernel makes lie in device memory, which Triton asks its host program for.
-        triton.set_allocator(
-            lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda")
-        )
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
 
     def tune(self, a: Any, b: Any, out: Any, bias: Any, right: Callable[[Config, Call], bool]) -> None:
         """Choose the fastest configuration of this problem whose result is right.
@@ -211,10 +222,17 @@ def launcher(config: Config, a: Any, b: Any, out: Any, bias: Any, run: bool = Tr
 def constants(config: Config, a: Any, b: Any, out: Any, finish: bool, programs: int) -> dict[str, Any]:
     """Return the kernel's compile-time arguments."""
     return dict(
-        BM=config.bm, BN=config.bn, BK=config.bk // a.element_size(), HALVES=config.halves, GROUP=GROUP,
-        A_TRANSPOSED=_by_columns(a), B_TRANSPOSED=_by_columns(b), BIAS_GELU=finish,
-        ACC=tl.int32 if out.dtype == torch.int32 else tl.float32, PROGRAMS=programs,
-    )  # fmt: skip
+        BM=config.bm,
+        BN=config.bn,
+        BK=config.bk // a.element_size(),
+        HALVES=config.halves,
+        GROUP=GROUP,
+        A_TRANSPOSED=_by_columns(a),
+        B_TRANSPOSED=_by_columns(b),
+        BIAS_GELU=finish,
+        ACC=tl.int32 if out.dtype == torch.int32 else tl.float32,
+        PROGRAMS=programs,
+    )
 
 
 def _by_columns(x: Any) -> bool:

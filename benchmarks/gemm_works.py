@@ -20,9 +20,14 @@ Shape = tuple[int, int, int]
 
 LARGE: tuple[Shape, ...] = ((2048,) * 3, (4096,) * 3, (8192,) * 3, (8192, 28672, 4096))
 SHAPES: tuple[Shape, ...] = (
-    *LARGE, (8192, 8192, 1024), (4096, 14336, 4096), (16, 4096, 4096), (128, 8192, 8192), (1000, 777, 333),
+    *LARGE,
+    (8192, 8192, 1024),
+    (4096, 14336, 4096),
+    (16, 4096, 4096),
+    (128, 8192, 8192),
+    (1000, 777, 333),
     (4096, 4096, 64),
-)  # fmt: skip
+)
 LAYOUTS = ("NN", "NT", "TN", "TT")
 """How A and B are stored: N by rows, T by columns, as BLAS says for row-major matrices."""
 
@@ -176,9 +181,7 @@ class WrongResult(Exception):
     """A result differs from the reference."""
 
 
-def check(
-    torch: Any, what: str, call: Call, of: Operands, expected: Any, tolerance: float, roundings: int = 1
-) -> None:
+def check(torch: Any, what: str, call: Call, of: Operands, expected: Any, tolerance: float, roundings: int = 1) -> None:
     """Run a call on a poisoned output and compare.
 
     The norm finds what is a little off everywhere; the largest difference finds the one element that is wrong. A call
@@ -247,20 +250,14 @@ def library(torch: Any, work: Work) -> dict[str, Contestant]:
 
         def scaled(fast: bool) -> Contestant:
             return lambda of: (
-                lambda: torch._scaled_mm(
-                    of.a, of.b, one, one, out_dtype=of.out.dtype, use_fast_accum=fast, out=of.out
-                )
+                lambda: torch._scaled_mm(of.a, of.b, one, one, out_dtype=of.out.dtype, use_fast_accum=fast, out=of.out)
             )
 
         return {"cuBLAS": scaled(True), "cuBLAS, f32 sums": scaled(False)}
     if work.section == "int8":
         return {"cuBLAS": lambda of: lambda: torch._int_mm(of.a, of.b, out=of.out)}
     if work.section == "linear":
-        return {
-            "cuBLASLt": lambda of: (
-                lambda: torch._addmm_activation(*of.more, of.a, of.b, use_gelu=True, out=of.out)
-            )
-        }
+        return {"cuBLASLt": lambda of: lambda: torch._addmm_activation(*of.more, of.a, of.b, use_gelu=True, out=of.out)}
     if work.section == "residual":
         return {"cuBLAS addmm": lambda of: lambda: torch.addmm(*of.more, of.a, of.b, out=of.out)}
     if work.section == "gated":
@@ -277,8 +274,10 @@ def _of_dequantised(torch: Any, of: Operands) -> Call:
 
 
 COMPILED: Iterable[tuple[str, Shape]] = (
-    ("bf16", (4096,) * 3), ("bf16", (8192,) * 3), *((s, SPACE[s][0][0]) for s in ("linear", "gated", "dequant")),
-)  # fmt: skip
+    ("bf16", (4096,) * 3),
+    ("bf16", (8192,) * 3),
+    *((s, SPACE[s][0][0]) for s in ("linear", "gated", "dequant")),
+)
 """Works that torch.compile is tried on: it takes tens of seconds for each."""
 
 

@@ -10,9 +10,7 @@ import tessera as ts
 
 
 @ts.kernel
-def dropout(
-    x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], p: ts.f32, seed: ts.i64
-) -> ts.Tensor["n", ts.f32]:
+def dropout(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], p: ts.f32, seed: ts.i64) -> ts.Tensor["n", ts.f32]:
     """Zero each element with probability p and scale the others by 1 / (1 - p)."""
     i = ts.tile.linear_id()
     if i < n:
@@ -47,9 +45,7 @@ def reference(x: np.ndarray, p: float, seed: int) -> np.ndarray:
 def case(place: Place, n: int = 100_003, p: float = 0.1, seed: int = 2**40 + 7) -> Case:
     """Return a call and its expected result."""
     x, y = place.normal(n, dtype=ts.f32), place.empty(n, dtype=ts.f32)
-    return Case(
-        f"dropout {n}", place, lambda: dropout(x, y, p, seed), reference(host(x), p, seed), TOLERANCE["f32"]
-    )
+    return Case(f"dropout {n}", place, lambda: dropout(x, y, p, seed), reference(host(x), p, seed), TOLERANCE["f32"])
 
 
 def statistics(place: Place) -> int:

@@ -43,9 +43,7 @@ def case(place: Place, m: int = 300, n: int = 333, k: int = 777) -> Case:
     kernel = gemm_for(place.dtype, place.dtype, place.device)
     a, b, c = place.normal(m, k), place.normal(k, n), place.empty(m, n)
     name = f"gemm {place.dtype} {m}x{n}x{k}"
-    return Case(
-        name, place, lambda: kernel(a, b, c), reference(host(a), host(b)), TOLERANCE[place.dtype.name]
-    )
+    return Case(name, place, lambda: kernel(a, b, c), reference(host(a), host(b)), TOLERANCE[place.dtype.name])
 
 
 if __name__ == "__main__":

@@ -35,9 +35,7 @@ def cases() -> list[Case]:
 def main() -> int:
     """Run everything; returns the exit status."""
     start = time.perf_counter()
-    table = Table(
-        "kernel", "error", "allowed", "first call", "then", "", box=box.SIMPLE, padding=(0, 1, 0, 0)
-    )
+    table = Table("kernel", "error", "allowed", "first call", "then", "", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
     failures = 0
@@ -58,9 +56,7 @@ def main() -> int:
     console.print(table)
     console.print("Errors are over the largest expected value; a first call compiles or loads.")
     seconds = time.perf_counter() - start
-    verdict = (
-        "All results are right" if not failures else f"{failures} of {table.row_count} results are wrong"
-    )
+    verdict = "All results are right" if not failures else f"{failures} of {table.row_count} results are wrong"
     console.print(f"{verdict}; {seconds:.1f} s in all.")
     return 1 if failures else 0
 

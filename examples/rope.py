@@ -52,9 +52,7 @@ def case(place: Place, heads: int = 6, s: int = 333, d: int = 128) -> Case:
     angle = angles(s, d // 2)
     cos, sin = place.array(np.cos(angle), ts.f32), place.array(np.sin(angle), ts.f32)
     name = f"rope {place.dtype} {heads}x{s}x{d}"
-    return Case(
-        name, place, lambda: kernel(x, cos, sin, y), reference(host(x), angle), TOLERANCE[place.dtype.name]
-    )
+    return Case(name, place, lambda: kernel(x, cos, sin, y), reference(host(x), angle), TOLERANCE[place.dtype.name])
 
 
 if __name__ == "__main__":

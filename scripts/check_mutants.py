@@ -70,9 +70,22 @@ def fuzz(source: Path, device: str, seed: int, how: list[str], seconds: float) -
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "TMPDIR": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [
-        sys.executable, "-m", "tessera.tools.cli", "fuzz", "--device", device, "--jobs", "1", "--seed", str(seed),
-        "--failures", "1", "--no-shrink", "--quiet", *how,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tessera.tools.cli",
+        "fuzz",
+        "--device",
+        device,
+        "--jobs",
+        "1",
+        "--seed",
+        str(seed),
+        "--failures",
+        "1",
+        "--no-shrink",
+        "--quiet",
+        *how,
+    ]
     try:
         ran = subprocess.run(
             command, cwd=source, env=environment, capture_output=True, text=True, timeout=seconds + 180
@@ -121,23 +134,18 @@ def table(results: list[Found]) -> str:
 
 def main() -> None:
     """Look for every fault."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="faults looked for at a time")
     parser.add_argument("--minutes", type=float, default=10.0, help="for each fault")
     parser.add_argument("--seed", type=int, default=1, help="the first program's")
-    parser.add_argument(
-        "--device", action="append", help="only faults that this device shows; may be repeated"
-    )
+    parser.add_argument("--device", action="append", help="only faults that this device shows; may be repeated")
     parser.add_argument("--name", action="append", help="only this fault; may be repeated")
     parser.add_argument("--json", type=Path, help="where the results are written as well")
     given = parser.parse_args()
     chosen = [
         mutant
         for mutant in mutants()
-        if (not given.device or mutant.device in given.device)
-        and (not given.name or mutant.name in given.name)
+        if (not given.device or mutant.device in given.device) and (not given.name or mutant.name in given.name)
     ]
     results: list[Found] = []
     with ThreadPoolExecutor(given.jobs) as pool:

@@ -82,9 +82,7 @@ def minimax(points: list[mpf], target: list[mpf], weight: list[mpf], degree: int
             right[row] = target[at] * weight[at]
         solution = mp.lu_solve(matrix, right)
         coefficients = [solution[i] for i in range(size - 1)]
-        residual = [
-            w * (t - polynomial(coefficients, x)) for x, t, w in zip(points, target, weight, strict=True)
-        ]
+        residual = [w * (t - polynomial(coefficients, x)) for x, t, w in zip(points, target, weight, strict=True)]
         error = max(abs(e) for e in residual)
         if error <= abs(solution[size - 1]) * mpf("1.0005"):
             break
@@ -134,32 +132,83 @@ def log_fits(half_ln2: mpf) -> list[Fit]:
     for elem, expm1, exp2, log in (("f32", 4, 5, 8), ("f64", 10, 11, 19)):
         tag = elem.upper()
         fits += [
-            Fit(f"EXPM1_{tag}", elem, "expm1(r) = r + r^2 * P(r), |r| <= ln(2)/2",
-                lambda r: (mp.expm1(r) - r) / r**2, lambda r: r**2 / mp.expm1(r),
-                -half_ln2, half_ln2, expm1),
-            Fit(f"EXP2_{tag}", elem, "2^r = 1 + r * P(r), |r| <= 1/2",
-                lambda r: mp.expm1(r * ln2) / r, lambda r: r / mp.power(2, r),
-                mpf("-0.5"), mpf("0.5"), exp2),
-            Fit(f"LOG_{tag}", elem, "log(1 + f) = f + f^2 * P(f), 3/4 <= 1 + f <= 3/2",
-                lambda f: (mp.log1p(f) - f) / f**2, lambda f: f**2 / mp.log1p(f),
-                mpf("-0.25"), mpf("0.5"), log),
-            Fit(f"LOG2_{tag}", elem, "log2(1 + f) = log2(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)",
-                lambda f: (mp.log1p(f) - f) / f**2 / ln2, lambda f: f**2 / mp.log1p(f) * ln2,
-                mp.sqrt(0.5) - 1, mp.sqrt(2) - 1, log),
-        ]  # fmt: skip
+            Fit(
+                f"EXPM1_{tag}",
+                elem,
+                "expm1(r) = r + r^2 * P(r), |r| <= ln(2)/2",
+                lambda r: (mp.expm1(r) - r) / r**2,
+                lambda r: r**2 / mp.expm1(r),
+                -half_ln2,
+                half_ln2,
+                expm1,
+            ),
+            Fit(
+                f"EXP2_{tag}",
+                elem,
+                "2^r = 1 + r * P(r), |r| <= 1/2",
+                lambda r: mp.expm1(r * ln2) / r,
+                lambda r: r / mp.power(2, r),
+                mpf("-0.5"),
+                mpf("0.5"),
+                exp2,
+            ),
+            Fit(
+                f"LOG_{tag}",
+                elem,
+                "log(1 + f) = f + f^2 * P(f), 3/4 <= 1 + f <= 3/2",
+                lambda f: (mp.log1p(f) - f) / f**2,
+                lambda f: f**2 / mp.log1p(f),
+                mpf("-0.25"),
+                mpf("0.5"),
+                log,
+            ),
+            Fit(
+                f"LOG2_{tag}",
+                elem,
+                "log2(1 + f) = log2(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)",
+                lambda f: (mp.log1p(f) - f) / f**2 / ln2,
+                lambda f: f**2 / mp.log1p(f) * ln2,
+                mp.sqrt(0.5) - 1,
+                mp.sqrt(2) - 1,
+                log,
+            ),
+        ]
     fits.append(
-        Fit("POW_LOG2", "f64", "log2(1 + f) = f * P(f), sqrt(1/2) <= 1 + f <= sqrt(2) (for pow of f32)",
-            lambda f: mp.log1p(f) / f / ln2, lambda f: f / mp.log1p(f) * ln2,
-            mp.sqrt(0.5) - 1, mp.sqrt(2) - 1, 11))  # fmt: skip
+        Fit(
+            "POW_LOG2",
+            "f64",
+            "log2(1 + f) = f * P(f), sqrt(1/2) <= 1 + f <= sqrt(2) (for pow of f32)",
+            lambda f: mp.log1p(f) / f / ln2,
+            lambda f: f / mp.log1p(f) * ln2,
+            mp.sqrt(0.5) - 1,
+            mp.sqrt(2) - 1,
+            11,
+        )
+    )
     fits.append(
-        Fit("POW_ATANH", "f64", "atanh(s) = s * (1 + z/3 + z^2 * P(z)), z = s^2, |s| <= 3 - sqrt(8)",
+        Fit(
+            "POW_ATANH",
+            "f64",
+            "atanh(s) = s * (1 + z/3 + z^2 * P(z)), z = s^2, |s| <= 3 - sqrt(8)",
             lambda z: (mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 1 - z / 3) / z**2,
             lambda z: z**2 * mp.sqrt(z) / mp.atanh(mp.sqrt(z)),
-            mpf(10) ** -12, (3 - mp.sqrt(8)) ** 2 * mpf("1.0001"), 8))  # fmt: skip
+            mpf(10) ** -12,
+            (3 - mp.sqrt(8)) ** 2 * mpf("1.0001"),
+            8,
+        )
+    )
     fits.append(
-        Fit("POW_EXP2", "f64", "2^r = 1 + r * P(r), |r| <= 1/2 (for pow of f32)",
-            lambda r: mp.expm1(r * ln2) / r, lambda r: r / mp.power(2, r),
-            mpf("-0.5"), mpf("0.5"), 5))  # fmt: skip
+        Fit(
+            "POW_EXP2",
+            "f64",
+            "2^r = 1 + r * P(r), |r| <= 1/2 (for pow of f32)",
+            lambda r: mp.expm1(r * ln2) / r,
+            lambda r: r / mp.power(2, r),
+            mpf("-0.5"),
+            mpf("0.5"),
+            5,
+        )
+    )
     return fits
 
 
@@ -171,36 +220,69 @@ def trig_fits() -> list[Fit]:
     for elem, degree in (("f32", 2), ("f64", 5)):
         tag = elem.upper()
         fits += [
-            Fit(f"SIN_{tag}", elem, "sin(r) = r + r * z * P(z), z = r^2, |r| <= pi/4",
+            Fit(
+                f"SIN_{tag}",
+                elem,
+                "sin(r) = r + r * z * P(z), z = r^2, |r| <= pi/4",
                 lambda z: (mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
                 lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)),
-                mpf(10) ** -12, top, degree),
-            Fit(f"COS_{tag}", elem, "cos(r) = 1 - z/2 + z^2 * P(z), z = r^2, |r| <= pi/4",
-                lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, lambda z: z**2 / mp.cos(mp.sqrt(z)),
-                mpf(10) ** -12, top, degree),
-        ]  # fmt: skip
+                mpf(10) ** -12,
+                top,
+                degree,
+            ),
+            Fit(
+                f"COS_{tag}",
+                elem,
+                "cos(r) = 1 - z/2 + z^2 * P(z), z = r^2, |r| <= pi/4",
+                lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2,
+                lambda z: z**2 / mp.cos(mp.sqrt(z)),
+                mpf(10) ** -12,
+                top,
+                degree,
+            ),
+        ]
     return fits
 
 
 def odd_fits() -> list[Fit]:
     """Fits of tanh near zero and the two branches of erf."""
     fits = [
-        Fit(f"TANH_{elem.upper()}", elem, "tanh(x) = x + x * z * P(z), z = x^2, |x| <= 0.65625",
+        Fit(
+            f"TANH_{elem.upper()}",
+            elem,
+            "tanh(x) = x + x * z * P(z), z = x^2, |x| <= 0.65625",
             lambda z: (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
             lambda z: z * mp.sqrt(z) / mp.tanh(mp.sqrt(z)),
-            mpf(10) ** -12, mpf("0.65625") ** 2, degree)
+            mpf(10) ** -12,
+            mpf("0.65625") ** 2,
+            degree,
+        )
         for elem, degree in (("f32", 4), ("f64", 11))
-    ]  # fmt: skip
+    ]
     for elem, small, split, high, large in (("f32", 6, "0.9375", "3.95", 7), ("f64", 12, "1", "5.95", 19)):
         tag = elem.upper()
         fits += [
-            Fit(f"ERF_SMALL_{tag}", elem, f"erf(x) = x + x * P(z), z = x^2, |x| <= {split}",
-                lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)),
-                mpf(10) ** -12, mpf(split) ** 2, small),
-            Fit(f"ERF_LARGE_{tag}", elem, f"log2(erfc(x)) = P(x), {split} <= x <= {high}",
-                lambda x: mp.log(mp.erfc(x), 2), lambda x: mp.erfc(x) * mp.log(2) / mp.erf(x),
-                mpf(split), mpf(high), large),
-        ]  # fmt: skip
+            Fit(
+                f"ERF_SMALL_{tag}",
+                elem,
+                f"erf(x) = x + x * P(z), z = x^2, |x| <= {split}",
+                lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
+                lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)),
+                mpf(10) ** -12,
+                mpf(split) ** 2,
+                small,
+            ),
+            Fit(
+                f"ERF_LARGE_{tag}",
+                elem,
+                f"log2(erfc(x)) = P(x), {split} <= x <= {high}",
+                lambda x: mp.log(mp.erfc(x), 2),
+                lambda x: mp.erfc(x) * mp.log(2) / mp.erf(x),
+                mpf(split),
+                mpf(high),
+                large,
+            ),
+        ]
     return fits
 
 
@@ -211,11 +293,17 @@ def normal_fits() -> list[Fit]:
     """
     root = mp.sqrt(2)
     return [
-        Fit("NORMAL_TAIL", "f32", "log2(2 Q(a)) = a * P(a), Q(a) = erfc(a / sqrt(2)) / 2, 0 <= a <= 5.5",
+        Fit(
+            "NORMAL_TAIL",
+            "f32",
+            "log2(2 Q(a)) = a * P(a), Q(a) = erfc(a / sqrt(2)) / 2, 0 <= a <= 5.5",
             lambda a: mp.log(mp.erfc(a / root), 2) / a,
             lambda a: a * mp.log(2) / (1 + mpf("2e-4") / mp.erfc(a / root)),
-            mpf(10) ** -6, mpf("5.5"), 9)
-    ]  # fmt: skip
+            mpf(10) ** -6,
+            mpf("5.5"),
+            9,
+        )
+    ]
 
 
 HEADER = '''"""Polynomial coefficients of the vector functions, lowest power first, by scripts/fit_vecmath.py.

@@ -63,8 +63,7 @@ def render() -> str:
     return TEMPLATE.read_text(encoding="utf-8").format(
         source=source.strip(),
         passes="\n".join(
-            f"| `{one.name}` | {(type(one).__doc__ or '').strip().splitlines()[0]} |"
-            for one in dict.fromkeys(passes)
+            f"| `{one.name}` | {(type(one).__doc__ or '').strip().splitlines()[0]} |" for one in dict.fromkeys(passes)
         ),
         canonical=_cut(canonical),
         scheduled=_cut(_from(dumps["tirh"], r"scf\.for", 14)),
@@ -75,9 +74,7 @@ def render() -> str:
         threads=facts["kernels"]["gemm"]["threads"],
         shared=facts["kernels"]["gemm"]["shared_bytes"],
         products=facts["instructions"]["mma"],
-        cpu_lowered=_cut(
-            _short_layouts("\n".join(_lines(cpu.dumps["tirt"], r"tensor_core|mma|microkernel")[:3]))
-        ),
+        cpu_lowered=_cut(_short_layouts("\n".join(_lines(cpu.dumps["tirt"], r"tensor_core|mma|microkernel")[:3]))),
         asm=_cut("\n".join(_lines(cpu.dumps["asm"], r"vfmadd231ps")[:6])),
     )
 

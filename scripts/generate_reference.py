@@ -74,17 +74,11 @@ def render_linalg() -> str:
     linalg, epilogue = ops.linalg, ops.epilogue
     parts = [LINALG_INTRO.read_text(encoding="utf-8").rstrip() + "\n", "## Products\n"]
     calls = ("gemm", "gemm_batched", "matmul", "linear", "gemm_grouped")
-    parts.append(
-        "`gemm_batched` takes what `gemm` takes, with a batch before the matrices of one operand or both.\n"
-    )
+    parts.append("`gemm_batched` takes what `gemm` takes, with a batch before the matrices of one operand or both.\n")
     parts += _entries((f"op.linalg.{n}", getattr(linalg, n).__call__) for n in calls if n != "gemm_batched")
-    parts += _entries(
-        (f"op.linalg.gemm.{n}", getattr(linalg.gemm, n)) for n in ("plan", "compile", "space", "explain")
-    )
+    parts += _entries((f"op.linalg.gemm.{n}", getattr(linalg.gemm, n)) for n in ("plan", "compile", "space", "explain"))
     parts.append("## Epilogues\n")
-    parts += _entries(
-        [("op.epilogue.chain", epilogue.chain), ("op.epilogue.Epilogue[...]", epilogue.Epilogue)]
-    )
+    parts += _entries([("op.epilogue.chain", epilogue.chain), ("op.epilogue.Epilogue[...]", epilogue.Epilogue)])
     steps = [name for name in epilogue.__all__ if name not in ("Epilogue", "Step", "chain")]
     parts += _entries((f"op.epilogue.{name}", getattr(epilogue, name)) for name in steps)
     return "\n".join(parts).rstrip() + "\n"

@@ -60,12 +60,8 @@ def main() -> int:
     """Run the steps, write the records and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="JSON lines file to write")
-    parser.add_argument(
-        "--sanitize", default="device and not slow and not bare", help="markers of the sanitizer steps"
-    )
-    parser.add_argument(
-        "--programs", type=int, default=20000, help="random programs to run; 0 leaves them out"
-    )
+    parser.add_argument("--sanitize", default="device and not slow and not bare", help="markers of the sanitizer steps")
+    parser.add_argument("--programs", type=int, default=20000, help="random programs to run; 0 leaves them out")
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
     parser.add_argument("pytest_args", nargs="*", help="passed on to pytest, after `--`")
     args = parser.parse_args()
@@ -127,16 +123,12 @@ def _run_programs(count: int, records: list[TestRecord]) -> StepRecord:
         fuzz = [sys.executable, "-m", "tessera.tools.cli", "fuzz", "--device", "cuda"]
         command = [*fuzz, "--programs", str(count), "--failures", "20", "--report", str(report)]
         print(f"=== {name}", flush=True)
-        status = subprocess.run(
-            command, cwd=_ROOT, stdin=subprocess.DEVNULL, env={**os.environ, **threads}
-        ).returncode
+        status = subprocess.run(command, cwd=_ROOT, stdin=subprocess.DEVNULL, env={**os.environ, **threads}).returncode
         found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
     failures: list[dict[str, Any]] = found.get("failures", [])
     kinds: dict[str, int] = found.get("kinds", {})
     records += [
-        TestRecord(
-            name, f"seed {each['seed']}", "failed", 0.0, f"{each['kind']} {each['code']}: {each['detail']}"
-        )
+        TestRecord(name, f"seed {each['seed']}", "failed", 0.0, f"{each['kind']} {each['code']}: {each['detail']}")
         for each in failures
     ]
     reason = ""

@@ -27,6 +27,7 @@ from tessera.frontend.build import BuiltKernel, build_kernel
 from tessera.frontend.signature import ConstexprParam, ScalarParam, Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.interp import interpret
+from tessera.ir import decisions
 from tessera.ir.passes import PassRunner
 from tessera.ir.text import text_of
 from tessera.jit.binding import canonical_strides, tensor_facts
@@ -159,9 +160,7 @@ class Memory:
     """
 
     def __init__(self, like: np.ndarray) -> None:
-        low, high = (
-            np.lib.array_utils.byte_bounds(like) if like.size else (like.ctypes.data, like.ctypes.data)
-        )
+        low, high = np.lib.array_utils.byte_bounds(like) if like.size else (like.ctypes.data, like.ctypes.data)
         self.raw = np.full(high - low + 2 * _GUARD + 64, _GUARD_BYTE, np.uint8)
         aligned = _GUARD + -(self.raw.ctypes.data + _GUARD) % 64
         self.offset = aligned + low % 16 + (like.ctypes.data - low)
@@ -180,9 +179,7 @@ class Memory:
     def damaged(self) -> bool:
         """Return whether any byte outside the array's elements was written."""
         rest = self.raw.copy()
-        view = np.ndarray(
-            (*self.like.shape, self.like.itemsize), np.uint8, rest, self.offset, (*self.like.strides, 1)
-        )
+        view = np.ndarray((*self.like.shape, self.like.itemsize), np.uint8, rest, self.offset, (*self.like.strides, 1))
         view[...] = _GUARD_BYTE
         return bool((rest != _GUARD_BYTE).any())
 
@@ -260,9 +257,7 @@ class _Prepared:
                 download(memory, array)
         if returned is not None:
             several = returned if isinstance(returned, tuple) else (returned,)
-            assert all(any(r is a for a in arrays) for r in several), (
-                "the kernel returns the caller's own arrays"
-            )
+            assert all(any(r is a for a in arrays) for r in several), "the kernel returns the caller's own arrays"
         return memories
 
     def _interpret(self, module: Any) -> list[Any]:
@@ -288,9 +283,7 @@ class _Prepared:
                 for p in signature.params
                 if isinstance(p, ConstexprParam)
             )
-            self._built = build_kernel(
-                signature, Specialization(tuple(facts), constexprs, profile=self.case.profile)
-            )
+            self._built = build_kernel(signature, Specialization(tuple(facts), constexprs, profile=self.case.profile))
         return self._built
 
     def canonical(self) -> Any:
@@ -303,9 +296,7 @@ class _Prepared:
     def scheduled(self, target: str) -> Any:
         """Return the scheduled module; None where the schedule only annotates."""
         module = self.canonical().clone()
-        PassRunner(verify="pass").run(
-            module, "schedule", schedule_passes(target_named(target), Knobs.from_config({}))
-        )
+        PassRunner(verify="pass").run(module, "schedule", schedule_passes(target_named(target), Knobs.from_config({})))
         return None if _without_schedule(module) == _without_schedule(self.canonical()) else module
 
     # Comparing
@@ -325,11 +316,7 @@ class _Prepared:
                 if (bits_of(memory.array) != bits_of(memory.like)).any():
                     found.append(f"{name}: an input was changed")
                 continue
-            one = (
-                tolerance
-                if isinstance(tolerance, Tolerance | Rows)
-                else tolerance[self.written.index(position)]
-            )
+            one = tolerance if isinstance(tolerance, Tolerance | Rows) else tolerance[self.written.index(position)]
             found += _differences(name, memory.array, expected[position], one, self.case.signed_zeros)
         return found
 
@@ -367,7 +354,7 @@ def _argument(given: Any) -> Any:
 def _without_schedule(module: Any) -> str:
     copy = module.clone()
     for op in copy.walk():
-        for key in [key for key in op.attributes if key.startswith("tessera_schedule.")]:
+        for key in [key for key in op.attributes if key.startswith(decisions.PREFIX)]:
             del op.attributes[key]
     return text_of(copy)
 
@@ -411,9 +398,7 @@ def _compare(
     dtype = from_numpy(got.dtype)
     assert dtype is not None
     left = bits_of(got) == poison_of(dtype)
-    poison_wanted = (
-        bits_of(want) == poison_of(dtype) if want.dtype == got.dtype else np.zeros(got.shape, np.bool_)
-    )
+    poison_wanted = bits_of(want) == poison_of(dtype) if want.dtype == got.dtype else np.zeros(got.shape, np.bool_)
     if dtype.name in _HAS_PAYLOAD or dtype.kind == "bool":
         missing = left & ~poison_wanted
     else:
@@ -431,9 +416,7 @@ def _compare(
     return [_line(name, f"wrong (within {tolerance})", wrong, got, want)] if wrong.any() else []
 
 
-def _wrong(
-    got: np.ndarray, want: np.ndarray, magnitude: Any, tolerance: Tolerance, dtype: DType
-) -> np.ndarray:
+def _wrong(got: np.ndarray, want: np.ndarray, magnitude: Any, tolerance: Tolerance, dtype: DType) -> np.ndarray:
     if not dtype.is_float:
         return bits_of(got) != bits_of(want.astype(got.dtype))
     if want.dtype.kind != "f" or want.dtype.itemsize < 8:  # ml_dtypes' types too
@@ -461,9 +444,7 @@ def _finfo(dtype: DType) -> Any:
 
 def _line(name: str, what: str, bad: np.ndarray, got: np.ndarray, want: np.ndarray) -> str:
     places = np.argwhere(bad)[:4]
-    shown = ", ".join(
-        f"{tuple(int(i) for i in p)}: got {got[tuple(p)]!r}, want {want[tuple(p)]!r}" for p in places
-    )
+    shown = ", ".join(f"{tuple(int(i) for i in p)}: got {got[tuple(p)]!r}, want {want[tuple(p)]!r}" for p in places)
     return f"{name}: {what} in {int(bad.sum())} of {bad.size} elements: {shown}"
 
 

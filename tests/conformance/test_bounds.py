@@ -103,9 +103,7 @@ def _specs() -> Iterator[Spec]:
             dtype = pick("i32", "u32", "i64", "u64", "f32")
         layouts = [name for name in LAYOUTS if op == "gather" or name != "repeated"]
         layout = "plain" if 0 in shape else pick(*layouts)
-        yield Spec(
-            op, form, rows, pick(*INDICES), dtype, layout, shape, bool(pick(0, 1)), bool(pick(0, 0, 1))
-        )
+        yield Spec(op, form, rows, pick(*INDICES), dtype, layout, shape, bool(pick(0, 1)), bool(pick(0, 0, 1)))
 
 
 SPECS = tuple(_specs())
@@ -116,16 +114,9 @@ SPECS = tuple(_specs())
 def _source(spec: Spec, name: str) -> str:
     rank, target, width = FORMS[spec.form]
     dims = ", ".join(
-        str(size) if spec.static and size else f'"{dim}"'
-        for dim, size in zip("mnp"[:rank], spec.shape, strict=True)
+        str(size) if spec.static and size else f'"{dim}"' for dim, size in zip("mnp"[:rank], spec.shape, strict=True)
     )
-    last = (
-        ', "n"'
-        if width == "n" and not (spec.static and spec.shape[1])
-        else f", {spec.row[0]}"
-        if width
-        else ""
-    )
+    last = ', "n"' if width == "n" and not (spec.static and spec.shape[1]) else f", {spec.row[0]}" if width else ""
     tail = ", :" if width else ""
     block = 1 if spec.form == "single" else BLOCK
     part, mask = f"[i : i + {block}{tail}]", "keep[i]" if spec.form == "single" else f"keep[i : i + {block}]"
@@ -141,20 +132,22 @@ def _source(spec: Spec, name: str) -> str:
         statement = f"y{part} = ts.tile.atomic_{spec.op}({target}, {given})"
     condition = f"({mask} != 0)" + ("[:, None]" if width else "")
     lines = [f"if {condition}:", f"    {statement}"] if spec.masked else [statement]
-    return "\n".join([
-        f"def {name}(",
-        f"    x: ts.Tensor[{dims}, ts.{spec.dtype}],",
-        f'    a: ts.Tensor["k", ts.{spec.rows}],',
-        f'    b: ts.Tensor["k", ts.{spec.columns}],',
-        '    keep: ts.Tensor["k", ts.i32],',
-        *(f'    {each}: ts.Tensor["k"{last}, ts.{spec.dtype}],' for each in "vey"),
-        "    s: int,",
-        "    t: int,",
-        "):",
-        f"    for i in ts.tile.grid((k, {block})):",
-        f"        r, c = a[i : i + {block}], b[i : i + {block}]",
-        *(f"        {line}" for line in lines),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"def {name}(",
+            f"    x: ts.Tensor[{dims}, ts.{spec.dtype}],",
+            f'    a: ts.Tensor["k", ts.{spec.rows}],',
+            f'    b: ts.Tensor["k", ts.{spec.columns}],',
+            '    keep: ts.Tensor["k", ts.i32],',
+            *(f'    {each}: ts.Tensor["k"{last}, ts.{spec.dtype}],' for each in "vey"),
+            "    s: int,",
+            "    t: int,",
+            "):",
+            f"    for i in ts.tile.grid((k, {block})):",
+            f"        r, c = a[i : i + {block}], b[i : i + {block}]",
+            *(f"        {line}" for line in lines),
+        ]
+    )
 
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="tessera-bounds-")  # the compiler reads the sources from there
@@ -214,25 +207,29 @@ def _arguments(spec: Spec, rng: np.random.Generator) -> list[Any]:
     x = LAYOUTS[spec.layout](_numbers(rng, spec.shape, dtype))
     last = spec.shape[-1]
     a = _indices(rng, count, spec.shape[axis], spec.rows)
-    columns = [
-        _indices(rng, min(BLOCK, count - start), last, spec.columns) for start in range(0, count, BLOCK)
-    ]
+    columns = [_indices(rng, min(BLOCK, count - start), last, spec.columns) for start in range(0, count, BLOCK)]
     s = _scalar(rng, spec.shape[1 if spec.form == "part" else 0])
     v, e = (_numbers(rng, (count, *spec.row), dtype) for _ in range(2))
     keep = (rng.random(count) < 0.7).astype(np.int32)
     result = Output((count, *spec.row), dtype)
     y = Updated(poisoned(result.shape, dtype))
     return [
-        x if spec.op == "gather" else Updated(x), a, np.concatenate(columns), keep, v, e, y, s, _scalar(rng, last),
-    ]  # fmt: skip
+        x if spec.op == "gather" else Updated(x),
+        a,
+        np.concatenate(columns),
+        keep,
+        v,
+        e,
+        y,
+        s,
+        _scalar(rng, last),
+    ]
 
 
 # Expected results
 
 
-def _places(
-    spec: Spec, a: np.ndarray, b: np.ndarray, s: int, t: int
-) -> Iterator[tuple[tuple[int, ...], ...]]:
+def _places(spec: Spec, a: np.ndarray, b: np.ndarray, s: int, t: int) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Yield, for each element of the result, its place there and the place in the tensor."""
     rows, columns = [int(at) for at in a], [int(at) for at in b]
     for k, row in enumerate(rows):
@@ -277,9 +274,7 @@ def _updated(op: str, old: Any, new: Any, expected: Any) -> Any:
 
 
 def _reference(spec: Spec) -> Callable[..., Any]:
-    def reference(
-        x: Any, a: Any, b: Any, keep: Any, v: Any, e: Any, y: Any, s: int, t: int
-    ) -> tuple[np.ndarray, ...]:
+    def reference(x: Any, a: Any, b: Any, keep: Any, v: Any, e: Any, y: Any, s: int, t: int) -> tuple[np.ndarray, ...]:
         for at, place in _places(spec, a, b, s, t):
             if spec.masked and not keep[at[0]]:
                 continue
@@ -346,8 +341,11 @@ def _counted(x: Any, y: Any, z: Any, w: Any, s: int, t: int, u: int) -> tuple[np
 
 _TOP = (1 << 31) - 1
 _STARTS = (
-    (_TOP - 9, 3, 5), (_TOP, _TOP, (1 << 32) - 10), (-20, 30, 1 << 31), (7, -30, (1 << 31) - 5),
-)  # fmt: skip
+    (_TOP - 9, 3, 5),
+    (_TOP, _TOP, (1 << 32) - 10),
+    (-20, 30, 1 << 31),
+    (7, -30, (1 << 31) - 5),
+)
 
 
 @pytest.mark.parametrize("n", [100, (1 << 31) + 100, (1 << 33) + 1])

@@ -62,10 +62,7 @@ def to_float(value: np.ndarray, target: DType, saturate: bool) -> np.ndarray:
 def to_integer(value: np.ndarray, target: DType) -> np.ndarray:
     """Truncate, clamp, and give 0 for NaN."""
     info = np.iinfo(target.numpy())
-    whole = [
-        0 if np.isnan(v) else info.max if v > info.max else info.min if v < info.min else int(v)
-        for v in value
-    ]
+    whole = [0 if np.isnan(v) else info.max if v > info.max else info.min if v < info.min else int(v) for v in value]
     return np.array(whole, target.numpy())
 
 
@@ -113,14 +110,10 @@ def source_values(rng: np.random.Generator, source: DType) -> np.ndarray:
     if source.kind == "bool":
         return normal(rng, (COUNT,), source)
     if source.is_int:
-        magnitudes = integers(rng, (COUNT,), source) >> rng.integers(0, source.bits, COUNT).astype(
-            source.numpy()
-        )
+        magnitudes = integers(rng, (COUNT,), source) >> rng.integers(0, source.bits, COUNT).astype(source.numpy())
         # 2**k + 2**(k-8) is halfway between two bf16; one more is above.
         ties = [v for k in range(12, source.bits - 1) for v in (2**k + 2 ** (k - 8), 2**k + 2 ** (k - 8) + 1)]
-        return with_specials(
-            rng, magnitudes, [np.iinfo(source.numpy()).max, np.iinfo(source.numpy()).min, 0, *ties]
-        )
+        return with_specials(rng, magnitudes, [np.iinfo(source.numpy()).max, np.iinfo(source.numpy()).min, 0, *ties])
     if source.bits <= 8:
         return np.resize(np.arange(2**source.bits, dtype=np.uint8), COUNT + 60)[:COUNT].view(source.numpy())
     values = normal(rng, (COUNT,), ts.f64) * np.exp2(rng.uniform(-20, 20, COUNT))
@@ -273,9 +266,7 @@ def _middles(source: DType) -> np.ndarray:
             half = 1 << top - mantissa - 1 if top > mantissa else 0
             for start in ((1 << top), (1 << top) + 2 * half, (2 << top) - 2 * half):
                 found |= {sign * (start + half + step) for step in (-1, 0, 1) for sign in (1, -1)}
-    return np.array(
-        sorted(v for v in found | {info.min, info.max} if info.min <= v <= info.max), source.numpy()
-    )
+    return np.array(sorted(v for v in found | {info.min, info.max} if info.min <= v <= info.max), source.numpy())
 
 
 def narrowing(source: DType) -> Callable[..., Any]:

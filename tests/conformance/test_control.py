@@ -465,9 +465,7 @@ def test_random_numbers_are_uniform_and_independent(device):
     """Chi-square over 64 bins, correlation of neighbours and of seeds: all within five standard deviations."""
     kernel, count = ts.kernel(uniform), 1 << 16
     empty = [ts.empty(count, ts.f32, device=device) for _ in range(2)]
-    first, second = (
-        to_numpy(kernel(x, seed)).astype(np.float64) for x, seed in zip(empty, (3, 4), strict=True)
-    )
+    first, second = (to_numpy(kernel(x, seed)).astype(np.float64) for x, seed in zip(empty, (3, 4), strict=True))
     bins = np.bincount((first * 64).astype(int), minlength=64)
     chi = ((bins - count / 64) ** 2 / (count / 64)).sum()
     assert abs(chi - 63) < 5 * np.sqrt(2 * 63)

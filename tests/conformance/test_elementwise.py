@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.ir.functions import FUNCTIONS
 from tessera.numerics.dtypes import DType, promote
+from tessera.numerics.functions import FUNCTIONS
 from tessera.numerics.tolerances import EXACT, Tolerance, of_function, of_rounding
 from tests.conformance.data import float_specials, integers, normal, positive, with_specials
 from tests.conformance.harness import Case, Close, Output, Rows, check, conformance, dtype
@@ -414,9 +414,7 @@ ENTRIES: dict[str, Entry] = {
     "trunc": Entry(_trunc, lambda x, y, z: np.trunc(x), NUMBERS, _exactly),
     "sqrt": Entry(_sqrt, lambda x, y, z: np.sqrt(z), NUMBERS),
     "rsqrt": Entry(_rsqrt, lambda x, y, z: 1 / np.sqrt(z), "float", _approximate("rsqrt")),
-    "exp": Entry(
-        _exp, lambda x, y, z: np.exp(x), NUMBERS, _approximate("exp"), lambda x, y, z: np.abs(x) * np.exp(x)
-    ),
+    "exp": Entry(_exp, lambda x, y, z: np.exp(x), NUMBERS, _approximate("exp"), lambda x, y, z: np.abs(x) * np.exp(x)),
     "exp2": Entry(_exp2, lambda x, y, z: np.exp2(x), "float", _approximate("exp2")),
     "expm1": Entry(_expm1, lambda x, y, z: np.expm1(x), "float", _approximate("expm1")),
     "log": Entry(_log, lambda x, y, z: np.log(z), "float", _approximate("log")),
@@ -434,9 +432,7 @@ ENTRIES: dict[str, Entry] = {
         lambda x, y, z: np.abs(x) * _logistic(x),
     ),
     "relu": Entry(_relu, lambda x, y, z: np.maximum(x, 0), NUMBERS, _exactly, to_float=False),
-    "clamp": Entry(
-        _clamp, lambda x, y, z: np.minimum(np.maximum(x, y), z), NUMBERS, _exactly, to_float=False
-    ),
+    "clamp": Entry(_clamp, lambda x, y, z: np.minimum(np.maximum(x, y), z), NUMBERS, _exactly, to_float=False),
     "silu": Entry(
         _silu,
         lambda x, y, z: x * _logistic(x),
@@ -510,9 +506,7 @@ def _kernel(fns: Sequence[Any], rank: int, dt: DType, out: DType) -> Callable[..
     return flat if rank == 1 else square
 
 
-def _arguments(
-    shape: tuple[int, ...], dt: DType, count: int, out: DType, specials: bool
-) -> Callable[..., Any]:
+def _arguments(shape: tuple[int, ...], dt: DType, count: int, out: DType, specials: bool) -> Callable[..., Any]:
     def make(rng: np.random.Generator) -> Sequence[Any]:
         result = Output((count, *shape), out)
         if dt.kind == "bool":
@@ -544,10 +538,7 @@ def _reference(names: Sequence[str], dt: DType, out: DType) -> Callable[..., Any
             x, y, z = (v.astype(np.int32) for v in (x, y, z))
         values = [ENTRIES[name].reference(x, y, z) for name in names]
         kind = np.longdouble if out.is_float else out.numpy()
-        sizes = [
-            np.broadcast_to(ENTRIES[name].magnitude(x, y, z) if out.is_float else 0.0, x.shape)
-            for name in names
-        ]
+        sizes = [np.broadcast_to(ENTRIES[name].magnitude(x, y, z) if out.is_float else 0.0, x.shape) for name in names]
         return Close(np.stack([v.astype(kind) for v in values]), np.stack(sizes))
 
     return expected
@@ -609,10 +600,7 @@ COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne", "isnan"]
 
 
 @conformance(
-    [
-        _case(COMPARISONS, dtype(name), ts.bool_, (37, 33), (16, 48), "strict", specials=True)
-        for name in FLOATS
-    ]
+    [_case(COMPARISONS, dtype(name), ts.bool_, (37, 33), (16, 48), "strict", specials=True) for name in FLOATS]
     + [_case(COMPARISONS[:-1], dtype(name), ts.bool_, (3, 50), (2, 24)) for name in (*INTS, "u64")]
 )
 def test_comparisons_give_bool(case, backend):
@@ -658,9 +646,7 @@ def test_gelu_keeps_its_digits_where_it_is_small(case, backend):
     check(case, backend)
 
 
-SPECIAL = [
-    name for name in ENTRIES if ENTRIES[name].kinds.startswith("float") and name not in ("silu", "cube")
-]
+SPECIAL = [name for name in ENTRIES if ENTRIES[name].kinds.startswith("float") and name not in ("silu", "cube")]
 
 
 @conformance(
@@ -720,18 +706,13 @@ def _promotion_case(left: str) -> Case:
         lambda x, *rest: tuple(
             _sum_in(result, x, y, other) for result, y, other in zip(results, rest, others, strict=False)
         ),
-        [
-            of_rounding(result).plus(of_rounding(ts.f16, 1.0 if result.bits <= 16 else 0.0))
-            for result in results
-        ],
+        [of_rounding(result).plus(of_rounding(ts.f16, 1.0 if result.bits <= 16 else 0.0)) for result in results],
     )
 
 
 def _sum_in(result: DType, x: np.ndarray, y: np.ndarray, other: DType) -> np.ndarray:
     if result.is_float:
-        first = (
-            np.float32 if result.bits < 32 else result.numpy()
-        )  # ml_dtypes converts some pairs through f32 only
+        first = np.float32 if result.bits < 32 else result.numpy()  # ml_dtypes converts some pairs through f32 only
         x, y = (v.astype(first).astype(result.numpy()).astype(np.float64) for v in (x, y))
         return x + y
     return (x.astype(result.numpy()) + y.astype(result.numpy())).astype(result.numpy())

@@ -21,9 +21,23 @@ FLOATS = [ts.f16, ts.bf16, ts.f32, ts.f64]
 @ts.function
 def results(a, b):
     return (
-        a + b, a - b, a * b, a // b, a % b, a << b, a >> b, ts.tile.mulhi(a, b), -a, ts.tile.abs(a),
-        ts.tile.maximum(a, b), ts.tile.minimum(a, b), a & b, a | b, a ^ b, ~a,
-    )  # fmt: skip
+        a + b,
+        a - b,
+        a * b,
+        a // b,
+        a % b,
+        a << b,
+        a >> b,
+        ts.tile.mulhi(a, b),
+        -a,
+        ts.tile.abs(a),
+        ts.tile.maximum(a, b),
+        ts.tile.minimum(a, b),
+        a & b,
+        a | b,
+        a ^ b,
+        ~a,
+    )
 
 
 def _shift_left(a: int, b: int, bits: int) -> int:
@@ -35,11 +49,23 @@ def _shift_right(a: int, b: int, bits: int) -> int:
 
 
 MEANING: list[Callable[[int, int, int], int]] = [
-    lambda a, b, n: a + b, lambda a, b, n: a - b, lambda a, b, n: a * b,
-    lambda a, b, n: a // b if b else 0, lambda a, b, n: a % b if b else 0, _shift_left, _shift_right,
-    lambda a, b, n: (a * b) >> n, lambda a, b, n: -a, lambda a, b, n: abs(a), lambda a, b, n: max(a, b),
-    lambda a, b, n: min(a, b), lambda a, b, n: a & b, lambda a, b, n: a | b, lambda a, b, n: a ^ b, lambda a, b, n: ~a,
-]  # fmt: skip
+    lambda a, b, n: a + b,
+    lambda a, b, n: a - b,
+    lambda a, b, n: a * b,
+    lambda a, b, n: a // b if b else 0,
+    lambda a, b, n: a % b if b else 0,
+    _shift_left,
+    _shift_right,
+    lambda a, b, n: (a * b) >> n,
+    lambda a, b, n: -a,
+    lambda a, b, n: abs(a),
+    lambda a, b, n: max(a, b),
+    lambda a, b, n: min(a, b),
+    lambda a, b, n: a & b,
+    lambda a, b, n: a | b,
+    lambda a, b, n: a ^ b,
+    lambda a, b, n: ~a,
+]
 
 
 def wrapped(value: int, dtype: ts.DType) -> int:
@@ -133,9 +159,11 @@ def test_floats_saturate_to_integers(source, target):
     def meaning(value: float) -> int:
         if math.isnan(value):
             return 0
-        return min(max(math.trunc(value), info.min), info.max) if math.isfinite(value) else (
-            info.max if value > 0 else info.min
-        )  # fmt: skip
+        return (
+            min(max(math.trunc(value), info.min), info.max)
+            if math.isfinite(value)
+            else (info.max if value > 0 else info.min)
+        )
 
     wanted = [meaning(float(value)) for value in x]
     for got in both(conversion(source, target), x, *(np.zeros(len(x), target.numpy()) for _ in range(2))):
@@ -178,8 +206,7 @@ def test_signs_of_zero_are_ordered_under_strict(dtype):
         return z
 
     x, y = (
-        np.array(values, dtype.numpy())
-        for values in ([0.0, 0.0, -0.0, -0.0, 1.0], [0.0, -0.0, 0.0, -0.0, math.nan])
+        np.array(values, dtype.numpy()) for values in ([0.0, 0.0, -0.0, -0.0, 1.0], [0.0, -0.0, 0.0, -0.0, math.nan])
     )
     with ts.numerics.profile("strict"):
         compiled = extreme(x, y, np.zeros((2, 5), dtype.numpy()))

@@ -106,9 +106,7 @@ def test_stores_are_clipped(case, backend):
 
 
 def copied(dt: DType) -> Callable[..., Any]:
-    def kernel(
-        x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt], B: ts.constexpr = 12, C: ts.constexpr = 40
-    ):
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt], B: ts.constexpr = 12, C: ts.constexpr = 40):
         for i, j in ts.tile.grid((m, B), (n, C)):
             y[i : i + B, j : j + C] = x[i : i + B, j : j + C]
         return y
@@ -212,9 +210,7 @@ def indexed(
                 x[i].astype(float) + 1,
                 x[:, 1, 2].astype(float),
                 Close(
-                    np.array(
-                        [x[1, 1, 1, 1], x[i, 0, 0, 0] * 2.0, x[0, 0, 0].astype(float).sum(), *x[0, 0, 1:3, 0]]
-                    ),
+                    np.array([x[1, 1, 1, 1], x[i, 0, 0, 0] * 2.0, x[0, 0, 0].astype(float).sum(), *x[0, 0, 1:3, 0]]),
                     10.0,
                 ),
             ),
@@ -230,9 +226,7 @@ def test_integer_indices_drop_dimensions(case, backend):
 def blocks3(dt: DType) -> Callable[..., Any]:
     def kernel(x: ts.Tensor["a", "b", "c", dt], y: ts.Tensor["c", "a", "b", dt]):
         for i, j, k in ts.tile.grid((a, 2), (b, 6), (c, 8)):
-            y[k : k + 8, i : i + 2, j : j + 6] = ts.tile.transpose(
-                x[i : i + 2, j : j + 6, k : k + 8], (2, 0, 1)
-            )
+            y[k : k + 8, i : i + 2, j : j + 6] = ts.tile.transpose(x[i : i + 2, j : j + 6, k : k + 8], (2, 0, 1))
 
     return kernel
 
@@ -313,9 +307,7 @@ def test_gathers(case, backend):
 
 
 def scattered(dt: DType) -> Callable[..., Any]:
-    def kernel(
-        x: ts.Tensor["k", dt], at: ts.Tensor["k", ts.i32], y: ts.Tensor["n", dt], z: ts.Tensor["k", 2, dt]
-    ):
+    def kernel(x: ts.Tensor["k", dt], at: ts.Tensor["k", ts.i32], y: ts.Tensor["n", dt], z: ts.Tensor["k", 2, dt]):
         i = ts.tile.linear_id()
         if i < k:
             a = at[i]

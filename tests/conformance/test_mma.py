@@ -10,9 +10,9 @@ from tessera.numerics.dtypes import DType, accumulator_of
 from tessera.numerics.tolerances import Tolerance, of_matmul, of_rounding
 from tests.conformance.data import integers, normal
 from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype
-from tests.unit.schedule.prologues import CASES as PROLOGUES
-from tests.unit.schedule.prologues import Case as Prologue
-from tests.unit.schedule.prologues import reference
+from tests.unit.schedule.hopper.prologues import CASES as PROLOGUES
+from tests.unit.schedule.hopper.prologues import Case as Prologue
+from tests.unit.schedule.hopper.prologues import reference
 
 DTYPES = ("f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8", "f64")
 SHAPES = (
@@ -430,4 +430,38 @@ def _prologue(case: Prologue, m: int, n: int, k: int) -> Case:
 
 @conformance([_prologue(case, m, n, k) for case in PROLOGUES for m, n, k in [(144, 80, 208)]])
 def test_operands_computed_from_what_a_loop_loads(case, backend):
+    check(case, backend)
+
+
+def converted(dt: ts.DType, columns: int, depth: int) -> Any:
+    """Return a product whose right operand is narrower than the left: a stage of it may be less than a swizzle."""
+
+    def kernel(a: ts.Tensor["M", "K", ts.f16], b: ts.Tensor["N", "K", dt], c: ts.Tensor["M", "N", ts.f32]):
+        for m, n in ts.tile.grid((M, 64), (N, columns)):
+            acc = ts.tile.zeros((64, columns), ts.f32)
+            for k in ts.tile.range(0, K, depth):
+                acc = ts.tile.mma(a[m : m + 64, k : k + depth], b[n : n + columns, k : k + depth].T.to(ts.f16), acc)
+            c[m : m + 64, n : n + columns] = acc
+
+    return kernel
+
+
+@conformance(
+    [
+        Case(
+            f"converted-{name}-{columns}x{depth}",
+            converted(dtype(name), columns, depth),
+            lambda rng, name=name, columns=columns: [
+                operand(rng, (128, 320), ts.f16),
+                operand(rng, (3 * columns, 320), dtype(name)),
+                Output((128, 3 * columns), ts.f32),
+            ],
+            lambda a, b, c: product(a, np.ascontiguousarray(b.T).astype(np.float16), ts.f32),
+            of_matmul(ts.f16, ts.f32, 320),
+        )
+        for name in ("i8", "u8", "fp8_e4m3")
+        for columns, depth in ((8, 64), (8, 128), (24, 64))
+    ]
+)
+def test_right_operands_narrower_than_the_left(case, backend):
     check(case, backend)

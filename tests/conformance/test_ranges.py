@@ -10,12 +10,33 @@ from tests.unit.frontend.support import run
 
 LEAST, MOST = -(2**63), 2**63 - 1
 RANGES = [
-    (0, 10, 1), (0, 10, 3), (0, 9, 3), (5, 5, 1), (7, 3, 2), (-9, 9, 4), (0, 1, MOST), (0, MOST, MOST),
-    (-1, MOST, MOST), (MOST - 10, MOST, 4), (MOST - 9, MOST, 3), (MOST - 1, MOST, 1), (MOST - 1, MOST, 2),
-    (MOST, MOST, 5), (MOST, LEAST, 1),
-    (LEAST, LEAST + 7, 3), (LEAST, MOST, 2**62), (LEAST, MOST, MOST), (LEAST, LEAST, 1), (0, 2**62 + 1, 2**61),
-    (2**62, 2**62 + 9, 2), (0, 10, 0), (0, 10, -1), (0, 10, LEAST), (10, 0, -1), (LEAST, MOST, 0),
-]  # fmt: skip
+    (0, 10, 1),
+    (0, 10, 3),
+    (0, 9, 3),
+    (5, 5, 1),
+    (7, 3, 2),
+    (-9, 9, 4),
+    (0, 1, MOST),
+    (0, MOST, MOST),
+    (-1, MOST, MOST),
+    (MOST - 10, MOST, 4),
+    (MOST - 9, MOST, 3),
+    (MOST - 1, MOST, 1),
+    (MOST - 1, MOST, 2),
+    (MOST, MOST, 5),
+    (MOST, LEAST, 1),
+    (LEAST, LEAST + 7, 3),
+    (LEAST, MOST, 2**62),
+    (LEAST, MOST, MOST),
+    (LEAST, LEAST, 1),
+    (0, 2**62 + 1, 2**61),
+    (2**62, 2**62 + 9, 2),
+    (0, 10, 0),
+    (0, 10, -1),
+    (0, 10, LEAST),
+    (10, 0, -1),
+    (LEAST, MOST, 0),
+]
 STEPS = (1, 3, 2**20, 2**21, 2**62, MOST)
 
 

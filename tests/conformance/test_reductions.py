@@ -38,9 +38,7 @@ _UFUNCS: dict[str, Any] = {
 }
 
 
-def values(
-    rng: np.random.Generator, shape: tuple[int, ...], dt: DType, fns: Sequence[str] = ()
-) -> np.ndarray:
+def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType, fns: Sequence[str] = ()) -> np.ndarray:
     """Return numbers whose products stay in range; for integers the whole range, which wraps."""
     if dt.is_int:
         return integers(rng, shape, dt)
@@ -72,9 +70,7 @@ def reduced(x: np.ndarray, fn: str, axis: int | None, acc: DType) -> tuple[np.nd
     """Return a reduction and the magnitude of its terms."""
     kind = {} if acc.is_float or fn in LOGIC else {"dtype": acc.numpy()}
     result = _UFUNCS[fn].reduce(x, axis=axis, **kind)
-    magnitude = (
-        np.abs(x).sum(axis=axis) if fn == "sum" and acc.is_float else np.zeros_like(result, np.float64)
-    )
+    magnitude = np.abs(x).sum(axis=axis) if fn == "sum" and acc.is_float else np.zeros_like(result, np.float64)
     return np.asarray(result), np.asarray(magnitude)
 
 
@@ -271,9 +267,7 @@ def test_reductions_of_larger_tensors(case, backend):
 # Scans
 
 
-def scans(
-    fns: tuple[str, ...], shape: tuple[int, ...], dt: DType, out: DType, axis: int
-) -> Callable[..., Any]:
+def scans(fns: tuple[str, ...], shape: tuple[int, ...], dt: DType, out: DType, axis: int) -> Callable[..., Any]:
     count = len(fns)
 
     def kernel(x: ts.Tensor[*shape, dt], y: ts.Tensor[count, *shape, out], z: ts.Tensor[count, *shape, out]):
@@ -298,9 +292,7 @@ def scan_case(fns: tuple[str, ...], shape: tuple[int, ...], dt: DType, axis: int
         wide, acc = (x, dt) if fns[0] in LOGIC else widened(x, dt)
         forward = [one(wide, fn, acc) for fn in fns]
         back = [tuple(np.flip(v, axis) for v in one(np.flip(wide, axis), fn, acc)) for fn in fns]
-        return tuple(
-            Close(np.stack([v for v, _ in part]), np.stack([m for _, m in part])) for part in (forward, back)
-        )
+        return tuple(Close(np.stack([v for v, _ in part]), np.stack([m for _, m in part])) for part in (forward, back))
 
     rows = Rows(tuple((fn, tolerance(fn, accumulator_of(dt), shape[axis])) for fn in fns))
     text = "x".join(map(str, shape))

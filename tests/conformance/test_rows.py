@@ -9,27 +9,33 @@ from tessera.numerics.dtypes import BY_NAME
 from tests.conformance.harness import Case, Output, Updated, check, conformance
 
 ROWS = 13
-INDICES = np.array(
-    [0, 12, -1, 5, 13, 3, -(1 << 31), (1 << 31) - 1, 7, 11, -13, 1, 2, 6, 100, 4, 9, 10, 8], np.int32
-)
+INDICES = np.array([0, 12, -1, 5, 13, 3, -(1 << 31), (1 << 31) - 1, 7, 11, -13, 1, 2, 6, 100, 4, 9, 10, 8], np.int32)
 COUNT = len(INDICES)
 DTYPES = (
-    "f32", "bf16", "f64", "f16", "i8", "u16", "i32", "i64", "bool", "fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp4_e2m1",
-)  # fmt: skip
+    "f32",
+    "bf16",
+    "f64",
+    "f16",
+    "i8",
+    "u16",
+    "i32",
+    "i64",
+    "bool",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp6_e2m3",
+    "fp4_e2m1",
+)
 WIDTHS = (1, 3, 8, 16, 37, 130)
 FIRST = (0, 0, -2, 5, -(1 << 40), (1 << 63) - 1)
 
 
 def _kernels(dtype: Any, width: int) -> dict[str, Any]:
-    def load(
-        x: ts.Tensor["m", "n", dtype], at: ts.Tensor["k", ts.i32], y: ts.Tensor["k", width, dtype], s: ts.i64
-    ):
+    def load(x: ts.Tensor["m", "n", dtype], at: ts.Tensor["k", ts.i32], y: ts.Tensor["k", width, dtype], s: ts.i64):
         for i in ts.tile.grid((k, 8)):
             y[i : i + 8, :] = ts.tile.load(x[at[i : i + 8], s : s + width], fill=1)
 
-    def store(
-        x: ts.Tensor["k", width, dtype], at: ts.Tensor["k", ts.i32], y: ts.Tensor["m", "n", dtype], s: ts.i64
-    ):
+    def store(x: ts.Tensor["k", width, dtype], at: ts.Tensor["k", ts.i32], y: ts.Tensor["m", "n", dtype], s: ts.i64):
         for i in ts.tile.grid((k, 8)):
             y[ts.tile.load(at[i : i + 8], fill=-1), s : s + width] = x[i : i + 8, :]
 
@@ -127,9 +133,12 @@ def _mixed(x: np.ndarray, at: np.ndarray, *rest: Any) -> tuple[np.ndarray, ...]:
     some = _picked(x, at, s, 16)
     inside = (at[:, None] >= 0) & (at[:, None] < ROWS) & (np.arange(16) + s >= 0) & (np.arange(16) + s < 24)
     return (
-        zero.sum(1), zero.T, zero * zero + two, np.where(inside, some, 0),
+        zero.sum(1),
+        zero.T,
+        zero * zero + two,
+        np.where(inside, some, 0),
         np.where(at[:, None] > 4, some, 7).astype(ts.bf16.numpy()),
-    )  # fmt: skip
+    )
 
 
 @conformance(

@@ -26,9 +26,7 @@ def torch() -> Any:
 
 def random(torch: Any, *shape: int, kind: str = "float32") -> Any:
     if "int" in kind:
-        return torch.randint(0 if kind == "uint8" else -100, 100, shape, device="cuda").to(
-            getattr(torch, kind)
-        )
+        return torch.randint(0 if kind == "uint8" else -100, 100, shape, device="cuda").to(getattr(torch, kind))
     return torch.randn(shape, device="cuda").to(getattr(torch, kind))
 
 
@@ -43,9 +41,7 @@ def bound(got: Any) -> float:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(300, 333, 777), (512, 256, 1024), (1, 4096, 512)])
 @pytest.mark.parametrize("trans", [(False, False), (False, True), (True, False), (True, True)])
-def test_every_dtype_and_layout(
-    torch: Any, kind: str, shape: tuple[int, int, int], trans: tuple[bool, bool]
-) -> None:
+def test_every_dtype_and_layout(torch: Any, kind: str, shape: tuple[int, int, int], trans: tuple[bool, bool]) -> None:
     m, n, k = shape
     a = random(torch, *((k, m) if trans[0] else (m, k)), kind=kind)
     b = random(torch, *((n, k) if trans[1] else (k, n)), kind=kind)
@@ -151,9 +147,12 @@ def test_scales_of_fp8_operands(torch: Any) -> None:
     a, b = random(torch, m, k, kind="float8_e4m3fn"), random(torch, n, k, kind="float8_e4m3fn")
     b = torch.nn.functional.pad(b.view(torch.uint8), (0, 12)).view(torch.float8_e4m3fn)[:, :k]
     for scale_a, scale_b in (
-        (2.0, random(torch, 1)), (random(torch, m), random(torch, n)), (random(torch, m, 8), random(torch, 8, 4)),
-        (random(torch, 3, 8), random(torch, 8, n)), (None, random(torch, 8, 4)),
-    ):  # fmt: skip
+        (2.0, random(torch, 1)),
+        (random(torch, m), random(torch, n)),
+        (random(torch, m, 8), random(torch, 8, 4)),
+        (random(torch, 3, 8), random(torch, 8, n)),
+        (None, random(torch, 8, 4)),
+    ):
         scales = dict(trans_b=True, scale_a=scale_a, scale_b=scale_b)
         exact = torch.from_numpy(L.gemm.reference(a, b, **scales))
         # The matrix units add fp8 products with 14 bits, more terms with more error; promoted sums are of 128 terms.
@@ -167,10 +166,11 @@ def test_batches_groups_and_triangles(torch: Any) -> None:
     a, b = random(torch, 3, 200, 320, kind="bfloat16"), random(torch, 3, 320, 264, kind="bfloat16")
     exact = a.double() @ b.double()
     for got, wanted in (
-        (L.matmul(a, b), exact), (L.matmul(a, b[1]), a.double() @ b[1].double()),
+        (L.matmul(a, b), exact),
+        (L.matmul(a, b[1]), a.double() @ b[1].double()),
         (L.matmul(a[1], b), a[1].double() @ b.double()),
         (L.matmul(a[:, None], b), a.double()[:, None] @ b.double()),
-    ):  # fmt: skip
+    ):
         assert error(got, wanted) < BOUND["bfloat16"]
     for part, keep in (("lower", torch.tril), ("upper", torch.triu)):
         got = L.gemm(a[0], b[0], triangular_only=part, out_dtype=ts.f32)
@@ -182,9 +182,7 @@ def test_batches_groups_and_triangles(torch: Any) -> None:
 
 
 @pytest.mark.parametrize("block", [(64, 256, 64), (128, 128, 64), (64, 128, 64), (64, 64, 64)])
-@pytest.mark.parametrize(
-    "shape", [(64, 256, 64), (1000, 776, 520), (3000, 2056, 136), (130, 264, 0), (1, 8, 8)]
-)
+@pytest.mark.parametrize("shape", [(64, 256, 64), (1000, 776, 520), (3000, 2056, 136), (130, 264, 0), (1, 8, 8)])
 def test_groups_of_consumers_that_take_tiles_in_turn(
     torch: Any, block: tuple[int, int, int], shape: tuple[int, int, int]
 ) -> None:
@@ -250,9 +248,13 @@ def test_operands_with_odd_rows(
 def test_views_that_begin_or_step_anywhere(torch: Any, kind: str, pack: bool | None) -> None:
     x, y = random(torch, 301, 402, kind=kind), random(torch, 402, 299, kind=kind)
     for a, b in (
-        (x[:, 1:], y[1:]), (x[1:, :400], y[:400]), (x[::2, ::2], y[::2, ::3]), (x.t()[:300].t(), y[:300]),
-        (x[:, 1:200], y[1:200]), (x[:1].expand(64, 402), y),
-    ):  # fmt: skip
+        (x[:, 1:], y[1:]),
+        (x[1:, :400], y[:400]),
+        (x[::2, ::2], y[::2, ::3]),
+        (x.t()[:300].t(), y[:300]),
+        (x[:, 1:200], y[1:200]),
+        (x[:1].expand(64, 402), y),
+    ):
         got = L.gemm(a, b, pack=pack)
         assert error(got, a.double() @ b.double()) <= bound(got)
 
@@ -287,9 +289,7 @@ def test_copies_in_a_graph_read_what_is_there_at_each_replay(torch: Any) -> None
 
 def test_copies_on_two_streams_do_not_meet(torch: Any) -> None:
     streams = [torch.cuda.Stream() for _ in range(2)]
-    sets = [
-        (random(torch, 999, 777, kind="bfloat16"), random(torch, 777, 555, kind="bfloat16")) for _ in streams
-    ]
+    sets = [(random(torch, 999, 777, kind="bfloat16"), random(torch, 777, 555, kind="bfloat16")) for _ in streams]
     outs: list[list[Any]] = [[], []]
     torch.cuda.synchronize()
     for _ in range(20):

@@ -63,9 +63,7 @@ def error(got: Any, exact: Any) -> float:
     "shape",
     [(64, 64, 64), (1, 8, 8192), (136, 264, 4104), (1000, 776, 328), (1536, 1536, 1536), (17024, 256, 128)],
 )
-def test_any_number_of_tiles_and_steps(
-    torch: Any, tile: tuple[int, int], shape: tuple[int, int, int]
-) -> None:
+def test_any_number_of_tiles_and_steps(torch: Any, tile: tuple[int, int], shape: tuple[int, int, int]) -> None:
     kernel = product(*tile)
     a, b, c = operands(torch, *shape)
     kernel(a, b, c)

@@ -87,9 +87,7 @@ def test_language_reference_has_every_tile_function() -> None:
 
 def test_pipeline_page_is_up_to_date() -> None:
     made = script("generate_pipeline_page")
-    assert made.PAGE.read_text(encoding="utf-8") == made.render(), (
-        "run python scripts/generate_pipeline_page.py"
-    )
+    assert made.PAGE.read_text(encoding="utf-8") == made.render(), "run python scripts/generate_pipeline_page.py"
 
 
 def test_numerics_page_has_every_type_and_the_measured_errors() -> None:

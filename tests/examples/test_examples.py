@@ -149,9 +149,7 @@ def test_compiles_without_spills(name: str, target: str) -> None:
         assert facts["spill_store_bytes"] == facts["spill_load_bytes"] == 0
         assert 0 < facts["registers"] <= 255
     instructions = artifact.reflection["instructions"]
-    products = sum(
-        count for kind, count in instructions.items() if kind.startswith(("mma", "wgmma", "tcgen05"))
-    )
+    products = sum(count for kind, count in instructions.items() if kind.startswith(("mma", "wgmma", "tcgen05")))
     # Turing's tensor cores take f16 but not bf16.
     if name in TENSOR_CORES and (target != "sm_75" or name == "gemm-f16"):
         assert products > 0

@@ -60,9 +60,7 @@ def check(source: str, output: str) -> str | None:
             last = min(at + 1, len(lines)) if directive.kind == "-NEXT" else len(lines)
             found = next((i for i in range(at, last) if pattern.search(lines[i])), -1)
             if found < 0:
-                return (
-                    f"CHECK{directive.kind}: {directive.text}\n  does not match after line {at} of\n{output}"
-                )
+                return f"CHECK{directive.kind}: {directive.text}\n  does not match after line {at} of\n{output}"
             match = pattern.search(lines[found])
             assert match is not None
             captured.update(match.groupdict())

@@ -15,6 +15,7 @@ from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_casts import cast
+from tessera.tools.fuzz.meaning_elementwise import apply
 from tessera.tools.fuzz.meaning_reductions import mma, reduce, scan
 from tessera.tools.fuzz.meaning_values import FORMATS, Undetermined, Val, nearest
 from tessera.tools.fuzz.source import source
@@ -62,7 +63,7 @@ def test_the_interpreter_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TESSERA_INTERPRET", "1")
     command = [sys.executable, "-c", _COMPARE, str(tmp_path), str(len(SEEDS))]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    outcomes = json.loads(ran.stdout)
+    outcomes = json.loads(ran.stdout.splitlines()[-1])  # programs print before it
     assert [o for o in outcomes if o[1] not in ("same", "refused", "skipped")] == []
     assert sum(o[1] == "same" for o in outcomes) > len(outcomes) / 2
 
@@ -123,9 +124,15 @@ def test_sums_whose_order_decides_whether_they_overflow_are_unknown(dtype: str) 
     for values in undecided:
         assert not _sums(values, dtype).mask().any()
     known = {
-        (most, -most): 0.0, (most / 2, most / 4): 0.75 * most, (most, most): inf, (most, most, -1.0): inf,
-        (-most, -most): -inf, (inf, most, most): inf, (-inf, most): -inf, (-inf, -most, -most): -inf,
-    }  # fmt: skip
+        (most, -most): 0.0,
+        (most / 2, most / 4): 0.75 * most,
+        (most, most): inf,
+        (most, most, -1.0): inf,
+        (-most, -most): -inf,
+        (inf, most, most): inf,
+        (-inf, most): -inf,
+        (-inf, -most, -most): -inf,
+    }
     for given, total in known.items():
         result = _sums([*given], dtype)
         assert result.mask().all()
@@ -177,3 +184,17 @@ def adds(dtype: str, value: float, programs: int) -> tree.Program:
 def test_atomic_sums_that_round_depend_on_their_order(value: float, programs: int, known: bool) -> None:
     found, _ = meaning(adds("bf16", value, programs), {"C": np.ones(1)})
     assert found["C"].mask().all() == known
+
+
+@pytest.mark.parametrize(("profile", "bound"), [("fast", True), ("strict", False), ("deterministic", False)])
+def test_a_product_may_start_from_what_it_is_added_to(profile: str, bound: bool) -> None:
+    a = Val("f32", np.array([[3.0, 5.0, 0.25]]))
+    b = Val("f32", np.array([[1.0], [1.0], [1.0]]))
+    product = mma(a, b, None, "f32", "")
+    large, small = Val("f32", np.array([[2.0**26]])), Val("f32", np.array([[16.0]]))
+    assert apply("add", (small, product), "f32", profile).errors().item() == 0  # exact in any order
+    first = apply("add", (large, product), "f32", profile)
+    assert (first.errors().item() > 0) is bound
+    other = np.float32(2.0**26) + np.float32(3.0) + np.float32(5.0) + np.float32(0.25)
+    assert abs(float(other) - first.data.item()) <= first.errors().item() or not bound
+    assert apply("sub", (large, product), "f32", profile).errors().item() == 0

@@ -42,13 +42,15 @@ def scheduled(seed: int, folder: Path, **knobs: int) -> ModuleOp:
 @pytest.mark.parametrize(
     ("kind", "knobs"),
     [
-        (RolesOp, {}), (BulkStoreOp, {}), (MmaStartOp, {"pipeline": 1}), (PartialSumOp, {"split_k": 2}),
-        (CollectSumsOp, {"stream_k": 1}), (CpAsyncOp, {"num_stages": 2}),
+        (RolesOp, {}),
+        (BulkStoreOp, {}),
+        (MmaStartOp, {"pipeline": 1}),
+        (PartialSumOp, {"split_k": 2}),
+        (CollectSumsOp, {"stream_k": 1}),
+        (CpAsyncOp, {"num_stages": 2}),
     ],
-)  # fmt: skip
-def test_a_plan_leads_to_what_a_schedule_makes(
-    kind: type[Any], knobs: dict[str, int], tmp_path: Path
-) -> None:
+)
+def test_a_plan_leads_to_what_a_schedule_makes(kind: type[Any], knobs: dict[str, int], tmp_path: Path) -> None:
     modules = (scheduled(seed, tmp_path, **knobs) for seed in SEEDS)
     assert any(isinstance(op, kind) for module in modules for op in module.walk())
 

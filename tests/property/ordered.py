@@ -187,9 +187,10 @@ class OrderedPrograms:
         if shape == (self.r, self.r) != (self.r, self.c):
             a, b = self.tile((self.r,)), self.tile((self.r,))
             return self.bind(
-                shape, f"({a}[None, :] * 3 + {b}[:, None]) % {PRIME}",
+                shape,
+                f"({a}[None, :] * 3 + {b}[:, None]) % {PRIME}",
                 lambda env: (env[a][None, :] * 3 + env[b][:, None]) % PRIME,
-            )  # fmt: skip
+            )
         if shape == (self.c, self.r) != (self.r, self.c):
             return self.transpose(self.tile((self.r, self.c)))
         tensor = self.pick("XM") if shape is None else "X" if len(shape) == 1 else "M"
@@ -226,13 +227,12 @@ class OrderedPrograms:
             )
         elif self.chance(20):
             self.bind(
-                shape, f"ts.tile.where({a} > {b}, {a}, {factor})",
+                shape,
+                f"ts.tile.where({a} > {b}, {a}, {factor})",
                 lambda env: np.where(env[a] > env[b], env[a], factor),
-            )  # fmt: skip
-        else:
-            self.bind(
-                shape, f"({a} * {factor} + {b}) % {PRIME}", lambda env: (env[a] * factor + env[b]) % PRIME
             )
+        else:
+            self.bind(shape, f"({a} * {factor} + {b}) % {PRIME}", lambda env: (env[a] * factor + env[b]) % PRIME)
 
     def transpose(self, name: str | None = None) -> str:
         """Exchange the axes of a matrix."""
@@ -246,9 +246,10 @@ class OrderedPrograms:
         turned = len(self.tiles[name]) == 2 and self.chance(50)
         text = f"{name}.T" if turned else name
         self.bind(
-            shape, f"ts.tile.reshape({text}, {shape})",
+            shape,
+            f"ts.tile.reshape({text}, {shape})",
             lambda env: (env[name].T if turned else env[name]).reshape(shape),
-        )  # fmt: skip
+        )
 
     def reduction(self) -> None:
         """Sum along an axis, or keep the running sums."""
@@ -262,17 +263,16 @@ class OrderedPrograms:
                 lambda env: env[name].sum(axis) % PRIME,
             )
         else:
-            self.bind(
-                shape, f"ts.tile.cumsum({name}, {axis}) % {PRIME}", lambda env: env[name].cumsum(axis) % PRIME
-            )
+            self.bind(shape, f"ts.tile.cumsum({name}, {axis}) % {PRIME}", lambda env: env[name].cumsum(axis) % PRIME)
 
     def gather(self) -> None:
         """Read elements of `X` at computed places."""
         name, factor, first = self.tile(), int(self.rng.integers(1, 9)), int(self.rng.integers(self.n))
         self.bind(
-            self.tiles[name], f"X[b, ({name} * {factor} + {first}) % {self.n}].to(ts.i32)",
+            self.tiles[name],
+            f"X[b, ({name} * {factor} + {first}) % {self.n}].to(ts.i32)",
             lambda env: env["X"][(env[name] * factor + first) % self.n],
-        )  # fmt: skip
+        )
 
     def scatter(self) -> None:
         """Write elements of `X` at computed places, all different."""
@@ -310,9 +310,7 @@ class OrderedPrograms:
             f"{pad}for _ in ts.tile.range({times}):",
             f"{pad}    {total} = ts.tile.mma({a}.to(ts.f32), {b}.to(ts.f32), {total})",
         ]
-        self.bind(
-            (self.r, self.r), f"{total}.to(ts.i32) % {PRIME}", lambda env: env[a] @ env[b] * times % PRIME
-        )
+        self.bind((self.r, self.r), f"{total}.to(ts.i32) % {PRIME}", lambda env: env[a] @ env[b] * times % PRIME)
 
     def power(self) -> None:
         """Multiply a square matrix by itself, and add it, again and again."""
@@ -373,15 +371,11 @@ class OrderedPrograms:
             return
         counter, times = self.fresh("t"), int(self.rng.integers(0, 4))
         if self.chance(70):
-            with self.block(
-                f"for {counter} in ts.tile.range({self.pick([str(times), f'p + {times}'])}):"
-            ) as inside:
+            with self.block(f"for {counter} in ts.tile.range({self.pick([str(times), f'p + {times}'])}):") as inside:
                 text = self.lines[-1]
                 self.starts.append(counter)
                 self.statements(4)
-            number: Callable[[Env], int] = (
-                (lambda env: env["p"] + times) if "p +" in text else lambda env: times
-            )
+            number: Callable[[Env], int] = (lambda env: env["p"] + times) if "p +" in text else lambda env: times
 
             def step(env: Env) -> None:
                 for at in range(number(env)):
@@ -418,10 +412,29 @@ class OrderedPrograms:
         """Write a few statements."""
         self.say("pass", lambda env: None)
         kinds = (
-            self.load, self.load, self.store, self.store, self.store, self.arithmetic, self.arithmetic,
-            self.transpose, self.reshape, self.reshape, self.reduction, self.gather, self.scatter, self.atomic,
-            self.product, self.power, self.share, self.share, self.exchange, self.loop, self.loop, self.branch,
-        )  # fmt: skip
+            self.load,
+            self.load,
+            self.store,
+            self.store,
+            self.store,
+            self.arithmetic,
+            self.arithmetic,
+            self.transpose,
+            self.reshape,
+            self.reshape,
+            self.reduction,
+            self.gather,
+            self.scatter,
+            self.atomic,
+            self.product,
+            self.power,
+            self.share,
+            self.share,
+            self.exchange,
+            self.loop,
+            self.loop,
+            self.branch,
+        )
         for _ in range(int(self.rng.integers(2, most + 1))):
             self.pick(kinds)()
 
@@ -451,12 +464,19 @@ class OrderedPrograms:
             total += size
         total = max(total, 1)
         head = [
-            "import tessera as ts", "", "", "@ts.kernel", "def k(",
+            "import tessera as ts",
+            "",
+            "",
+            "@ts.kernel",
+            "def k(",
             f"    X: ts.Tensor['B', {self.n}, ts.{self.dtype}],",
             f"    M: ts.Tensor['B', {self.r}, {self.c}, ts.{self.dtype}],",
-            f"    O: ts.Tensor['B', {total}, ts.i32],", "    p: int,", "    q: int,", "):",
+            f"    O: ts.Tensor['B', {total}, ts.i32],",
+            "    p: int,",
+            "    q: int,",
+            "):",
             "    for b in ts.tile.grid((B, 1)):",
-        ]  # fmt: skip
+        ]
         source = "\n".join([*head, *self.lines, ""])
         return OrderedProgram(source, self.n, (self.r, self.c), total, self.dtype, self.steps)
 

@@ -55,9 +55,7 @@ class Scope:
         element = element_of(type_)
         number = self.draw(st.sampled_from([0, 1] if element in (i1, index) else VALUES[element]))
         scalar = self.add(elementwise.ConstantOp(number, element))
-        return (
-            self.add(elementwise.SplatOp(scalar, shape_of(type_))) if isinstance(type_, TileType) else scalar
-        )
+        return self.add(elementwise.SplatOp(scalar, shape_of(type_))) if isinstance(type_, TileType) else scalar
 
     def tile_type(self) -> TileType:
         return TileType.of(self.draw(st.sampled_from(SHAPES)), self.draw(st.sampled_from(ELEMENTS)))
@@ -70,16 +68,12 @@ class Scope:
 def arithmetic(scope: Scope) -> None:
     type_ = scope.draw(st.sampled_from([scope.tile_type(), *ELEMENTS]))
     fns = BINARY[element_of(type_)]
-    scope.add(
-        elementwise.ElementwiseOp(scope.draw(st.sampled_from(fns)), [scope.pick(type_), scope.pick(type_)])
-    )
+    scope.add(elementwise.ElementwiseOp(scope.draw(st.sampled_from(fns)), [scope.pick(type_), scope.pick(type_)]))
 
 
 def unary(scope: Scope) -> None:
     type_ = scope.tile_type()
-    scope.add(
-        elementwise.ElementwiseOp(scope.draw(st.sampled_from(UNARY[type_.element])), [scope.pick(type_)])
-    )
+    scope.add(elementwise.ElementwiseOp(scope.draw(st.sampled_from(UNARY[type_.element])), [scope.pick(type_)]))
 
 
 def select(scope: Scope) -> None:
@@ -108,9 +102,7 @@ def transpose(scope: Scope) -> None:
 
 
 def broadcast(scope: Scope) -> None:
-    scope.add(
-        shape.BroadcastOp(scope.pick(TileType.of([1, 8], scope.draw(st.sampled_from(ELEMENTS)))), [4, 8])
-    )
+    scope.add(shape.BroadcastOp(scope.pick(TileType.of([1, 8], scope.draw(st.sampled_from(ELEMENTS)))), [4, 8]))
 
 
 def reduction(scope: Scope) -> None:

@@ -118,8 +118,7 @@ class Writer:
             v
             for v in self.variables
             if all(
-                getattr(v, key) in (value if isinstance(value, tuple) else (value,))
-                for key, value in wanted.items()
+                getattr(v, key) in (value if isinstance(value, tuple) else (value,)) for key, value in wanted.items()
             )
         ]
         return self.draw(st.sampled_from(found)) if found else None
@@ -157,9 +156,7 @@ def _binary(w: Writer) -> None:
     assert y is not None
     approximate = x.approximate or y.approximate
     forms = _CONTINUOUS if approximate else _FLOAT_BINARY if x.dtype in FLOATS else _INT_BINARY
-    w.bind(
-        w.draw(st.sampled_from(forms)).format(x.name, y.name), joined(x.kind, y.kind), x.dtype, approximate
-    )
+    w.bind(w.draw(st.sampled_from(forms)).format(x.name, y.name), joined(x.kind, y.kind), x.dtype, approximate)
 
 
 def _mixed(w: Writer) -> None:
@@ -186,9 +183,7 @@ def _where(w: Writer) -> None:
     y = w.pick(dtype=x.dtype)
     assert y is not None
     kind = joined(joined(x.kind, y.kind), condition[1])
-    w.bind(
-        f"ts.tile.where({condition[0]}, {x.name}, {y.name})", kind, x.dtype, x.approximate or y.approximate
-    )
+    w.bind(f"ts.tile.where({condition[0]}, {x.name}, {y.name})", kind, x.dtype, x.approximate or y.approximate)
 
 
 def _moved(w: Writer) -> None:
@@ -249,9 +244,7 @@ def _loop(w: Writer) -> None:
     assert y is not None
     carried = w.bind(x.name, TILE, x.dtype)
     w.line(f"for t in ts.tile.range({w.draw(st.sampled_from(('k', '3', '0')))}):")
-    w.line(
-        f"    {carried.name} = ts.tile.cast(ts.tile.minimum({carried.name}, {y.name}) - {y.name}, ts.{x.dtype})"
-    )
+    w.line(f"    {carried.name} = ts.tile.cast(ts.tile.minimum({carried.name}, {y.name}) - {y.name}, ts.{x.dtype})")
 
 
 def _shifted(w: Writer) -> None:
@@ -262,9 +255,22 @@ def _shifted(w: Writer) -> None:
 
 
 STATEMENTS = (
-    _unary, _unary, _binary, _binary, _binary, _mixed, _where, _approximation, _moved, _reduction, _reduction,
-    _predicated, _branch, _loop, _shifted,
-)  # fmt: skip
+    _unary,
+    _unary,
+    _binary,
+    _binary,
+    _binary,
+    _mixed,
+    _where,
+    _approximation,
+    _moved,
+    _reduction,
+    _reduction,
+    _predicated,
+    _branch,
+    _loop,
+    _shifted,
+)
 
 
 @dataclass(frozen=True)
@@ -340,9 +346,16 @@ def _arguments(draw: Draw, rng: np.random.Generator, m: int, n: int) -> list[Any
 
 def _module(w: Writer, results: list[str], block: tuple[int, int]) -> str:
     parameters = [
-        'a: ts.Tensor["m", "n", ts.f32]', 'b: ts.Tensor["m", "n", ts.i32]', 'h: ts.Tensor["m", "n", ts.f16]',
-        'row: ts.Tensor["n", ts.f32]', 'column: ts.Tensor["m", ts.i32]', "s: ts.f32", "k: int", *results,
-        f"BM: ts.constexpr = {block[0]}", f"BN: ts.constexpr = {block[1]}",
-    ]  # fmt: skip
+        'a: ts.Tensor["m", "n", ts.f32]',
+        'b: ts.Tensor["m", "n", ts.i32]',
+        'h: ts.Tensor["m", "n", ts.f16]',
+        'row: ts.Tensor["n", ts.f32]',
+        'column: ts.Tensor["m", ts.i32]',
+        "s: ts.f32",
+        "k: int",
+        *results,
+        f"BM: ts.constexpr = {block[0]}",
+        f"BN: ts.constexpr = {block[1]}",
+    ]
     head = ["import tessera as ts", "", "", "def kernel(", *(f"    {p}," for p in parameters), "):"]
     return "\n".join([*head, "    for i, j in ts.tile.grid((m, BM), (n, BN)):", *w.lines, ""])

@@ -36,9 +36,12 @@ COUNT = 32
 """Elements of an array, and of every tile."""
 SHAPES = {"matrix": (8, 16), "turned": (8, 16), "unsigned": (8, 16), "flat": (128,), "short": (4, 16)}
 ANNOTATIONS = {
-    "matrix": '"m", "n", ts.i32', "turned": '"m", "n", ts.i32', "unsigned": '"m", "n", ts.u32', "flat": '"p", ts.i32',
+    "matrix": '"m", "n", ts.i32',
+    "turned": '"m", "n", ts.i32',
+    "unsigned": '"m", "n", ts.u32',
+    "flat": '"p", ts.i32',
     "short": '"h", "n", ts.i32',
-}  # fmt: skip
+}
 PATTERNS = ((0, 1, 2), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 0, 0))
 """The buffer of each of three arguments."""
 
@@ -74,9 +77,7 @@ class Writer:
             start = rng.randrange(shape[0] - COUNT - room + 1)
             at = f"{start} + {counter}" if counter else f"{start}"
             if rng.random() < 0.3:
-                return f"p{argument}[(i * {rng.choice([1, 5, 31])} + {rng.randrange(9)}) % 32 + {at}]", (
-                    COUNT,
-                )
+                return f"p{argument}[(i * {rng.choice([1, 5, 31])} + {rng.randrange(9)}) % 32 + {at}]", (COUNT,)
             return f"p{argument}[{at}:{at} + {COUNT}]", (COUNT,)
         rows, columns = rng.choice([box for box in ((2, 16), (4, 8), (8, 4)) if box[0] <= shape[0]])
         row = rng.randrange(shape[0] - rows + 1)
@@ -167,9 +168,7 @@ class Products:
             if rng.random() < 0.4:  # the same loop stores what later products may read
                 lines.append(f"{pad}    p{rng.randrange(3)}[{column}:{column} + {rows}, 0:32] = kept")
             whole = f"ts.tile.cast(sums{number}, ts.i32) & 7"
-            lines.append(
-                f"{pad}p{out}[{column}:{column} + {rows}, 0:32] = ts.tile.cast({whole}, ts.{self.dtype})"
-            )
+            lines.append(f"{pad}p{out}[{column}:{column} + {rows}, 0:32] = ts.tile.cast({whole}, ts.{self.dtype})")
         params = ", ".join(f'p{i}: ts.Tensor["m", "n", ts.{self.dtype}]' for i in range(3))
         return f"import tessera as ts\n\n\ndef kernel({params}):\n" + "\n".join(lines) + "\n"
 
@@ -190,10 +189,15 @@ class Copied:
 def numpy_meaning(source: str) -> Callable[..., Any]:
     """Return the kernel as a function on NumPy arrays."""
     tile = SimpleNamespace(
-        arange=np.arange, reshape=np.reshape, transpose=np.transpose, range=range,
-        sum=lambda t: t.sum(dtype=np.int32), cast=lambda t, dtype: t.astype(dtype), zeros=np.zeros,
+        arange=np.arange,
+        reshape=np.reshape,
+        transpose=np.transpose,
+        range=range,
+        sum=lambda t: t.sum(dtype=np.int32),
+        cast=lambda t, dtype: t.astype(dtype),
+        zeros=np.zeros,
         mma=lambda a, b, sums: sums + a.astype(np.float32) @ b.astype(np.float32),
-    )  # fmt: skip
+    )
     dtypes = {"i32": np.int32, "u32": np.uint32, "f32": np.float32, "bf16": ts.bf16.numpy()}
     names: dict[str, Any] = {"ts": SimpleNamespace(tile=tile, **dtypes)}
     body = source.split("\n\n\n", 1)[1]
@@ -216,9 +220,11 @@ def kernel_of(source: str, folder: Path) -> Any:
 
 
 def check(
-    writer: Writer | Products, folder: Path, repeats: int,
+    writer: Writer | Products,
+    folder: Path,
+    repeats: int,
     place: Callable[[list[np.ndarray]], Callable[[int, str], Any]],
-) -> None:  # fmt: skip
+) -> None:
     """Call a kernel with every pattern of sharing.
 
     Args:

@@ -53,9 +53,7 @@ def run(program: Program, target: TargetRecord) -> list[np.ndarray]:
     for func in lowered.ops:
         assert isinstance(func, FuncOp)
         values = [np.asarray(_value(parameter, arrays[parameter.arg])) for parameter in func.parameters]
-        scratch = np.full(
-            code.reflection["kernels"][func.sym_name.data]["scratch_bytes"] + 64, 0xFF, np.uint8
-        )
+        scratch = np.full(code.reflection["kernels"][func.sym_name.data]["scratch_bytes"] + 64, 0xFF, np.uint8)
         error = np.zeros(1, np.int64)
         aligned = -(-scratch.ctypes.data // 64) * 64
         params = np.array([*(v.ctypes.data for v in values), aligned, error.ctypes.data], np.uint64)

@@ -17,9 +17,13 @@ SIZE, GUARD = 70, 128
 STARTS = sorted(
     {0, 1, -1, 5, -63, -64, -65, SIZE - 1, SIZE, SIZE + 1}
     | {sign * (2**power) + near for sign in (1, -1) for power in (31, 32, 62) for near in (-1, 0, 1)}
-    | {end + near for end in (-(2**63), 2**63 - 1) for near in (0, 1, 10, 63, 64, 69, 70, -1, -10, -63, -64, -70)
-       if -(2**63) <= end + near < 2**63}
-)  # fmt: skip
+    | {
+        end + near
+        for end in (-(2**63), 2**63 - 1)
+        for near in (0, 1, 10, 63, 64, 69, 70, -1, -10, -63, -64, -70)
+        if -(2**63) <= end + near < 2**63
+    }
+)
 
 
 @ts.kernel
@@ -53,9 +57,7 @@ def stages(x: ts.Tensor[64, ts.f32], y: ts.Tensor[64, ts.f32], z: ts.Tensor[2, 6
 
 
 @ts.kernel
-def products(
-    x: ts.Tensor[16, 16, ts.f32], y: ts.Tensor[16, 16, ts.f32], z: ts.Tensor[16, 16, ts.f32], k: int
-):
+def products(x: ts.Tensor[16, 16, ts.f32], y: ts.Tensor[16, 16, ts.f32], z: ts.Tensor[16, 16, ts.f32], k: int):
     s = ts.tile.alloc_shared((2, 16, 16), ts.f32)
     s[0] = x[:, :]
     s[1] = ts.tile.zeros((16, 16), ts.f32)

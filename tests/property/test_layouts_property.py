@@ -55,9 +55,7 @@ def bijections(draw: st.DrawFn, shape: Sequence[int] | None = None) -> LinearLay
             columns[i % bits] ^= columns[j % bits]
     cuts = sorted(draw(st.tuples(st.integers(0, bits), st.integers(0, bits))))
     parts = (columns[: cuts[0]], columns[cuts[0] : cuts[1]], columns[cuts[1] :])
-    return LinearLayout.make(
-        {d: [flat.unflatten(c) for c in p] for d, p in zip(_DIMS, parts, strict=True)}, shape
-    )
+    return LinearLayout.make({d: [flat.unflatten(c) for c in p] for d, p in zip(_DIMS, parts, strict=True)}, shape)
 
 
 @st.composite
@@ -95,9 +93,7 @@ def test_text_round_trip(layout: LinearLayout) -> None:
 def test_apply_is_linear(layout: LinearLayout, data: st.DataObject) -> None:
     a, b = ({d: data.draw(st.integers(0, layout.in_size(d) - 1)) for d in _DIMS} for _ in range(2))
     both = {d: a[d] ^ b[d] for d in _DIMS}
-    assert layout.apply(**both) == tuple(
-        x ^ y for x, y in zip(layout.apply(**a), layout.apply(**b), strict=True)
-    )
+    assert layout.apply(**both) == tuple(x ^ y for x, y in zip(layout.apply(**a), layout.apply(**b), strict=True))
 
 
 @given(layouts())
@@ -110,9 +106,7 @@ def test_surjective_and_injective(layout: LinearLayout) -> None:
 @given(layouts())
 def test_inputs_without_free_bits_hold_everything_once(layout: LinearLayout) -> None:
     masks = layout.free_variable_masks()
-    writers = Counter(
-        layout.apply(**at) for at in _inputs(layout) if not any(at[d] & masks[d] for d in masks)
-    )
+    writers = Counter(layout.apply(**at) for at in _inputs(layout) if not any(at[d] & masks[d] for d in masks))
     assert writers == Counter(dict.fromkeys(_held(layout), 1))
 
 
@@ -187,9 +181,7 @@ def test_registers_in_order_walk_their_axes(layout: LinearLayout, data: st.DataO
     ordered = layout.order_registers_by(order)
     assert ordered.same_up_to_registers(layout)
     run = layout.contiguous_per_thread(order[0])
-    for lane, warp, first in product(
-        range(layout.lanes), range(layout.warps), range(0, layout.registers, run)
-    ):
+    for lane, warp, first in product(range(layout.lanes), range(layout.warps), range(0, layout.registers, run)):
         start = ordered.apply(register=first, lane=lane, warp=warp)
         assert start[order[0]] % run == 0
         for r in range(run):
@@ -207,8 +199,7 @@ def test_contiguous_run_is_the_longest(layout: LinearLayout) -> None:
         held = {layout.apply(register=r) for r in range(layout.registers)}
         wanted = {tuple(x if a == axis else 0 for a in range(layout.rank)) for x in range(run)}
         starts = {
-            layout.apply(lane=x, warp=w)[axis] % run
-            for x, w in product(range(layout.lanes), range(layout.warps))
+            layout.apply(lane=x, warp=w)[axis] % run for x, w in product(range(layout.lanes), range(layout.warps))
         }
         assert run > layout.out_sizes[axis] or not wanted <= held or starts != {0}
 
@@ -218,17 +209,14 @@ def _static_registers(src: LinearLayout, dst: LinearLayout) -> bool:
     threads = list(product(range(src.lanes), range(src.warps)))
 
     def match(s: int, d: int) -> bool:
-        return all(
-            src.apply(register=s, lane=x, warp=w) == dst.apply(register=d, lane=x, warp=w) for x, w in threads
-        )
+        return all(src.apply(register=s, lane=x, warp=w) == dst.apply(register=d, lane=x, warp=w) for x, w in threads)
 
     return all(any(match(s, d) for s in range(src.registers)) for d in range(dst.registers))
 
 
 def _held_by_warp(layout: LinearLayout, warp: int) -> set[tuple[int, ...]]:
     return {
-        layout.apply(register=r, lane=x, warp=warp)
-        for r, x in product(range(layout.registers), range(layout.lanes))
+        layout.apply(register=r, lane=x, warp=warp) for r, x in product(range(layout.registers), range(layout.lanes))
     }
 
 
@@ -239,9 +227,7 @@ def test_conversion_kind_is_the_cheapest_possible(data: st.DataObject) -> None:
     kind = conversion_kind(src, dst)
     assert (kind in ("identity", "registers")) == _static_registers(src, dst)
     assert (kind == "identity") == (src == dst)
-    assert (kind == "shared") == any(
-        not _held_by_warp(dst, w) <= _held_by_warp(src, w) for w in range(src.warps)
-    )
+    assert (kind == "shared") == any(not _held_by_warp(dst, w) <= _held_by_warp(src, w) for w in range(src.warps))
 
 
 @given(st.data())
@@ -278,8 +264,7 @@ def test_reduction_counts_every_element_once(layout: LinearLayout, data: st.Data
     }
     for r_mask, x_mask, w_mask in [(r, x, 0) for r, x in plan.shuffles] + list(plan.warps):
         partial = {
-            (r, x, w): value + partial[r ^ r_mask, x ^ x_mask, w ^ w_mask]
-            for (r, x, w), value in partial.items()
+            (r, x, w): value + partial[r ^ r_mask, x ^ x_mask, w ^ w_mask] for (r, x, w), value in partial.items()
         }
     for (r, x, w), value in partial.items():
         assert value == want[plan.result.apply(register=r, lane=x, warp=w)]

@@ -11,9 +11,20 @@ import tessera as ts
 
 GUARD = 64
 PAIRS = (
-    ("i64", "i8"), ("i64", "i16"), ("i64", "i32"), ("i32", "i8"), ("i32", "i16"), ("i16", "i8"), ("u32", "u16"),
-    ("i32", "bool_"), ("f64", "f32"), ("f64", "i32"), ("f32", "f16"), ("f32", "bf16"), ("f32", "fp8_e4m3"),
-)  # fmt: skip
+    ("i64", "i8"),
+    ("i64", "i16"),
+    ("i64", "i32"),
+    ("i32", "i8"),
+    ("i32", "i16"),
+    ("i16", "i8"),
+    ("u32", "u16"),
+    ("i32", "bool_"),
+    ("f64", "f32"),
+    ("f64", "i32"),
+    ("f32", "f16"),
+    ("f32", "bf16"),
+    ("f32", "fp8_e4m3"),
+)
 LENGTHS = (1, 2, 3, 5, 9, 17, 33, 65)
 
 
@@ -100,9 +111,7 @@ def test_narrowed_rows_of_any_length(length: int) -> None:
 @pytest.mark.parametrize(
     ("target", "hidden"), [("x86-64-v3", 0), ("x86-64-v4", 1), ("sapphirerapids", 1), ("aarch64", 0)]
 )
-def test_masks_of_narrow_stores_are_hidden_from_llvm_where_it_would_widen_them(
-    target: str, hidden: int
-) -> None:
+def test_masks_of_narrow_stores_are_hidden_from_llvm_where_it_would_widen_them(target: str, hidden: int) -> None:
     text = str(ts.compile(casting(ts.i32, ts.i8, 17), target=target, dump=["ll"]).dumps["ll"])
     masks = re.findall(r"call void @llvm.masked.store.v16i8.*<16 x i1> (\S+)\)", text)
     assert all(bool(re.search(rf"{mask} = call .* asm ", text)) == bool(hidden) for mask in masks)

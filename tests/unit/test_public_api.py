@@ -32,11 +32,52 @@ LOOP: list[Any] = []
 LOOP.append(LOOP)
 
 NASTY: list[Any] = [
-    None, True, 0, -1, 3, 2**63, 2**200, 1.5, math.nan, math.inf, 1j, "", "a", "x" * 1000, "\0", "M*", b"bytes", (),
-    (1, 2), (-1,), (2**62, 2**62), ("a", None), [], [1, [2, 3]], LOOP, {}, {"a": 1}, {1: 2}, set(), object(), Hostile(),
-    len, int, np.float32, np.float32(2), np.dtype("f4"), np.zeros(3, np.float32), np.zeros((2, 2), np.complex64),
-    np.array(["a"]), np.array([None]), ts.f32, ts.f32 @ ts.accum(ts.f32), ts.Tensor["n", ts.f32], Ellipsis, slice(1),
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    3,
+    2**63,
+    2**200,
+    1.5,
+    math.nan,
+    math.inf,
+    1j,
+    "",
+    "a",
+    "x" * 1000,
+    "\0",
+    "M*",
+    b"bytes",
+    (),
+    (1, 2),
+    (-1,),
+    (2**62, 2**62),
+    ("a", None),
+    [],
+    [1, [2, 3]],
+    LOOP,
+    {},
+    {"a": 1},
+    {1: 2},
+    set(),
+    object(),
+    Hostile(),
+    len,
+    int,
+    np.float32,
+    np.float32(2),
+    np.dtype("f4"),
+    np.zeros(3, np.float32),
+    np.zeros((2, 2), np.complex64),
+    np.array(["a"]),
+    np.array([None]),
+    ts.f32,
+    ts.f32 @ ts.accum(ts.f32),
+    ts.Tensor["n", ts.f32],
+    Ellipsis,
+    slice(1),
+]
 
 
 @ts.kernel
@@ -62,7 +103,9 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "autotune": (ts.kernel.autotune, [{"BM": [1]}], {"key": ("M",)}),
     "function": (ts.function, [lambda: None], {}),
     "compile": (
-        ts.compile, [doubled], {"target": "cpu", "dump": ["tirh"], "dims": {"n": 8}, "strides": {"x": (1,)}, "b": 8}
+        ts.compile,
+        [doubled],
+        {"target": "cpu", "dump": ["tirh"], "dims": {"n": 8}, "strides": {"x": (1,)}, "b": 8},
     ),
     "load": (ts.load, ["/nowhere/at/all"], {}),
     "a kernel": (doubled, [ARRAY[0], ARRAY[1].copy(), 2.0], {"b": 8}),
@@ -72,7 +115,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "profile": (ts.numerics.profile, ["fast"], {}),
     "capabilities": (ts.runtime.capabilities, ["cpu"], {}),
     "select_backend": (ts.runtime.select_backend, ["rocm"], {}),
-}  # fmt: skip
+}
 
 
 def variants(args: list[Any], kwargs: dict[str, Any]):
@@ -116,8 +159,6 @@ def test_nasty_arguments_give_typed_errors(name, watchdog, monkeypatch):
 
 def test_the_table_names_every_public_function():
     left_out = {"saturate", "stochastic_round"}  # they take nothing
-    functions = {
-        name for name in ts.__all__ if callable(getattr(ts, name)) and not inspect.isclass(getattr(ts, name))
-    }
+    functions = {name for name in ts.__all__ if callable(getattr(ts, name)) and not inspect.isclass(getattr(ts, name))}
     assert functions - set(CALLS) - left_out == set()
     assert os.environ.get("TESSERA_BACKEND") is None

@@ -18,9 +18,9 @@ from xdsl.ir import Block, Operation
 from xdsl.traits import IsolatedFromAbove, IsTerminator
 
 from tessera.ir.effects import Effect, effect_of
-from tessera.ir.functions import FUNCTIONS
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.numerics.functions import FUNCTIONS
 
 Known = MutableMapping[Hashable, Operation]
 

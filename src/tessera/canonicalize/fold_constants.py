@@ -50,9 +50,7 @@ class _Evaluate(RewritePattern):
             return
         fn, dtype = op.fn.data, dtype_of_value(op.args[-1])
         kinds = [dtype_of_value(arg) for arg in op.args]
-        args = tuple(
-            scalar(number, kind) for number, kind in zip(numbers, kinds, strict=True) if number is not None
-        )
+        args = tuple(scalar(number, kind) for number, kind in zip(numbers, kinds, strict=True) if number is not None)
         rewriter.replace(op, ConstantOp(_python(apply(fn, args, dtype)), op.result.type))
 
 

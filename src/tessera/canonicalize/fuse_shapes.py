@@ -33,9 +33,7 @@ class _Unchanged(RewritePattern):
     """A shape change to the same shape becomes its source; a transpose must also keep the order."""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(
-        self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /
-    ) -> None:
+    def match_and_rewrite(self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /) -> None:
         if op.source.type != op.result.type:
             return
         if not isinstance(op, TransposeOp) or op.permutation == tuple(range(len(op.permutation))):
@@ -46,9 +44,7 @@ class _OfSplat(RewritePattern):
     """A shape change of a splat becomes a splat."""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(
-        self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /
-    ) -> None:
+    def match_and_rewrite(self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /) -> None:
         if (scalar := splat_source(op.source)) is not None:
             rewriter.replace(op, SplatOp(scalar, shape_of(op.result.type)))
 
@@ -57,9 +53,7 @@ class _Chain(RewritePattern):
     """Two reshapes, broadcasts or transposes in a row become one."""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(
-        self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /
-    ) -> None:
+    def match_and_rewrite(self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /) -> None:
         inner = op.source.owner
         if isinstance(op, ReshapeOp) and isinstance(inner, ReshapeOp):
             rewriter.replace(op, ReshapeOp(inner.source, shape_of(op.result.type)))

@@ -70,7 +70,7 @@ class _Counting:
 def _counting(bounds: Bounds, value: SSAValue) -> _Counting | None:
     """Return a tile as scalars plus 0, 1, 2, …, None when it does not count up by one.
 
-    Only in signed types: numbers that wrap there are negative, so no index, but unsigned ones start anew.
+    Only in signed types: numbers that wrap there are negative, so no index, but unsigned ones restart at 0.
     """
     value = _same_numbers(bounds, value)
     if dtype_of_value(value).kind != "int":

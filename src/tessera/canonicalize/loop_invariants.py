@@ -1,13 +1,13 @@
-"""loop-invariants: moves pure ops out of `scf.for` when they compute the same in every trip.
+"""loop-invariants: moves pure ops out of `scf.for` when they compute the same value in every trip.
 
     scf.for %k = %c0 to %K step %c64 {
       %s = tessera_tile.elementwise "exp"(%x) : (…) -> !tessera_tile.tile<64xf32>
       …
   moves %s before the loop.
 
-What costs nothing (splats, broadcasts, reshapes, aranges: index arithmetic of whoever reads them) stays where
+What costs nothing (splats, broadcasts, reshapes, aranges: index arithmetic of their readers) stays where
 it is read, unless something that moves reads it; a tile kept alive across a loop would cost registers.
-Integer division moves only when its divisor is a constant other than zero: the loop may run no trip.
+Integer division moves only when its divisor is a nonzero constant: the loop may run no trip.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def _hoist(loop: ForOp) -> None:
         else:
             for inner in op.walk():
                 inside.update(inner.results)
-                inside.update(
-                    arg for region in inner.regions for block in region.blocks for arg in block.args
-                )
+                inside.update(arg for region in inner.regions for block in region.blocks for arg in block.args)
     wanted: set[SSAValue] = set()
     moving: list[Operation] = []
     for op in reversed(invariant):
@@ -64,7 +62,7 @@ def _hoist(loop: ForOp) -> None:
 
 @dataclass(frozen=True)
 class LoopInvariantsPass(Pass):
-    """Moves pure ops out of loops when they compute the same in every trip."""
+    """Moves pure ops out of loops when they compute the same value in every trip."""
 
     name = "loop-invariants"
 

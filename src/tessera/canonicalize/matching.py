@@ -1,4 +1,4 @@
-"""Questions that several passes ask of a value."""
+"""Queries about values that several passes share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def splat_source(value: SSAValue) -> SSAValue | None:
 
 
 def constant_like(number: int | float, type_: Attribute) -> list[Operation]:
-    """Return the ops that make `number` as a scalar or splat tile of `type_`; the last one's result is it."""
+    """Return the ops that produce `number` as a scalar or splat tile of `type_`, the result of the last one."""
     constant = ConstantOp(number, element_of(type_))
     if isinstance(type_, TileType):
         return [constant, SplatOp(constant.result, type_.shape)]

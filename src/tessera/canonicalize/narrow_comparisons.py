@@ -1,4 +1,4 @@
-"""narrow-comparisons: compares places in a tensor in 32 bits for each element, where a scalar takes the wide part.
+"""narrow-comparisons: compares positions in a tensor in 32 bits per element, where a scalar takes the wide part.
 
     %i = tessera_tile.cast (tessera_tile.arange) : tile<128xi32> -> tile<128xi64>
     %at = tessera_tile.elementwise "add"(splat %n, %i)
@@ -6,8 +6,8 @@
   becomes, with %rest = min(max(%size - %n, -2**30), 2**30) computed once,
     %mask = tessera_tile.elementwise "lt"(tessera_tile.arange, splat (cast %rest : i32))
 
-The bounds do not change what holds: an element's own part is at least 0 and less than 2**30. Only indices are taken for
-the wide part, sizes and places that are far from overflowing.
+The bounds do not change what holds: an element's own part is at least 0 and less than 2**30. Only indices qualify as
+the wide part: sizes and positions, which are far from overflowing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST = 1 << 30
 _I32 = element_type(dtypes.i32)
 
 Made = Callable[[SSAValue], Operation]
-"""Makes an op of a shape from the tile it reads."""
+"""Builds an op of a shape from the tile it reads."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class _Builder:
 
 @dataclass(frozen=True)
 class NarrowComparisonsPass(PatternPass):
-    """Compares places in 32 bits for each element."""
+    """Compares positions in 32 bits per element."""
 
     name = "narrow-comparisons"
 

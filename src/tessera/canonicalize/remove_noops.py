@@ -140,9 +140,7 @@ class _TrueMask(RewritePattern):
     """A mask that is true everywhere is dropped."""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(
-        self, op: LoadOp | StoreOp | GatherOp | ScatterOp, rewriter: PatternRewriter, /
-    ) -> None:
+    def match_and_rewrite(self, op: LoadOp | StoreOp | GatherOp | ScatterOp, rewriter: PatternRewriter, /) -> None:
         if op.mask is None or known(op.mask) != 1:
             return
         if isinstance(op, LoadOp):

@@ -1,4 +1,4 @@
-"""simplify-control-flow: removes branches and loops whose course is known, and values carried in vain.
+"""simplify-control-flow: removes branches and loops whose outcome is known, and values carried for nothing.
 
     %r = scf.if %true -> (f32) { scf.yield %a : f32 } else { scf.yield %b : f32 }
     %s = scf.for %i = %c0 to %c8 step %c8 iter_args(%acc = %a) -> (f32) { … scf.yield %n : f32 }
@@ -22,7 +22,7 @@ from tessera.ir.tile.elementwise import constant_value
 
 
 def _inline(block: Block, op: IfOp | ForOp, arguments: Sequence[SSAValue], rewriter: PatternRewriter) -> None:
-    """Put the ops of `block` in the place of `op`, whose results are what the block yields."""
+    """Replace `op` by the ops of `block`, whose results are what the block yields."""
     end = block.last_op
     assert isinstance(end, YieldOp)
     rewriter.inline_block(block, InsertPoint.before(op), arguments)
@@ -120,7 +120,7 @@ def _drop(op: ForOp, end: YieldOp, unread: set[int], rewriter: PatternRewriter) 
 
 @dataclass(frozen=True)
 class SimplifyControlFlowPass(PatternPass):
-    """Removes branches and loops whose course is known, and values that loops carry in vain."""
+    """Removes branches and loops whose outcome is known, and values that loops carry for nothing."""
 
     name = "simplify-control-flow"
 

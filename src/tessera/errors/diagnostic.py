@@ -132,9 +132,7 @@ def render(error: TesseraError) -> str:
     if location is not None:
         lines += _frame_lines(location.frame)
         for caller in location.callers:
-            lines.append(
-                f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else "")
-            )
+            lines.append(f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else ""))
     if error.help:
         lines.append(f"  help: {error.help}")
     return "\n".join(lines)

@@ -77,8 +77,7 @@ def predicate_for(b: Builder, view: View, required: bool) -> SSAValue | None:
         if not required:
             return None
         raise TypeMismatchError(
-            f"inside an `if` on {describe(b.predicate.type)}, "
-            f"{view.tensor.param.name}[...] has the shape {shape}",
+            f"inside an `if` on {describe(b.predicate.type)}, {view.tensor.param.name}[...] has the shape {shape}",
             code="predicate-shape",
             help="the condition must broadcast to the shape of what is accessed",
         )
@@ -150,9 +149,10 @@ def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str)
     own = shape_of(value.type)
     if not shape:
         raise TypeMismatchError(
-            f"store to {name}: {describe(value.type)} cannot be stored to one element", code="shape-mismatch",
+            f"store to {name}: {describe(value.type)} cannot be stored to one element",
+            code="shape-mismatch",
             help="index with slices, or reduce the tile to a scalar",
-        )  # fmt: skip
+        )
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
     padded = (1,) * (len(shape) - len(own)) + own
@@ -220,8 +220,9 @@ def store_shared(b: Builder, buffer: Shared, value: Any) -> None:
         if shape_of(stored.type) != buffer.shape:
             raise TypeMismatchError(
                 f"inside an `if` on {describe(b.predicate.type)}, the buffer is {describe(buffer.type)}",
-                code="predicate-shape", help="the condition must broadcast to the buffer's shape",
-            )  # fmt: skip
+                code="predicate-shape",
+                help="the condition must broadcast to the buffer's shape",
+            )
         # The old contents were read by lanes that need not be the ones that write them back.
         b.emit(BarrierOp())
     b.emit(SharedStoreOp(stored, buffer.ssa))
@@ -239,6 +240,7 @@ def store_to(b: Builder, target: Any, value: Any) -> None:
         store_shared(b, target, value)
     else:
         raise TypeMismatchError(
-            f"cannot store to {show(target)}", code="not-a-slice",
+            f"cannot store to {show(target)}",
+            code="not-a-slice",
             help="store to a slice of a tensor (C[m:m+64, :] = x) or to a shared buffer; tiles are values",
-        )  # fmt: skip
+        )

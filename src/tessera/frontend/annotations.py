@@ -43,9 +43,10 @@ class Dim:
                 dim *= int(word)
             else:
                 raise LanguageError(
-                    f"{text!r} is no dimension", code="bad-annotation",
+                    f"{text!r} is not a dimension",
+                    code="bad-annotation",
                     help='a name ("M"), a positive integer, or a product of them ("B*H")',
-                )  # fmt: skip
+                )
         return dim
 
     @property
@@ -78,26 +79,30 @@ def dims(names: str) -> Any:
         One dimension, or a tuple of them when there are several names.
 
     Raises:
-        LanguageError: `bad-annotation` when a name is no identifier.
+        LanguageError: `bad-annotation` when a name is not an identifier.
     """
     words = names.replace(",", " ").split() if isinstance(names, str) else [repr(names)]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not words:
         raise LanguageError(
-            "no dimension is named", code="bad-annotation", location=caller_location(),
+            "no dimension is named",
+            code="bad-annotation",
+            location=caller_location(),
             help='name them in a text: ts.dims("M N K")',
-        )  # fmt: skip
+        )
     for word in words:
         if not _NAME.match(word):
             raise LanguageError(
-                f"{word!r} cannot name a dimension", code="bad-annotation", location=caller_location(),
+                f"{word!r} cannot name a dimension",
+                code="bad-annotation",
+                location=caller_location(),
                 help='use identifiers: ts.dims("M N K")',
-            )  # fmt: skip
+            )
     made = tuple(Dim((word,)) for word in words)
     return made[0] if len(made) == 1 else made
 
 
 class OneType:
-    """An annotation that is no part of a union: a parameter has one type."""
+    """An annotation that is not a part of a union: a parameter has one type."""
 
     __slots__ = ()
 
@@ -111,9 +116,10 @@ class OneType:
 def no_union(text: str) -> LanguageError:
     """Return the error for an annotation with several types."""
     return LanguageError(
-        f"{text}: a parameter has one type", code="bad-annotation",
+        f"{text}: a parameter has one type",
+        code="bad-annotation",
         help="for what may be missing take a ts.constexpr that says whether it is there, and pass any tensor",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +182,10 @@ def _dim(part: Any) -> Dim:
     if isinstance(part, int) and not isinstance(part, bool) and part > 0:
         return Dim((), part)
     raise LanguageError(
-        f"{part!r} is no dimension", code="bad-annotation",
+        f"{part!r} is not a dimension",
+        code="bad-annotation",
         help='dimensions come first and the dtype last: ts.Tensor["M", 128, ts.f32]',
-    )  # fmt: skip
+    )
 
 
 def _policy(part: Any) -> Policy:
@@ -187,9 +194,10 @@ def _policy(part: Any) -> Policy:
     if isinstance(part, str) and not _is_only_a_dim(part):
         return as_policy(part)
     raise LanguageError(
-        f"a tensor's annotation ends with its dtype, not with {part!r}", code="bad-annotation",
+        f"a tensor's annotation ends with its dtype, not with {part!r}",
+        code="bad-annotation",
         help='write ts.Tensor["M", "K", ts.f32]',
-    )  # fmt: skip
+    )
 
 
 def _is_only_a_dim(text: str) -> bool:
@@ -216,9 +224,11 @@ class ConstexprAnnotation(OneType):
         if isinstance(item, type):
             return ConstexprAnnotation(item)
         raise LanguageError(
-            f"constexpr takes a Python type, got {item!r}", code="bad-annotation", location=caller_location(),
+            f"constexpr takes a Python type, got {item!r}",
+            code="bad-annotation",
+            location=caller_location(),
             help="write ts.constexpr or ts.constexpr[int]",
-        )  # fmt: skip
+        )
 
 
 if TYPE_CHECKING:

@@ -62,8 +62,13 @@ def _branch(b: Builder, node: ast.If, condition: Scalar) -> None:
     types = [t for name in names for _, t in results[name] if t is not None]
     op = b.emit(IfOp(condition.ssa, types, Region(blocks[0]), Region(blocks[1])))
     env = dict(outer)
-    env.update({name: Undefined("it is assigned in a branch", "assign it before the `if`") for name in envs[0]
-                if name not in outer})  # fmt: skip
+    env.update(
+        {
+            name: Undefined("it is assigned in a branch", "assign it before the `if`")
+            for name in envs[0]
+            if name not in outer
+        }
+    )
     given = iter(op.results)
     for name in names:
         parts = [leaf if t is None else like(leaf, next(given)) for leaf, t in results[name]]
@@ -71,9 +76,7 @@ def _branch(b: Builder, node: ast.If, condition: Scalar) -> None:
     b.frame.env = env
 
 
-def _paired(
-    value: Any, agreed: list[tuple[Any, Attribute | None]]
-) -> list[tuple[Any, tuple[Any, Attribute]]]:
+def _paired(value: Any, agreed: list[tuple[Any, Attribute | None]]) -> list[tuple[Any, tuple[Any, Attribute]]]:
     found = list(leaves(value)) if len(agreed) > 1 else [value]
     return [(leaf, (like, t)) for leaf, (like, t) in zip(found, agreed, strict=True) if t is not None]
 
@@ -86,9 +89,7 @@ def _agree(name: str, left: Any, right: Any) -> list[tuple[Any, Attribute | None
     """
     if isinstance(left, Undefined) or isinstance(right, Undefined):
         one = "one branch only" if left is not right else "no branch"
-        return [
-            (Undefined(f"it is assigned in {one}", "assign it before the `if`, or in both branches"), None)
-        ]
+        return [(Undefined(f"it is assigned in {one}", "assign it before the `if`, or in both branches"), None)]
     first, second = list(leaves(left)), list(leaves(right))
     if len(first) != len(second):
         raise _disagree(name, left, right)
@@ -123,8 +124,9 @@ def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None
 def _disagree(name: str, left: Any, right: Any) -> TypeMismatchError:
     return TypeMismatchError(
         f"{name!r} is {show_type(left)} after one branch and {show_type(right)} after the other",
-        code="branch-type-mismatch", help="give it one type in both branches",
-    )  # fmt: skip
+        code="branch-type-mismatch",
+        help="give it one type in both branches",
+    )
 
 
 def _predicated(b: Builder, node: ast.If, condition: Tile) -> None:
@@ -156,15 +158,11 @@ def _select(b: Builder, name: str, condition: Tile, left: Any, right: Any) -> An
     if left is right:
         return left
     if isinstance(left, Undefined) or isinstance(right, Undefined):
-        return Undefined(
-            "it is assigned in one branch only", "assign it before the `if`, or in both branches"
-        )
+        return Undefined("it is assigned in one branch only", "assign it before the `if`, or in both branches")
     first, second = list(leaves(left)), list(leaves(right))
     if len(first) != len(second) or not first:
         raise _disagree(name, left, right)
-    return rebuild(
-        left, iter([_select_leaf(b, name, condition, a, c) for a, c in zip(first, second, strict=True)])
-    )
+    return rebuild(left, iter([_select_leaf(b, name, condition, a, c) for a, c in zip(first, second, strict=True)]))
 
 
 def _select_leaf(b: Builder, name: str, condition: Tile, left: Any, right: Any) -> Any:

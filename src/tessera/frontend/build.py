@@ -40,11 +40,13 @@ class BuiltKernel:
         module: holds one `tessera_tile.kernel`.
         fixed_dims: sizes that were compiled in, by the dimension's text; other sizes need another build.
         returns: positions among the run-time arguments of the tensors it returns.
+        tunables_read: the attributes of `ts.tile.context()` that its source read.
     """
 
     module: ModuleOp
     fixed_dims: dict[str, int]
     returns: tuple[int, ...]
+    tunables_read: frozenset[str] = frozenset()
 
 
 def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None = None) -> BuiltKernel:
@@ -77,7 +79,7 @@ def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None
     if builder.empty_tile is not None:
         _without_programs(builder, kernel)
     returns = tuple(tensor.position for tensor in _returned(builder))
-    return BuiltKernel(ModuleOp([kernel]), fixed, returns)
+    return BuiltKernel(ModuleOp([kernel]), fixed, returns, frozenset(builder.tunables_read))
 
 
 def declares_grid(signature: Signature, reads: Reads) -> bool:
@@ -108,9 +110,7 @@ def _attempt(
     body = Block()
     b = Builder(signature, spec, fixed, body, has_grid, reads)
     loc = to_loc(b.frame.source.header())
-    kernel = KernelOp(
-        signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile
-    )
+    kernel = KernelOp(signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile)
     kernel.location = loc
     entry = kernel.body.block
     _bind_parameters(b, entry)
@@ -234,9 +234,11 @@ def _element_count(b: Builder) -> SSAValue:
     tensor = next(iter((*_returned(b), *b.stored.values(), *b.written.values())), None)
     if tensor is None:
         raise LanguageError(
-            "linear_id in a kernel that neither returns nor stores to a tensor", code="no-output",
-            location=b.frame.source.header(), help="return the tensor whose elements are counted",
-        )  # fmt: skip
+            "linear_id in a kernel that neither returns nor stores to a tensor",
+            code="no-output",
+            location=b.frame.source.header(),
+            help="return the tensor whose elements are counted",
+        )
     count: SSAValue | None = None
     for axis in range(tensor.rank):
         size = b.dims.axis(tensor, axis, b.loc())

@@ -242,25 +242,28 @@ class Dims:
 
     def _unknown(self, dim: Dim) -> LanguageError:
         return LanguageError(
-            f"the size of {dim} is known only as part of a product", code="dim-not-known",
+            f"the size of {dim} is known only as part of a product",
+            code="dim-not-known",
             help=f'use the whole product, or let another argument have the dimension "{dim}"',
-        )  # fmt: skip
+        )
 
 
 def _check_size(type_: Attribute) -> None:
     if isinstance(type_, TileType) and prod(type_.shape) > MAX_ELEMENTS:
         raise TypeMismatchError(
-            f"{describe(type_)} has {prod(type_.shape)} elements", code="tile-too-large",
+            f"{describe(type_)} has {prod(type_.shape)} elements",
+            code="tile-too-large",
             help=f"a tile holds at most {MAX_ELEMENTS}; loop over smaller blocks with ts.tile.range",
-        )  # fmt: skip
+        )
 
 
 def nested_too_deeply(name: str) -> LanguageError:
     """Return the error for source that Python's stack does not hold while it is compiled."""
     return LanguageError(
-        f"{name} is nested too deeply to compile", code="nesting-depth",
+        f"{name} is nested too deeply to compile",
+        code="nesting-depth",
         help="give parts of the expression names, or call fewer helpers inside one another",
-    )  # fmt: skip
+    )
 
 
 def plain(value: Any) -> Any:
@@ -298,6 +301,7 @@ class Builder:
         self.dims = Dims(signature, spec, fixed)
         self.symbols = Symbols(self.dims.of_op)
         self.constants = {**dict(spec.config), **dict(spec.constexprs)}
+        self.tunables_read: set[str] = set()
         self.frame = Frame(source_of(signature.function), {})
         self.node: ast.AST = self.frame.source.node
         self.predicate: Tile | None = None
@@ -323,16 +327,19 @@ class Builder:
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise LanguageError(
-                f"compiling {self.signature.name} takes more than {MAX_STEPS} steps", code="compile-budget",
+                f"compiling {self.signature.name} takes more than {MAX_STEPS} steps",
+                code="compile-budget",
                 help="ts.tile.static_range and helpers repeat their bodies; loop at run time with ts.tile.range",
-            )  # fmt: skip
+            )
 
     def note_empty_tile(self, message: str) -> None:
         """Record that a tile has no elements, as a dimension has none: an error if the kernel has anything to store."""
         self.empty_tile = self.empty_tile or TypeMismatchError(
-            message, code="empty-tile", location=self.location(),
+            message,
+            code="empty-tile",
+            location=self.location(),
             help="do not call the kernel for it, or take a bounded slice, which reads as fill: x[:, 0:64]",
-        )  # fmt: skip
+        )
 
     def location(self) -> Location:
         """Return the location of the node being compiled."""
@@ -443,9 +450,10 @@ class Builder:
         """
         if not self.in_program:
             raise LanguageError(
-                f"{what} outside the grid", code="outside-grid",
+                f"{what} outside the grid",
+                code="outside-grid",
                 help="move it into the body of `for ... in ts.tile.grid(...)`",
-            )  # fmt: skip
+            )
 
     def constexpr_params(self) -> Iterator[tuple[str, Any]]:
         """Yield the constexpr parameters with their values.
@@ -459,8 +467,9 @@ class Builder:
                 value = given.get(param.name, param.default)
                 if param.name not in given and value is ConstexprParam("").default:
                     raise LanguageError(
-                        f"constexpr {param.name!r} has no value", code="missing-constexpr",
+                        f"constexpr {param.name!r} has no value",
+                        code="missing-constexpr",
                         location=self.signature.location_of(param.name),
                         help=f"pass it at the call or to ts.compile: {param.name}=...",
-                    )  # fmt: skip
+                    )
                 yield param.name, plain(value)

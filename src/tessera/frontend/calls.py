@@ -24,8 +24,20 @@ from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
 STATIC_BUILTINS: tuple[Callable[..., Any], ...] = (
-    abs, bool, divmod, float, int, len, max, min, pow, round, str, sum, tuple,
-)  # fmt: skip
+    abs,
+    bool,
+    divmod,
+    float,
+    int,
+    len,
+    max,
+    min,
+    pow,
+    round,
+    str,
+    sum,
+    tuple,
+)
 STATIC_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     dtypes.accum,
     dtypes.loss_scale,
@@ -62,9 +74,7 @@ _HAS_INSTEAD = frozenset(known.__name__ for known in _INSTEAD)
 def _call(node: ast.Call, b: Builder) -> Any:
     callee = evaluate(b, node.func)
     if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
-        raise LanguageError(
-            "unpacking with * in a call", code="unsupported-syntax", help="name each argument"
-        )
+        raise LanguageError("unpacking with * in a call", code="unsupported-syntax", help="name each argument")
     args = [evaluate(b, arg) for arg in node.args]
     kwargs = {str(keyword.arg): evaluate(b, keyword.value) for keyword in node.keywords}
     return call(b, callee, args, kwargs)
@@ -145,9 +155,7 @@ def _needs_constant(callee: Any, value: Any) -> LanguageError:
     else:
         help = _INSTEAD.get(callee, "it works on values known at compile time")
     shown = f"math.{name}" if in_math else name
-    return LanguageError(
-        f"{shown} takes compile-time numbers, got {show(value)}", code="needs-constant", help=help
-    )
+    return LanguageError(f"{shown} takes compile-time numbers, got {show(value)}", code="needs-constant", help=help)
 
 
 def _cannot_call(callee: Any) -> LanguageError:
@@ -163,10 +171,7 @@ def _cannot_call(callee: Any) -> LanguageError:
     elif hasattr(tile, name) and name not in _HAS_INSTEAD:
         help = f"use ts.tile.{name}"
     else:
-        help = (
-            _known_instead(callee)
-            or "kernels call ts.tile functions, @ts.function helpers and math on constants"
-        )
+        help = _known_instead(callee) or "kernels call ts.tile functions, @ts.function helpers and math on constants"
     return LanguageError(f"{name} cannot be called in a kernel", code="cannot-call", help=help)
 
 

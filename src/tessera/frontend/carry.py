@@ -45,9 +45,7 @@ class Carried:
         """Start with the types that numbers turned out to have when the loops around were compiled before."""
         if len(types) == len(self.types):
             leaves_ = self.leaves()
-            self.guessed = {
-                at for at, t in enumerate(types) if is_number(leaves_[at]) and t != self.types[at]
-            }
+            self.guessed = {at for at, t in enumerate(types) if is_number(leaves_[at]) and t != self.types[at]}
             for at in self.guessed:
                 self.types[at] = types[at]
 
@@ -74,11 +72,7 @@ class Carried:
     def start(self, b: Builder) -> list[SSAValue]:
         """Return the initial values in the IR."""
         pairs = zip(self.leaves(), self.types, strict=True)
-        return [
-            leaf.ssa if isinstance(leaf, Value) else constant(b, leaf, t)
-            for leaf, t in pairs
-            if t is not None
-        ]
+        return [leaf.ssa if isinstance(leaf, Value) else constant(b, leaf, t) for leaf, t in pairs if t is not None]
 
 
 def _carried_type(leaf: Any) -> Attribute | None:
@@ -185,18 +179,20 @@ def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: Any, after
         help = f"convert it in the body with .to(ts.{before.dtype}), or start with ts.{after.dtype}"
     error = TypeMismatchError(
         f"{name!r} is {show_type(before)} before the loop and {_show_after(after)} after its body",
-        code="loop-type-changed", help=help,
-    )  # fmt: skip
+        code="loop-type-changed",
+        help=help,
+    )
     error.location = b.frame.locate(_last_assignment(body, name))
     return error
 
 
 def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -> LanguageError:
     error = LanguageError(
-        f"{name!r} ({show(value)}) is rebound in a loop", code="cannot-carry",
+        f"{name!r} ({show(value)}) is rebound in a loop",
+        code="cannot-carry",
         help="only tiles and numbers can change from one iteration to the next; for stages of a buffer, "
         "allocate (stages, M, N) and index it with the stage number",
-    )  # fmt: skip
+    )
     error.location = b.frame.locate(_last_assignment(body, name))
     return error
 
@@ -230,9 +226,10 @@ class Attempts:
             self._b.loops = LoopPlace(self._path)
             yield
         raise LanguageError(
-            f"the types of {', '.join(self._carried.names)} change with each iteration", code="loop-type-changed",
+            f"the types of {', '.join(self._carried.names)} change with each iteration",
+            code="loop-type-changed",
             help="start with values of the types that the loop's body gives",
-        )  # fmt: skip
+        )
 
     def leave(self) -> None:
         """End an attempt: remember what it taught."""
@@ -244,7 +241,5 @@ def carried_by(b: Builder, node: ast.For | ast.While, also: frozenset[str]) -> C
     """Return the names that a loop rebinds and that are read in a later iteration or after it."""
     liveness, env = b.frame.liveness, b.frame.env
     needed = liveness.exposed(node.body) | liveness.after(node) | also
-    names = sorted(
-        name for name in assigned(node.body) & needed if not isinstance(env.get(name, GONE), Undefined)
-    )
+    names = sorted(name for name in assigned(node.body) & needed if not isinstance(env.get(name, GONE), Undefined))
     return Carried(tuple(names), {name: env[name] for name in names})

@@ -18,9 +18,16 @@ LONGEST = 1 << 20
 """Elements of a sequence that compile-time arithmetic may read."""
 
 REFUSALS = (
-    ArithmeticError, AttributeError, BufferError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
+    ArithmeticError,
+    AttributeError,
+    BufferError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
     ValueError,
-)  # fmt: skip
+)
 """What Python, and objects that are defined outside a kernel, raise when an operation is not theirs."""
 
 
@@ -41,9 +48,10 @@ def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any,
         return checked(what, result) if isinstance(result, tuple | str) else result
     except REFUSALS as error:
         raise LanguageError(
-            f"{what}: {_first_line(error)}", code="constant-expression",
+            f"{what}: {_first_line(error)}",
+            code="constant-expression",
             help="this expression is computed at compile time",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def checked(what: str, value: Any) -> Any:
@@ -54,9 +62,10 @@ def checked(what: str, value: Any) -> Any:
     """
     if _parts(value, {}) > LARGEST:
         raise LanguageError(
-            f"{what} is too large to compute", code="constant-expression",
+            f"{what} is too large to compute",
+            code="constant-expression",
             help=f"texts and tuples have at most {LARGEST} parts",
-        )  # fmt: skip
+        )
     return value
 
 
@@ -152,9 +161,10 @@ def _check_read(what: str, function: Callable[..., Any], args: tuple[Any, ...]) 
             continue
         if not isinstance(arg, Sized) or len(arg) > LONGEST:
             raise LanguageError(
-                f"{what} reads a long sequence", code="constant-expression",
+                f"{what} reads a long sequence",
+                code="constant-expression",
                 help=f"at most {LONGEST} elements; compute it outside of the kernel",
-            )  # fmt: skip
+            )
 
 
 def _is_number(value: Any) -> bool:

@@ -25,7 +25,6 @@ from tessera.frontend.values import (
     show,
     wrap,
 )
-from tessera.ir.functions import FUNCTIONS
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.shared import SharedLoadOp
@@ -33,6 +32,7 @@ from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, Policy, as_policy, promote
+from tessera.numerics.functions import FUNCTIONS
 
 
 def constant(b: Builder, value: bool | int | float, element: Attribute) -> SSAValue:
@@ -68,9 +68,7 @@ def _as_float(value: bool | int | float) -> float:
 
 def _check_range(value: bool | int | float, dtype: DType) -> None:
     low, high = (
-        (0, 2**dtype.bits - 1)
-        if dtype.kind == "uint"
-        else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+        (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
     )
     if isinstance(value, float) and not value.is_integer():
         raise TypeMismatchError(
@@ -78,9 +76,10 @@ def _check_range(value: bool | int | float, dtype: DType) -> None:
         )
     if not low <= value <= high:
         raise TypeMismatchError(
-            f"{value!r} does not fit {dtype}, which holds {low} to {high}", code="constant-range",
+            f"{value!r} does not fit {dtype}, which holds {low} to {high}",
+            code="constant-range",
             help="use a wider dtype",
-        )  # fmt: skip
+        )
 
 
 def round_to(value: float, dtype: DType) -> float:
@@ -124,9 +123,10 @@ def symbol(b: Builder, dim: Dim) -> int | Scalar:
     missing = [factor for factor in dim.factors if factor not in b.dims.names]
     if missing:
         raise LanguageError(
-            f"no argument has the dimension {missing[0]}", code="unknown-name",
+            f"no argument has the dimension {missing[0]}",
+            code="unknown-name",
             help=f"dimensions here: {', '.join(b.dims.names) or 'none'}",
-        )  # fmt: skip
+        )
     return b.as_size(b.dims.dim(dim, b.loc()))
 
 
@@ -137,8 +137,8 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
         name = value.param.name
         help = f"take a slice of it: {name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"
     if isinstance(value, DType):
-        help = "a dtype is no number; ts.tile.cast converts"
-    return TypeMismatchError(f"{what}: {show(value)} is no tile or number", code="not-a-value", help=help)
+        help = "a dtype is not a number; ts.tile.cast converts"
+    return TypeMismatchError(f"{what}: {show(value)} is not a tile or number", code="not-a-value", help=help)
 
 
 def cast_to(b: Builder, value: SSAValue, element: Attribute, saturate: bool = False) -> SSAValue:
@@ -209,9 +209,10 @@ def broadcast_to(b: Builder, value: SSAValue, shape: tuple[int, ...], what: str 
     padded = (1,) * (len(shape) - len(own)) + own
     if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
         raise TypeMismatchError(
-            f"{what}: {describe(value.type)} does not broadcast to {shape}", code="shape-mismatch",
+            f"{what}: {describe(value.type)} does not broadcast to {shape}",
+            code="shape-mismatch",
             help="sizes must be equal or 1, counted from the last dimension",
-        )  # fmt: skip
+        )
     value = reshape_to(b, value, padded)
     return value if padded == shape else b.emit(BroadcastOp(value, shape)).result
 
@@ -251,9 +252,7 @@ def apply(b: Builder, fn: str, *values: Any, what: str | None = None) -> Tile | 
     args = [to_ssa(b, value, element) for value in ready]
     if condition:
         args.insert(0, boolean(b, condition[0], f"{what}: the condition"))
-    shape = broadcast_shapes(
-        [shape_of(arg.type) for arg in args], what, [show(v) for v in (*condition, *ready)]
-    )
+    shape = broadcast_shapes([shape_of(arg.type) for arg in args], what, [show(v) for v in (*condition, *ready)])
     args = [broadcast_to(b, arg, shape) for arg in args]
     return cast(Any, wrap(b.emit(ElementwiseOp(fn, args)).result))
 
@@ -269,9 +268,7 @@ def boolean(b: Builder, value: Any, what: str) -> SSAValue:
     if isinstance(value, bool):
         return constant(b, value, element)
     if not isinstance(value, Value) or value.dtype.kind != "bool":
-        raise TypeMismatchError(
-            f"{what} is {show(value)}, not bool", code="dtype-mismatch", help="compare it: x != 0"
-        )
+        raise TypeMismatchError(f"{what} is {show(value)}, not bool", code="dtype-mismatch", help="compare it: x != 0")
     return value.ssa
 
 
@@ -300,7 +297,7 @@ def to_tile(b: Builder, value: Any, what: str) -> Tile:
     ready = operand(b, value, what)
     if not isinstance(ready, Tile):
         raise TypeMismatchError(
-            f"{what}: {show(ready)} is no tile",
+            f"{what}: {show(ready)} is not a tile",
             code="not-a-tile",
             help="make a tile of it: ts.tile.full(shape, value)",
         )
@@ -322,9 +319,10 @@ def to_index(b: Builder, value: Any, what: str) -> SSAValue:
     if isinstance(value, Scalar) and value.dtype.is_int:
         return cast_to(b, value.ssa, index)
     raise TypeMismatchError(
-        f"{what} must be an integer scalar, got {show(value)}", code="bad-index",
+        f"{what} must be an integer scalar, got {show(value)}",
+        code="bad-index",
         help="cast floats to an integer type first; index tiles belong inside A[...]",
-    )  # fmt: skip
+    )
 
 
 def static_int(b: Builder, value: Any, what: str) -> int:
@@ -338,9 +336,10 @@ def static_int(b: Builder, value: Any, what: str) -> int:
     known = b.static(value)
     if known is None:
         raise LanguageError(
-            f"{what} must be an integer known at compile time, got {show(value)}", code="not-static",
+            f"{what} must be an integer known at compile time, got {show(value)}",
+            code="not-static",
             help="use a literal, a ts.constexpr parameter, ts.tile.context() or a dimension",
-        )  # fmt: skip
+        )
     return known
 
 
@@ -358,7 +357,7 @@ def static_shape(b: Builder, value: Any, what: str) -> tuple[int, ...]:
         shape = tuple(size or 1 for size in shape)
     if not shape or any(size < 1 for size in shape):
         raise TypeMismatchError(
-            f"{what}: {shape} is no shape",
+            f"{what}: {shape} is not a shape",
             code="bad-shape",
             help="a tile has at least one dimension of size 1 or more",
         )
@@ -375,7 +374,7 @@ def to_policy(value: Any, what: str) -> Policy:
     if isinstance(value, DType | Policy | str):
         return as_policy(value)
     raise TypeMismatchError(
-        f"{what}: {show(value)} is no dtype", code="bad-dtype", help='write ts.f32 or "bf16 @accum(f32)"'
+        f"{what}: {show(value)} is not a dtype", code="bad-dtype", help='write ts.f32 or "bf16 @accum(f32)"'
     )
 
 
@@ -387,9 +386,10 @@ def check_rounding(policy: Policy) -> None:
     """
     if policy.rounding != "nearest":
         raise LanguageError(
-            f"{policy}: conversions in kernels round to nearest", code="unsupported-policy",
+            f"{policy}: conversions in kernels round to nearest",
+            code="unsupported-policy",
             help="drop @stochastic_round",
-        )  # fmt: skip
+        )
 
 
 def check_defined(name: str, value: Any) -> Any:
@@ -399,7 +399,5 @@ def check_defined(name: str, value: Any) -> Any:
         LanguageError: `undefined-name`.
     """
     if isinstance(value, Undefined):
-        raise LanguageError(
-            f"{name!r} is not defined here: {value.reason}", code="undefined-name", help=value.help
-        )
+        raise LanguageError(f"{name!r} is not defined here: {value.reason}", code="undefined-name", help=value.help)
     return value

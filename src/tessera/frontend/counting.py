@@ -110,9 +110,17 @@ def _of_function(b: Builder, owner: ElementwiseOp, depth: int) -> int | None:
     if len(sizes) != len(parts):
         return None
     bounds = {
-        "add": sum(sizes), "sub": sum(sizes), "mul": sizes[0] * sizes[-1], "floordiv": sizes[0], "mod": sizes[-1],
-        "neg": sizes[0], "abs": sizes[0], "maximum": max(sizes), "minimum": max(sizes), "select": max(sizes),
-    }  # fmt: skip
+        "add": sum(sizes),
+        "sub": sum(sizes),
+        "mul": sizes[0] * sizes[-1],
+        "floordiv": sizes[0],
+        "mod": sizes[-1],
+        "neg": sizes[0],
+        "abs": sizes[0],
+        "maximum": max(sizes),
+        "minimum": max(sizes),
+        "select": max(sizes),
+    }
     found = bounds.get(fn)
     # Beyond 64 bits the value has wrapped.
     return found if found is not None and found < 1 << 63 else None

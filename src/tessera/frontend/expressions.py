@@ -106,9 +106,7 @@ def unknown_name(b: Builder, name: str) -> LanguageError:
     """Return the error for a name that nothing defines, with the nearest one that exists."""
     import difflib
 
-    near = difflib.get_close_matches(
-        name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 1
-    )
+    near = difflib.get_close_matches(name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 1)
     if name in b.dims.names:
         help = f"pass the dimension to the helper as an argument, or define {name} = ts.dims({name!r})"
     elif near:
@@ -134,9 +132,7 @@ def _fstring(node: ast.JoinedStr, b: Builder) -> Any:
             parts.append(evaluate(b, part))
             continue
         if part.format_spec is not None or part.conversion != -1:
-            raise LanguageError(
-                "a format specification in an f-string", code="bad-format", help="write {x} alone"
-            )
+            raise LanguageError("a format specification in an f-string", code="bad-format", help="write {x} alone")
         value = evaluate(b, part.value)
         parts.append(value if is_runtime(value) else static_call(b, "str()", str, value))
         checked("the f-string", tuple(parts))
@@ -278,9 +274,10 @@ def _boolop(node: ast.BoolOp, b: Builder) -> Any:
             truth = truth_of(b, value, f"`{name}`")
             if isinstance(truth, Tile):
                 raise TypeMismatchError(
-                    f"`{name}` does not work on tiles", code="unsupported-operator",
+                    f"`{name}` does not work on tiles",
+                    code="unsupported-operator",
                     help=f"use {'&' if is_and else '|'} with parentheses, element by element",
-                )  # fmt: skip
+                )
         result = truth if result is None or not is_runtime(result) else apply(b, name, result, truth)
     return result
 
@@ -311,9 +308,7 @@ def _is(left: Any, right: Any) -> bool:
 def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, ast.Is | ast.IsNot):
         if is_runtime(left) and is_runtime(right):
-            raise LanguageError(
-                "`is` between run-time values", code="unsupported-operator", help="compare with =="
-            )
+            raise LanguageError("`is` between run-time values", code="unsupported-operator", help="compare with ==")
         return _is(left, right) == isinstance(op, ast.Is)
     if isinstance(op, ast.In | ast.NotIn):
         if is_runtime(left) or is_runtime(right):
@@ -361,18 +356,20 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
     if is_runtime(owner):
         names = ", ".join(attributes_of(owner))
         raise LanguageError(
-            f"{show(owner)} has no attribute {name!r}", code="unknown-attribute",
+            f"{show(owner)} has no attribute {name!r}",
+            code="unknown-attribute",
             help=f"it has {names}; functions are in ts.tile" if names else "functions are in ts.tile",
-        )  # fmt: skip
+        )
     try:
         found = getattr(owner, name)
     except AttributeError:
         raise _missing_attribute(owner, name) from None
     except REFUSALS as error:
         raise LanguageError(
-            f"{show(owner)}.{name}: {error}", code="constant-expression",
+            f"{show(owner)}.{name}: {error}",
+            code="constant-expression",
             help="attributes of Python objects are read at compile time",
-        ) from None  # fmt: skip
+        ) from None
     b.reads.attribute(owner, name, found)
     return resolved(b, plain(found))
 
@@ -380,9 +377,10 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
 def _field(b: Builder, owner: StructureValue, name: str) -> Any:
     if name not in owner.fields:
         raise LanguageError(
-            f"{show(owner)} has no field {name!r}", code="unknown-name",
+            f"{show(owner)} has no field {name!r}",
+            code="unknown-name",
             help=f"it has {', '.join(owner.fields)}",
-        )  # fmt: skip
+        )
     return resolved(b, owner.fields[name])
 
 
@@ -408,10 +406,21 @@ _OF_OTHERS = {
 }
 """What to use instead of functions that other tile and array languages have."""
 _OTHER_NAMES = {
-    "cat": "concatenate", "hstack": "concatenate", "vstack": "concatenate", "join": "stack", "take": "gather",
-    "take_along_axis": "gather", "put": "scatter", "count_ones": "popcount", "bitwise_count": "popcount",
-    "flipud": "flip", "fliplr": "flip", "view": "bitcast", "mm": "matmul", "einsum": "matmul",
-}  # fmt: skip
+    "cat": "concatenate",
+    "hstack": "concatenate",
+    "vstack": "concatenate",
+    "join": "stack",
+    "take": "gather",
+    "take_along_axis": "gather",
+    "put": "scatter",
+    "count_ones": "popcount",
+    "bitwise_count": "popcount",
+    "flipud": "flip",
+    "fliplr": "flip",
+    "view": "bitcast",
+    "mm": "matmul",
+    "einsum": "matmul",
+}
 
 
 def _missing_attribute(owner: Any, name: str) -> LanguageError:
@@ -429,6 +438,7 @@ def _missing_attribute(owner: Any, name: str) -> LanguageError:
 
 
 def _context_attribute(b: Builder, name: str) -> Any:
+    b.tunables_read.add(name)
     if name in b.constants:
         return plain(b.constants[name])
     if name in b.dims.names:

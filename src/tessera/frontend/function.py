@@ -28,9 +28,11 @@ class DeviceFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Refuse a call outside a kernel."""
         raise LanguageError(
-            f"{self.function.__name__} was called outside a kernel", code="outside-kernel",
-            location=caller_location(), help="a @ts.function runs as part of the kernel that calls it",
-        )  # fmt: skip
+            f"{self.function.__name__} was called outside a kernel",
+            code="outside-kernel",
+            location=caller_location(),
+            help="a @ts.function runs as part of the kernel that calls it",
+        )
 
     def __repr__(self) -> str:
         return f"<ts.function {self.function.__name__}>"
@@ -57,7 +59,9 @@ def function(declared: Any) -> Any:
     """
     if not isinstance(declared, FunctionType):
         raise LanguageError(
-            f"@ts.function needs a function, got {type(declared).__name__}", code="bad-signature",
-            location=caller_location(), help="decorate a def",
-        )  # fmt: skip
+            f"@ts.function needs a function, got {type(declared).__name__}",
+            code="bad-signature",
+            location=caller_location(),
+            help="decorate a def",
+        )
     return DeviceFunction[Any, Any](declared)

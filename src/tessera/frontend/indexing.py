@@ -69,9 +69,10 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         return base[key]
     except (IndexError, KeyError, TypeError, ValueError):
         raise LanguageError(
-            f"{show(base)} has no element {show(key)}", code="bad-index",
+            f"{show(base)} has no element {show(key)}",
+            code="bad-index",
             help="tuples and dictionaries are indexed by compile-time values that exist",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _index_tile(b: Builder, tile: Tile, items: tuple[Any, ...]) -> Tile:
@@ -102,9 +103,9 @@ def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared:
     if all(item is ... or (isinstance(item, SliceValue) and item.is_full) for item in items):
         return buffer
     first, rest = items[0], items[1:]
-    if any(
-        not (item is ... or (isinstance(item, SliceValue) and item.is_full)) for item in rest
-    ) or isinstance(first, SliceValue | None):
+    if any(not (item is ... or (isinstance(item, SliceValue) and item.is_full)) for item in rest) or isinstance(
+        first, SliceValue | None
+    ):
         raise TypeMismatchError(
             f"a shared buffer is indexed by one stage number, got {', '.join(map(_show_item, items))}",
             code="bad-index",
@@ -112,14 +113,16 @@ def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared:
         )
     if len(buffer.shape) < 2:
         raise TypeMismatchError(
-            f"{describe(buffer.type)} has no stages", code="rank-mismatch",
+            f"{describe(buffer.type)} has no stages",
+            code="rank-mismatch",
             help="allocate it with a leading dimension: alloc_shared((stages, n), dtype)",
-        )  # fmt: skip
+        )
     if isinstance(first, int) and not 0 <= first < buffer.shape[0]:
         raise TypeMismatchError(
-            f"stage {first} of {describe(buffer.type)} does not exist", code="bad-index",
+            f"stage {first} of {describe(buffer.type)} does not exist",
+            code="bad-index",
             help=f"stages are 0 to {buffer.shape[0] - 1}",
-        )  # fmt: skip
+        )
     if cast(Any, buffer.type).permutation[0] != 0:
         raise TypeMismatchError(
             "a transposed buffer has no stages",
@@ -178,9 +181,10 @@ def _check_adjacent(view: View) -> None:
     kinds = "".join("s" if isinstance(axis, Span) else "i" for axis in view.axes)
     if "i" in kinds.strip("s") and "s" in kinds.strip("s"):
         raise TypeMismatchError(
-            "a slice between index tiles or integers", code="bad-index",
+            "a slice between index tiles or integers",
+            code="bad-index",
             help="put the slice first or last, and transpose the result",
-        )  # fmt: skip
+        )
 
 
 def _axis(b: Builder, tensor: TensorValue, axis: int, item: Any) -> At | Span | Pick:
@@ -193,9 +197,7 @@ def _axis(b: Builder, tensor: TensorValue, axis: int, item: Any) -> At | Span | 
             raise TypeMismatchError(
                 f"an index tile must be integer, got {describe(item.type)}",
                 code="bad-index",
-                help="for a condition use `if` or ts.tile.where"
-                if item.dtype.kind == "bool"
-                else "cast it to ts.i32",
+                help="for a condition use `if` or ts.tile.where" if item.dtype.kind == "bool" else "cast it to ts.i32",
             )
         return Pick(item)
     if isinstance(item, int) and item < 0:
@@ -206,9 +208,10 @@ def _axis(b: Builder, tensor: TensorValue, axis: int, item: Any) -> At | Span | 
 def _negative(tensor: TensorValue, axis: int, value: int) -> LanguageError:
     dim = tensor.param.dims[axis]
     return LanguageError(
-        f"{tensor.param.name}: the index {value} is negative", code="negative-index",
+        f"{tensor.param.name}: the index {value} is negative",
+        code="negative-index",
         help=f"count from the start: {dim}{value}; a run-time offset may be negative and then reads fill",
-    )  # fmt: skip
+    )
 
 
 def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
@@ -255,7 +258,7 @@ def _bound(b: Builder, value: Any, where: str) -> Any:
 def _extent(b: Builder, first: Any, last: Any, lower: SSAValue, where: str) -> int | None:
     """Return how far apart the bounds are where it is known, in the arithmetic of their type, which wraps."""
     if isinstance(first, Scalar) and isinstance(last, Scalar) and first.type == last.type:
-        to_index(b, last, where)  # refuses what is no integer
+        to_index(b, last, where)  # refuses what is not an integer
         return b.static_difference(last.ssa, first.ssa) if first.dtype.is_int else None
     return b.static_difference(to_index(b, last, where), lower)
 

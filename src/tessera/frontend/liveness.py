@@ -24,9 +24,7 @@ def names_read(*nodes: ast.AST | None) -> Names:
 def names_bound(target: ast.AST) -> Names:
     """Return the names that an assignment's target binds."""
     return frozenset(
-        child.id
-        for child in ast.walk(target)
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
+        child.id for child in ast.walk(target) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
     )
 
 

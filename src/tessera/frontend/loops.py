@@ -42,18 +42,20 @@ def _for(node: ast.For, b: Builder) -> None:
         case _:
             with b.at(node.iter):
                 raise LanguageError(
-                    f"cannot loop over {show(spec)}", code="bad-loop",
+                    f"cannot loop over {show(spec)}",
+                    code="bad-loop",
                     help="loop over ts.tile.grid, ts.tile.range or ts.tile.static_range",
-                )  # fmt: skip
+                )
 
 
 def _grid(b: Builder, node: ast.For, spec: GridSpec) -> None:
     if b.frame.depth or b.frame.caller is not None or b.in_program or b.predicate is not None:
         with b.at(node.iter):
             raise LanguageError(
-                "a grid inside another loop, branch or helper", code="nested-grid",
+                "a grid inside another loop, branch or helper",
+                code="nested-grid",
                 help="the grid is declared at the top level of a kernel; use ts.tile.range inside it",
-            )  # fmt: skip
+            )
     grid = GridOp(list(spec.extents), spec.blocks)
     grid.location = b.loc()
     outer = dict(b.frame.env)
@@ -78,9 +80,7 @@ def _erase(block: Block) -> None:
     block.erase(safe_erase=False)
 
 
-def _leave(
-    b: Builder, node: ast.For | ast.While, outer: dict[str, Any], carried: Carried, results: Any
-) -> None:
+def _leave(b: Builder, node: ast.For | ast.While, outer: dict[str, Any], carried: Carried, results: Any) -> None:
     """Set the names after a loop."""
     bound = assigned(node.body) | (names_bound(node.target) if isinstance(node, ast.For) else NONE)
     gone = Undefined(ONLY_IN_LOOP, "assign it before the loop")
@@ -159,9 +159,7 @@ def _while(node: ast.While, b: Builder) -> None:
     _leave(b, node, outer, carried, loop.results)
 
 
-def _loop_condition(
-    b: Builder, node: ast.While, outer: dict[str, Any], carried: Carried, before: Block
-) -> bool:
+def _loop_condition(b: Builder, node: ast.While, outer: dict[str, Any], carried: Carried, before: Block) -> bool:
     """Compile the test of a `while`; False when it is constant and false."""
     b.frame.env = dict(outer)
     carried.bind(b.frame.env, before.args)
@@ -173,9 +171,10 @@ def _loop_condition(
                 return False
             if isinstance(truth, bool):
                 raise LanguageError(
-                    "the condition of `while` never changes", code="endless-loop",
+                    "the condition of `while` never changes",
+                    code="endless-loop",
                     help="assign what it depends on in the body",
-                )  # fmt: skip
+                )
             if isinstance(truth, Tile):
                 raise TypeMismatchError(
                     f"the condition of `while` is {describe(truth.type)}, not a scalar",

@@ -42,13 +42,57 @@ _PLAIN: dict[type[Any], Callable[[Any], str]] = {
 }
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _OPERATORS = (
-    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__bool__", "__len__", "__getitem__",
-    "__contains__", "__iter__", "__str__", "__format__", "__int__", "__float__", "__index__", "__abs__", "__round__",
-    "__neg__", "__pos__", "__invert__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__",
-    "__matmul__", "__rmatmul__", "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__",
-    "__divmod__", "__rdivmod__", "__pow__", "__rpow__", "__and__", "__rand__", "__or__", "__ror__", "__xor__",
-    "__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__",
-)  # fmt: skip
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__hash__",
+    "__bool__",
+    "__len__",
+    "__getitem__",
+    "__contains__",
+    "__iter__",
+    "__str__",
+    "__format__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__abs__",
+    "__round__",
+    "__neg__",
+    "__pos__",
+    "__invert__",
+    "__add__",
+    "__radd__",
+    "__sub__",
+    "__rsub__",
+    "__mul__",
+    "__rmul__",
+    "__matmul__",
+    "__rmatmul__",
+    "__truediv__",
+    "__rtruediv__",
+    "__floordiv__",
+    "__rfloordiv__",
+    "__mod__",
+    "__rmod__",
+    "__divmod__",
+    "__rdivmod__",
+    "__pow__",
+    "__rpow__",
+    "__and__",
+    "__rand__",
+    "__or__",
+    "__ror__",
+    "__xor__",
+    "__rxor__",
+    "__lshift__",
+    "__rlshift__",
+    "__rshift__",
+    "__rrshift__",
+)
 
 
 def _is_ours(kind: Any) -> bool:
@@ -169,9 +213,7 @@ class Reads:
         if is_number_of_numpy(value):
             return f"{value.dtype.str} {value.tobytes().hex()}"
         if _is_record(value):
-            parts = [
-                self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)
-            ]
+            parts = [self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)]
             return f"{_label(kind)}({', '.join(parts)})"
         if id(value) in self._places:
             return f"same as {self._places[id(value)]}"

@@ -83,21 +83,23 @@ class Signature:
     """A kernel's parameters.
 
     Args:
-        function: the Python function.
+        function: the Python function; None for a kernel from a file.
         params: all parameters, in order.
         returns: what its return annotation promises, None when there is none.
         structures: the structured parameters whose parts are among `params`, with what is passed for them.
+        known_as: the name of a kernel from a file.
     """
 
     function: Any
     params: tuple[Param, ...]
     returns: tuple[TensorAnnotation, ...] | None = None
     structures: tuple[tuple[StructureParam, Layout], ...] = ()
+    known_as: str = ""
 
     @property
     def name(self) -> str:
         """The kernel's name."""
-        return self.function.__name__
+        return self.known_as or self.function.__name__
 
     @property
     def runtime_params(self) -> tuple[TensorParam | ScalarParam, ...]:
@@ -158,9 +160,11 @@ class Signature:
         if clash:
             name = min(clash)
             raise LanguageError(
-                f"{name!r} names a dimension and a parameter", code="bad-signature",
-                location=_param_location(function, name), help="rename one of them",
-            )  # fmt: skip
+                f"{name!r} names a dimension and a parameter",
+                code="bad-signature",
+                location=_param_location(function, name),
+                help="rename one of them",
+            )
         return signature
 
 
@@ -203,9 +207,10 @@ def _parse(found: inspect.Parameter, lookup: Any) -> Param | StructureParam:
         )
     if found.annotation is MISSING:
         raise LanguageError(
-            f"parameter {name!r} has no annotation", code="bad-signature",
+            f"parameter {name!r} has no annotation",
+            code="bad-signature",
             help='annotate it: ts.Tensor["M", ts.f32] for a tensor, ts.f32 or int for a scalar, ts.constexpr',
-        )  # fmt: skip
+        )
     annotation = found.annotation
     if isinstance(annotation, str):
         annotation = evaluate_annotation(annotation, lookup)
@@ -236,9 +241,10 @@ def _scalar_dtype(name: str, annotation: Any) -> DType:
         dtype = _PYTHON_SCALARS.get(annotation)
     if dtype is None:
         raise LanguageError(
-            f"parameter {name!r}: {_show(annotation)} is no kernel parameter type", code="bad-annotation",
+            f"parameter {name!r}: {_show(annotation)} is not a kernel parameter type",
+            code="bad-annotation",
             help='use ts.Tensor["M", ts.f32], a dtype, int, float, bool or ts.constexpr',
-        )  # fmt: skip
+        )
     if dtype.bits < 16 and dtype.is_float:
         raise LanguageError(
             f"parameter {name!r}: a scalar cannot be {dtype}", code="bad-annotation", help="pass it as ts.f32"
@@ -250,9 +256,10 @@ def _scalar_default(name: str, default: Any) -> Any:
     if default is MISSING or isinstance(default, int | float):
         return default
     raise LanguageError(
-        f"parameter {name!r}: the default {default!r} is no number", code="bad-signature",
+        f"parameter {name!r}: the default {default!r} is not a number",
+        code="bad-signature",
         help="annotate it as ts.constexpr if the value is compiled in",
-    )  # fmt: skip
+    )
 
 
 def _parse_returns(function: FunctionType, lookup: Any) -> tuple[TensorAnnotation, ...] | None:
@@ -264,9 +271,11 @@ def _parse_returns(function: FunctionType, lookup: Any) -> tuple[TensorAnnotatio
     parts = cast(tuple[Any, ...], getattr(annotation, "__args__", (annotation,)))  # tuple[...] of several
     if not all(isinstance(part, TensorAnnotation) for part in parts):
         raise LanguageError(
-            f"a kernel returns tensors, not {annotation!r}", code="bad-annotation",
-            location=_param_location(function, "return"), help='write -> ts.Tensor["M", "N", ts.f32]',
-        )  # fmt: skip
+            f"a kernel returns tensors, not {annotation!r}",
+            code="bad-annotation",
+            location=_param_location(function, "return"),
+            help='write -> ts.Tensor["M", "N", ts.f32]',
+        )
     return tuple(parts)
 
 

@@ -77,9 +77,11 @@ def source_of(function: FunctionType) -> FunctionSource:
             code = function.__code__
             where = Location(Frame(code.co_filename, code.co_firstlineno, function=function.__name__))
             raise LanguageError(
-                f"{function.__name__} is nested too deeply to read", code="nesting-depth", location=where,
+                f"{function.__name__} is nested too deeply to read",
+                code="nesting-depth",
+                location=where,
                 help="give parts of the expression names, or put them into helpers",
-            ) from None  # fmt: skip
+            ) from None
     return found
 
 

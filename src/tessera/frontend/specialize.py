@@ -67,9 +67,7 @@ class Specialization:
         Args:
             written: whether it stores to each argument.
         """
-        changed = {
-            place if fact.alias < 0 else fact.alias for place, fact in enumerate(self.args) if written[place]
-        }
+        changed = {place if fact.alias < 0 else fact.alias for place, fact in enumerate(self.args) if written[place]}
         return replace(
             self,
             args=tuple(

@@ -77,9 +77,10 @@ def assign(b: Builder, target: ast.expr, value: Any) -> None:
         case _:
             with b.at(target):
                 raise LanguageError(
-                    f"cannot assign to {ast.unparse(target)}", code="unsupported-syntax",
+                    f"cannot assign to {ast.unparse(target)}",
+                    code="unsupported-syntax",
                     help="assign to a name, a tuple of names, or a slice of a tensor",
-                )  # fmt: skip
+                )
 
 
 def _unpacked(value: Any, count: int) -> tuple[Any, ...]:
@@ -89,9 +90,7 @@ def _unpacked(value: Any, count: int) -> tuple[Any, ...]:
         )
     parts = cast(tuple[Any, ...], value)
     if len(parts) != count:
-        raise LanguageError(
-            f"{len(parts)} values for {count} names", code="unpack", help="give one name per value"
-        )
+        raise LanguageError(f"{len(parts)} values for {count} names", code="unpack", help="give one name per value")
     return parts
 
 
@@ -105,14 +104,16 @@ def _place(b: Builder, target: ast.Subscript) -> View | Shared:
     base = evaluate(b, target.value)
     if isinstance(base, View | Tile):
         raise TypeMismatchError(
-            f"{show(base)} cannot be changed", code="not-a-slice",
+            f"{show(base)} cannot be changed",
+            code="not-a-slice",
             help="tiles are values: make a new one with ts.tile.where, or store to a tensor's slice",
-        )  # fmt: skip
+        )
     if not isinstance(base, TensorValue | Shared):
         raise TypeMismatchError(
-            f"cannot store to an element of {show(base)}", code="not-a-slice",
+            f"cannot store to an element of {show(base)}",
+            code="not-a-slice",
             help="store to a slice of a tensor or to a shared buffer",
-        )  # fmt: skip
+        )
     return subscript(b, base, index_items(b, target.slice))
 
 
@@ -165,9 +166,10 @@ def _return(node: ast.Return, b: Builder) -> None:
     frame = b.frame
     if frame.depth:
         raise LanguageError(
-            "return inside a run-time loop or branch", code="bad-return",
+            "return inside a run-time loop or branch",
+            code="bad-return",
             help="assign to a name and return once, at the end",
-        )  # fmt: skip
+        )
     value = None if node.value is None else evaluate(b, node.value)
     if frame.caller is None:
         check_returned(b, value, node.value or node)
@@ -188,9 +190,10 @@ def check_returned(b: Builder, value: Any, node: ast.AST) -> None:
             if not isinstance(part, TensorValue):
                 what = show(part) if not isinstance(part, Text) else "text"
                 raise LanguageError(
-                    f"a kernel returns tensor arguments, not {what}", code="bad-return",
+                    f"a kernel returns tensor arguments, not {what}",
+                    code="bad-return",
                     help="store the value to a tensor argument (C[...] = x) and return that argument",
-                )  # fmt: skip
+                )
         promised = b.signature.returns
         if promised is None:
             return
@@ -199,5 +202,6 @@ def check_returned(b: Builder, value: Any, node: ast.AST) -> None:
             shown = ", ".join(str(part.param) for part in parts) or "nothing"
             raise LanguageError(
                 f"the kernel returns {shown}, but its annotation says {', '.join(map(str, promised))}",
-                code="return-mismatch", help="make the annotation after -> say what is returned",
-            )  # fmt: skip
+                code="return-mismatch",
+                help="make the annotation after -> say what is returned",
+            )

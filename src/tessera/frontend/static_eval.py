@@ -58,9 +58,10 @@ def evaluate_annotation(text: str, lookup: Callable[[str], Any]) -> Any:
 
 def _bad(text: str) -> LanguageError:
     return LanguageError(
-        f"the annotation {text!r} cannot be understood", code="bad-annotation",
+        f"the annotation {text!r} cannot be understood",
+        code="bad-annotation",
         help='write ts.Tensor["M", "K", ts.f32], a dtype, int, float, bool or ts.constexpr',
-    )  # fmt: skip
+    )
 
 
 def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
@@ -83,9 +84,10 @@ def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
             value = _evaluate(base, lookup)
             if not hasattr(value, attr):
                 raise LanguageError(
-                    f"{ast.unparse(node)!r} does not exist", code="unknown-name",
+                    f"{ast.unparse(node)!r} does not exist",
+                    code="unknown-name",
                     help='write ts.Tensor["M", "K", ts.f32], a dtype, int, float, bool or ts.constexpr',
-                )  # fmt: skip
+                )
             return getattr(value, attr)
         case ast.BinOp(op=ast.BitOr()):
             raise no_union(ast.unparse(node))

@@ -154,7 +154,7 @@ def _dim(part: Any) -> Dim:
     if isinstance(part, int) and not isinstance(part, bool) and part > 0:
         return Dim((), part)
     raise LanguageError(
-        f"{part!r} is no dimension", code="bad-annotation", help='name the kernel\'s dimensions: ["M", "N"]'
+        f"{part!r} is not a dimension", code="bad-annotation", help='name the kernel\'s dimensions: ["M", "N"]'
     )
 
 
@@ -188,9 +188,7 @@ class StructureValue:
     fields: Mapping[str, Any]
 
 
-def parts_of(
-    param: StructureParam, layout: Layout
-) -> Iterator[tuple[str, TensorField | ScalarField, tuple[Dim, ...]]]:
+def parts_of(param: StructureParam, layout: Layout) -> Iterator[tuple[str, TensorField | ScalarField, tuple[Dim, ...]]]:
     """Yield the tensors and scalars of a structure in order: name of the parameter, field, dimensions."""
     dims = param.dims_of(layout)
     yield from _parts(param.name, layout, dims)
@@ -217,9 +215,10 @@ def _actual(path: str, dim: str | int, layout: Layout, dims: Mapping[str, Dim]) 
         return Dim((), dim)
     if dim in layout.formals and dim not in dims:
         raise CallError(
-            f"argument {path!r} has a dimension for the {dim}, and the kernel has none", code="wrong-rank",
+            f"argument {path!r} has a dimension for the {dim}, and the kernel has none",
+            code="wrong-rank",
             help=f"annotate the parameter with all of {', '.join(layout.formals)}, or pass one without",
-        )  # fmt: skip
+        )
     return dims.get(dim) or Dim((f"{path}.{dim}".replace(".", "_"),))
 
 
@@ -227,8 +226,7 @@ def labels(layouts: tuple[Layout, ...]) -> list[str]:
     """Return a name for each of several structures: `bias`, or `bias_0` and `bias_1` where there are two."""
     names = [layout.label for layout in layouts]
     return [
-        name if names.count(name) == 1 else f"{name}_{names[:place].count(name)}"
-        for place, name in enumerate(names)
+        name if names.count(name) == 1 else f"{name}_{names[:place].count(name)}" for place, name in enumerate(names)
     ]
 
 

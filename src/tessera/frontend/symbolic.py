@@ -79,9 +79,7 @@ class Symbols:
         bases = {base: self._examples[base] for base in rest.terms}
         if not all(map(self.is_static, bases.values())):
             return None
-        total = rest.constant + sum(
-            count * self._evaluate(bases[base], {}) for base, count in rest.terms.items()
-        )
+        total = rest.constant + sum(count * self._evaluate(bases[base], {}) for base, count in rest.terms.items())
         return wrapped(total, rest.bits, signed=True)
 
     def static_value(self, value: SSAValue) -> int | None:

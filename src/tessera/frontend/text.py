@@ -89,9 +89,11 @@ def _find(function: FunctionType, lines: Sequence[str]) -> FunctionText:
             return FunctionText(code.co_filename, header + block, first - header.count("\n"))
         break
     raise LanguageError(
-        f"the source of {function.__name__} is not what Python has loaded", code="source-changed",
-        location=_first_line(function), help="the file has changed since it was imported: start the program again",
-    )  # fmt: skip
+        f"the source of {function.__name__} is not what Python has loaded",
+        code="source-changed",
+        location=_first_line(function),
+        help="the file has changed since it was imported: start the program again",
+    )
 
 
 def _blocks(lines: Sequence[str], first: int) -> Iterator[str]:
@@ -202,6 +204,8 @@ def no_source(function: FunctionType) -> LanguageError:
     if function.__name__ == "<lambda>":
         return LanguageError("a lambda cannot be a kernel", code="no-source", location=where, help="use def")
     return LanguageError(
-        f"the source of {function.__name__} cannot be found", code="no-source", location=where,
+        f"the source of {function.__name__} cannot be found",
+        code="no-source",
+        location=where,
         help="define the function with def in a file; code made by exec() has no source to compile",
-    )  # fmt: skip
+    )

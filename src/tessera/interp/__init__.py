@@ -1,6 +1,6 @@
 """The interpreter: executes the IRs on NumPy, with checks; the oracle of all tests.
 
-One file per op family; a file registers its handlers by `machine.handles`, and this package loads every file.
+One file per op family; a file registers its handlers by `machine.handles`, and `interpret` loads every file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Collection, Sequence
+from functools import cache
 from numbers import Number
 from typing import Any, TextIO, cast
 
@@ -24,10 +25,14 @@ from tessera.ir.tile.types import DYNAMIC, TensorType, describe
 from tessera.numerics.dtypes import from_numpy
 from tessera.runtime.arguments import check_overlap
 
-__all__ = ["HANDLERS", "interpret"]
+__all__ = ["HANDLERS", "interpret", "load_handlers"]
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+
+@cache
+def load_handlers() -> None:
+    """Import every file; not when this package is imported, as the compiler folds constants with parts of it."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
 
 
 def interpret(
@@ -64,6 +69,7 @@ def interpret(
             `assertion-failed`, `deadlock`.
         VerifyError: the module holds no kernel.
     """
+    load_handlers()
     kernels = [op for op in module.ops if isinstance(op, KernelOp)]
     if len(kernels) != 1:
         raise VerifyError(f"the module holds {len(kernels)} kernels, the interpreter runs one")
@@ -93,9 +99,7 @@ def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str])
             dtype = dtype_at(parameter.type)
             values.append(scalar(float(arg) if dtype.is_float else int(arg), dtype))  # pyright: ignore
         else:
-            raise CallError(
-                f"argument {info.name} is a scalar {describe(parameter.type)}, got {type(arg).__name__}"
-            )
+            raise CallError(f"argument {info.name} is a scalar {describe(parameter.type)}, got {type(arg).__name__}")
     check_overlap([tensor.name for tensor in tensors], [tensor.array for tensor in tensors], written)
     return values
 
@@ -110,9 +114,7 @@ def _bind_tensor(array: Any, type_: TensorType, info: ArgInfo, undefined: bool) 
     shape: tuple[int, ...] = array.shape
     sizes = zip(shape, type_.shape, strict=False)
     if len(shape) != type_.rank or any(wanted not in (DYNAMIC, size) for size, wanted in sizes):
-        raise CallError(
-            f"argument {info.name} is {describe(type_)}, got shape {shape}", code="shape-mismatch"
-        )
+        raise CallError(f"argument {info.name} is {describe(type_)}, got shape {shape}", code="shape-mismatch")
     if info.written and not array.flags.writeable:
         raise CallError(f"argument {info.name} is stored to, but the array is read-only", code="read-only")
     return Tensor(info.name, array, np.zeros(shape, np.bool_) if undefined else None)

@@ -37,9 +37,7 @@ def _convert(value: Array, source: DType, target: DType, saturate: bool) -> Arra
     if target.kind == "bool":
         return (value.astype(np.float64) if source.is_float else value) != 0
     if not target.is_float:
-        return (
-            _truncate(value.astype(np.float64), target) if source.is_float else value.astype(target.numpy())
-        )
+        return _truncate(value.astype(np.float64), target) if source.is_float else value.astype(target.numpy())
     if saturate:
         limit = largest(target)
         clipped = np.clip(_widened(value, source), -limit, limit)
@@ -100,9 +98,7 @@ def _round_tf32(op: RoundTf32Op, machine: Machine) -> Any:
 
 @handles(CastOp)
 def _cast(op: CastOp, machine: Machine) -> Any:
-    return convert(
-        machine.get(op.source), dtype_at(op.source.type), dtype_at(op.result.type), op.saturate is not None
-    )
+    return convert(machine.get(op.source), dtype_at(op.source.type), dtype_at(op.result.type), op.saturate is not None)
 
 
 def to_f32(value: Any, dtype: DType) -> Any:

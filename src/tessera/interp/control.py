@@ -11,10 +11,10 @@ from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
 from tessera.interp.machine import Machine, handles
 from tessera.interp.stream import run_shared
 from tessera.interp.values import Program, Tensor
+from tessera.ir import decisions
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, ReturnOp
-from tessera.ir.types import int_value
 
 TILES = 5
 """Tiles that a program has where groups of consumers share them: an odd number, and more than one for each."""
@@ -43,7 +43,7 @@ def _grid(op: GridOp, machine: Machine) -> None:
     if machine.order is not None:
         machine.order.shuffle(programs)
     outer = machine.program
-    ranks = int_value(op.attributes.get("tessera_schedule.cluster")) or 1
+    ranks = decisions.CLUSTER.of(op) or 1
     for tiles in _shares(op, programs, machine):
         partials: dict[int, tuple[Any, ...]] = {}
         for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums
@@ -52,9 +52,7 @@ def _grid(op: GridOp, machine: Machine) -> None:
     machine.program = outer
 
 
-def _shares(
-    op: GridOp, tiles: list[tuple[int, ...]], machine: Machine
-) -> list[list[tuple[int, ...]]]:  # fmt: skip
+def _shares(op: GridOp, tiles: list[tuple[int, ...]], machine: Machine) -> list[list[tuple[int, ...]]]:
     """Return the tiles of each program: one, or several where groups of consumers take them in turn."""
     if not any(isinstance(inner, RolesOp) and inner.groups.data > 1 for inner in op.body.block.ops):
         return [[tile] for tile in tiles]

@@ -15,10 +15,10 @@ import numpy as np
 from tessera.interp.casts import round_once, to_f32
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
-from tessera.ir.functions import FUNCTIONS
 from tessera.ir.tile.elementwise import ArangeOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
 
 FormulaFn = Callable[..., Any]
 
@@ -146,18 +146,11 @@ _FORMULAS: dict[str, FormulaFn] = {
     "trunc": np.trunc,
     "sqrt": np.sqrt,
     "rsqrt": _in_f64(_rsqrt),
-    "exp": _in_f64(np.exp),
-    "exp2": _in_f64(np.exp2),
-    "expm1": _in_f64(np.expm1),
-    "log": _in_f64(np.log),
-    "log2": _in_f64(np.log2),
-    "log1p": _in_f64(np.log1p),
-    "sin": _in_f64(np.sin),
-    "cos": _in_f64(np.cos),
-    "tanh": _in_f64(np.tanh),
     "erf": _in_f64(_erf),
     "sigmoid": _in_f64(_sigmoid),
 }
+
+_FORMULAS.update({name: _in_f64(getattr(np, name)) for name in TRANSCENDENTAL - _FORMULAS.keys() if hasattr(np, name)})
 
 if _FORMULAS.keys() != FUNCTIONS.keys():
     raise NotImplementedError(f"no formula for {sorted(_FORMULAS.keys() ^ FUNCTIONS.keys())}")
@@ -167,7 +160,7 @@ def apply(fn: str, args: tuple[Any, ...], dtype: DType) -> Any:
     """Evaluate an elementwise function.
 
     Args:
-        fn: its name in `ir.functions`.
+        fn: its name in `numerics.functions`.
         args: NumPy scalars or arrays of one shape.
         dtype: dtype of the operands (of the last two, for `select`).
 

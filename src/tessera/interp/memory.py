@@ -40,9 +40,7 @@ def box_of(
     return tensor, offsets, *_overlap(offsets, op.size_list, tensor.array.shape)
 
 
-def read_box(
-    op: LoadOp | CpAsyncOp | BulkCopyOp, machine: Machine, fill: Any, mask: Array | None = None
-) -> Array:
+def read_box(op: LoadOp | CpAsyncOp | BulkCopyOp, machine: Machine, fill: Any, mask: Array | None = None) -> Array:
     """Return the tile that a box of a tensor holds, `fill` outside the tensor and where `mask` is false.
 
     Raises:
@@ -67,9 +65,7 @@ def read_box(
 
 def _uninitialized(op: Operation, machine: Machine, tensor: Tensor, index: Sequence[Any]) -> Exception:
     place = ", ".join(str(int(i)) for i in index)
-    return machine.fault(
-        op, "uninitialized-read", f"reads {tensor.name}[{place}], which nothing was written to"
-    )
+    return machine.fault(op, "uninitialized-read", f"reads {tensor.name}[{place}], which nothing was written to")
 
 
 def _fill(op: LoadOp | GatherOp, machine: Machine) -> Any:

@@ -10,6 +10,7 @@ from tessera.interp.casts import convert, cut_to_tf32, tf32
 from tessera.interp.machine import Machine, handles
 from tessera.interp.shared import check_fences, read_buffer
 from tessera.interp.values import Array, Shared, dtype_at
+from tessera.ir import decisions
 from tessera.ir.tile.mma import MmaOp
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
@@ -41,12 +42,12 @@ def given_to_warpgroup(operand: Array, compute: str) -> Array:
 @handles(MmaOp)
 def _mma(op: MmaOp, machine: Machine) -> Any:
     values = [machine.get(operand) for operand in (op.a, op.b)]
-    if "tessera_schedule.warpgroup" in op.attributes:
+    if decisions.WARPGROUP.on(op):
         for value in values:
             if isinstance(value, Shared):
                 check_fences(value, op, machine)
     a, b = (read_buffer(v, op, machine) if isinstance(v, Shared) else v for v in values)
-    if "tessera_schedule.warpgroup" in op.attributes:
+    if decisions.WARPGROUP.on(op):
         a, b = (given_to_warpgroup(operand, op.compute.data) for operand in (a, b))
     acc_dtype = dtype_at(op.acc.type)
     if not acc_dtype.is_float and dtype_at(op.a.type).is_float:

@@ -28,9 +28,7 @@ def _links(op: AllocLinksOp, _machine: Machine) -> Any:
 def _send(op: PartialSendOp, machine: Machine) -> None:
     program = machine.program
     if program.rank == 0 or program.rank in program.partials:
-        raise machine.fault(
-            op, "deadlock", f"program {program.rank} of the cluster waits for ever to be read"
-        )
+        raise machine.fault(op, "deadlock", f"program {program.rank} of the cluster waits for ever to be read")
     program.partials[program.rank] = machine.all(op.partials)
 
 

@@ -42,9 +42,7 @@ def run_shared(op: GridOp, machine: Machine, tiles: list[tuple[int, ...]], share
     machine.program = outer
     if slots:
         names = ", ".join(map(str, sorted(slots)))
-        message = (
-            f"nobody collects the partial sums of program {names}: the next launch takes them for its own"
-        )
+        message = f"nobody collects the partial sums of program {names}: the next launch takes them for its own"
         raise machine.fault(op, "race", message)
 
 

@@ -6,18 +6,20 @@ so that nothing lists passes but `jit/pipeline.py`, which orders them.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import os
 import pkgutil
+import re
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
 from xdsl.ir import Operation
@@ -30,7 +32,9 @@ from xdsl.pattern_rewriter import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.errors import CompilerFault, TesseraError
+from tessera.errors import CallError, CompilerFault, TesseraError
+from tessera.ir.decisions import check_decisions
+from tessera.ir.record import passed
 from tessera.ir.text import text_of
 
 
@@ -44,10 +48,48 @@ class Pass(ABC):
     def apply(self, module: ModuleOp) -> None:
         """Change `module` in place."""
 
-    def options(self) -> str:
-        """Return the pass with its options as the dumps' headers show it: `unroll{limit=8}`."""
-        shown = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+    def __str__(self) -> str:
+        """Return the pass with its options, as dumps show it and `pass_of` reads it: `unroll{limit=8}`."""
+        shown = ",".join(f"{name}={value}" for name, value in self.options().items())
         return f"{self.name}{{{shown}}}" if shown else self.name
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """Return the names of the options that there are."""
+        return tuple(option.name for option in fields(cls))
+
+    def options(self) -> Mapping[str, object]:
+        """Return the options by name."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
+    @classmethod
+    def with_options(cls, given: Mapping[str, str]) -> Self:
+        """Return the pass with options as texts have them; those of passes with no rule of their own are integers.
+
+        Raises:
+            CallError: `unknown-option` or `bad-option`.
+        """
+        cls.check_names(given)
+        for name, text in given.items():
+            if not text.isdecimal():
+                message = f"option {name} of {cls.name} is an integer, got {text!r}"
+                raise CallError(message, code="bad-option", help=f"such as {name}=4")
+        return cls(**{name: int(text) for name, text in given.items()})
+
+    @classmethod
+    def check_names(cls, given: Mapping[str, str]) -> None:
+        """Check that all options are ones that there are.
+
+        Raises:
+            CallError: `unknown-option`, with those there are.
+        """
+        for name in given:
+            if name not in cls.option_names():
+                there = ", ".join(cls.option_names())
+                near = difflib.get_close_matches(name, cls.option_names(), 1, 0.7)
+                meant = f"did you mean {near[0]}? " if near else ""
+                help_line = f"{meant}one of {there}" if there else "it has none"
+                raise CallError(f"{cls.name} has no option {name!r}", code="unknown-option", help=help_line)
 
 
 @dataclass(frozen=True)
@@ -85,16 +127,53 @@ class _Located(RewritePattern):
 
 
 def passes_in(package: str) -> dict[str, type[Pass]]:
-    """Return the passes that the files of `package` define, by `<stage>-<name>`; the stage is the folder."""
+    """Return the passes that the files of a stage's package and of its folders define, by `<stage>-<name>`."""
     found: dict[str, type[Pass]] = {}
     root = importlib.import_module(package)
-    for info in pkgutil.iter_modules(root.__path__):
-        module = importlib.import_module(f"{package}.{info.name}")
+    for info in pkgutil.walk_packages(root.__path__, f"{package}."):
+        module = importlib.import_module(info.name)
         for cls in vars(module).values():
             if isinstance(cls, type) and issubclass(cls, Pass) and cls.__module__ == module.__name__:
                 if not inspect.isabstract(cls):
                     found[f"{package.rsplit('.', 1)[-1]}-{cls.name}"] = cls
     return found
+
+
+_TEXT = re.compile(r"\s*([\w-]+)\s*(?:\{(.*)\})?\s*", re.DOTALL)
+
+
+def pass_of(text: str, known: Mapping[str, type[Pass]]) -> tuple[str, Pass]:
+    """Return the stage and the pass that a text such as `warp-specialize{target=sm_90a,stages=3}` tells.
+
+    Args:
+        text: the pass's name, with or without its stage, and options in braces.
+        known: the passes there are, by `<stage>-<name>`.
+
+    Raises:
+        CallError: `unknown-pass`, with the nearest names; `unknown-option`, with those there are; `bad-option`.
+        TesseraError: an option has a bad value, as the pass says.
+    """
+    match = _TEXT.fullmatch(text)
+    name, inside = match.groups() if match is not None else (text, None)
+    for full, cls in known.items():
+        if name in (full, cls.name):
+            return full.removesuffix(f"-{cls.name}"), cls.with_options(_options(cls, inside or ""))
+    near = difflib.get_close_matches(name, known, cutoff=0.4) or sorted(known)
+    raise CallError(f"no pass is called {name!r}", code="unknown-pass", help=f"one of {', '.join(near)}")
+
+
+def _options(cls: type[Pass], inside: str) -> dict[str, str]:
+    """Return the options between the braces of a pass's text."""
+    given: dict[str, str] = {}
+    for item in inside.split(",") if inside.strip() else []:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not (name and equals and value) or name in given:
+            what = "given twice" if name in given else "no name=value"
+            there = ", ".join(cls.option_names())
+            help_line = f"name=value, with commas between; the names are {there}" if there else "it has none"
+            raise CallError(f"option {item.strip()!r} of {cls.name} is {what}", code="bad-option", help=help_line)
+        given[name] = value
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +184,14 @@ class PassRecord:
         stage: the stage it ran in, such as `canonicalize`.
         name: the pass with its options.
         ms: how long it took.
-        ops: number of ops after it.
+        ops: number of ops after it, when dumps are on.
         dump: the dump that shows its result, when dumps are on and it changed something.
     """
 
     stage: str
     name: str
     ms: float
-    ops: int
+    ops: int | None
     dump: Path | None = None
 
 
@@ -131,7 +210,7 @@ class PassRunner:
         default_factory=lambda: "pass" if os.environ.get("TESSERA_VERIFY") == "pass" else "stage"
     )
     records: list[PassRecord] = field(default_factory=list[PassRecord])
-    _text: str = ""
+    _content: str = ""
 
     def run(self, module: ModuleOp, stage: str, passes: Sequence[Pass]) -> None:
         """Apply `passes` to `module` in order.
@@ -145,13 +224,12 @@ class PassRunner:
                 start = perf_counter()
                 step.apply(module)
                 elapsed = perf_counter() - start
+                passed(module, stage, step.name)
                 if self.verify == "pass" or position == len(passes) - 1:
-                    module.verify()
-            self._record(module, stage, step.options(), elapsed)
+                    _verify(module)
+            self._record(module, stage, str(step), elapsed)
 
-    def transform(
-        self, module: ModuleOp, stage: str, name: str, step: Callable[[ModuleOp], ModuleOp]
-    ) -> ModuleOp:
+    def transform(self, module: ModuleOp, stage: str, name: str, step: Callable[[ModuleOp], ModuleOp]) -> ModuleOp:
         """Return the module that a lowering makes of `module`, recorded, verified and dumped as a pass is.
 
         Raises:
@@ -161,19 +239,20 @@ class PassRunner:
             start = perf_counter()
             result = step(module)
             elapsed = perf_counter() - start
-            result.verify()
+            _verify(result)
         self._record(result, stage, name, elapsed)
         return result
 
     def _record(self, module: ModuleOp, stage: str, name: str, seconds: float) -> None:
-        ops, path = sum(1 for _ in module.walk()), None
+        ops, path = None, None
         if self.dump is not None:
-            text = text_of(module)
-            if text != self._text:
+            ops, text = sum(1 for _ in module.walk()), text_of(module)
+            content = text.partition("\n")[2]  # the first line says which pass was the last
+            if content != self._content:
                 number = len(self.records)
                 header = f"// {stage}: {name}, {seconds * 1e3:.2f} ms, {ops} ops\n"
                 path = self._write(f"{number:02d}-{stage}-{name.split('{')[0]}.mlir", header + text)
-                self._text = text
+                self._content = content
         self.records.append(PassRecord(stage, name, seconds * 1e3, ops, path))
 
     def _reproduce(self, before: ModuleOp, stage: str, passes: Sequence[Pass], failed: int) -> Path:
@@ -190,6 +269,12 @@ class PassRunner:
         return path
 
 
+def _verify(module: ModuleOp) -> None:
+    module.verify()
+    for op in module.walk():
+        check_decisions(op)
+
+
 class _Blame:
     """Turns an exception that leaves a pass into a `CompilerFault` that names the pass and a reproducer."""
 
@@ -204,9 +289,7 @@ class _Blame:
     ) -> None:
         if not isinstance(error, Exception) or isinstance(error, TesseraError):
             return
-        what = (
-            "left invalid IR" if isinstance(error, VerifyException) else f"failed with {type(error).__name__}"
-        )
+        what = "left invalid IR" if isinstance(error, VerifyException) else f"failed with {type(error).__name__}"
         first = str(error).strip().split("\n")[0]
         raise CompilerFault(
             f"pass {self.name} of stage {self.stage} {what}: {first}",

@@ -19,6 +19,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer
 
 from tessera.errors import Frame, Location, TesseraError, VerifyError
 from tessera.ir.collect import new_context
+from tessera.ir.decisions import check_decisions
 from tessera.ir.locations import location_of, to_loc
 
 
@@ -59,7 +60,7 @@ def parse_module(text: str, file: str = "<input>") -> ModuleOp:
 
 
 def check(module: ModuleOp) -> None:
-    """Verify a module and that every value is defined before its uses.
+    """Verify a module, its decisions, and that every value is defined before its uses.
 
     Raises:
         VerifyError: with the place of the op that is wrong.
@@ -67,6 +68,7 @@ def check(module: ModuleOp) -> None:
     for op in module.walk():
         with _Refusal(op.name, lambda op=op: location_of(op)):
             op.verify(verify_nested_ops=False)
+            check_decisions(op)
     with _Refusal(module.name, lambda: location_of(module)):
         module.verify()
     _check_order(module, set())
@@ -79,9 +81,7 @@ def _check_order(parent: Operation, visible: set[SSAValue]) -> None:
             seen = inherited | set(block.args)
             for op in block.ops:
                 if any(operand not in seen for operand in op.operands):
-                    raise VerifyError(
-                        f"{op.name} uses a value that is not defined before it", location=location_of(op)
-                    )
+                    raise VerifyError(f"{op.name} uses a value that is not defined before it", location=location_of(op))
                 _check_order(op, seen)
                 seen.update(op.results)
 

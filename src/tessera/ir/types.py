@@ -53,15 +53,18 @@ class NarrowFloatType(ParametrizedAttribute, TypeAttribute):
 
         known = dtypes.BY_NAME.get(self.dtype_name.data)
         if known is None or not known.is_float or known.bits > 8:
-            raise VerifyException(f"{self.dtype_name.data} is no narrow float")
+            raise VerifyException(f"{self.dtype_name.data} is not a narrow float")
 
 
 index = IndexType()
 i1 = IntegerType(1)
 
 _FLOATS: dict[str, Any] = {
-    "f64": Float64Type(), "f32": Float32Type(), "f16": Float16Type(), "bf16": BFloat16Type(),
-}  # fmt: skip
+    "f64": Float64Type(),
+    "f32": Float32Type(),
+    "f16": Float16Type(),
+    "bf16": BFloat16Type(),
+}
 
 
 def element_type(dtype: DType) -> Attribute:
@@ -84,13 +87,13 @@ def dtype_of(element: Attribute) -> DType:
     """Return the Tessera dtype of an element type; `index` counts as i64.
 
     Raises:
-        TypeError: for an attribute that is no element type.
+        TypeError: for an attribute that is not an element type.
     """
     if isinstance(element, IndexType):
         return dtypes.i64
     found = _BY_TYPE.get(element)
     if found is None:
-        raise TypeError(f"{element} is no element type")
+        raise TypeError(f"{element} is not an element type")
     return found
 
 

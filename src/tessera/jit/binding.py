@@ -55,16 +55,14 @@ def canonical_strides(view: ArrayView) -> tuple[int, ...]:
     strides = list(view.strides)
     for axis in range(len(strides) - 1, -1, -1):
         if view.shape[axis] == 1:
-            strides[axis] = (
-                1 if axis == len(strides) - 1 else strides[axis + 1] * max(view.shape[axis + 1], 1)
-            )
+            strides[axis] = 1 if axis == len(strides) - 1 else strides[axis + 1] * max(view.shape[axis + 1], 1)
     return tuple(strides)
 
 
 def divisor(value: int, dtype: DType) -> int:
     """Return which known divisor a size or stride gets: 16, the elements of a 16-byte access, or 1.
 
-    Few classes, so that few variants are compiled.
+    There are few classes, so that few variants are compiled.
     """
     if value % 16 == 0:
         return 16
@@ -76,27 +74,27 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
     """Return the known alignment of an array's address, in bytes.
 
     Raises:
-        CallError: `misaligned` when its elements do not stand at multiples of their size.
+        CallError: `misaligned` when its elements do not lie at multiples of their size.
     """
     if pointer % ALIGNMENT == 0 or 0 in view.shape:
         return ALIGNMENT
     known = pointer & -pointer
     if known < view.dtype.bytes:
         raise CallError(
-            f"argument {name!r} starts at an address that is no multiple of its element's "
-            f"{view.dtype.bytes} bytes",
-            code="misaligned", help="pass a copy of it",
-        )  # fmt: skip
+            f"argument {name!r} starts at an address that is not a multiple of its element's {view.dtype.bytes} bytes",
+            code="misaligned",
+            help="pass a copy of it",
+        )
     return known
 
 
 def runs_backwards(stride: int, view: ArrayView) -> bool:
-    """Return whether a stride is one that a device follows element by element only."""
+    """Return whether a device can follow a stride only element by element."""
     return stride < 0 and platform_of(view.device).has_tensor_maps
 
 
 def _unmapped(stride: int, view: ArrayView) -> bool:
-    """Return whether a stride is one that no tensor map has, be it for the sizes that come with it."""
+    """Return whether no tensor map can have a stride, whether for itself or for the sizes of the array."""
     far = stride * view.dtype.bytes >= MOST_STRIDE_BYTES or max(view.shape) > MOST_MAPPED
     return (far and platform_of(view.device).has_tensor_maps) or runs_backwards(stride, view)
 
@@ -110,10 +108,14 @@ def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, .
     """
     known = tuple(stride if stride in (0, 1) else -1 for stride in strides)
     return ArgFacts(
-        "tensor", view.dtype, view.shape, known, alignment(name, pointer, view),
+        "tensor",
+        view.dtype,
+        view.shape,
+        known,
+        alignment(name, pointer, view),
         tuple(1 if _unmapped(stride, view) else divisor(stride, view.dtype) for stride in strides),
         tuple(divisor(size, view.dtype) for size in view.shape),
-    )  # fmt: skip
+    )
 
 
 def with_aliases(
@@ -162,10 +164,14 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int
     if steps is not None:
         strides = list(steps)
     return ArgFacts(
-        "tensor", dtype, shape, tuple(1 if step == 1 else -1 for step in strides), ALIGNMENT,
+        "tensor",
+        dtype,
+        shape,
+        tuple(1 if step == 1 else -1 for step in strides),
+        ALIGNMENT,
         tuple(1 if step is None else divisor(step, dtype) for step in strides),
         tuple(1 if size is None else divisor(size, dtype) for size in shape),
-    )  # fmt: skip
+    )
 
 
 def check_tensors(expected: Sequence[ExpectedTensor], views: Sequence[ArrayView]) -> dict[str, int]:
@@ -195,18 +201,22 @@ def bind_arguments(
     """
     params = signature.params
     names = ", ".join(param.name for param in params)
+    if signature.known_as:
+        names += "; constexpr parameters are compiled in and are not passed"
     if len(args) > len(params):
         raise CallError(
-            f"{signature.name} takes {len(params)} arguments, got {len(args)}", code="argument-count",
+            f"{signature.name} takes {len(params)} arguments, got {len(args)}",
+            code="argument-count",
             help=f"parameters: {names}",
-        )  # fmt: skip
+        )
     given = dict(zip((param.name for param in params), args, strict=False))
     for name, value in kwargs.items():
         if name in given:
             raise CallError(
-                f"{signature.name} got argument {name!r} twice", code="argument-count",
+                f"{signature.name} got argument {name!r} twice",
+                code="argument-count",
                 help="pass it by position or by name",
-            )  # fmt: skip
+            )
         if all(param.name != name for param in params):
             raise CallError(
                 f"{signature.name} has no parameter {name!r}",
@@ -220,9 +230,10 @@ def bind_arguments(
         value = given.get(param.name, default)
         if value is MISSING and param.name not in tuned:
             raise CallError(
-                f"{signature.name} needs the argument {param.name!r}", code="argument-count",
+                f"{signature.name} needs the argument {param.name!r}",
+                code="argument-count",
                 help=f"parameters: {names}",
-            )  # fmt: skip
+            )
         bound.append(value)
     return bound
 
@@ -237,12 +248,14 @@ def check_constexpr(param: ConstexprParam, value: Any) -> None:
         raise CallError(
             f"argument {param.name!r} is {value!r} ({type(value).__name__}), the kernel takes a "
             f"{param.type.__name__} known at compile time",
-            code="wrong-constexpr", help=f"pass a {param.type.__name__}",
-        )  # fmt: skip
+            code="wrong-constexpr",
+            help=f"pass a {param.type.__name__}",
+        )
     try:
         hash(value)
     except TypeError as error:
         raise CallError(
             f"argument {param.name!r} is a {type(value).__name__}, which cannot be a compile-time constant",
-            code="wrong-constexpr", help="pass a number, a string, a dtype, or a tuple of them",
-        ) from error  # fmt: skip
+            code="wrong-constexpr",
+            help="pass a number, a string, a dtype, or a tuple of them",
+        ) from error

@@ -104,7 +104,7 @@ def _why_not_private(facts: os.stat_result) -> str | None:
 def _why_not_usable(path: Path) -> str | None:
     """Return why a folder, or a link to one, cannot be the cache."""
     reason = _why_foreign(path.lstat()) or _why_not_private(path.stat())
-    return reason or (None if path.is_dir() else "it is no folder")
+    return reason or (None if path.is_dir() else "it is not a folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class DiskCache:
         return None
 
     def _drop(self, path: Path, reason: str) -> None:
-        self._complain(path, f"is corrupt and is made again: {reason}")
+        self._complain(path, f"is corrupt and is compiled again: {reason}")
         with suppress(OSError):
             path.unlink()
 
@@ -224,7 +224,7 @@ class DiskCache:
             return []
 
     def paths(self, start: str) -> Iterator[list[ReadPath]]:
-        """Yield what compilations under a key's start read, the last used first.
+        """Yield what compilations under a key's start have read, the most recently used first.
 
         Args:
             start: the part of a key that is known before a compilation.
@@ -305,12 +305,12 @@ class DiskCache:
                         yield CacheEntry(path, facts.st_size, facts.st_mtime)
 
     def _all(self) -> list[CacheEntry]:
-        """Return every file, the one unused for longest first."""
+        """Return every file, the least recently used first."""
         found = self._files("artifacts/*/*/*", "shared/*", "compiler/*")
         return sorted(found, key=lambda entry: entry.used)
 
     def trim(self) -> None:
-        """Remove what was unused for longest beyond the limit, and what crashed writers left."""
+        """Remove the least recently used files beyond the limit, and what crashed writers left."""
         entries = self._all()
         total = sum(entry.size for entry in entries)
         for entry in entries:

@@ -1,21 +1,14 @@
-"""`@ts.kernel`: a Python function that compiles at its first call and launches at every call.
-
-The call path keeps no work that depends on shapes only. Arguments are read into a key (raw traits, without
-meaning); the key finds a `CallPlan`, in which all but addresses and scalar values is already packed. Only a
-new key goes through checks, specialisation and look-up of code (`_plan`).
-"""
+"""`@ts.kernel`: a Python function that compiles at its first call and launches at every call (`calls.py`)."""
 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
-from tessera.errors import CallError, LanguageError, TesseraError, caller_location
-from tessera.frontend.exact import exact
+from tessera.entry.host import call_directly
+from tessera.errors import LanguageError, caller_location
 from tessera.frontend.signature import (
     MISSING,
     ConstexprParam,
@@ -28,7 +21,6 @@ from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.frontend.structure import Layout
 from tessera.frontend.text import keep_text
 from tessera.jit.binding import (
-    bind_arguments,
     canonical_strides,
     check_constexpr,
     check_tensors,
@@ -37,53 +29,26 @@ from tessera.jit.binding import (
     text_sizes,
     with_aliases,
 )
-from tessera.jit.entry import DirectCalls, Given, Origin
+from tessera.jit.calls import CallPlan, Calls
+from tessera.jit.direct_calls import Origin
 from tessera.jit.explain import Explanation
-from tessera.jit.launch import InterpreterPlan, Launch, Stream, checked, launcher_for, stream_source
+from tessera.jit.launch import InterpreterPlan, checked, launcher_for, stream_source
 from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Space, Variants, destination_of
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import check_overlap, check_writable, common_device, elements
-from tessera.runtime.backend import backend_for, default_device, selected_backend
+from tessera.runtime.backend import backend_for, default_device
 from tessera.runtime.device import Device
-from tessera.runtime.entry.host import Callable as EntryCallable
-from tessera.runtime.entry.host import call_directly
-from tessera.runtime.forking import compiling
-from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of
+from tessera.runtime.views import ArrayView
 from tessera.target.artifact import Artifact
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MAX_PLANS = 4096
-"""Distinct calls remembered per kernel: a program with ever new shapes must not grow without bound."""
 
-
-@dataclass(slots=True)
-class CallPlan:
-    """A call with everything done that does not change between calls of one key.
-
-    Args:
-        launch: runs it: addresses, scalar values, objects to keep alive, stream.
-        stream: gives the stream from the call's arguments.
-        returns: positions of the arguments to hand back.
-        explanation: what it runs.
-        origin: what it was made from, None when the interpreter runs it or addresses are checked at each call.
-    """
-
-    launch: Launch
-    stream: Stream
-    returns: tuple[int, ...]
-    explanation: Explanation
-    origin: Origin | None = None
-
-
-class Kernel(EntryCallable, Generic[P, R]):
+class Kernel(Calls[P, R]):
     """A compiled function over tiles. Call it like the function: `y = saxpy(x, y, 2.0)`.
-
-    From the third call of a kind on, CPython calls the compiled entry (`jit/entry.py`) and `__call__` serves what that
-    leaves.
 
     Args:
         function: the Python function.
@@ -102,144 +67,23 @@ class Kernel(EntryCallable, Generic[P, R]):
         layouts: Mapping[str, Layout] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
-        self.signature = Signature.of(function, layouts)
+        signature = Signature.of(function, layouts)
         keep_text(function)
         self.space = space
         self.key = key
-        self.variants = Variants(self.signature, space)
-        params = self.signature.params
-        self._kinds = [
-            "tensor"
-            if isinstance(p, TensorParam)
-            else "scalar"
-            if isinstance(p, ScalarParam)
-            else "constexpr"
-            for p in params
-        ]
+        self.variants = Variants(signature, space)
         tunables = {name for name, _ in space}
-        self._tuned = frozenset(
-            p.name for p in params if isinstance(p, ConstexprParam) and p.name in tunables
-        )
-        self._expected = expected_tensors(self.signature)
-        self._plans: dict[tuple[Any, ...], CallPlan] = {}
-        self._compiling = threading.RLock()
-        self._last: CallPlan | None = None
-        self._direct = DirectCalls(self, self.signature, key)
-        self._takes_stream = all(p.name != "stream" for p in params)
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the kernel.
-
-        Args:
-            *args: the kernel's arguments.
-            **kwargs: arguments by name, and `stream`: the CUDA stream (or its address) to launch on. Without it
-                the caller's current PyTorch or CuPy stream is used, else the default stream.
-
-        Returns:
-            The arrays that the kernel returns: the caller's own objects.
-
-        Raises:
-            CallError: an argument does not fit.
-            TesseraError: what the compiler or the device says.
-        """
-        try:
-            values: Sequence[Any] = args
-            stream, names = None, ()
-            if kwargs or len(args) != len(self._kinds):
-                stream, names = self._pop_stream(kwargs), tuple(kwargs)
-                values = bind_arguments(self.signature, args, kwargs, self._tuned)
-            pointers, scalars, owners, key = self._read(values)
-            plan = self._plans.get(key)
-            if plan is None:
-                plan = self._plan(values, pointers, key)
-            plan.launch(pointers, scalars, owners, plan.stream(values) if stream is None else stream)
-            self._direct.served_slowly(
-                plan, plan.origin, Given(values, len(args), names) if stream is None else None
-            )
-        except TesseraError as error:
-            raise error.at(caller_location()) from error.__cause__
-        self._last = plan
-        returns = plan.returns
-        if len(returns) == 1:
-            return cast(R, values[returns[0]])
-        return cast(R, tuple(values[place] for place in returns) if returns else None)
-
-    def _read(self, args: Sequence[Any]) -> tuple[list[int], list[Any], list[object], tuple[Any, ...]]:
-        """Return addresses, scalar values, objects to keep alive, and all that the launch depends on besides."""
-        pointers: list[int] = []
-        scalars: list[Any] = []
-        owners: list[object] = []
-        key: list[Any] = [current_profile(), selected_backend()]
-        readers: dict[Any, Reader] = READERS
-        for kind, arg in zip(self._kinds, args, strict=True):
-            if kind == "tensor":
-                reader = readers.get(type(arg)) or self._find_reader(arg, args)
-                try:
-                    pointer, traits, owner = reader.read(arg)
-                except CallError as error:
-                    raise _named(error, self._name_of(arg, args)) from error
-                pointers.append(pointer)
-                key += traits, pointer & 15
-                if owner is not None:
-                    owners.append(owner)
-            elif kind == "scalar":
-                scalars.append(arg)
-            else:
-                key.append(exact(arg))
-        if len(set(pointers)) < len(pointers):
-            key.append(tuple(map(pointers.index, pointers)))
-        return pointers, scalars, owners, tuple(key)
-
-    def _name_of(self, arg: object, args: Sequence[Any]) -> str:
-        place = next(place for place, other in enumerate(args) if other is arg)
-        return self.signature.params[place].name
-
-    def _pop_stream(self, kwargs: dict[str, Any]) -> int | None:
-        if not self._takes_stream or "stream" not in kwargs:
-            return None
-        from tessera.runtime.cuda import stream_address
-
-        return stream_address(kwargs.pop("stream"))
-
-    def _find_reader(self, arg: Any, args: Sequence[Any]) -> Reader:
-        kind = cast("type[Any]", type(arg))
-        reader = reader_of(kind)
-        if reader is None:
-            raise CallError(
-                f"argument {self._name_of(arg, args)!r} is {arg!r:.60} ({kind.__name__}), which is no array",
-                code="not-an-array", help=ARRAY_HELP,
-            )  # fmt: skip
-        return reader
+        constants = (param.name for param in signature.params if isinstance(param, ConstexprParam))
+        super().__init__(signature, key, frozenset(tunables.intersection(constants)))
+        self._expected = expected_tensors(signature)
 
     def _check_constexprs(self, args: Sequence[Any]) -> None:
         for param, arg in zip(self.signature.params, args, strict=True):
             if isinstance(param, ConstexprParam) and arg is not MISSING:
                 check_constexpr(param, arg)
 
-    def _views(self, args: Sequence[Any]) -> list[ArrayView]:
-        views: list[ArrayView] = []
-        for param, arg in zip(self.signature.params, args, strict=True):
-            if isinstance(param, TensorParam):
-                reader = self._find_reader(arg, args)
-                try:
-                    views.append(reader.decode(reader.read(arg)[1]))
-                except CallError as error:
-                    raise _named(error, param.name) from error
-        return views
-
-    def _plan(self, args: Sequence[Any], pointers: Sequence[int], key: tuple[Any, ...]) -> CallPlan:
-        """Check a call of a new kind, find its code, and remember how it is launched."""
-        with compiling(), self._compiling:
-            if key in self._plans:
-                return self._plans[key]
-            self._check_constexprs(args)
-            plan = self._new_plan(args, pointers)
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            self._plans[key] = plan
-            return plan
-
     def _new_plan(self, args: Sequence[Any], pointers: Sequence[int]) -> CallPlan:
+        self._check_constexprs(args)
         views = self._views(args)
         sizes = check_tensors(self._expected, views)
         device = common_device([tensor.name for tensor in self._expected], views) or default_device()
@@ -258,9 +102,14 @@ class Kernel(EntryCallable, Generic[P, R]):
             shapes.append(None if view is None else (view.shape, steps))
         launcher = launcher_for(variant, device)
         explanation = Explanation.of(
-            variant.artifact, str(device), spec.profile, config=variant.config, fixed=variant.fixed,
-            origin=variant.origin, rejected=variant.rejected,
-        )  # fmt: skip
+            variant.artifact,
+            str(device),
+            spec.profile,
+            config=variant.config,
+            fixed=variant.fixed,
+            origin=variant.origin,
+            rejected=variant.rejected,
+        )
         launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher)
         written = [arg.written for arg in variant.artifact.args if arg.kind == "tensor"]
         if any(written) and len(written) > 1:
@@ -281,17 +130,10 @@ class Kernel(EntryCallable, Generic[P, R]):
         )
         return CallPlan(plan.launch, stream_source(args, device), self._positions(plan.returns), explanation)
 
-    def _positions(self, returns: tuple[int, ...]) -> tuple[int, ...]:
-        """Turn positions among the run-time parameters into positions among all."""
-        places = [place for place, kind in enumerate(self._kinds) if kind != "constexpr"]
-        return tuple(places[runtime] for runtime in returns)
-
     def _text_sizes(self, views: Sequence[ArrayView], sizes: dict[str, int]) -> dict[str, int | None]:
         found = text_sizes(self.signature, sizes)
         for tensor, view in zip(self.signature.tensors, views, strict=True):
-            found |= {
-                str(dim): size for dim, size in zip(tensor.dims, view.shape, strict=True) if not dim.is_static
-            }
+            found |= {str(dim): size for dim, size in zip(tensor.dims, view.shape, strict=True) if not dim.is_static}
         return found
 
     def _specialization(
@@ -319,21 +161,6 @@ class Kernel(EntryCallable, Generic[P, R]):
             debug=settings().debug,
         )
 
-    def explain(self) -> Explanation:
-        """Return what the last call really ran: backend, target, schedule, emulations, dtype fallbacks.
-
-        Raises:
-            CallError: `never-run` before the first call.
-        """
-        last = self._direct.last() or self._last
-        if last is None:
-            raise CallError(
-                f"{self.signature.name} has not run yet",
-                code="never-run",
-                help="call it first; explain() reports that call",
-            )
-        return last.explanation
-
     def compile(
         self,
         target: str | None = None,
@@ -358,12 +185,6 @@ class Kernel(EntryCallable, Generic[P, R]):
 call_directly(Kernel)
 
 
-def _named(error: CallError, name: str) -> CallError:
-    return CallError(
-        f"argument {name!r}: {error.message}", code=error.code, location=error.location, help=error.help
-    )
-
-
 class KernelDecorator:
     """`@ts.kernel`, and `@ts.kernel.autotune(space=..., key=...)`."""
 
@@ -371,7 +192,7 @@ class KernelDecorator:
         """Make a kernel of a function.
 
         Raises:
-            LanguageError: the signature is no kernel's.
+            LanguageError: the signature is not a kernel's.
         """
         structured = structured_params(function)
         if structured:
@@ -393,17 +214,19 @@ class KernelDecorator:
         """
         if not isinstance(space, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise LanguageError(
-                f"the tuning space is {space!r:.80}", code="bad-space", location=caller_location(),
+                f"the tuning space is {space!r:.80}",
+                code="bad-space",
+                location=caller_location(),
                 help="give values by name: space=dict(BM=[64, 128])",
-            )  # fmt: skip
+            )
         names: Any = key
-        if not isinstance(names, tuple | list) or not all(
-            isinstance(name, str) for name in cast(Sequence[Any], names)
-        ):
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in cast(Sequence[Any], names)):
             raise LanguageError(
-                f"the autotune key is {names!r:.80}", code="bad-key", location=caller_location(),
+                f"the autotune key is {names!r:.80}",
+                code="bad-key",
+                location=caller_location(),
                 help='give a tuple of names: key=("M", "N")',
-            )  # fmt: skip
+            )
         checked = tuple((name, _values(name, values)) for name, values in space.items())
 
         def decorate(function: Callable[P, R]) -> Kernel[P, R]:
@@ -416,9 +239,11 @@ class KernelDecorator:
             for name in key:
                 if name not in names:
                     raise LanguageError(
-                        f"autotune key {name!r} is no dimension and no parameter of {made.signature.name}",
-                        code="bad-key", location=caller_location(), help=f"names: {', '.join(sorted(names))}",
-                    )  # fmt: skip
+                        f"autotune key {name!r} is neither a dimension nor a parameter of {made.signature.name}",
+                        code="bad-key",
+                        location=caller_location(),
+                        help=f"names: {', '.join(sorted(names))}",
+                    )
             return made
 
         return decorate
@@ -427,9 +252,11 @@ class KernelDecorator:
 def _values(name: str, values: Sequence[object]) -> tuple[object, ...]:
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LanguageError(
-            f"tunable {name!r} has the values {values!r}", code="bad-space", location=caller_location(),
+            f"tunable {name!r} has the values {values!r}",
+            code="bad-space",
+            location=caller_location(),
             help="give a list of at least one value: space=dict(BM=[64, 128])",
-        )  # fmt: skip
+        )
     return tuple(values)
 
 

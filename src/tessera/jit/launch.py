@@ -15,7 +15,6 @@ from tessera.runtime.arguments import check_overlap, elements
 from tessera.runtime.device import CPU, Device
 from tessera.runtime.platforms import Launcher, Stream, platform_of
 from tessera.runtime.views import ArrayView
-from tessera.target.artifact import Artifact
 
 pool.load_from(load_pool)
 
@@ -23,31 +22,17 @@ Launch = Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
 """Runs a call: addresses, scalar values, objects to keep alive, stream."""
 
 
-def new_launcher(artifact: Artifact, device: Device) -> Launcher:
-    """Load an artefact on a device.
-
-    Raises:
-        DeviceError: the device refuses it; `wrong-cpu`.
-        ResourceError: it needs more than the device has.
-    """
-    return platform_of(device).launcher(artifact, device)
-
-
 def launcher_for(variant: Variant, device: Device) -> Launcher:
     """Return a variant loaded on a device, loaded at most once."""
     if device not in variant.launchers:
-        variant.launchers[device] = new_launcher(variant.artifact, device)
+        variant.launchers[device] = platform_of(device).launcher(variant.artifact, device)
     return variant.launchers[device]
 
 
-def checked(
-    launch: Launch, names: Sequence[str], views: Sequence[ArrayView], written: Sequence[bool]
-) -> Launch:
+def checked(launch: Launch, names: Sequence[str], views: Sequence[ArrayView], written: Sequence[bool]) -> Launch:
     """Return a launch that first checks, at each call, that the arrays do not overlap; see `check_overlap`."""
 
-    def check_and_launch(
-        pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[object], stream: int
-    ) -> None:
+    def check_and_launch(pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[object], stream: int) -> None:
         check_overlap(names, list(map(elements, pointers, views)), written)
         launch(pointers, scalars, keep, stream)
 
@@ -74,9 +59,7 @@ class InterpreterPlan:
         views: the tensor arguments.
     """
 
-    def __init__(
-        self, signature: Signature, spec: Specialization, space: Space, views: Sequence[ArrayView]
-    ) -> None:
+    def __init__(self, signature: Signature, spec: Specialization, space: Space, views: Sequence[ArrayView]) -> None:
         from tessera.frontend.build import build_kernel
 
         first = specialize_at(signature, spec, next(points(space)))
@@ -98,7 +81,5 @@ class InterpreterPlan:
         where = self._views[0].device if self._views else CPU
         held = platform_of(where).on_host(pointers, self._views, keep, stream)
         tensors, numbers = iter(held.arrays), iter(scalars)
-        interpret(
-            self._built.module, [next(tensors) if kind == "tensor" else next(numbers) for kind in self._kinds]
-        )
+        interpret(self._built.module, [next(tensors) if kind == "tensor" else next(numbers) for kind in self._kinds])
         held.write_back()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,17 +17,24 @@ from xdsl.ir import Operation
 
 from tessera.backends.llvm.code import CompiledCode
 from tessera.canonicalize.stages import CANONICALIZE
-from tessera.errors import ResourceError
+from tessera.errors import ResourceError, VerifyError
 from tessera.frontend.build import BuiltKernel
+from tessera.ir import decisions
+from tessera.ir.locations import location_of
 from tessera.ir.passes import Pass, PassRunner
+from tessera.ir.record import record_on
+from tessera.ir.target.debug import AssertOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
-from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.debug import AssertOp as TileAssertOp
+from tessera.ir.tile.structure import ReturnOp
 from tessera.ir.types import int_value
+from tessera.jit.records import kernel_of, thread_record, tile_record
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs
 from tessera.target.artifact import Artifact, Launch
+from tessera.target.header import with_header
 from tessera.target.records import TargetRecord
 
 
@@ -41,68 +48,169 @@ def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:
     return platform_named(target.backend).lower(module, target)
 
 
-def generate(module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
-    """Return the machine code of a TIR-T module, with the texts asked for."""
-    return platform_named(target.backend).generate(module, target, dump)
-
-
 def compile_kernel(
-    built: BuiltKernel, target: TargetRecord, dump: Sequence[str], config: Mapping[str, Any]
+    built: BuiltKernel,
+    target: TargetRecord,
+    dump: Sequence[str],
+    config: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Compile a kernel from TIR-H to an artefact.
 
     Args:
-        built: what the frontend made.
+        built: the output of the frontend.
         target: the target.
         dump: stages to keep: `tirh` (canonical and scheduled), `tirt`, `ll`, `asm`, `ptx`, `cubin`.
         config: the tuning point; `num_warps`, `num_stages`, `group_m` and the like are knobs of the schedule.
+        facts: more facts for the artefact's reflection.
 
     `TESSERA_DUMP_DIR` names a folder for the IR after each pass that changed it.
     """
+    knobs = Knobs.from_config(config)
+    record_on(built.module, target=target.name, after="frontend", knobs=knobs.given(), facts=dict(facts or {}))
+    return compile_tiles(built.module, target, dump, platform_named(target.backend).generate)
+
+
+Generate = Callable[[ModuleOp, TargetRecord, Sequence[str]], CompiledCode]
+
+
+def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], generate: Generate) -> Artifact:
+    """Compile TIR-H from the pass after the last one that its record names.
+
+    Args:
+        module: TIR-H with a record (`ir/record.py`).
+        target: the target.
+        dump: as for `compile_kernel`.
+        generate: compiles TIR-T to code.
+
+    Raises:
+        VerifyError: its record is malformed.
+    """
     folder = os.environ.get("TESSERA_DUMP_DIR")
     runner = PassRunner(dump=Path(folder) if folder else None)
-    runner.run(built.module, "canonicalize", CANONICALIZE)
-    knobs = Knobs.from_config(config)
+    record = tile_record(module)
+    if passes := remaining(module, "canonicalize", CANONICALIZE, record.after):
+        runner.run(module, "canonicalize", passes)
+    knobs = Knobs.of(record.knobs)
     forced = knobs.stages is not None
     while True:
-        module = built.module.clone()
+        copy = module.clone()
+        record_on(copy, knobs=knobs.given())
+        all_passes = schedule_passes(target, knobs)
+        passes = remaining(module, "schedule", all_passes, record.after)
         try:
-            return _finish(built, module, target, dump, knobs, runner)
+            if passes:
+                runner.run(copy, "schedule", passes)
+            return _finish(copy, target, dump, runner, generate)
         except ResourceError:
             # Layout conversions need shared memory that the schedule cannot foresee: try shallower rings.
-            depth = _schedule_of(module).get("stages", 1)
-            if forced or not isinstance(depth, int) or depth < 2:
+            depth = _schedule_of(copy).get("stages", 1)
+            if forced or len(passes) < len(all_passes) or not isinstance(depth, int) or depth < 2:
                 raise
             knobs = replace(knobs, stages=depth - 1)
 
 
+def remaining(module: ModuleOp, stage: str, passes: tuple[Pass, ...], after: str) -> tuple[Pass, ...]:
+    """Return the passes of a stage that have not run on a module yet.
+
+    Args:
+        module: the module, for the error.
+        stage: `canonicalize` or `schedule`.
+        passes: the passes of the stage, in order.
+        after: the stage and the name of the last one that it had.
+
+    Raises:
+        VerifyError: the stage has no such pass.
+    """
+    last_stage, _, last = after.partition(": ")
+    if last_stage == "schedule" and stage == "canonicalize":
+        return ()
+    if last_stage != stage:
+        return passes
+    names = [one.name for one in passes]
+    if not last:
+        return ()
+    if last not in names:
+        raise VerifyError(
+            f'tessera.after is "{after}", which is not a pass of the target',
+            location=location_of(module),
+            help=f"passes of {stage}: {', '.join(names) or 'none'}",
+        )
+    return passes[names.index(last) + 1 :]
+
+
 def _finish(
-    built: BuiltKernel,
-    module: ModuleOp,
-    target: TargetRecord,
-    dump: Sequence[str],
-    knobs: Knobs,
-    runner: PassRunner,
+    module: ModuleOp, target: TargetRecord, dump: Sequence[str], runner: PassRunner, generate: Generate
 ) -> Artifact:
-    """Schedule, lower and generate code for a canonical module."""
-    passes = schedule_passes(target, knobs)
-    if passes:
-        runner.run(module, "schedule", passes)
-    kernel = next(op for op in module.ops if isinstance(op, KernelOp))
-    texts: dict[str, str | bytes] = {"tirh": text_of(module)} if "tirh" in dump else {}
-    lowered = runner.transform(module, "lower", target.backend, lambda m: lower(m, target))
-    if "tirt" in dump:
-        texts["tirt"] = text_of(lowered)
-    code = generate(lowered, target, dump)
-    texts.update({name: data for name, data in code.dumps.items() if name in dump})
-    notes = {**_notes(module), **_notes(lowered)}
-    reflection: dict[str, Any] = {**code.reflection, **notes, "schedule": _schedule_of(module)}
-    reflection["passes_ms"] = {record.name: round(record.ms, 3) for record in runner.records}
-    return Artifact(
-        kernel.sym_name.data, target.backend, target.name, arg_specs(kernel), built.returns,
-        tuple(_launch(op, code) for op in lowered.ops if isinstance(op, FuncOp)), code.code, code.code_kind, texts,
-        reflection, tuple(reflection.pop("requires", ())),
-    )  # fmt: skip
+    """Lower a scheduled module and generate code."""
+    texts: dict[str, str | bytes] = {"tirh": _dumped(module)} if "tirh" in dump else {}
+    lowered = runner.transform(module, "lower", target.backend, lambda m: _recorded(m, lower(m, target)))
+    artifact = compile_threads(lowered, target, dump, generate)
+    passes_ms = {record.name: round(record.ms, 3) for record in runner.records}
+    return replace(
+        artifact,
+        dumps={**texts, **artifact.dumps},
+        reflection={**artifact.reflection, "passes_ms": passes_ms},
+    )
+
+
+def _recorded(module: ModuleOp, lowered: ModuleOp) -> ModuleOp:
+    """Write on TIR-T what it needs from its TIR-H to be compiled further."""
+    kernel = kernel_of(module)
+    end = kernel.body.block.last_op
+    returned = end.tensors if isinstance(end, ReturnOp) else ()
+    record = tile_record(module)
+    record_on(
+        lowered,
+        target=record.target,
+        name=kernel.sym_name.data,
+        args=[asdict(spec) for spec in arg_specs(kernel)],
+        returns=[kernel.body.block.args.index(tensor) for tensor in returned],
+        facts={**record.facts, **_notes(module), "schedule": _schedule_of(module)},
+    )
+    return lowered
+
+
+def compile_threads(module: ModuleOp, target: TargetRecord, dump: Sequence[str], generate: Generate) -> Artifact:
+    """Compile TIR-T with a record.
+
+    Raises:
+        VerifyError: the record is missing or malformed.
+    """
+    record = thread_record(module)
+    code = generate(module, target, dump)
+    reflection: dict[str, Any] = {**code.reflection, **record.facts, **_notes(module)}
+    requires = tuple(reflection.pop("requires", ()))
+    artifact = Artifact(
+        record.name,
+        target.backend,
+        target.name,
+        record.args,
+        record.returns,
+        tuple(_launch(op, code) for op in module.ops if isinstance(op, FuncOp)),
+        code.code,
+        code.code_kind,
+        {"tirt": _dumped(module)} if "tirt" in dump else {},
+        reflection,
+        requires,
+    )
+    return with_texts(artifact, code.dumps, dump)
+
+
+def _dumped(module: ModuleOp) -> str:
+    """Return the text of a stage; with locations where code holds them: assertions that fail name theirs."""
+    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp) for op in module.walk()))
+
+
+def with_texts(artifact: Artifact, texts: Mapping[str, str | bytes], dump: Sequence[str]) -> Artifact:
+    """Return an artefact with the dumps asked for; those that can be continued have a header about their kernel."""
+    comments = platform_named(artifact.backend).comments
+    kept = {
+        name: with_header(text, artifact, comments[name]) if name in comments and isinstance(text, str) else text
+        for name, text in texts.items()
+        if name in dump
+    }
+    return replace(artifact, dumps={**artifact.dumps, **kept})
 
 
 def _launch(func: FuncOp, code: CompiledCode) -> Launch:
@@ -126,7 +234,7 @@ def _schedule_of(module: ModuleOp) -> dict[str, Any]:
     for op in module.walk():
         for key, attr in op.attributes.items():
             value = int_value(attr)
-            if key.startswith("tessera_schedule.") and value is not None:
+            if key.startswith(decisions.PREFIX) and value is not None:
                 values = found.setdefault(key.split(".", 1)[1], [])
                 if value not in values:
                     values.append(value)

@@ -42,7 +42,5 @@ def settings() -> Settings:
         CallError: `bad-environment`.
     """
     if not _settings:
-        _settings.append(
-            Settings(_flag("TESSERA_INTERPRET"), _flag("TESSERA_DEBUG"), _flag("TESSERA_ENTRY", "1"))
-        )
+        _settings.append(Settings(_flag("TESSERA_INTERPRET"), _flag("TESSERA_DEBUG"), _flag("TESSERA_ENTRY", "1")))
     return _settings[0]

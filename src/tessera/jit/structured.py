@@ -95,9 +95,7 @@ class StructuredKernel(Generic[P, R]):
         bound: list[Structure] = []
         for structure, (param, layout) in zip(given, reversed(kernel.signature.structures), strict=True):
             dims = param.dims_of(layout)
-            known = {
-                formal: prod((dim.scale, *(sizes[f] for f in dim.factors))) for formal, dim in dims.items()
-            }
+            known = {formal: prod((dim.scale, *(sizes[f] for f in dim.factors))) for formal, dim in dims.items()}
             bound.append(structure.bound(known))
         return bound
 
@@ -106,8 +104,10 @@ class StructuredKernel(Generic[P, R]):
         if not isinstance(structure, kind):
             raise CallError(
                 f"argument {name!r} is {structure!r:.60}, the kernel takes {kind.__name__} there",
-                code="not-a-structure", location=caller_location(), help=kind.HELP,
-            )  # fmt: skip
+                code="not-a-structure",
+                location=caller_location(),
+                help=kind.HELP,
+            )
 
     def _kernel_of(self, layouts: tuple[Layout, ...]) -> Any:
         """Return the kernel for the layouts of the structured parameters, last one first."""
@@ -134,9 +134,10 @@ class StructuredKernel(Generic[P, R]):
         """
         if self._last is None:
             raise CallError(
-                f"{self._function.__name__} has not run yet", code="never-run",
+                f"{self._function.__name__} has not run yet",
+                code="never-run",
                 help="call it first; explain() reports that call",
-            )  # fmt: skip
+            )
         return self._last.explain()
 
     def compile(

@@ -47,9 +47,7 @@ class Destination:
 def destination_of(device: Device) -> Destination:
     """Return what to compile for so that code runs on a device."""
     platform = platform_of(device)
-    return Destination(
-        platform.name, platform.device_identity(device), lambda: platform.device_target(device)
-    )
+    return Destination(platform.name, platform.device_identity(device), lambda: platform.device_target(device))
 
 
 @dataclass(slots=True)
@@ -94,9 +92,7 @@ def without_sizes(spec: Specialization) -> Hashable:
 
 def _facts_text(spec: Specialization) -> str:
     """Return all of a specialisation but its sizes and constants."""
-    return repr(
-        replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args), constexprs=(), config=())
-    )
+    return repr(replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args), constexprs=(), config=()))
 
 
 def _key_with(start: str, reads: Reads) -> str:
@@ -117,9 +113,7 @@ class Variants:
         self._texts = dim_texts(signature)
         self._entries: dict[tuple[Hashable, str], list[Variant]] = {}
 
-    def find(
-        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
-    ) -> Variant:
+    def find(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant:
         """Return a variant that fits, compiled if need be.
 
         Args:
@@ -135,9 +129,7 @@ class Variants:
             spec = spec.seen_aliases([arg.written for arg in plain.artifact.args])
         return self._find(spec, sizes, destination)
 
-    def _find(
-        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
-    ) -> Variant:
+    def _find(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant:
         entry = self._entries.setdefault((without_sizes(spec), destination.identity), [])
         for variant in entry:
             if variant.fits(sizes):
@@ -171,7 +163,7 @@ class Variants:
         return variant
 
     def _is_own(self, artifact: Artifact, destination: Destination) -> bool:
-        """Return whether an artefact is this kernel's: its name and arguments say so once more, beside its key."""
+        """Return whether an artefact is this kernel's: its name and arguments are checked besides its key."""
         own = [param.name for param in self._signature.runtime_params]
         same = artifact.name == self._signature.name and artifact.backend == destination.backend
         return same and own == [spec.name for spec in artifact.args]
@@ -181,15 +173,19 @@ class Variants:
         return any(one.name == artifact.backend and one.runs_here(artifact) for one in platforms())
 
     def _reads(self, spec: Specialization) -> Reads:
-        """Return a record of what is read of the program, with the kernel's own parts read."""
+        """Return a record of what is read of the program, which holds the kernel's own parts already."""
         signature = self._signature
         return Reads(
             {
-                "kernel": signature.function, "parameters": signature.params, "returns": signature.returns,
-                "structures": signature.structures, "constants": spec.constexprs, "config": spec.config,
+                "kernel": signature.function,
+                "parameters": signature.params,
+                "returns": signature.returns,
+                "structures": signature.structures,
+                "constants": spec.constexprs,
+                "config": spec.config,
                 "space": self._space,
             }
-        )  # fmt: skip
+        )
 
     def _key(self, spec: Specialization, destination: Destination, compiler: str, roots: str) -> str:
         """Return the part of a key that is known before the front end has run."""
@@ -213,8 +209,10 @@ class Variants:
         raise ResourceError(
             f"none of the {len(rejected)} tuning points of {self._signature.name} fits {target.name}; "
             f"the last one, {point}: {last.message}",
-            code="no-valid-point", location=last.location, help=last.help,
-        )  # fmt: skip
+            code="no-valid-point",
+            location=last.location,
+            help=last.help,
+        )
 
 
 def specialize_at(signature: Signature, spec: Specialization, point: Mapping[str, object]) -> Specialization:
@@ -223,15 +221,14 @@ def specialize_at(signature: Signature, spec: Specialization, point: Mapping[str
     Raises:
         LanguageError: `no-tuned-value` when a constexpr is left without a value.
     """
-    constexprs = tuple(
-        (name, point.get(name, value) if value is MISSING else value) for name, value in spec.constexprs
-    )
+    constexprs = tuple((name, point.get(name, value) if value is MISSING else value) for name, value in spec.constexprs)
     missing = [name for name, value in constexprs if value is MISSING]
     if missing:
         raise LanguageError(
-            f"constexpr {missing[0]!r} of {signature.name} has no value", code="no-tuned-value",
+            f"constexpr {missing[0]!r} of {signature.name} has no value",
+            code="no-tuned-value",
             help="pass it, or give it values in the tuning space",
-        )  # fmt: skip
+        )
     return replace(spec, constexprs=constexprs, config=(*spec.config, *point.items()))
 
 
@@ -251,7 +248,7 @@ def compile_point(
         point: the tuning point.
         target: what to compile for.
         dump: stages to keep.
-        reads: told of all that is read of the program around.
+        reads: records what is read of the surrounding program.
     """
     # Here, not at the top: `import tessera` and cache hits must not load the compiler.
     from tessera.frontend.build import build_kernel
@@ -259,14 +256,27 @@ def compile_point(
 
     full = specialize_at(signature, spec, point)
     built = build_kernel(signature, full, reads)
-    artifact = compile_kernel(built, target, dump, dict(full.config))
+    _check_names(signature, point, built.tunables_read)
     facts = {
         "config": {
-            name: value if isinstance(value, int | float | str | bool) else repr(value)
-            for name, value in point.items()
+            name: value if isinstance(value, int | float | str | bool) else repr(value) for name, value in point.items()
         },
         "profile": spec.profile,
         "debug": spec.debug,
         "fixed_dims": built.fixed_dims,
     }
-    return built.fixed_dims, replace(artifact, reflection={**artifact.reflection, **facts})
+    return built.fixed_dims, compile_kernel(built, target, dump, dict(full.config), facts)
+
+
+def _check_names(signature: Signature, point: Mapping[str, object], read: frozenset[str]) -> None:
+    """Refuse a name of a tuning point that the kernel does not read and that looks like a knob's.
+
+    Raises:
+        LanguageError: `unknown-knob`.
+    """
+    from tessera.schedule.knobs import is_like_a_knob, unknown_knob
+
+    own = {param.name for param in signature.params} | read | set(signature.function.__code__.co_names)
+    for name in point:
+        if name not in own and is_like_a_knob(name):
+            raise unknown_knob(name)

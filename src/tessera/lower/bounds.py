@@ -74,9 +74,7 @@ class Bounds:
             if left is root and seen == views:
                 low = low or (fn in ("gt", "ge") and self.interval(right).low >= (fn == "ge") - 1)
                 high = high or (fn == "lt" and self._is_size(right, op.tensor, axis))
-                high = high or (
-                    fixed and fn in ("lt", "le") and self.interval(right).high < size + (fn == "lt")
-                )
+                high = high or (fixed and fn in ("lt", "le") and self.interval(right).high < size + (fn == "lt"))
         return low and high
 
     # Guards
@@ -100,9 +98,7 @@ class Bounds:
     def keeps_numbers(self, op: CastOp) -> bool:
         """Return whether a cast from integers to integers changes none of its numbers."""
         source, target = _dtype(op.source), _dtype(op.result)
-        return (
-            not source.is_float and not target.is_float and self.interval(op.source).within(range_of(target))
-        )
+        return not source.is_float and not target.is_float and self.interval(op.source).within(range_of(target))
 
     def _guards(self, mask: SSAValue | None) -> Iterator[tuple[SSAValue, str, SSAValue, tuple[View, ...]]]:
         """Yield comparisons `left fn scalar` that hold where the mask does, and the changes of shape since `left`."""

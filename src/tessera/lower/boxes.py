@@ -67,20 +67,12 @@ def box_operands(
     physical = dict(zip(kept, padded, strict=True))
     offsets = [scalar(offset) for offset in op.offsets]
     checked = tuple(
-        axis
-        for axis in range(rank)
-        if not _inside(kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
+        axis for axis in range(rank) if not _inside(kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
     )
     sizes: list[SSAValue] = []
     for axis in range(rank):
         known = params.known_size(arg, axis)
-        size = (
-            scalars.constant(known)
-            if known is not None
-            else params.size(arg, axis)
-            if axis in checked
-            else None
-        )
+        size = scalars.constant(known) if known is not None else params.size(arg, axis) if axis in checked else None
         if size is None:
             size = scalars.constant(0)
         if axis in checked:
@@ -88,7 +80,7 @@ def box_operands(
         if physical.get(axis, 1) != op.size_list[axis]:
             end = scalars.add(offsets[axis], op.size_list[axis])
             if not nonnegative(op.offsets[axis]):
-                # Bounds are compared unsigned: that of a box that ends before the tensor begins is no large number.
+                # Bounds are compared unsigned: that of a box that ends before the tensor begins is not a large number.
                 end = scalars.binary("maximum", end, 0)
             size = scalars.binary("minimum", size, end)
         sizes.append(size)
@@ -98,9 +90,7 @@ def box_operands(
     return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit)
 
 
-def kept_near(
-    scalars: Scalars, offset: SSAValue, lowered: SSAValue, length: int, bound: SSAValue
-) -> SSAValue:
+def kept_near(scalars: Scalars, offset: SSAValue, lowered: SSAValue, length: int, bound: SSAValue) -> SSAValue:
     """Return where a box starts, moved towards its tensor where sums with sizes could wrap around.
 
     What is moved lies outside as a whole, and still does.

@@ -22,7 +22,7 @@ MOST_INDEX = 1 << 61
 """Indices up to this may be added to sizes, and to one another, without wrapping around."""
 
 DEPTH = 24
-"""Ranges are followed through so many steps of arithmetic."""
+"""Steps of arithmetic that ranges are followed through."""
 
 
 def divisor(known: dict[SSAValue, int], kernel: KernelOp, value: SSAValue) -> int:

@@ -1,4 +1,4 @@
-"""Intervals of integers, and what functions make of them: exact results, whether or not a dtype holds them."""
+"""Interval arithmetic on integers: exact results, whether or not a dtype holds them."""
 
 from __future__ import annotations
 

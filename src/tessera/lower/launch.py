@@ -1,6 +1,6 @@
 """Splits a kernel into launches: one TIR-T function per grid, with its parameters and host-side grid size.
 
-Both models (SIMT and vector) start here. What stands before a grid in the kernel's body is pure scalar code and
+Both models (SIMT and vector) start here. What comes before a grid in the kernel's body is pure scalar code and
 is recomputed in each function that needs it.
 """
 
@@ -14,13 +14,14 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.errors import LanguageError
+from tessera.ir import decisions
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import FuncOp, parameter_attr
 from tessera.ir.target.types import PointerType
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
-from tessera.ir.types import dtype_of, element_type, index, int_value
+from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.target.artifact import ArgSpec, GridExpr, Parameter
 
@@ -33,7 +34,7 @@ class LaunchPlan:
 
     Args:
         name: entry name.
-        prologue: ops of the kernel's body that stand before the grid.
+        prologue: ops of the kernel's body before the grid.
         grid: the grid, or None for a kernel that runs one program.
         body: the ops each program runs.
     """
@@ -60,9 +61,11 @@ def plan_launches(kernel: KernelOp) -> Iterator[LaunchPlan]:
     for op in scalars:
         if not op.results:
             raise LanguageError(
-                "a kernel with a grid does its work inside the grid", code="statement-outside-grid",
-                location=location_of(op), help="move the statement into the grid loop",
-            )  # fmt: skip
+                "a kernel with a grid does its work inside the grid",
+                code="statement-outside-grid",
+                location=location_of(op),
+                help="move the statement into the grid loop",
+            )
     for number, grid in enumerate(grids):
         before = [op for op in ops[: ops.index(grid)] if not isinstance(op, GridOp)]
         entry = name if len(grids) == 1 else f"{name}_{number}"
@@ -88,9 +91,11 @@ def grid_expression(kernel: KernelOp, value: SSAValue) -> GridExpr:
         return ["scalar", kernel.body.block.args.index(value)]
     location = location_of(owner) if isinstance(owner, Operation) else None
     raise LanguageError(
-        "a grid extent is computed from dims, integer arguments and constants only", code="grid-extent",
-        location=location, help="the host must know the extent before the launch",
-    )  # fmt: skip
+        "a grid extent is computed from dims, integer arguments and constants only",
+        code="grid-extent",
+        location=location,
+        help="the host must know the extent before the launch",
+    )
 
 
 @dataclass
@@ -137,9 +142,7 @@ class Parameters:
         record = Parameter("pointer", arg, align=self.infos[arg].align, dtype=type_.dtype.name)
         return self._get(record, PointerType.of(type_.element))
 
-    def tensor_map(
-        self, arg: int, order: Sequence[int], box: Sequence[int], dtype: str | None = None
-    ) -> SSAValue:
+    def tensor_map(self, arg: int, order: Sequence[int], box: Sequence[int], dtype: str | None = None) -> SSAValue:
         """Return the address of a tensor argument's map for copies of `box` elements, to `dtype` if not as they are."""
         type_ = self.kernel.body.block.args[arg].type
         assert isinstance(type_, TensorType)
@@ -149,7 +152,7 @@ class Parameters:
         return self._get(record, PointerType.of(type_.element, "param"), key)
 
     def workspace(self, slot_bytes: int) -> SSAValue:
-        """Return the address of the launch's workspace, with a slot of so many bytes for each program."""
+        """Return the address of the launch's workspace, with a slot of the given bytes for each program."""
         record = Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=slot_bytes)
         return self._get(record, PointerType.of(element_type(dtypes.u32)))
 
@@ -197,7 +200,7 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
             (grid_expression(kernel, extent), block)
             for extent, block in zip(plan.grid.extents, plan.grid.block_sizes, strict=True)
         ]
-    programs = schedule_value(plan.grid, "cluster", 1) if plan.grid is not None else 1
+    programs = (decisions.CLUSTER.of(plan.grid) if plan.grid is not None else None) or 1
     if programs > 1:
         grid.append((["const", programs], 1))
     func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs)
@@ -206,7 +209,7 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
 
 
 def arg_specs(kernel: KernelOp) -> tuple[ArgSpec, ...]:
-    """Return what the compiled kernel asks of each argument."""
+    """Return what the compiled kernel requires of each argument."""
     specs: list[ArgSpec] = []
     for arg, info in zip(kernel.body.block.args, kernel.infos, strict=True):
         if not isinstance(arg.type, TensorType):
@@ -214,14 +217,16 @@ def arg_specs(kernel: KernelOp) -> tuple[ArgSpec, ...]:
             continue
         specs.append(
             ArgSpec(
-                info.name, "tensor", arg.type.dtype.name, info.dims, arg.type.shape, info.strides, info.align,
-                info.stride_div, info.dim_div, info.written,
+                info.name,
+                "tensor",
+                arg.type.dtype.name,
+                info.dims,
+                arg.type.shape,
+                info.strides,
+                info.align,
+                info.stride_div,
+                info.dim_div,
+                info.written,
             )
-        )  # fmt: skip
+        )
     return tuple(specs)
-
-
-def schedule_value(op: Operation, key: str, default: int) -> int:
-    """Return an integer that the schedule wrote on `op` as `tessera_schedule.<key>`."""
-    value = int_value(op.attributes.get(f"tessera_schedule.{key}"))
-    return default if value is None else value

@@ -65,9 +65,11 @@ class DType:
 
     def __or__(self, other: object) -> Any:
         raise LanguageError(
-            f"{self!r} | {other!r}: a parameter has one type", code="bad-annotation", location=caller_location(),
+            f"{self!r} | {other!r}: a parameter has one type",
+            code="bad-annotation",
+            location=caller_location(),
             help="take the wider type, or give the parameter a default",
-        )  # fmt: skip
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -81,9 +83,13 @@ def _numpy_dtype(name: str) -> Any:
     import numpy as np
 
     plain = {
-        "f64": "float64", "f32": "float32", "f16": "float16", "bool": "bool",
-        **{f"i{b}": f"int{b}" for b in (8, 16, 32, 64)}, **{f"u{b}": f"uint{b}" for b in (8, 16, 32, 64)},
-    }  # fmt: skip
+        "f64": "float64",
+        "f32": "float32",
+        "f16": "float16",
+        "bool": "bool",
+        **{f"i{b}": f"int{b}" for b in (8, 16, 32, 64)},
+        **{f"u{b}": f"uint{b}" for b in (8, 16, 32, 64)},
+    }
     if name in plain:
         return np.dtype(plain[name])
     import ml_dtypes
@@ -121,9 +127,26 @@ u64 = DType("u64", "uint", 64, 64)
 boolean = DType("bool", "bool", 1, 8)
 
 ALL: tuple[DType, ...] = (
-    f64, f32, tf32, f16, bf16, fp8_e4m3, fp8_e5m2, fp6_e2m3, fp6_e3m2, fp4_e2m1,
-    i8, i16, i32, i64, u8, u16, u32, u64, boolean,
-)  # fmt: skip
+    f64,
+    f32,
+    tf32,
+    f16,
+    bf16,
+    fp8_e4m3,
+    fp8_e5m2,
+    fp6_e2m3,
+    fp6_e3m2,
+    fp4_e2m1,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+    boolean,
+)
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
 _ALIASES = {
     "fp32": "f32",
@@ -186,9 +209,11 @@ def accum(dtype: DType) -> Rule:
     """Accumulate in `dtype`."""
     if not isinstance(dtype, DType):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LanguageError(
-            f"accum takes a dtype, got {dtype!r:.80}", code="bad-policy", location=caller_location(),
+            f"accum takes a dtype, got {dtype!r:.80}",
+            code="bad-policy",
+            location=caller_location(),
             help="write accum(ts.f32)",
-        )  # fmt: skip
+        )
     return Rule("accum", dtype)
 
 
@@ -196,9 +221,11 @@ def loss_scale(scale: float) -> Rule:
     """Multiply by `scale` when storing and divide when loading gradients."""
     if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LanguageError(
-            f"{scale!r:.80} is no loss scale", code="bad-policy", location=caller_location(),
+            f"{scale!r:.80} is not a loss scale",
+            code="bad-policy",
+            location=caller_location(),
             help="write loss_scale(128.0)",
-        )  # fmt: skip
+        )
     return Rule("loss_scale", float(scale))
 
 
@@ -235,18 +262,18 @@ class Policy:
             rule = rule()
         if not isinstance(rule, Rule):
             raise LanguageError(
-                f"{rule!r:.80} is no numeric rule", code="bad-policy", location=caller_location(),
+                f"{rule!r:.80} is not a numeric rule",
+                code="bad-policy",
+                location=caller_location(),
                 help="rules: ts.accum(dtype), ts.loss_scale(x), ts.stochastic_round, ts.saturate",
-            )  # fmt: skip
+            )
         if rule.name == "accum":
             if not isinstance(rule.value, DType):
                 raise LanguageError("accum needs a dtype", code="bad-policy", help="write accum(f32)")
             return replace(self, accum=rule.value)
         if rule.name == "loss_scale":
             if not isinstance(rule.value, float):
-                raise LanguageError(
-                    "loss_scale needs a number", code="bad-policy", help="write loss_scale(128.0)"
-                )
+                raise LanguageError("loss_scale needs a number", code="bad-policy", help="write loss_scale(128.0)")
             return replace(self, loss_scale=rule.value)
         if rule.name == "stochastic_round":
             return replace(self, rounding="stochastic")
@@ -295,17 +322,16 @@ def parse_policy(text: str) -> Policy:
     """
     head = re.match(r"\s*(?:ts\.)?(\w+)", text)
     if head is None:
-        raise LanguageError(
-            f"{text!r} is no numeric policy", code="bad-policy", help='write "bf16 @accum(f32)"'
-        )
+        raise LanguageError(f"{text!r} is not a numeric policy", code="bad-policy", help='write "bf16 @accum(f32)"')
     policy, at = Policy(dtype_named(head.group(1))), head.end()
     while at < len(text.rstrip()):
         match = _RULE.match(text, at)
         if match is None or match.group(1) not in _RULES:
             raise LanguageError(
-                f"{text[at:].strip()!r} is no numeric rule", code="bad-policy",
+                f"{text[at:].strip()!r} is not a numeric rule",
+                code="bad-policy",
                 help="rules: @accum(dtype), @loss_scale(x), @stochastic_round, @saturate",
-            )  # fmt: skip
+            )
         policy, at = policy @ _RULES[match.group(1)](match.group(2)), match.end()
     return policy
 
@@ -315,7 +341,7 @@ def _parse_scale(text: str | None) -> Rule:
         return loss_scale(float(text or ""))
     except ValueError as error:
         raise LanguageError(
-            f"{text!r} is no loss scale", code="bad-policy", help="write @loss_scale(128.0)"
+            f"{text!r} is not a loss scale", code="bad-policy", help="write @loss_scale(128.0)"
         ) from error
 
 

@@ -33,9 +33,10 @@ def profile(name: Profile) -> AbstractContextManager[None]:
     """
     if not isinstance(name, str) or name not in get_args(Profile):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LanguageError(
-            f"no numerics profile is called {name!r}", code="unknown-profile",
+            f"no numerics profile is called {name!r}",
+            code="unknown-profile",
             help="one of fast, deterministic, strict",
-        )  # fmt: skip
+        )
     return _using(name)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import FUNCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,7 @@ class Tolerance:
 
     def plus(self, other: Tolerance) -> Tolerance:
         """Return the bound of one operation after another."""
-        return Tolerance(
-            self.relative + other.relative, self.scaled + other.scaled, self.absolute + other.absolute
-        )
+        return Tolerance(self.relative + other.relative, self.scaled + other.scaled, self.absolute + other.absolute)
 
 
 EXACT = Tolerance()
@@ -76,35 +75,19 @@ def of_rounding(dtype: DType, times: float = 1.0) -> Tolerance:
     return Tolerance(relative=times * unit_roundoff(dtype), absolute=times * smallest_subnormal(dtype))
 
 
-# In ULP (two unit roundoffs): what every backend keeps in f32 and f64, `fast` included. The second number is the error
-# of the argument: ex2.approx(x * log2 e) rounds the product, and the fast power goes through the logarithm likewise.
-_FUNCTION_ULP: dict[str, tuple[float, float]] = {
-    "exp": (3.0, 1.0),
-    "exp2": (3.0, 0.0),
-    "expm1": (3.0, 0.0),
-    "log": (3.0, 0.0),
-    "log2": (3.0, 0.0),
-    "log1p": (3.0, 0.0),
-    "sin": (3.0, 0.0),
-    "cos": (3.0, 0.0),
-    "tanh": (3.0, 0.0),
-    "erf": (3.0, 0.0),
-    "rsqrt": (3.0, 0.0),
-    "sigmoid": (5.0, 1.0),
-    "pow": (4.0, 2.0),
-    "div": (2.0, 0.0),  # div.full.f32
-}
+_DIVISION_ULP = (2.0, 0.0)
+"""Of div.full.f32; a division that is not `fast` rounds correctly."""
 
 
 def of_function(name: str, dtype: DType) -> Tolerance:
-    """Return the bound of a function of `ir.functions` that `fast` may approximate, on arguments of `dtype`.
+    """Return the bound of `div`, or of a transcendental function, on arguments of `dtype`.
 
     Args:
         name: its name.
         dtype: the dtype of argument and result. Narrow floats are computed in f32 and rounded once more.
     """
     compute = dtype if dtype.bits >= 32 else dtypes.f32
-    result_ulp, argument_ulp = _FUNCTION_ULP[name]
+    result_ulp, argument_ulp = FUNCTIONS[name].ulp or _DIVISION_ULP
     ulp = 2 * unit_roundoff(compute)
     # `fast` may flush what f32 holds without full precision.
     within = Tolerance(result_ulp * ulp, argument_ulp * ulp, smallest_normal(compute))

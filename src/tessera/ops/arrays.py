@@ -29,9 +29,10 @@ def reader(array: Any, name: str) -> Reader:
     found = READERS.get(kind) or reader_of(kind)
     if found is None:
         raise CallError(
-            f"argument {name!r} is {array!r:.60} ({kind.__name__}), which is no array",
-            code="not-an-array", help=ARRAY_HELP,
-        )  # fmt: skip
+            f"argument {name!r} is {array!r:.60} ({kind.__name__}), which is not an array",
+            code="not-an-array",
+            help=ARRAY_HELP,
+        )
     return found
 
 
@@ -89,12 +90,8 @@ def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int) -> Any:
     if not is_torch(like):
         return DeviceArray.borrow(pointer, view, None, stream)
     # DLPack lacks dtypes that PyTorch has: bytes are passed. -1: no stream has to wait for another.
-    size = (
-        1 + sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))
-    ) * view.dtype.bytes
-    memory = DeviceArray.borrow(
-        pointer, ArrayView((size,), (1,), u8, view.device, readonly=False), None, stream
-    )
+    size = (1 + sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))) * view.dtype.bytes
+    memory = DeviceArray.borrow(pointer, ArrayView((size,), (1,), u8, view.device, readonly=False), None, stream)
     torch: Any = sys.modules["torch"]
     return (
         torch.from_dlpack(memory.__dlpack__(stream=-1))
@@ -116,9 +113,14 @@ def torch_dtypes() -> dict[str, Any]:
     """Return PyTorch's dtypes by Tessera's names."""
     torch = sys.modules["torch"]
     names = {
-        "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "bool": "bool",
-        "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
-    }  # fmt: skip
+        "f64": "float64",
+        "f32": "float32",
+        "f16": "float16",
+        "bf16": "bfloat16",
+        "bool": "bool",
+        "fp8_e4m3": "float8_e4m3fn",
+        "fp8_e5m2": "float8_e5m2",
+    }
     names |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)} | {"u8": "uint8"}
     return {ours: getattr(torch, theirs) for ours, theirs in names.items() if hasattr(torch, theirs)}
 

@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from numbers import Real
 from operator import index
+from traceback import walk_tb
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from tessera.errors import CallError, TesseraError, caller_location
+from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+WRONG_ARGUMENT = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+"""What Python and NumPy raise for wrong arguments."""
+
 _MISFITS = (ValueError, IndexError, OverflowError)
-"""What NumPy and Python raise for arguments of the right types that do not go together."""
+"""Those of them that arguments of the right types raise when they do not go together."""
 
 
 def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -27,7 +31,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except WRONG_ARGUMENT as error:
             try:
                 given = inspect.signature(function).bind(*args, **kwargs).arguments
             except TypeError:
@@ -60,21 +64,29 @@ def refuse(function: Callable[..., Any], given: Mapping[str, Any], error: Except
         error: what was raised.
 
     Raises:
-        CallError: `bad-argument` or `not-an-array`, unless the error is typed already.
+        CallError: `bad-argument` or `not-an-array`.
     """
-    if isinstance(error, TesseraError):
-        return
     for name, wanted in _hints(function).items():
         if name in given and not _fits(given[name], wanted, name):
             raise CallError(
-                f"{name} is {given[name]!r:.60}", code="bad-argument", location=caller_location(),
+                f"{name} is {given[name]!r:.60}",
+                code="bad-argument",
+                location=caller_location(),
                 help=f"it takes {_shown(wanted)}",
-            ) from error  # fmt: skip
-    if isinstance(error, _MISFITS):
+            ) from error
+    if isinstance(error, _MISFITS) and not _raised_below_ops(error):
         raise CallError(
-            f"{function.__name__}: {error}", code="bad-argument", location=caller_location(),
+            f"{function.__name__}: {error}",
+            code="bad-argument",
+            location=caller_location(),
             help="look at the shapes and values of the arguments",
-        ) from error  # fmt: skip
+        ) from error
+
+
+def _raised_below_ops(error: Exception) -> bool:
+    """Return whether an error came from the compiler or the runtime, where it is a fault and not the arguments'."""
+    names = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__))
+    return any(name.startswith("tessera.") and not name.startswith("tessera.ops.") for name in names)
 
 
 @cache
@@ -98,14 +110,10 @@ def _fits(value: Any, wanted: Any, name: str) -> bool:
         items: Any = value
         sizes = parts[:1] * len(items) if isinstance(value, tuple) and parts[-1] is ... else parts
         return (
-            isinstance(value, tuple)
-            and len(sizes) == len(items)
-            and all(map(_fits, items, sizes, [name] * len(items)))
+            isinstance(value, tuple) and len(sizes) == len(items) and all(map(_fits, items, sizes, [name] * len(items)))
         )
     if origin is Sequence:
-        return isinstance(value, Sequence) and all(
-            _fits(item, parts[0], name) for item in cast("Sequence[Any]", value)
-        )
+        return isinstance(value, Sequence) and all(_fits(item, parts[0], name) for item in cast("Sequence[Any]", value))
     if wanted in (int, float):
         return _is_integer(value) if wanted is int else isinstance(value, Real)
     return isinstance(value, NoneType if wanted is None else origin or wanted)
@@ -120,8 +128,4 @@ def _is_integer(value: Any) -> bool:
 
 
 def _shown(wanted: Any) -> str:
-    return (
-        wanted.__name__
-        if isinstance(wanted, type) and not get_args(wanted)
-        else str(wanted).replace("typing.", "")
-    )
+    return wanted.__name__ if isinstance(wanted, type) and not get_args(wanted) else str(wanted).replace("typing.", "")

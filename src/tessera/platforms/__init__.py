@@ -18,4 +18,4 @@ if TYPE_CHECKING:
     _gpu: DevicePlatform = NvidiaPlatform()
 
 PLATFORMS: tuple[Platform, ...] = (CpuPlatform(), NvidiaPlatform())
-"""The host's first: what all platforms are asked, it is asked before the others."""
+"""The host's first: it is asked before the others."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tessera.errors import DeviceError
 from tessera.platforms.platform import Platform
@@ -32,6 +33,8 @@ class CpuPlatform(Platform):
     dlpack_kinds = (1, 3)  # kDLCPU, kDLCUDAHost
     targets = ("cpu", *CPU_TARGETS)
     code_kinds = ("object", "")
+    texts = ("ll", "asm")
+    comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";"})
     has_tensor_maps = False
 
     def target(self, name: str) -> TargetRecord:
@@ -49,9 +52,9 @@ class CpuPlatform(Platform):
     def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
         """Return the scheduling passes; blocking is the lowering's."""
         from tessera.schedule.bound_stages import BoundStagesPass
-        from tessera.schedule.sink_stores import SinkStoresPass
+        from tessera.schedule.cpu.sink_stores import SinkStoresPass
 
-        return (BoundStagesPass(), SinkStoresPass(target))
+        return (BoundStagesPass(), SinkStoresPass(target, knobs))
 
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
         """Return the TIR-T of a scheduled module: loops over vectors."""
@@ -64,6 +67,18 @@ class CpuPlatform(Platform):
         from tessera.backends.cpu import compile_cpu
 
         return compile_cpu(module, target, dump)
+
+    def write(self, module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the texts asked for; LLVM runs for `asm` only."""
+        from tessera.backends.cpu import compile_cpu, write_cpu
+
+        return compile_cpu(module, target, dump) if "asm" in dump else write_cpu(module, target)
+
+    def resume(self, level: str, text: str, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the object code of LLVM IR."""
+        from tessera.backends.cpu import resume_cpu
+
+        return resume_cpu(text, target, dump)
 
     def devices(self) -> list[DeviceInfo]:
         """Return this machine's CPU."""
@@ -148,9 +163,9 @@ class CpuPlatform(Platform):
 
     def native_code(self, name: str) -> bytes:
         """Compile a part of the runtime: `entry` or `pool`."""
-        from tessera.backends import entry
+        from tessera.entry import code  # with llvmlite
 
-        return bytes({"entry": entry.compile_entry, "pool": entry.compile_pool}[name]())
+        return bytes({"entry": code.compile_entry, "pool": code.compile_pool}[name]())
 
     def load(self, code: bytes) -> LoadedCode:
         """Make object code executable."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tessera.errors import DeviceError, TargetError
 from tessera.platforms.platform import Platform
@@ -33,6 +34,8 @@ class NvidiaPlatform(Platform):
     dlpack_kinds = (2, 13)  # kDLCUDA, kDLCUDAManaged
     targets = NVIDIA_TARGETS
     code_kinds = ("cubin", "ptx", "")  # PTX for targets that the assembler does not cover
+    texts = ("ll", "ptx")
+    comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";", "ptx": "//"})
     has_tensor_maps = True
 
     def target(self, name: str) -> TargetRecord:
@@ -44,18 +47,18 @@ class NvidiaPlatform(Platform):
         from tessera.canonicalize.narrow_comparisons import NarrowComparisonsPass
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
-        from tessera.schedule.copies import StageCopiesPass
-        from tessera.schedule.late_waits import LateWaitsPass
-        from tessera.schedule.pair_tiles import PairTilesPass
-        from tessera.schedule.ping_pong import GroupBuffersPass
-        from tessera.schedule.pipeline_products import PipelineProductsPass
-        from tessera.schedule.skip_masks import SkipMasksPass
-        from tessera.schedule.split_k import SplitKPass
-        from tessera.schedule.stores import BulkStoresPass
-        from tessera.schedule.stream_k import StreamKPass
-        from tessera.schedule.sums_of_products import SumsOfProductsPass
-        from tessera.schedule.warp_specialize import WarpSpecializePass
-        from tessera.schedule.warps import ChooseWarpsPass
+        from tessera.schedule.gpu.copies import StageCopiesPass
+        from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
+        from tessera.schedule.gpu.warps import ChooseWarpsPass
+        from tessera.schedule.hopper.late_waits import LateWaitsPass
+        from tessera.schedule.hopper.pair_tiles import PairTilesPass
+        from tessera.schedule.hopper.ping_pong import GroupBuffersPass
+        from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
+        from tessera.schedule.hopper.skip_masks import SkipMasksPass
+        from tessera.schedule.hopper.split_k import SplitKPass
+        from tessera.schedule.hopper.stores import BulkStoresPass
+        from tessera.schedule.hopper.stream_k import StreamKPass
+        from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
 
         return (
             BoundStagesPass(),
@@ -87,6 +90,18 @@ class NvidiaPlatform(Platform):
 
         return compile_nvidia(module, target)
 
+    def write(self, module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the texts of the code; no assembler is needed."""
+        from tessera.backends.nvidia import compile_nvidia
+
+        return compile_nvidia(module, target, assemble=False)
+
+    def resume(self, level: str, text: str, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the cubin of optimised LLVM IR or of PTX, or PTX for targets that the assembler does not cover."""
+        from tessera.backends.nvidia import resume_nvidia
+
+        return resume_nvidia(level, text, target)
+
     def devices(self) -> list[DeviceInfo]:
         """Return the GPUs that can be used, none when the bindings or the driver are missing."""
         from tessera.runtime import cuda
@@ -94,7 +109,7 @@ class NvidiaPlatform(Platform):
 
         try:
             count = cuda.device_count()
-        except (TargetError, DeviceError):  # what is missing is `tessera doctor`'s to say
+        except (TargetError, DeviceError):  # `tessera doctor` reports what is missing
             return []
         gpus = [cuda.cuda_device(index) for index in range(count)]
         return [
@@ -137,7 +152,7 @@ class NvidiaPlatform(Platform):
         return target_of(device.index)
 
     def device_identity(self, device: Device) -> str:
-        """Return the target's name and what tells the assembler from others."""
+        """Return the target's name and what identifies the assembler."""
         from tessera.runtime.toolkit import assembler_identity
 
         return f"{self.device_target(device).name} {assembler_identity()}"
@@ -156,9 +171,7 @@ class NvidiaPlatform(Platform):
         """Return a device array over the memory of `source`."""
         from tessera.runtime.cuda_array import DeviceArray
 
-        return (
-            source if isinstance(source, DeviceArray) else DeviceArray.borrow(pointer, view, (source, keep))
-        )
+        return source if isinstance(source, DeviceArray) else DeviceArray.borrow(pointer, view, (source, keep))
 
     def to_numpy(self, source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
         """Return a copy, made after what the source's stream holds."""

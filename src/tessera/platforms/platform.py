@@ -1,10 +1,11 @@
-"""What a platform is: one object that says how code for it is made, and how it runs."""
+"""What a platform is: one object that knows how to generate code for it and how to run it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from tessera.errors import TargetError
 from tessera.target.records import TargetRecord
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Platform(ABC):
-    """A kind of machine. This class is what it takes to compile for one; one with devices is a `DevicePlatform` too.
+    """A kind of machine. This class is what compiling for one takes; one with devices is a `DevicePlatform` too.
 
     Its methods import what they need when they are called: `import tessera` loads every platform, and no compiler.
 
-    Attributes are described at `tessera.target.registry.Family`.
+    Attributes but `texts` and `comments` are described at `tessera.target.registry.Family`.
     """
 
     name: str
@@ -31,6 +32,15 @@ class Platform(ABC):
     dlpack_kinds: tuple[int, ...] = ()
     targets: tuple[str, ...]
     code_kinds: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    """Names of the texts of its code, such as `ll`, in the order in which they are made."""
+    comments: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What begins a comment in those texts that `resume` continues."""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of all texts that a kernel becomes, in order."""
+        return ("tirh", "tirt", *self.texts)
 
     @abstractmethod
     def target(self, name: str) -> TargetRecord:
@@ -47,6 +57,18 @@ class Platform(ABC):
     @abstractmethod
     def generate(self, module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
         """Return the machine code of a TIR-T module, with the texts asked for."""
+
+    def write(self, module: ModuleOp, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the texts asked for as `generate` does, without machine code or an assembler."""
+        return self.generate(module, target, dump)
+
+    def resume(self, level: str, text: str, target: TargetRecord, dump: Sequence[str]) -> CompiledCode:
+        """Return the machine code of a text of `comments`, with this and later texts if asked for.
+
+        Raises:
+            VerifyError: the text is wrong; has the line.
+        """
+        raise NotImplementedError(f"{self.name} continues no {level}")
 
 
 def platform_named(name: str) -> Platform:

@@ -68,15 +68,17 @@ class ExpectedTensor:
         if view.dtype != self.dtype.storage:
             raise CallError(
                 f"argument {self.name!r} has dtype {view.dtype}, the kernel takes {self.dtype}",
-                code="wrong-dtype", help=f"convert the array to {self.dtype}, or change the annotation",
-            )  # fmt: skip
+                code="wrong-dtype",
+                help=f"convert the array to {self.dtype}, or change the annotation",
+            )
         if len(view.shape) != len(self.dims):
             wanted = ", ".join(map(str, self.dims))
             raise CallError(
                 f"argument {self.name!r} has {len(view.shape)} dimensions {view.shape}, the kernel takes "
                 f"{len(self.dims)} [{wanted}]",
-                code="wrong-rank", help="reshape the array",
-            )  # fmt: skip
+                code="wrong-rank",
+                help="reshape the array",
+            )
 
 
 @dataclass(slots=True)
@@ -118,13 +120,11 @@ def _check_equal(where: str, size: int, dim: ExpectedDim, wanted: int, source: s
 def _bind(bound: dict[str, _Binding], dim: ExpectedDim, size: int, where: str) -> None:
     (name,) = dim.factors
     if size % dim.scale:
-        raise _mismatch(f"{where}, which is no multiple of {dim.scale} ({dim})")
+        raise _mismatch(f"{where}, which is not a multiple of {dim.scale} ({dim})")
     value = size // dim.scale
     known = bound.setdefault(name, _Binding(value, where))
     if known.value != value:
-        raise _mismatch(
-            f"{where}, which makes {name} = {value}, but {known.where}, which makes {name} = {known.value}"
-        )
+        raise _mismatch(f"{where}, which makes {name} = {value}, but {known.where}, which makes {name} = {known.value}")
 
 
 def _bind_products(bound: dict[str, _Binding], pending: list[tuple[ExpectedDim, int, str]]) -> None:
@@ -137,13 +137,11 @@ def _bind_products(bound: dict[str, _Binding], pending: list[tuple[ExpectedDim, 
             unknown = [name for name in dim.factors if name not in bound]
             known = dim.scale * prod(bound[name].value for name in dim.factors if name in bound)
             if not unknown:
-                origin = "; ".join(
-                    dict.fromkeys(f"{n} = {bound[n].value} as {bound[n].where}" for n in dim.factors)
-                )
+                origin = "; ".join(dict.fromkeys(f"{n} = {bound[n].value} as {bound[n].where}" for n in dim.factors))
                 _check_equal(where, size, dim, known, f"but {origin}, so it must be")
             elif len(unknown) == 1 and known:
                 if size % known:
-                    raise _mismatch(f"{where}, which is no multiple of {known} ({dim})")
+                    raise _mismatch(f"{where}, which is not a multiple of {known} ({dim})")
                 bound[unknown[0]] = _Binding(size // known, where)
                 progress = True
             else:
@@ -166,8 +164,9 @@ def common_device(names: Sequence[str], views: Sequence[ArrayView]) -> Device | 
         if view.device != views[0].device:
             raise CallError(
                 f"argument {name!r} is on {view.device}, argument {names[0]!r} is on {views[0].device}",
-                code="wrong-device", help="move all arrays to one device",
-            )  # fmt: skip
+                code="wrong-device",
+                help="move all arrays to one device",
+            )
     return views[0].device if views else None
 
 
@@ -186,8 +185,9 @@ def check_writable(name: str, view: ArrayView) -> None:
     if _overlaps_itself(view):
         raise CallError(
             f"the kernel stores to argument {name!r}, whose elements overlap (strides {view.strides})",
-            code="overlapping", help="pass a copy of the array",
-        )  # fmt: skip
+            code="overlapping",
+            help="pass a copy of the array",
+        )
 
 
 def _overlaps_itself(view: ArrayView) -> bool:
@@ -221,9 +221,12 @@ class _Addresses:
     def __array_interface__(self) -> dict[str, object]:
         step = self.view.dtype.bytes
         return {
-            "version": 3, "data": (self.pointer, True), "typestr": f"|V{step}", "shape": self.view.shape,
+            "version": 3,
+            "data": (self.pointer, True),
+            "typestr": f"|V{step}",
+            "shape": self.view.shape,
             "strides": tuple(stride * step for stride in self.view.strides),
-        }  # fmt: skip
+        }
 
 
 def elements(pointer: int, view: ArrayView) -> Any:

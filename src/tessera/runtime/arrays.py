@@ -19,11 +19,9 @@ Shape = int | Sequence[int]
 
 def _shape(shape: Any) -> tuple[int, ...]:
     sizes = cast(tuple[Any, ...], tuple(shape) if isinstance(shape, tuple | list) else (shape,))  # pyright: ignore[reportUnknownArgumentType]
-    if not all(
-        isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0 for size in sizes
-    ):
+    if not all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0 for size in sizes):
         raise CallError(
-            f"{shape!r:.80} is no shape", code="bad-shape", help="give a size, or a tuple of sizes from 0 on"
+            f"{shape!r:.80} is not a shape", code="bad-shape", help="give a size, or a tuple of sizes from 0 on"
         )
     return tuple(int(size) for size in sizes)
 
@@ -32,7 +30,7 @@ def _dtype(dtype: Any) -> DType:
     if isinstance(dtype, str):
         return dtype_named(dtype)
     if not isinstance(dtype, DType):
-        raise CallError(f"{dtype!r:.80} is no dtype", code="bad-dtype", help='write ts.f32 or "f32"')
+        raise CallError(f"{dtype!r:.80} is not a dtype", code="bad-dtype", help='write ts.f32 or "f32"')
     return dtype
 
 
@@ -47,9 +45,7 @@ def _number(value: Any, dtype: DType) -> Any:
     elif isinstance(value, int):
         known = abs(value) < 1 << 127
     if not known:
-        raise CallError(
-            f"{value!r:.80} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds"
-        )
+        raise CallError(f"{value!r:.80} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds")
     return cast(Any, value)
 
 
@@ -112,9 +108,7 @@ def asarray(source: Any, dtype: DType | str | None = None, device: Device | str 
     kind = cast("type[Any]", type(source))
     reader = reader_of(kind)
     view = None if reader is None else view_of(source)[1]
-    where = (
-        as_device(device) if device is not None else (view.device if view is not None else default_device())
-    )
+    where = as_device(device) if device is not None else (view.device if view is not None else default_device())
     wanted = None if dtype is None else _dtype(dtype).storage
     if view is not None and view.device == where and wanted in (None, view.dtype):
         return from_dlpack(source)
@@ -140,9 +134,10 @@ def _from_numbers(source: Any, wanted: DType | None) -> Any:
 
 def _no_numbers(source: Any, why: str = "") -> CallError:
     return CallError(
-        f"{source!r:.80} is no array of numbers{why}", code="not-an-array",
+        f"{source!r:.80} is not an array of numbers{why}",
+        code="not-an-array",
         help="pass an array, or numbers in nested lists of equal lengths",
-    )  # fmt: skip
+    )
 
 
 def _dtype_of(host: Any) -> DType:

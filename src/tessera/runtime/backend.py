@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tessera.entry.host import new_generation
 from tessera.errors import CallError, TargetError
 from tessera.runtime.device import CPU, Device
-from tessera.runtime.entry.host import new_generation
-from tessera.runtime.platforms import DeviceInfo, DevicePlatform, host_platform, platform_of, platforms
-from tessera.target.records import TargetRecord
+from tessera.runtime.platforms import DeviceInfo, DevicePlatform, platform_of, platforms
 
 BACKENDS = ("cpu", "ptx", "rocm", "level_zero")
 """The names that are settled; for some of them there is no platform yet."""
@@ -34,15 +33,6 @@ class _Choice:
 
 
 _choice = _Choice()
-
-
-def host_record() -> TargetRecord:
-    """Return the record of this machine's CPU.
-
-    Raises:
-        TargetError: `unsupported-host` for an architecture without a CPU backend.
-    """
-    return host_platform().device_target(CPU)
 
 
 def _named(name: str, source: str) -> DevicePlatform:
@@ -112,9 +102,10 @@ def backend_for(device: Device) -> str:
         where = default_device()
         copy = "ts.runtime.to_numpy(array)" if where.is_host else f'ts.asarray(array, device="{where.kind}")'
         raise CallError(
-            f"the arrays are on {device}, but the backend {chosen!r} was chosen", code="wrong-device",
+            f"the arrays are on {device}, but the backend {chosen!r} was chosen",
+            code="wrong-device",
             help=f"copy them with {copy}, or choose the backend {backend!r}",
-        )  # fmt: skip
+        )
     return backend
 
 

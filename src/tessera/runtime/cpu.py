@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from tessera.entry.layout import INLINE_NS, SCRATCH
+from tessera.entry.tables import ERROR_WORD, Work
 from tessera.errors import DeviceError
-from tessera.runtime.entry.layout import INLINE_NS, SCRATCH
-from tessera.runtime.entry.tables import ERROR_WORD, Work
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.runtime.platforms import LoadedCode
 from tessera.runtime.pool import shared_pool, thread_count, words
@@ -72,13 +72,20 @@ class CpuLauncher:
             raise assertion_error(self.artifact, word)
 
         own = {
-            "threads": thread_count(), "scratch": scratch if self._needs_scratch() else 0,
+            "threads": thread_count(),
+            "scratch": scratch if self._needs_scratch() else 0,
             "pool": ctypes.addressof(words),
-        }  # fmt: skip
+        }
         return Work(
-            launches, self.addresses, own, [0] * len(launches), failed, (SCRATCH, ERROR_WORD), shared_pool,
+            launches,
+            self.addresses,
+            own,
+            [0] * len(launches),
+            failed,
+            (SCRATCH, ERROR_WORD),
+            shared_pool,
             keep=(memory, self, words),
-        )  # fmt: skip
+        )
 
     def _needs_scratch(self) -> bool:
         return any(launch.scratch_bytes for launch in self.artifact.launches)
@@ -149,9 +156,15 @@ class CpuPlan:
             entry(address, first, programs)
             return
         shared_pool().run(
-            self._threads, self._launcher.addresses[number], address, self._parameters[number], scratch_bytes,
-            first, programs, int(self._cost_ns[number]),
-        )  # fmt: skip
+            self._threads,
+            self._launcher.addresses[number],
+            address,
+            self._parameters[number],
+            scratch_bytes,
+            first,
+            programs,
+            int(self._cost_ns[number]),
+        )
 
     def _raise_error(self, block: Block) -> None:
         failed = block.slots[-1]
@@ -172,6 +185,7 @@ def assertion_error(artifact: Artifact, failed: int) -> DeviceError:
     record = asserts[failed - 1]
     where = f" ({record['location']})" if record.get("location") else ""
     return DeviceError(
-        f"kernel {artifact.name}: assertion failed: {record['message']}{where}", code="device-assert",
+        f"kernel {artifact.name}: assertion failed: {record['message']}{where}",
+        code="device-assert",
         help="its condition was false for an element of this call",
-    )  # fmt: skip
+    )

@@ -33,9 +33,7 @@ def driver() -> Any:
     try:
         module: Any = importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise TargetError(
-            "the CUDA bindings are not installed", code="missing-extra", help=INSTALL
-        ) from error
+        raise TargetError("the CUDA bindings are not installed", code="missing-extra", help=INSTALL) from error
     try:
         status, *_ = module.cuInit(0)
     except RuntimeError as error:  # cuda-pathfinder's error for a missing libcuda
@@ -124,10 +122,15 @@ def cuda_device(index: int) -> CudaDevice:
     context = check(cu.cuDevicePrimaryCtxRetain(handle))
     name: bytes = check(cu.cuDeviceGetName(128, handle))
     return CudaDevice(
-        Device("cuda", index), context, int(context), name.split(b"\0")[0].decode(),
-        (ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")), ask("MULTIPROCESSOR_COUNT"),
-        check(cu.cuDeviceTotalMem(handle)), ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-    )  # fmt: skip
+        Device("cuda", index),
+        context,
+        int(context),
+        name.split(b"\0")[0].decode(),
+        (ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
+        ask("MULTIPROCESSOR_COUNT"),
+        check(cu.cuDeviceTotalMem(handle)),
+        ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+    )
 
 
 @contextmanager
@@ -164,8 +167,9 @@ def target_of(index: int) -> TargetRecord:
     if not older:
         raise TargetError(
             f"{info.name} has compute capability {major}.{minor}, which no target covers",
-            code="unsupported-device", help=f"targets: {', '.join(NVIDIA_TARGETS)}",
-        )  # fmt: skip
+            code="unsupported-device",
+            help=f"targets: {', '.join(NVIDIA_TARGETS)}",
+        )
     return target_named(max(older))
 
 
@@ -196,9 +200,10 @@ def stream_address(stream: Any) -> int:
     address = getattr(stream, "cuda_stream", getattr(stream, "ptr", None))
     if not isinstance(address, int):
         raise CallError(
-            f"stream is {stream!r}, which is no CUDA stream", code="bad-stream",
+            f"stream is {stream!r}, which is not a CUDA stream",
+            code="bad-stream",
             help="pass a stream of PyTorch, CuPy or cuda-core, or its address",
-        )  # fmt: skip
+        )
     return address
 
 
@@ -252,9 +257,7 @@ def _keep_freed(index: int) -> None:
     device = cuda_device(index)
     with active(device) as cu:
         # Attributes of pools may not be touched while the thread captures, unless it says that it knows.
-        mode = check(
-            cu.cuThreadExchangeStreamCaptureMode(cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-        )
+        mode = check(cu.cuThreadExchangeStreamCaptureMode(cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
         try:
             pool = check(cu.cuDeviceGetDefaultMemPool(check(cu.cuDeviceGet(index))))
             threshold = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD

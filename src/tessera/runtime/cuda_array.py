@@ -25,9 +25,7 @@ class _Memory:
     Memory of another library (`owner` set) is only kept alive.
     """
 
-    def __init__(
-        self, device: cuda.CudaDevice, size: int, stream: int, pointer: int = 0, owner: object = None
-    ) -> None:
+    def __init__(self, device: cuda.CudaDevice, size: int, stream: int, pointer: int = 0, owner: object = None) -> None:
         self.device = device
         self.stream = stream
         self.users: set[int] = set()
@@ -161,9 +159,7 @@ class DeviceArray:
             )
         self._must_be_contiguous()
         if self.nbytes:
-            cuda.copy_to_device(
-                self._memory.device, self.pointer, host.ctypes.data, self.nbytes, self._memory.stream
-            )
+            cuda.copy_to_device(self._memory.device, self.pointer, host.ctypes.data, self.nbytes, self._memory.stream)
 
     def numpy(self) -> Any:
         """Return a copy on the host, after all work queued on the array's own stream and its users."""
@@ -182,26 +178,29 @@ class DeviceArray:
     def _must_be_contiguous(self) -> None:
         if self.view.strides != row_major(self.view.shape):
             raise CallError(
-                f"an array with strides {self.view.strides} is not contiguous", code="not-contiguous",
+                f"an array with strides {self.view.strides} is not contiguous",
+                code="not-contiguous",
                 help="use a contiguous array",
-            )  # fmt: skip
+            )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.device_pair(self.device)
 
     def __dlpack__(
-        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """Return a DLPack capsule; the consumer's `stream` waits for what this array's stream holds."""
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("a Tessera device array is exported in place only")
         if stream != -1:  # -1: the consumer orders the work itself
             self._memory.used_on({None: 0, 1: 0}.get(stream, stream or 0))
         versioned = max_version is not None and max_version[0] >= 1
-        return dlpack.make_capsule(
-            self, self.pointer, self.shape, self.strides, self.dtype, self.device, versioned
-        )
+        return dlpack.make_capsule(self, self.pointer, self.shape, self.strides, self.dtype, self.device, versioned)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -245,9 +244,7 @@ def _span(view: ArrayView) -> int:
     if 0 in view.shape:
         return 0
     if any(stride < 0 for stride in view.strides):
-        raise DeviceError(
-            f"a device array has strides {view.strides}", code="negative-stride", help="pass a copy"
-        )
+        raise DeviceError(f"a device array has strides {view.strides}", code="negative-stride", help="pass a copy")
     return 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from tessera.entry.host import function_address
+from tessera.entry.tables import NotDirect, Work
 from tessera.errors import CallError, DeviceError, ResourceError
 from tessera.runtime import cuda, tensor_maps, workspaces
-from tessera.runtime.entry.host import function_address
-from tessera.runtime.entry.tables import NotDirect, Work
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.target.artifact import Artifact, Launch, Parameter
 
@@ -51,13 +51,9 @@ class CudaLauncher:
             # PTX, for targets that no assembler here covers, is text and ends with a zero byte.
             image = artifact.code + b"\0" if artifact.code_kind == "ptx" else artifact.code
             self.module = cuda.check(cu.cuModuleLoadData(image))
-            self.functions = [
-                self._function(cu, launch.entry, launch.shared_bytes) for launch in artifact.launches
-            ]
+            self.functions = [self._function(cu, launch.entry, launch.shared_bytes) for launch in artifact.launches]
         count = self.device.multiprocessors
-        self.slots_bytes = max(
-            (one.slot_bytes * one.most_programs(count) for one in artifact.launches), default=0
-        )
+        self.slots_bytes = max((one.slot_bytes * one.most_programs(count) for one in artifact.launches), default=0)
         self.waits = bool(artifact.reflection.get("debug"))
 
     def _function(self, cu: Any, entry: str, shared_bytes: int) -> Any:
@@ -66,8 +62,9 @@ class CudaLauncher:
             raise ResourceError(
                 f"kernel {self.artifact.name} needs {shared_bytes} bytes of shared memory, "
                 f"{self.device.name} has {self.device.shared_bytes} for a block",
-                code="shared-memory", help="use smaller tiles or fewer stages",
-            )  # fmt: skip
+                code="shared-memory",
+                help="use smaller tiles or fewer stages",
+            )
         if shared_bytes > _STATIC_SHARED:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             cuda.check(cu.cuFuncSetAttribute(function, attribute, shared_bytes))
@@ -216,16 +213,15 @@ class CudaPlan:
         queue = cuda.stream_object(stream)
         if slots_bytes := self._launcher.slots_bytes:
             block.put_workspace(workspaces.workspace(self._launcher.device, stream, slots_bytes))
-        for (start, most, shares), address, programs in zip(
-            self._launches, block.addresses, counts, strict=True
-        ):
+        for (start, most, shares), address, programs in zip(self._launches, block.addresses, counts, strict=True):
             if programs == 0:
                 continue
             if programs > _GRID_LIMIT:
                 raise CallError(
                     f"{programs} programs are more than a GPU's grid holds ({_GRID_LIMIT})",
-                    code="grid-too-large", help="use larger tiles",
-                )  # fmt: skip
+                    code="grid-too-large",
+                    help="use larger tiles",
+                )
             (status,) = start(most if shares else min(programs, most), queue, address)
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))
@@ -238,5 +234,6 @@ class CudaPlan:
                 raise DeviceError(
                     f"kernel {self._launcher.artifact.name} stopped with {status.name}; "
                     "an assertion that failed has printed its message",
-                    code="device-assert", help="the GPU is unusable for the rest of this process",
-                )  # fmt: skip
+                    code="device-assert",
+                    help="the GPU is unusable for the rest of this process",
+                )

@@ -16,11 +16,22 @@ from tessera.target.registry import families
 
 _READ_ONLY = 1
 _CODES = {
-    (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64",
-    (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64",
-    (2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (6, 8): "bool",
-    (10, 8): "fp8_e4m3", (12, 8): "fp8_e5m2",
-}  # fmt: skip
+    (0, 8): "i8",
+    (0, 16): "i16",
+    (0, 32): "i32",
+    (0, 64): "i64",
+    (1, 8): "u8",
+    (1, 16): "u16",
+    (1, 32): "u32",
+    (1, 64): "u64",
+    (2, 16): "f16",
+    (2, 32): "f32",
+    (2, 64): "f64",
+    (4, 16): "bf16",
+    (6, 8): "bool",
+    (10, 8): "fp8_e4m3",
+    (12, 8): "fp8_e5m2",
+}
 _CODE_OF = {name: code for code, name in _CODES.items()}
 
 
@@ -56,9 +67,7 @@ class _Versioned(ctypes.Structure):
 
 _Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", ctypes.pythonapi)
-)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
@@ -91,7 +100,7 @@ def read_capsule(capsule: Any) -> Imported:
     """Read a capsule without consuming it: it stays the owner of the memory.
 
     Raises:
-        CallError: `not-an-array` when the object is no DLPack capsule.
+        CallError: `not-an-array` when the object is not a DLPack capsule.
     """
     if _is_valid(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
@@ -188,9 +197,17 @@ def make_capsule(
     kind, index = device_pair(device)
     as_pointer = ctypes.POINTER(ctypes.c_int64)
     tensor = _Tensor(
-        pointer, kind, index, rank, code, bits, 1,
-        ctypes.cast(extents, as_pointer), ctypes.cast(steps, as_pointer), 0,
-    )  # fmt: skip
+        pointer,
+        kind,
+        index,
+        rank,
+        code,
+        bits,
+        1,
+        ctypes.cast(extents, as_pointer),
+        ctypes.cast(steps, as_pointer),
+        0,
+    )
     deleter = ctypes.cast(_release, ctypes.c_void_p)
     managed = _Versioned(1, 0, None, deleter, 0, tensor) if versioned else _Managed(tensor, None, deleter)
     name = b"dltensor_versioned" if versioned else b"dltensor"

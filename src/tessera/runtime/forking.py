@@ -13,6 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from tessera.runtime.collecting import collector_paused
+
 _LONGEST_S = 60.0
 """A fork waits no longer, as what compiles may itself wait for something that the forking thread holds."""
 
@@ -77,10 +79,14 @@ _gate = _Gate()
 
 @contextmanager
 def compiling() -> Generator[None]:
-    """Keep other threads from forking meanwhile. Entered before any lock that is held while compiling."""
+    """Keep other threads from forking meanwhile, and the collector from running.
+
+    Entered before any lock that is held while compiling.
+    """
     _gate.enter()
     try:
-        yield
+        with collector_paused():
+            yield
     finally:
         _gate.leave()
 

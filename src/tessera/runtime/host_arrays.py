@@ -40,9 +40,10 @@ def aligned(shape: tuple[int, ...], dtype: DType) -> Any:
         memory = np.empty(size + _ALIGNMENT, np.uint8)
     except MemoryError:
         raise ResourceError(
-            f"{size} bytes of memory for an array of shape {shape} are not there", code="out-of-memory",
+            f"{size} bytes of memory for an array of shape {shape} are not there",
+            code="out-of-memory",
             help="use a smaller array",
-        ) from None  # fmt: skip
+        ) from None
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size].view(numpy_dtype).reshape(shape)
 
@@ -50,12 +51,8 @@ def aligned(shape: tuple[int, ...], dtype: DType) -> Any:
 def over_memory(pointer: int, view: ArrayView, owner: object) -> Any:
     """Return a NumPy array over CPU memory that `owner` keeps alive."""
     step = view.dtype.bytes
-    low = sum(
-        (size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride < 0
-    )
-    high = sum(
-        (size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride > 0
-    )
+    low = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride < 0)
+    high = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True) if stride > 0)
     if 0 in view.shape:
         return np.empty(view.shape, view.dtype.numpy())
     buffer: Any = (ctypes.c_char * ((high - low + 1) * step)).from_address(pointer + low * step)

@@ -38,7 +38,7 @@ def limit_bytes() -> int:
     """Return how much the cache may hold.
 
     Raises:
-        CallError: `bad-environment` when `TESSERA_CPU_CACHE_MB` is no number.
+        CallError: `bad-environment` when `TESSERA_CPU_CACHE_MB` is not a number.
     """
     text = os.environ.get("TESSERA_CPU_CACHE_MB")
     if not text:
@@ -69,9 +69,7 @@ def memory_is_short() -> bool:
     except (OSError, KeyError):  # no Linux, or an old one: allocations that fail are the only sign
         return False
     try:
-        most, current = (
-            (_GROUP / f"memory.{name}").read_text(encoding="utf-8") for name in ("max", "current")
-        )
+        most, current = ((_GROUP / f"memory.{name}").read_text(encoding="utf-8") for name in ("max", "current"))
         return most.strip().isdecimal() and int(most) - int(current) < _SHORT * int(most)
     except OSError:  # no limit that we can see
         return False

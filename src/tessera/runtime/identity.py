@@ -12,9 +12,7 @@ from functools import cache
 def host_identity() -> str:
     """Return what decides the code that is generated for this CPU."""
     try:
-        with open(
-            "/proc/cpuinfo", "rb"
-        ) as file:  # the first CPU's entry: the kernel writes the file as it is read
+        with open("/proc/cpuinfo", "rb") as file:  # the first CPU's entry: the kernel writes the file as it is read
             first = file.read(8192).split(b"\n\n", 1)[0]
     except OSError:
         first = platform.processor().encode()

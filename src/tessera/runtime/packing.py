@@ -30,9 +30,19 @@ Shapes = Sequence[tuple[tuple[int, ...], tuple[int, ...]] | None]
 """Sizes and strides of each argument, None for a scalar."""
 
 _FORMATS = {
-    "f64": "d", "f32": "f4x", "f16": "e6x", "bool": "?7x",
-    "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x", "u64": "Q",
-}  # fmt: skip
+    "f64": "d",
+    "f32": "f4x",
+    "f16": "e6x",
+    "bool": "?7x",
+    "i8": "b7x",
+    "i16": "h6x",
+    "i32": "i4x",
+    "i64": "q",
+    "u8": "B7x",
+    "u16": "H6x",
+    "u32": "I4x",
+    "u64": "Q",
+}
 _BY_BITS = {1: "B7x", 2: "H6x"}
 
 
@@ -97,9 +107,7 @@ class Packing:
         encode: makes tensor maps; needed where parameters are such.
     """
 
-    def __init__(
-        self, artifact: Artifact, shapes: Shapes, extra: int = 0, encode: Encode | None = None
-    ) -> None:
+    def __init__(self, artifact: Artifact, shapes: Shapes, extra: int = 0, encode: Encode | None = None) -> None:
         self._encode = encode
         self._shapes = shapes
         self._described: dict[tuple[Parameter, int], bytes] = {}
@@ -233,9 +241,7 @@ class Packing:
 
 def _fits(spec: ArgSpec, value: Any) -> bool:
     try:
-        struct.pack(
-            "=" + _format(spec.dtype), value if spec.dtype in _FORMATS else _as_bits(spec.dtype, value)
-        )
+        struct.pack("=" + _format(spec.dtype), value if spec.dtype in _FORMATS else _as_bits(spec.dtype, value))
     except (struct.error, TypeError, ValueError, OverflowError):
         return False
     return True
@@ -245,5 +251,6 @@ def wrong_scalar(spec: ArgSpec, value: Any) -> CallError:
     """Return the error for a scalar argument that does not fit its dtype."""
     return CallError(
         f"argument {spec.name!r} is {value!r} ({type(value).__name__}), which is no {spec.dtype}",
-        code="wrong-scalar", help=f"pass a number that fits {spec.dtype}",
-    )  # fmt: skip
+        code="wrong-scalar",
+        help=f"pass a number that fits {spec.dtype}",
+    )

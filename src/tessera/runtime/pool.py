@@ -1,6 +1,6 @@
 """The worker pool of this process: native threads that run the programs of a launch.
 
-The threads are machine code made by `backends/entry/pool.py`; here is what makes one, and what a fork and the end of
+The threads are machine code made by `entry/code/pool.py`; here is what makes one, and what a fork and the end of
 the process mean to it.
 """
 
@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tessera.errors import CallError
-from tessera.runtime.entry.layout import (
+from tessera.entry.layout import (
     POOL,
     POOL_BYTES,
     POOL_RESET,
@@ -25,13 +24,22 @@ from tessera.runtime.entry.layout import (
     POOL_WORDS,
     WORD,
 )
+from tessera.errors import CallError
 from tessera.runtime.forking import compiling
 from tessera.runtime.platforms import LoadedCode, host_platform
 
 _RUN = ctypes.PYFUNCTYPE(
-    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
-    ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
-)  # fmt: skip
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int64,
+)
 _STOP = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -39,7 +47,7 @@ def thread_count() -> int:
     """Return how many threads run programs: `TESSERA_NUM_THREADS`, else the CPUs this process may use.
 
     Raises:
-        CallError: `bad-environment` when the variable is no positive number.
+        CallError: `bad-environment` when the variable is not a positive number.
     """
     text = os.environ.get("TESSERA_NUM_THREADS")
     if not text:
@@ -117,13 +125,20 @@ def _functions() -> dict[str, int]:
     system: Any = ctypes.CDLL(None)
     python: Any = ctypes.pythonapi
     found = {
-        "create": system.pthread_create, "join": system.pthread_join, "lock": system.pthread_mutex_lock,
-        "unlock": system.pthread_mutex_unlock, "wait": system.pthread_cond_wait,
-        "broadcast": system.pthread_cond_broadcast, "sigmask": system.pthread_sigmask,
-        "clock": system.clock_gettime, "memalign": system.posix_memalign, "free": system.free,
-        "save": python.PyEval_SaveThread, "restore": python.PyEval_RestoreThread,
+        "create": system.pthread_create,
+        "join": system.pthread_join,
+        "lock": system.pthread_mutex_lock,
+        "unlock": system.pthread_mutex_unlock,
+        "wait": system.pthread_cond_wait,
+        "broadcast": system.pthread_cond_broadcast,
+        "sigmask": system.pthread_sigmask,
+        "clock": system.clock_gettime,
+        "memalign": system.posix_memalign,
+        "free": system.free,
+        "save": python.PyEval_SaveThread,
+        "restore": python.PyEval_RestoreThread,
         "check": python.PyErr_CheckSignals,
-    }  # fmt: skip
+    }
     # Linux only; elsewhere the system places threads by itself.
     places = {"cpu": "sched_getcpu", "affinity": "sched_getaffinity", "set_affinity": "sched_setaffinity"}
     if all(hasattr(system, function) for function in places.values()):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+from tessera.entry.tables import MapPlan
 from tessera.errors import DeviceError
 from tessera.numerics.dtypes import dtype_named
 from tessera.runtime import cuda
-from tessera.runtime.entry.tables import MapPlan
 from tessera.target.artifact import MOST_MAPPED, Parameter
 
 MAP_BYTES = 128
@@ -101,5 +101,6 @@ def _refused(pointer: int, sizes: Sequence[int], strides: Sequence[int], reason:
     return DeviceError(
         f"no tensor map describes an array of sizes {list(sizes)} and strides {list(strides)} at {pointer:#x}: "
         f"{reason}",
-        code="tensor-map", help="pass a 16-byte aligned array whose strides are positive multiples of 16 bytes",
-    )  # fmt: skip
+        code="tensor-map",
+        help="pass a 16-byte aligned array whose strides are positive multiples of 16 bytes",
+    )

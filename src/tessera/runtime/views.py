@@ -67,9 +67,10 @@ def _wrong_dtype(dtype: object) -> CallError:
 def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     if any(stride % itemsize for stride in strides):
         raise CallError(
-            f"strides of {strides} bytes are no multiples of the element's {itemsize} bytes",
-            code="misaligned", help="copy the array (a field of a structured array is stored like this)",
-        )  # fmt: skip
+            f"strides of {strides} bytes are not multiples of the element's {itemsize} bytes",
+            code="misaligned",
+            help="copy the array (a field of a structured array is stored like this)",
+        )
     return tuple(stride // itemsize for stride in strides)
 
 
@@ -105,9 +106,10 @@ def _decode_numpy(traits: Traits) -> ArrayView:
     numpy_dtype, shape, strides, writeable = traits
     if not numpy_dtype.isnative:
         raise CallError(
-            f"elements of type {numpy_dtype} are stored in the other byte order", code="byte-order",
+            f"elements of type {numpy_dtype} are stored in the other byte order",
+            code="byte-order",
             help="convert with array.astype(array.dtype.newbyteorder('='))",
-        )  # fmt: skip
+        )
     dtype = from_numpy(numpy_dtype)
     if dtype is None:
         raise _wrong_dtype(numpy_dtype)
@@ -115,9 +117,7 @@ def _decode_numpy(traits: Traits) -> ArrayView:
 
 
 def _reject_masked(_array: Any) -> tuple[int, Traits, object]:
-    raise CallError(
-        "a masked array's mask would be ignored", code="not-an-array", help="pass array.filled(value)"
-    )
+    raise CallError("a masked array's mask would be ignored", code="not-an-array", help="pass array.filled(value)")
 
 
 _numpy = Reader(_read_numpy if _field_is_there() else _read_numpy_slowly, _decode_numpy)
@@ -153,9 +153,7 @@ def _decode_torch(traits: Traits) -> ArrayView:
     if dtype is None:
         raise _wrong_dtype(torch_dtype)
     if negated:
-        raise CallError(
-            "the tensor is a lazily negated view", code="not-an-array", help="pass tensor.resolve_neg()"
-        )
+        raise CallError("the tensor is a lazily negated view", code="not-an-array", help="pass tensor.resolve_neg()")
     if device.type not in device_kinds():
         raise _no_backend(device)
     where = Device(device.type, device.index or 0)
@@ -212,9 +210,7 @@ def _decode_dlpack(traits: Traits) -> ArrayView:
     device = dlpack.device_of(device_kind, index)
     if device is None:
         raise _no_backend(f"DLPack device {device_kind}:{index}")
-    return ArrayView(
-        shape, row_major(shape) if strides is None else strides, dtype, device, readonly or immutable
-    )
+    return ArrayView(shape, row_major(shape) if strides is None else strides, dtype, device, readonly or immutable)
 
 
 # __cuda_array_interface__ (Numba and others without DLPack).
@@ -265,7 +261,7 @@ def _find_reader(kind: type[Any]) -> Reader | None:
 
 
 def reader_of(kind: type[Any]) -> Reader | None:
-    """Return how arrays of a type are read, or None when they are no arrays."""
+    """Return how arrays of a type are read, or None when they are not arrays."""
     reader = READERS.get(kind) or _find_reader(kind)
     if reader is not None:
         READERS[kind] = reader
@@ -282,8 +278,9 @@ def view_of(array: Any) -> tuple[int, ArrayView, object]:
     reader = reader_of(kind)
     if reader is None:
         raise CallError(
-            f"{kind.__name__} is no array", code="not-an-array",
+            f"{kind.__name__} is not an array",
+            code="not-an-array",
             help=ARRAY_HELP,
-        )  # fmt: skip
+        )
     pointer, traits, keep = reader.read(array)
     return pointer, reader.decode(traits), keep

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from tessera.entry.host import function_address
+from tessera.entry.layout import WORKSPACE, WORKSPACES
 from tessera.runtime import cuda
-from tessera.runtime.entry.host import function_address
-from tessera.runtime.entry.layout import WORKSPACE, WORKSPACES
 from tessera.target.artifact import FLAG_BYTES
 
 _SEMAPHORE_BYTES = 64

@@ -23,13 +23,13 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.errors import CompilerFault
+from tessera.ir.inserter import Inserter
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedLoadOp, SharedStoreOp, SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.lower.facts import value_range
-from tessera.schedule.copies import Inserter
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,7 @@ class BoundStagesPass(Pass):
 def _bound(view: SharedViewOp, stages: int) -> None:
     insert = Inserter(InsertPoint.before(view), view)
     zero, at = insert.constant(0), view.index
-    inside = insert.binary(
-        "and", insert.binary("ge", at, zero), insert.binary("lt", at, insert.constant(stages))
-    )
+    inside = insert.binary("and", insert.binary("ge", at, zero), insert.binary("lt", at, insert.constant(stages)))
     view.operands = [view.source, insert.value(ElementwiseOp("select", [inside, at, zero]))]
     _bound_uses(view.result, inside)
 

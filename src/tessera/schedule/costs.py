@@ -1,6 +1,6 @@
 """What ops of a tile cost on each engine of a GPU's multiprocessor: the model that schedules are chosen by.
 
-Cycles are those of one warpgroup that has the multiprocessor for itself: work of an engine divided by its rate.
+Cycles are those of one warpgroup that has the multiprocessor to itself: work of an engine divided by its rate.
 """
 
 from __future__ import annotations
@@ -16,28 +16,13 @@ from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.numerics.functions import FUNCTIONS
+from tessera.schedule.products import GROUP_WARPS
 from tessera.target.machines import Rates
-
-GROUP_WARPS = 4
-_SPECIAL = {
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "tanh",
-    "sin",
-    "cos",
-    "erf",
-    "pow",
-    "rsqrt",
-    "sqrt",
-    "sigmoid",
-    "div",
-}
 
 
 class Engine(StrEnum):
-    """Who executes an op."""
+    """What executes an op."""
 
     TENSOR = "tensor core"
     VECTOR = "vector"
@@ -51,7 +36,7 @@ def engine_of(op: Operation) -> Engine:
         return Engine.TENSOR
     if isinstance(op, BarrierWaitOp | BarrierArriveOp):
         return Engine.BARRIER
-    if isinstance(op, ElementwiseOp) and op.fn.data in _SPECIAL:
+    if isinstance(op, ElementwiseOp) and FUNCTIONS[op.fn.data].special:
         return Engine.SPECIAL
     return Engine.VECTOR
 
@@ -66,9 +51,7 @@ def cycles_of(op: Operation, warps: int, rates: Rates) -> float:
         return m * n * k / groups / rate
     if engine_of(op) == Engine.BARRIER:
         return rates.barrier
-    tiles = (
-        [o.type for o in op.operands] if isinstance(op, ReduceOp | ScanOp) else [r.type for r in op.results]
-    )
+    tiles = [o.type for o in op.operands] if isinstance(op, ReduceOp | ScanOp) else [r.type for r in op.results]
     rate = rates.conversions if isinstance(op, CastOp | RoundTf32Op) else rates.results
     if engine_of(op) == Engine.SPECIAL:
         rate = rates.special
@@ -76,7 +59,7 @@ def cycles_of(op: Operation, warps: int, rates: Rates) -> float:
 
 
 def registers_of(type_: Attribute, warps: int) -> float:
-    """Return the registers of a thread that a tile takes; a row's or column's value is held by four lanes."""
+    """Return how many registers of a thread a tile takes; a row's or column's value is held by four lanes."""
     if not isinstance(type_, TileType):
         return 0
     copies = 4 if len(type_.shape) == 1 or 1 in type_.shape else 1

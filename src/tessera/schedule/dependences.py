@@ -1,7 +1,7 @@
 """The dependences of a loop's ops: what must follow what, in the same iteration or in a later one.
 
-A product is two nodes, its start and its wait; other ops are one. Ops that are made anew wherever they are used (index
-arithmetic, views, tiles of one value) are no nodes: their operands count as their users'.
+A product is two nodes, its start and its wait; other ops are one. Ops that are recomputed wherever they are used
+(index arithmetic, views, splats) are not nodes: their operands count as their users'.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.ir import decisions
 from tessera.ir.effects import Effect, commutes, effect_of, reads_only
 from tessera.ir.tile.elementwise import ArangeOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
@@ -19,9 +20,7 @@ from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.types import SharedType, TileType
-from tessera.ir.types import int_value
 from tessera.schedule.costs import Engine, cycles_of, engine_of
-from tessera.schedule.rings import RING
 from tessera.target.machines import Rates
 
 FARTHEST = 2
@@ -35,7 +34,7 @@ class Node:
     Args:
         op: the op.
         position: its place in the loop.
-        engine: who executes it.
+        engine: what executes it.
         cycles: how long that engine is busy for one warpgroup.
     """
 
@@ -124,7 +123,7 @@ class Graph:
                     self.edges.append(Edge(self.end[value.owner], node, distance, value))
 
     def _effects(self) -> None:
-        """Order ops that do not commute; barriers of a ring order only those who read it."""
+        """Order ops that do not commute; barriers of a ring order only the ops that read it."""
         effectful = [op for op in self.start if effect_of(op) > Effect.RANDOM]
         for number, first in enumerate(effectful):
             for second in effectful[number + 1 :]:
@@ -136,7 +135,7 @@ class Graph:
 
 
 def is_remade(op: Operation) -> bool:
-    """Return whether an op is cheap enough to be made anew by each stage that needs it."""
+    """Return whether an op is cheap enough to be recomputed by each stage that needs it."""
     if op.regions or effect_of(op) > Effect.PURE:
         return False
     lazy = isinstance(op, SplatOp | ArangeOp | BroadcastOp | ReshapeOp)
@@ -145,11 +144,7 @@ def is_remade(op: Operation) -> bool:
 
 def is_asynchronous(op: Operation) -> bool:
     """Return whether an op is a product whose instruction runs while other ops do."""
-    return (
-        isinstance(op, MmaOp)
-        and "tessera_schedule.warpgroup" in op.attributes
-        and isinstance(op.b.type, SharedType)
-    )
+    return isinstance(op, MmaOp) and decisions.WARPGROUP.on(op) and isinstance(op.b.type, SharedType)
 
 
 def operands_within(op: Operation) -> list[SSAValue]:
@@ -162,7 +157,7 @@ def ring_of(barriers: SSAValue) -> int | None:
     owner = barriers.owner
     while isinstance(owner, SharedViewOp | SharedTransposeOp):
         owner = owner.source.owner
-    return int_value(owner.attributes.get(RING)) if isinstance(owner, Operation) else None
+    return decisions.RING.of(owner) if isinstance(owner, Operation) else None
 
 
 def rings_read(op: Operation) -> set[int]:
@@ -180,7 +175,7 @@ def _ordered_by_ring(first: Operation, second: Operation) -> bool | None:
     """Return whether a ring's barrier makes one op follow another; None where no ring decides that.
 
     A wait comes before the reads of its ring, these before the release; other rings do not matter, nor do ops that
-    only read. What is no ring's business is ordered by effects.
+    only read. Everything else is ordered by its effects.
     """
     guards = [_guard_of(first), _guard_of(second)]
     if None not in guards:

@@ -1,100 +1,300 @@
-"""The knobs a caller or tuner may fix."""
+"""The knobs a caller or tuner may fix: one declaration each, from which checks, messages, options and docs follow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from numbers import Integral
+from typing import Any, Literal, cast
 
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord
-from tessera.target.registry import target_named
 
-KNOBS: tuple[str, ...] = (
-    "num_warps",
-    "num_stages",
-    "stages",
-    "group_m",
-    "bulk_stores",
-    "split_k",
-    "stream_k",
-    "cluster",
-    "pipeline",
-    "ping_pong",
-)
-MMA_KINDS = ("wgmma", "mma_sync", "fma")
-SWITCHES = ("bulk_stores", "stream_k", "pipeline", "ping_pong")
-"""Knobs that are 0 or 1."""
+Taker = Literal["kernels", "linalg"]
+BOTH: tuple[Taker, ...] = ("kernels", "linalg")
+
+HOPPER = ("wgmma", "tma")
+"""Features that warp roles take: warpgroup products, and bulk copies to feed them."""
 
 
-_ALLOWED = {"split_k": (1, 2, 4, 8), "stream_k": (0, 1), "cluster": (1, 2, 4)}
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """What there is to say of a knob.
+
+    Args:
+        name: its name, in tuning spaces, options of passes and arguments of `ops.linalg`.
+        meaning: what a value says.
+        default: what holds where nobody fixes it: the value, or in words how it is chosen.
+        values: the values it can have; empty for any positive integer.
+        count: how many such values make one, as a tuple where there are several.
+        takers: `kernels` in a tuning space, `linalg` as an argument of the products of `ops.linalg`.
+        passes: the scheduling passes that read it.
+        needs: features without which a target ignores it.
+        lacks: what a target without them has not.
+        alias: another name for it in tuning spaces.
+    """
+
+    name: str
+    meaning: str
+    default: int | str
+    values: tuple[int | str, ...] = ()
+    count: int = 1
+    takers: tuple[Taker, ...] = ("kernels",)
+    passes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    lacks: str = ""
+    alias: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is 0 or 1, for which bools stand too."""
+        return self.values == (0, 1)
+
+    @property
+    def range(self) -> str:
+        """The values it can have, in words."""
+        if self.values:
+            return f"one of {', '.join(map(str, self.values))}"
+        return "a positive integer" if self.count == 1 else f"a tuple of {self.count} positive integers"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether a value is one that it can have."""
+        if self.count > 1:
+            parts: tuple[object, ...] = cast("tuple[object, ...]", value) if isinstance(value, tuple | list) else ()
+            return len(parts) == self.count and all(map(self._accepts_one, parts))
+        return self._accepts_one(value)
+
+    def _accepts_one(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return self.is_switch
+        if not isinstance(value, Integral | str):
+            return False
+        return value in self.values if self.values else isinstance(value, Integral) and int(value) > 0
+
+    def works_on(self, target: TargetRecord) -> bool:
+        """Return whether a target has what it needs."""
+        return all(map(target.has, self.needs))
+
+    def refusal(self, value: object, name: str = "") -> tuple[str, str]:
+        """Return the message and the help line of the error about a value that it cannot have.
+
+        Args:
+            value: the value.
+            name: the name it was given under.
+        """
+        otherwise = f"by default {self.default}" if isinstance(self.default, int) else f"left out, {self.default}"
+        return f"{name or self.name} is {self.range}, got {value!r}", f"{self.meaning}; {otherwise}"
+
+
+def _declared(knob: Knob) -> Any:
+    return field(default=None, metadata={"knob": knob})
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What the caller (or the tuner) fixed; None leaves the choice to the schedule.
+    """What the caller (or the tuner) fixed; None leaves the choice to the schedule."""
 
-    Args:
-        num_warps: warps of a program (GPU).
-        stages: depth of the ring buffers of pipelined copies (GPU).
-        group_m: rows of tiles that are walked together, for reuse in the L2 cache.
-        split_k: programs that share a tile, each with a part of the loop: 1, 2, 4 or 8 (GPUs with clusters).
-        stream_k: 1 shares the last tiles of a launch out evenly over all its programs, by steps of the loop (Hopper).
-        cluster: neighbouring programs along the rows that fetch the operands they share once: 1, 2 or 4 (Hopper).
-        bulk_stores: 0 stores tiles from registers where the copy engine could (Hopper).
-        pipeline: 1 overlaps dependent products with the arithmetic between them even where the cost model sees no
-            gain, 0 keeps them in order (GPU).
-        ping_pong: 1 lets two groups of consumers take tiles in turn or, where products wait for each other, two
-            consumer warpgroups start their overlapped products in turn (Hopper).
-        mma_kind: instructions of products: anything but `wgmma` keeps a program in one role.
-    """
+    num_warps: int | None = _declared(
+        Knob(
+            "num_warps",
+            "warps of a program that compute",
+            "the sizes of the tiles decide",
+            (1, 2, 4, 8, 16, 32),
+            takers=BOTH,
+            passes=("warp-specialize", "choose-warps"),
+        )
+    )
+    stages: int | None = _declared(
+        Knob(
+            "stages",
+            "depth of the ring buffers of pipelined copies; 1 keeps one role",
+            "what shared memory holds: at most 8 with roles, 4 without",
+            takers=BOTH,
+            passes=("warp-specialize", "stage-copies"),
+            alias="num_stages",
+        )
+    )
+    group_m: int | None = _declared(
+        Knob(
+            "group_m",
+            "rows of tiles that are walked together, for reuse in the L2 cache",
+            16,
+            passes=("choose-warps",),
+        )
+    )
+    bulk_stores: int | None = _declared(
+        Knob(
+            "bulk_stores",
+            "0 stores tiles from registers where the copy engine could",
+            1,
+            (0, 1),
+            passes=("warp-specialize", "bulk-stores"),
+            needs=HOPPER,
+            lacks="bulk stores",
+        )
+    )
+    split_k: int | None = _declared(
+        Knob(
+            "split_k",
+            "programs that share a tile, each with a part of the loop over K",
+            1,
+            (1, 2, 4, 8),  # CUDA: every GPU with clusters can run eight programs of one at once
+            takers=BOTH,
+            passes=("split-k",),
+            needs=("clusters",),
+            lacks="schedule that splits K",
+        )
+    )
+    stream_k: int | None = _declared(
+        Knob(
+            "stream_k",
+            "1 shares the last tiles of a launch out evenly over all its programs, by steps of the loop",
+            0,
+            (0, 1),
+            takers=BOTH,
+            passes=("stream-k",),
+            needs=HOPPER,
+            lacks="persistent programs",
+        )
+    )
+    cluster: int | None = _declared(
+        Knob(
+            "cluster",
+            "neighbouring programs along the rows that fetch the operands they share once",
+            1,
+            (1, 2, 4),
+            passes=("stream-k", "pair-tiles"),
+            needs=("clusters", "wgmma"),
+            lacks="clusters that share copies",
+        )
+    )
+    pipeline: int | None = _declared(
+        Knob(
+            "pipeline",
+            "1 overlaps dependent products with the work between them even where the cost model sees no gain, 0 keeps "
+            "them in order",
+            "the cost model and the registers decide",
+            (0, 1),
+            passes=("pipeline-products",),
+            needs=HOPPER,
+            lacks="products that run on beside other work",
+        )
+    )
+    ping_pong: int | None = _declared(
+        Knob(
+            "ping_pong",
+            "1 lets two groups of consumers take tiles in turn or, where products wait for each other, start their "
+            "products in turn",
+            0,
+            (0, 1),
+            takers=BOTH,
+            passes=("stream-k", "warp-specialize", "pipeline-products"),
+            needs=HOPPER,
+            lacks="groups of consumers",
+        )
+    )
+    mma_kind: str | None = _declared(
+        Knob(
+            "mma_kind",
+            "instructions of products; anything but `wgmma` keeps a program in one role",
+            "the fastest that fit",
+            ("wgmma", "mma_sync", "fma"),
+            takers=BOTH,
+            passes=("warp-specialize",),
+        )
+    )
 
-    num_warps: int | None = None
-    stages: int | None = None
-    group_m: int | None = None
-    bulk_stores: int | None = None
-    split_k: int | None = None
-    stream_k: int | None = None
-    cluster: int | None = None
-    pipeline: int | None = None
-    ping_pong: int | None = None
-    mma_kind: str | None = None
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Knobs:
+        """Return knobs by name; None fixes nothing.
+
+        Raises:
+            LanguageError: `unknown-knob`, `bad-knob` for a value out of range.
+        """
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            knob = knob_named(name)
+            if knob is None:
+                raise unknown_knob(name)
+            if value is None:
+                continue
+            if not knob.accepts(value):
+                message, help_line = knob.refusal(value, name)
+                raise LanguageError(message, code="bad-knob", help=help_line)
+            if values.setdefault(knob.name, value) != value:
+                raise LanguageError(
+                    f"{name} is {value!r} and {knob.name} is {values[knob.name]!r}",
+                    code="bad-knob",
+                    help=f"they are one knob; give {knob.name} alone",
+                )
+        fixed: dict[str, Any] = {
+            name: int(value) if isinstance(value, Integral) else value for name, value in values.items()
+        }
+        return cls(**fixed)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Knobs:
-        """Read the knobs among a tuning point's names (`num_stages` and `stages` mean the same).
+        """Return the knobs among a tuning point's names, where a knob may go by its other name.
 
         Raises:
             LanguageError: `bad-knob` for a value out of range.
         """
-        values = {name: config[name] for name in KNOBS if config.get(name) is not None}
-        for name, value in values.items():
-            if name in SWITCHES and value in (0, 1):
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise LanguageError(f"{name} is a positive integer, got {value!r}", code="bad-knob")
-        warps = values.get("num_warps")
-        if warps is not None and (warps & (warps - 1) or warps > 32):
-            raise LanguageError(
-                f"num_warps is a power of two up to 32, got {warps}", code="bad-knob", help="use 4 or 8"
-            )
-        stages = values.get("stages", values.get("num_stages"))
-        for name, allowed in _ALLOWED.items():
-            if values.get(name, 1) not in allowed:
-                text = ", ".join(map(str, allowed))
-                raise LanguageError(f"{name} is one of {text}, got {values[name]}", code="bad-knob")
-        plain = {
-            name: values.get(name)
-            for name in ("group_m", "bulk_stores", "split_k", "stream_k", "cluster", "pipeline", "ping_pong")
-        }
-        kind = config.get("mma_kind")
-        if kind not in (None, *MMA_KINDS):
-            raise LanguageError(
-                f"mma_kind is {kind!r}", code="bad-knob", help=f"one of {', '.join(MMA_KINDS)}"
-            )
-        return cls(warps, stages, **plain, mma_kind=kind)
+        return cls.of({name: value for name, value in config.items() if knob_named(name) is not None})
+
+    @classmethod
+    def from_text(cls, given: Mapping[str, str]) -> Knobs:
+        """Return knobs whose values are text, as the options of a pass are.
+
+        Raises:
+            LanguageError: `unknown-knob`, `bad-knob` for a value that is not a number or out of range.
+        """
+        return cls.of({name: int(text) if text.isdecimal() else text for name, text in given.items()})
+
+    def given(self) -> dict[str, int | str]:
+        """Return the knobs that are fixed, by name."""
+        values = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return {name: value for name, value in values if value is not None}
+
+    def only(self, names: Collection[str]) -> Knobs:
+        """Return these knobs with all others left to the schedule."""
+        values: dict[str, Any] = {name: value for name, value in self.given().items() if name in names}
+        return Knobs(**values)
 
 
-def default_gpu() -> TargetRecord:
-    """Return the GPU that passes schedule for when `tessera opt` names none."""
-    return target_named("sm_90a")
+KNOBS: Mapping[str, Knob] = {one.name: cast(Knob, one.metadata["knob"]) for one in fields(Knobs)}
+"""Every knob of the schedule, by name."""
+
+_NAMED = {**KNOBS, **{knob.alias: knob for knob in KNOBS.values() if knob.alias}}
+
+
+def knob_named(name: str) -> Knob | None:
+    """Return the knob of a name or of its alias, None where there is none."""
+    return _NAMED.get(name)
+
+
+def read_by(name: str) -> tuple[str, ...]:
+    """Return the names of the knobs that a scheduling pass reads."""
+    return tuple(knob.name for knob in KNOBS.values() if name in knob.passes)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a help line that names what there is, the most alike first."""
+    known = list(known)
+    near = _alike(name, known)
+    return (f"did you mean {near[0]}? " if near else "") + f"there are {', '.join(known)}"
+
+
+def is_like_a_knob(name: str) -> bool:
+    """Return whether a name that is no knob's looks like one that was misspelt."""
+    return knob_named(name) is None and bool(_alike(name.lower(), _NAMED))
+
+
+def _alike(name: str, known: Iterable[str]) -> list[str]:
+    import difflib  # here: `import tessera.ops` does without
+
+    return difflib.get_close_matches(name, list(known), 1, 0.75)
+
+
+def unknown_knob(name: str) -> LanguageError:
+    """Return the error about a name that is no knob's."""
+    return LanguageError(f"no knob of the schedule is called {name!r}", code="unknown-knob", help=nearest(name, _NAMED))

@@ -1,8 +1,8 @@
 """Finds the order in which a loop's ops overlap best: a modulo schedule of two stages.
 
 Each op gets a stage, 0 or 1. The loop then runs stage 0 of one iteration beside stage 1 of the iteration before, so
-that products of one run while the vector units work for the other. All stages of the products are tried; other ops come
-as early as their operands. The ops of both stages are put in one order by a list scheduler, which starts products as
+that the products of one overlap the vector work of the other. All stages of the products are tried; other ops run as
+early as their operands allow. The ops of both stages are put in one order by a list scheduler, which starts products as
 soon as it can and waits for them as late as it can, and the one with the shortest iteration wins.
 """
 
@@ -31,7 +31,7 @@ class Schedule:
         graph: the loop's dependences.
         stage: the stage of each op.
         order: the nodes of both stages as one iteration runs them.
-        cycles: the length of an iteration for one warpgroup that has the multiprocessor for itself.
+        cycles: the length of an iteration for one warpgroup that has the multiprocessor to itself.
     """
 
     graph: Graph
@@ -49,7 +49,7 @@ class Schedule:
         return sum(node is self.graph.start[node.op] and node.op in self.graph.products for node in between)
 
     def registers(self) -> float:
-        """Return the most registers of a thread that tiles take at once."""
+        """Return the most registers of a thread that tiles occupy at once."""
         place = {node: at for at, node in enumerate(self.order)}
         end = len(self.order)
         live = [0.0] * (end + 1)
@@ -65,7 +65,7 @@ class Schedule:
         return max(live) + self._constant_registers()
 
     def _constant_registers(self) -> float:
-        """Return the registers of tiles that the loop reads and does not make."""
+        """Return the registers of the loop-invariant tiles that the loop reads."""
         block = self.graph.loop.body.block
         values = {v for op in self.graph.start for v in operands_within(op) if isinstance(v.type, TileType)}
         outside = [v for v in values if isinstance(v.owner, Operation) and not block.is_ancestor(v.owner)]
@@ -115,7 +115,7 @@ def _stages(graph: Graph) -> Iterator[dict[Operation, int]]:
 
 
 def _delay(graph: Graph, stage: dict[Operation, int]) -> None:
-    """Put every op in a stage in which its operands are there."""
+    """Put every op in a stage in which its operands are available."""
     for _ in graph.start:
         late = [e for e in graph.edges if stage[e.after.op] + e.distance < stage[e.before.op]]
         for edge in late:
@@ -138,9 +138,7 @@ def _is_uniform(value: SSAValue) -> bool:
     owner = value.owner
     if not isinstance(value.type, TileType):
         return True
-    if not isinstance(owner, Operation) or not (
-        is_remade(owner) or isinstance(owner, ElementwiseOp | CastOp)
-    ):
+    if not isinstance(owner, Operation) or not (is_remade(owner) or isinstance(owner, ElementwiseOp | CastOp)):
         return False
     return all(_is_uniform(operand) for operand in owner.operands)
 
@@ -158,21 +156,21 @@ def _held(graph: Graph) -> list[Edge]:
 
 
 def _ordered(graph: Graph, stage: dict[Operation, int]) -> Schedule | None:
-    """Return the ops of both stages in the list scheduler's order; None where they wait for each other in a circle."""
+    """Return the ops of both stages in the list scheduler's order; None where they wait for each other in a cycle."""
     schedule = Schedule(graph, stage)
     before: dict[Node, set[Node]] = {node: set() for node in graph.nodes}
     for edge in graph.edges:
         if schedule.crossing(edge) == 0:
             before[edge.after].add(edge.before)
     for edge in _held(graph):
-        # The next value of a register that a product reads is made once the product has ended.
+        # A register that a product reads is overwritten only once the product has ended.
         if schedule.crossing(edge) == 1 and edge.before.op is not edge.after.op:
             before[edge.before].add(graph.end[edge.after.op])
     return schedule if _ListScheduler(schedule, before).run() else None
 
 
 class _ListScheduler:
-    """Orders nodes by simulating a warpgroup that runs them one after the other beside the tensor core."""
+    """Orders nodes by simulating a warpgroup that runs them one after the other alongside the tensor core."""
 
     def __init__(self, schedule: Schedule, before: dict[Node, set[Node]]):
         self.schedule = schedule
@@ -200,7 +198,7 @@ class _ListScheduler:
         return True
 
     def _measure(self) -> bool:
-        """Find each node's longest way to the end; return False where there is a circle."""
+        """Find each node's longest way to the end; return False where there is a cycle."""
         waiting = {node: len(nodes) for node, nodes in self.after.items()}
         done = [node for node, count in waiting.items() if not count]
         while done:
@@ -225,7 +223,7 @@ class _ListScheduler:
         return 2, 0, node.position
 
     def _is_wanted(self, wait: Node) -> bool:
-        """Return whether nothing but barriers keeps a reader of the ring from going on."""
+        """Return whether only barriers hold back a reader of the ring."""
         return any(
             all(isinstance(b.op, BarrierWaitOp) for b in self.before[reader] if b in self.left)
             for reader in self.after[wait]

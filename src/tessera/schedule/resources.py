@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from math import prod
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Operation
 
 from tessera.ir.tile.roles import AllocBarriersOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp
+from tessera.schedule.products import BARRIER_BYTES
 from tessera.target.records import TargetRecord
 
-RESERVED_BYTES = 2048
-"""For the two rows of barriers of a ring, in buffers of their own."""
 ALIGN_BYTES = 1024
 """Every buffer starts at a multiple of this."""
 
 
 def shared_bytes(unit: Operation) -> int:
-    """Return the bytes of the shared buffers that a launch allocates, for each group of consumers its own."""
+    """Return the bytes of the shared buffers that a launch allocates, private ones once per group of consumers."""
     return sum(
         _copies(op) * -(-prod(op.result.type.shape) * op.result.type.dtype.bytes // ALIGN_BYTES) * ALIGN_BYTES
         for op in unit.walk()
@@ -33,17 +32,10 @@ def _copies(alloc: AllocSharedOp) -> int:
 
 def is_private(alloc: AllocSharedOp, roles: RolesOp) -> bool:
     """Return whether only consumers use a buffer, so that each group of them needs its own."""
-    return all(_is_within(use.operation, roles.consumer.block) for use in alloc.result.uses)
-
-
-def _is_within(op: Operation, block: Block) -> bool:
-    inner: Operation | None = op
-    while inner is not None and inner.parent is not block:
-        inner = inner.parent_op()
-    return inner is not None
+    return all(roles.consumer.block.is_ancestor(use.operation) for use in alloc.result.uses)
 
 
 def free_shared_bytes(target: TargetRecord, unit: Operation) -> int:
     """Return the bytes of shared memory that a launch leaves."""
     rows = sum(isinstance(op, AllocBarriersOp) for op in unit.walk())
-    return target.shared_bytes - max(RESERVED_BYTES, rows * ALIGN_BYTES) - shared_bytes(unit)
+    return target.shared_bytes - max(BARRIER_BYTES, rows * ALIGN_BYTES) - shared_bytes(unit)

@@ -1,4 +1,4 @@
-"""What a compilation gives: frozen data that a runtime can launch and a file can hold.
+"""The result of a compilation: frozen data that a runtime can launch and a file can hold.
 
 An artefact is data only: JSON and machine code, never anything Python runs on load.
 """
@@ -174,7 +174,7 @@ def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:
         case [fn, left, right]:
             return _apply(fn, evaluate(left, sizes, scalars), evaluate(right, sizes, scalars))
         case _:
-            raise ArtifactError(f"{expr!r} is no grid expression", help=_AGAIN)
+            raise ArtifactError(f"{expr!r} is not a grid expression", help=_AGAIN)
 
 
 def _apply(fn: str, a: int, b: int) -> int:
@@ -201,9 +201,10 @@ def program_count(launch: Launch, sizes: Any, scalars: Any) -> int:
     programs = prod(counts)
     if programs > MOST_PROGRAMS:
         raise CallError(
-            f"the grid {' x '.join(map(str, counts))} has {programs} programs", code="grid-too-large",
+            f"the grid {' x '.join(map(str, counts))} has {programs} programs",
+            code="grid-too-large",
             help=f"a launch has at most {MOST_PROGRAMS}; use larger tiles",
-        )  # fmt: skip
+        )
     return programs
 
 
@@ -239,22 +240,23 @@ class Artifact:
 
     def to_bytes(self) -> bytes:
         """Return the artefact as a file's contents; docs/artefacts.md says what is in it."""
-        header = {
+        kinds = [[name, "text" if isinstance(data, str) else "bytes"] for name, data in self.dumps.items()]
+        header = {**self.header(), "code_kind": self.code_kind, "dumps": kinds}
+        dumps = [data.encode() if isinstance(data, str) else data for data in self.dumps.values()]
+        return pack(header, [self.code, *dumps])
+
+    def header(self) -> dict[str, Any]:
+        """Return what is known of the kernel beside its code and texts, JSON-serialisable."""
+        return {
             "name": self.name,
             "backend": self.backend,
             "target": self.target,
             "args": [asdict(arg) for arg in self.args],
             "returns": self.returns,
             "launches": [asdict(launch) for launch in self.launches],
-            "code_kind": self.code_kind,
             "requires": self.requires,
             "reflection": self.reflection,
-            "dumps": [
-                [name, "text" if isinstance(data, str) else "bytes"] for name, data in self.dumps.items()
-            ],
         }
-        dumps = [data.encode() if isinstance(data, str) else data for data in self.dumps.values()]
-        return pack(header, [self.code, *dumps])
 
     def save(self, path: str | Path) -> None:
         """Write the artefact to a file that `ts.load` reads."""
@@ -278,9 +280,9 @@ class Artifact:
             try:
                 dumps[name] = blob.decode() if kind == "text" else blob
             except UnicodeDecodeError:
-                raise wrong(f"the dump {name!r}", "is no text") from None
+                raise wrong(f"the dump {name!r}", "is not text") from None
         artifact = replace(artifact, code=blobs[0], dumps=dumps)
-        _check_together(artifact)
+        check_together(artifact)
         return artifact
 
 
@@ -320,7 +322,7 @@ def _grid(where: str, value: Any, depth: int = 0) -> GridExpr:
             _grid(where, left, depth + 1)
             _grid(where, right, depth + 1)
         case _:
-            raise wrong(where, f"is {value!r:.60}, no grid expression")
+            raise wrong(where, f"is {value!r:.60}, not a grid expression")
     return parts
 
 
@@ -350,35 +352,61 @@ def _reflection(where: str, value: Any) -> dict[str, Any]:
 _ARG = record(
     ArgSpec,
     {
-        "name": text, "kind": one_of("tensor", "scalar"), "dtype": _DTYPE, "dims": many(_dim), "sizes": many(whole(-1)),
-        "strides": many(_ANY), "align": _align, "stride_div": many(whole(1)), "dim_div": many(whole(1)),
+        "name": text,
+        "kind": one_of("tensor", "scalar"),
+        "dtype": _DTYPE,
+        "dims": many(_dim),
+        "sizes": many(whole(-1)),
+        "strides": many(_ANY),
+        "align": _align,
+        "stride_div": many(whole(1)),
+        "dim_div": many(whole(1)),
         "written": flag,
     },
-)  # fmt: skip
-_PARAMETER = record(
+)
+PARAMETER = record(
     Parameter,
     {
-        "kind": one_of("pointer", "size", "stride", "scalar", "tensor_map", "workspace"), "arg": whole(-1),
-        "axis": whole(0), "align": _align, "dtype": one_of(*BY_NAME, "index"), "order": many(whole(0)),
-        "box": many(whole(1)), "slot_bytes": whole(0),
+        "kind": one_of("pointer", "size", "stride", "scalar", "tensor_map", "workspace"),
+        "arg": whole(-1),
+        "axis": whole(0),
+        "align": _align,
+        "dtype": one_of(*BY_NAME, "index"),
+        "order": many(whole(0)),
+        "box": many(whole(1)),
+        "slot_bytes": whole(0),
     },
-)  # fmt: skip
+)
+GRID = many(pair(_grid, whole(1)))
+"""Checks of a launch's parameters and its grid, from JSON."""
+
 _LAUNCH = record(
     Launch,
     {
-        "entry": text, "params": many(_PARAMETER), "grid": many(pair(_grid, whole(1))), "threads": whole(1, 1024),
-        "shared_bytes": whole(0, 1 << 20), "scratch_bytes": whole(0, 1 << 40), "persistent": flag, "overlaps": flag,
+        "entry": text,
+        "params": many(PARAMETER),
+        "grid": GRID,
+        "threads": whole(1, 1024),
+        "shared_bytes": whole(0, 1 << 20),
+        "scratch_bytes": whole(0, 1 << 40),
+        "persistent": flag,
+        "overlaps": flag,
         "cluster": whole(1, 16),
     },
-)  # fmt: skip
-_ARTIFACT = record(
-    Artifact,
-    {
-        "name": text, "backend": text, "target": text,
-        "args": many(_ARG), "returns": many(whole(0)), "launches": many(_LAUNCH),
-        "code_kind": text, "requires": many(text), "reflection": _reflection, "dumps": _dumps,
-    },
-)  # fmt: skip
+)
+HEADER: dict[str, Check] = {
+    "name": text,
+    "backend": text,
+    "target": text,
+    "args": many(_ARG),
+    "returns": many(whole(0)),
+    "launches": many(_LAUNCH),
+    "requires": many(text),
+    "reflection": _reflection,
+}
+"""What `Artifact.header` has, with the check of each."""
+
+_ARTIFACT = record(Artifact, {**HEADER, "code_kind": text, "dumps": _dumps})
 
 
 def _check_platform(artifact: Artifact) -> None:
@@ -392,8 +420,12 @@ def _check_platform(artifact: Artifact) -> None:
         raise wrong("code_kind", f"is {artifact.code_kind!r:.60} for the backend {artifact.backend}")
 
 
-def _check_together(artifact: Artifact) -> None:
-    """Check that the parts of an artefact agree."""
+def check_together(artifact: Artifact) -> None:
+    """Check that the parts of an artefact agree.
+
+    Raises:
+        ArtifactError: `bad-artifact`.
+    """
     _check_platform(artifact)
     for number, arg in enumerate(artifact.args):
         lengths = {len(arg.dims), len(arg.sizes), len(arg.strides), len(arg.stride_div), len(arg.dim_div)}
@@ -416,7 +448,7 @@ def _check_together(artifact: Artifact) -> None:
 def _argument(artifact: Artifact, where: str, place: int, kind: str, axis: int | None = None) -> None:
     """Check that an argument exists, is of a kind, and has a dimension."""
     if not 0 <= place < len(artifact.args) or artifact.args[place].kind != kind:
-        raise wrong(where, f"is of argument {place}, which is no {kind}")
+        raise wrong(where, f"is of argument {place}, which is not a {kind}")
     if axis is not None and axis >= len(artifact.args[place].dims):
         raise wrong(where, f"is of dimension {axis} of argument {place}, which it does not have")
 
@@ -445,4 +477,4 @@ def _check_extent(artifact: Artifact, where: str, extent: GridExpr) -> None:
             _check_extent(artifact, where, left)
             _check_extent(artifact, where, right)
         case _:
-            raise wrong(where, "is no grid expression")
+            raise wrong(where, "is not a grid expression")

@@ -39,15 +39,13 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     try:
         header: Any = json.loads(bytes(body[_LENGTH:end]))
     except (ValueError, RecursionError) as error:
-        raise _damaged(f"its header is no JSON: {error}") from error
+        raise _damaged(f"its header is not JSON: {error}") from error
     return _split(header, bytes(body[end:]))
 
 
 def _split(header: Any, rest: bytes) -> tuple[dict[str, Any], list[bytes]]:
     sizes: Any = cast("dict[str, Any]", header).pop("blobs", None) if isinstance(header, dict) else None
-    if type(sizes) is not list or not all(
-        type(size) is int and size >= 0 for size in cast("list[Any]", sizes)
-    ):
+    if type(sizes) is not list or not all(type(size) is int and size >= 0 for size in cast("list[Any]", sizes)):
         raise _damaged("its header does not say what follows")
     blobs: list[bytes] = []
     for size in cast("list[int]", sizes):
@@ -66,11 +64,7 @@ def _damaged(why: str) -> ArtifactError:
 
 def _no_artifact(data: bytes) -> ArtifactError:
     if data.startswith((b"PK\3\4", _MAGIC)):
-        found = (
-            "1"
-            if data.startswith(b"PK")
-            else data[len(_MAGIC) :].split(b"\n", 1)[0][:20].decode(errors="replace")
-        )
+        found = "1" if data.startswith(b"PK") else data[len(_MAGIC) :].split(b"\n", 1)[0][:20].decode(errors="replace")
         message = f"an artefact of format {found}, this Tessera reads {FORMAT}"
         return ArtifactError(message, help="compile the kernel again")
     return _damaged("it does not begin as one")

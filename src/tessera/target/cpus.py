@@ -20,9 +20,16 @@ def _sapphire_rapids(name: str, *more: str) -> TargetRecord:
         *more,
     }
     return TargetRecord(
-        name, "cpu", frozenset(features), vector_bytes=64, l1_bytes=48 << 10, l2_bytes=2 << 20,
-        triple="x86_64-unknown-linux-gnu", cpu=name, llvm_features="-prefer-256-bit",
-    )  # fmt: skip
+        name,
+        "cpu",
+        frozenset(features),
+        vector_bytes=64,
+        l1_bytes=48 << 10,
+        l2_bytes=2 << 20,
+        triple="x86_64-unknown-linux-gnu",
+        cpu=name,
+        llvm_features="-prefer-256-bit",
+    )
 
 
 CPUS: dict[str, TargetRecord] = {
@@ -32,19 +39,32 @@ CPUS: dict[str, TargetRecord] = {
             "x86-64", "cpu", frozenset({"sse2"}), vector_bytes=16, triple="x86_64-unknown-linux-gnu", cpu="x86-64"
         ),
         TargetRecord(
-            "x86-64-v3", "cpu", frozenset({"avx2", "fma", "f16c"}), vector_bytes=32, triple="x86_64-unknown-linux-gnu",
+            "x86-64-v3",
+            "cpu",
+            frozenset({"avx2", "fma", "f16c"}),
+            vector_bytes=32,
+            triple="x86_64-unknown-linux-gnu",
             cpu="x86-64-v3",
         ),
         TargetRecord(
-            "x86-64-v4", "cpu", frozenset({"avx2", "fma", "f16c", "avx512f"}), vector_bytes=64,
-            triple="x86_64-unknown-linux-gnu", cpu="x86-64-v4", llvm_features="-prefer-256-bit",
+            "x86-64-v4",
+            "cpu",
+            frozenset({"avx2", "fma", "f16c", "avx512f"}),
+            vector_bytes=64,
+            triple="x86_64-unknown-linux-gnu",
+            cpu="x86-64-v4",
+            llvm_features="-prefer-256-bit",
         ),
         _sapphire_rapids("sapphirerapids"),
         _sapphire_rapids("graniterapids", "amx-fp16"),
         TargetRecord(
-            "aarch64", "cpu", frozenset({"neon", "fma", "f16c"}), vector_bytes=16, triple="aarch64-unknown-linux-gnu",
+            "aarch64",
+            "cpu",
+            frozenset({"neon", "fma", "f16c"}),
+            vector_bytes=16,
+            triple="aarch64-unknown-linux-gnu",
             cpu="generic",
         ),
     )
-}  # fmt: skip
+}
 CPU_TARGETS = tuple(CPUS)

@@ -133,15 +133,9 @@ _B32_K16 = Fragment(("k", "n"), (16, 8), ((4, 0), (8, 0)), _LANES_B32)
 # "mma.m8n8k4 with .f16": a warp computes four independent 8×8×4 products, one per quad-pair (lane bits 2 and
 # 3; lane bit 4 is the pair's upper half). They are laid out here as one 16×16×4 product: quad-pairs 0 and 2
 # take the upper rows, 0 and 1 the left columns, so that A is held twice along n and B twice along m.
-_A_VOLTA = Fragment(
-    ("m", "k"), (16, 4), ((0, 1), (0, 2)), ((1, 0), (2, 0), (8, 0), (0, 0), (4, 0)), packing=2
-)
-_B_VOLTA = Fragment(
-    ("k", "n"), (4, 16), ((1, 0), (2, 0)), ((0, 1), (0, 2), (0, 0), (0, 8), (0, 4)), packing=2
-)
-_C_VOLTA_F32 = Fragment(
-    ("m", "n"), (16, 16), ((0, 1), (2, 0), (0, 4)), ((1, 0), (0, 2), (8, 0), (0, 8), (4, 0))
-)
+_A_VOLTA = Fragment(("m", "k"), (16, 4), ((0, 1), (0, 2)), ((1, 0), (2, 0), (8, 0), (0, 0), (4, 0)), packing=2)
+_B_VOLTA = Fragment(("k", "n"), (4, 16), ((1, 0), (2, 0)), ((0, 1), (0, 2), (0, 0), (0, 8), (0, 4)), packing=2)
+_C_VOLTA_F32 = Fragment(("m", "n"), (16, 16), ((0, 1), (2, 0), (0, 4)), ((1, 0), (0, 2), (8, 0), (0, 8), (4, 0)))
 _C_VOLTA_F16 = Fragment(
     ("m", "n"), (16, 16), ((0, 1), (0, 2), (0, 4)), ((1, 0), (2, 0), (8, 0), (0, 8), (4, 0)), packing=2
 )
@@ -156,9 +150,7 @@ def _mma(
     """Fill a record; the instruction's shape follows from the fragments unless its name says otherwise."""
     a, b, c = fragments
     m, k, n = *a.shape, b.shape[1]
-    return MmaInstruction(
-        f"{name.format(m=m, n=n, k=k)}_{'_'.join(dtypes)}", m, n, k, *dtypes, needs, a, b, c
-    )
+    return MmaInstruction(f"{name.format(m=m, n=n, k=k)}_{'_'.join(dtypes)}", m, n, k, *dtypes, needs, a, b, c)
 
 
 _I8 = ("i8", "u8")
@@ -234,9 +226,7 @@ def mma_instruction(name: str) -> MmaInstruction:
     return _BY_NAME[name]
 
 
-def mma_instructions(
-    a_dtype: str, b_dtype: str, acc_dtype: str, target: TargetRecord
-) -> tuple[MmaInstruction, ...]:
+def mma_instructions(a_dtype: str, b_dtype: str, acc_dtype: str, target: TargetRecord) -> tuple[MmaInstruction, ...]:
     """Return the instructions that a GPU has for these dtypes, the one to prefer first.
 
     Args:
@@ -254,6 +244,37 @@ def mma_instructions(
         for one in reversed(INSTRUCTIONS)
         if (one.a_dtype, one.b_dtype, one.acc_dtype) == wanted and target.has(one.needs)
     )
+
+
+def mma_for(
+    a_dtype: str, b_dtype: str, acc_dtype: str, target: TargetRecord, shape: tuple[int, int, int] | None = None
+) -> tuple[MmaInstruction | None, str | None]:
+    """Return the instruction that computes a product, and the dtype that operands are converted to first.
+
+    Args:
+        a_dtype: dtype of A, as for `mma_instructions`.
+        b_dtype: dtype of B.
+        acc_dtype: dtype of C and D.
+        target: the GPU.
+        shape: rows, columns and depth of the tile; None asks whether any tile will do.
+
+    Returns:
+        None and None where the GPU has no instruction; a dtype where it has one for what operands convert to exactly.
+    """
+
+    def fitting(left: str, right: str) -> MmaInstruction | None:
+        found = mma_instructions(left, right, acc_dtype, target)
+        return next((one for one in found if shape is None or _fits(one, shape)), None)
+
+    exact = fitting(a_dtype, b_dtype)
+    if exact is None and a_dtype in _FP8 and b_dtype in _FP8 and (through := fitting("f16", "f16")) is not None:
+        return through, "f16"
+    return exact, None
+
+
+def _fits(instruction: MmaInstruction, shape: tuple[int, int, int]) -> bool:
+    m, n, k = shape
+    return m >= instruction.a.shape[0] and n >= instruction.b.shape[1] and k >= instruction.k
 
 
 @dataclass(frozen=True)
@@ -288,9 +309,14 @@ class WgmmaInstruction:
 
 
 _WGMMA_A = {
-    "f16": _A16_K16, "bf16": _A16_K16, "fp8_e4m3": _A8_K32, "fp8_e5m2": _A8_K32, "i8": _A8_K32, "u8": _A8_K32,
+    "f16": _A16_K16,
+    "bf16": _A16_K16,
+    "fp8_e4m3": _A8_K32,
+    "fp8_e5m2": _A8_K32,
+    "i8": _A8_K32,
+    "u8": _A8_K32,
     "tf32": _A32_K8,
-}  # fmt: skip
+}
 
 
 def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> WgmmaInstruction | None:
@@ -320,8 +346,11 @@ def wgmma_instruction(a_dtype: str, b_dtype: str, acc_dtype: str, n: int) -> Wgm
 def _warpgroup_instructions() -> dict[str, WgmmaInstruction]:
     found = [
         wgmma_instruction(a, b, acc, n)
-        for a in _WGMMA_A for b in _WGMMA_A for acc in ("f32", "i32") for n in range(8, 257, 8)
-    ]  # fmt: skip
+        for a in _WGMMA_A
+        for b in _WGMMA_A
+        for acc in ("f32", "i32")
+        for n in range(8, 257, 8)
+    ]
     return {one.name: one for one in found if one is not None}
 
 

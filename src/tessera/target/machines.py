@@ -38,7 +38,7 @@ class Machine:
         flops: dense 16-bit operations per second of one multiprocessor's matrix units, as large products reach it.
         memory: bytes per second of the memory.
         cache: bytes per second of the L2 cache to one multiprocessor.
-        launch: seconds a tile spends before its first and after its last product.
+        launch: seconds that a tile takes before its first and after its last product.
         rates: what one multiprocessor does in a cycle.
     """
 
@@ -51,4 +51,4 @@ class Machine:
 
 
 MIDDLING = Machine(108, 2.3e12, 1.6e12, 45e9)
-"""What a GPU of which nothing better is known is taken for: an A100's size and speed."""
+"""Assumed of GPUs that are not listed: an A100's size and speed."""

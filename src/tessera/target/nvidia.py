@@ -37,8 +37,19 @@ _MACHINES = {
 """By compute capability: the largest of its kind. Another one is taken for the next lower known."""
 
 NVIDIA_TARGETS = (
-    "sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a",
-)  # fmt: skip
+    "sm_70",
+    "sm_75",
+    "sm_80",
+    "sm_86",
+    "sm_87",
+    "sm_89",
+    "sm_90",
+    "sm_90a",
+    "sm_100",
+    "sm_100a",
+    "sm_120",
+    "sm_120a",
+)
 
 
 def compute_capability(name: str) -> int:
@@ -50,14 +61,20 @@ def compute_capability(name: str) -> int:
 def nvidia_target(name: str) -> TargetRecord:
     """Return the record of one of `NVIDIA_TARGETS`."""
     sm = compute_capability(name)
-    features = {f for since, names in _SINCE if sm >= since for f in names} | set(
-        _ARCH_SPECIFIC.get(name, ())
-    )
+    features = {f for since, names in _SINCE if sm >= since for f in names} | set(_ARCH_SPECIFIC.get(name, ()))
     return TargetRecord(
-        name=name, backend="ptx", features=frozenset(features), warp_size=32, shared_bytes=_SHARED[sm] * 1024,
-        max_threads=1024, registers=65536, triple="nvptx64-nvidia-cuda", cpu=name,
-        ptx_version=_ptx_version(sm), machine=_MACHINES[max((known for known in _MACHINES if known <= sm), default=80)],
-    )  # fmt: skip
+        name=name,
+        backend="ptx",
+        features=frozenset(features),
+        warp_size=32,
+        shared_bytes=_SHARED[sm] * 1024,
+        max_threads=1024,
+        registers=65536,
+        triple="nvptx64-nvidia-cuda",
+        cpu=name,
+        ptx_version=_ptx_version(sm),
+        machine=_MACHINES[max((known for known in _MACHINES if known <= sm), default=80)],
+    )
 
 
 def _ptx_version(sm: int) -> int:

@@ -1,4 +1,4 @@
-"""How a CPU multiplies tiles: by which instruction, and in which form operands lie in scratch memory."""
+"""How a CPU multiplies tiles: with which instruction, and in which form operands lie in scratch memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
         a: dtype of the left operand.
         b: dtype of the right operand.
         total: dtype of the accumulator.
-        strict: whether subnormal numbers count, which instructions of 16-bit floats take for zero or make zero.
+        strict: whether subnormals must be kept, which instructions for 16-bit floats flush to zero.
     """
     if total.is_int:
         return _integers(target, a, total)
@@ -64,9 +64,7 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
     if narrow and not strict:
         if target.has("amx-bf16") and target.has("avx512bf16"):
             return Form("amx_bf16", dtypes.bf16, dtypes.f32, 2)
-        if (target.has("avx512bf16") and target.vector_bytes == 64) or (
-            target.has("neon") and target.has("bf16")
-        ):
+        if (target.has("avx512bf16") and target.vector_bytes == 64) or (target.has("neon") and target.has("bf16")):
             return Form("dot_bf16", dtypes.bf16, dtypes.f32, 2)
     return Form("fma", dtypes.f32, dtypes.f32)
 

@@ -53,9 +53,9 @@ class TargetRecord:
         return feature in self.features
 
     def crowding_pitch(self, rows: int) -> int:
-        """Return the power of two at multiples of which rows crowd into a few sets of the second cache, in bytes.
+        """Return the power of two, in bytes, at multiples of which rows crowd into few sets of the second-level cache.
 
-        With such a distance each set in use would have to hold as many rows as it has ways.
+        With such a pitch each set in use would have to hold as many rows as it has ways.
 
         Args:
             rows: how many rows are in use at a time.

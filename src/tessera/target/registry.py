@@ -48,12 +48,12 @@ _families: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Add a platform, or put one in the place of another of its name."""
+    """Add a platform, or replace the one of the same name."""
     _families[family.name] = family
 
 
 def unregister(name: str) -> None:
-    """Take a platform out again."""
+    """Remove a platform."""
     del _families[name]
 
 

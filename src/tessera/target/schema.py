@@ -12,6 +12,8 @@ from tessera.errors import TesseraError
 
 DAMAGED = "give a file that .save() wrote, or compile the kernel again"
 
+_WHAT = "the artefact is damaged: "
+
 T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 
@@ -21,10 +23,15 @@ class ArtifactError(TesseraError):
 
     default_code = "bad-artifact"
 
+    @property
+    def what(self) -> str:
+        """What is wrong, for texts that are no artefact."""
+        return self.message.removeprefix(_WHAT)
+
 
 def wrong(where: str, what: str) -> ArtifactError:
     """Return the error for a value that no compiler wrote."""
-    return ArtifactError(f"the artefact is damaged: {where} {what}", help=DAMAGED)
+    return ArtifactError(f"{_WHAT}{where} {what}", help=DAMAGED)
 
 
 def text(where: str, value: Any) -> str:
@@ -51,7 +58,7 @@ def whole(low: int, high: int = 2**63 - 1) -> Check:
 
     def check(where: str, value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise wrong(where, f"is {value!r:.60}, no integer from {low} to {high}")
+            raise wrong(where, f"is {value!r:.60}, not an integer from {low} to {high}")
         return value
 
     return check

@@ -16,9 +16,10 @@ def _opened() -> DiskCache:
     found = disk_cache()
     if found is None:
         raise CallError(
-            f"the kernel cache {default_path()} is not in use", code="no-cache",
+            f"the kernel cache {default_path()} is not in use",
+            code="no-cache",
             help="tessera doctor says why; TESSERA_CACHE_DIR and TESSERA_CACHE_SIZE_MB set it",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -33,9 +34,7 @@ def cache(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         entries = _entries()
         used = sum(entry.size for entry in entries)
-        click.echo(
-            f"{default_path()}: {len(entries)} kernels, {used / 2**20:.1f} of {size_limit() / 2**20:.0f} MB"
-        )
+        click.echo(f"{default_path()}: {len(entries)} kernels, {used / 2**20:.1f} of {size_limit() / 2**20:.0f} MB")
 
 
 @cache.command()
@@ -59,9 +58,7 @@ def list_() -> None:
         artifact = disk.artifact_at(entry)
         name, target = ("(corrupt)", "") if artifact is None else (artifact.name, artifact.target)
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        table.add_row(
-            name, target, str(entry.size), when, f"{entry.path.parent.name[:12]}…/{entry.path.name}"
-        )
+        table.add_row(name, target, str(entry.size), when, f"{entry.path.parent.name[:12]}…/{entry.path.name}")
     Console().print(table)
 
 

@@ -51,6 +51,7 @@ def main() -> None:
     \b
     tessera doctor                               what works here, and what mends the rest
     tessera compile gemm.py:gemm --target sm_90a --dump ptx
+    tessera compile build/gemm.tirt -o edited    go on from a dump, edited or not
     tessera cache list
     tessera fuzz --minutes 5                     random programs against their meaning
     """  # noqa: D301 - click wants the backspace character itself

@@ -21,7 +21,7 @@ def _assignments(option: str, texts: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not equals or not name.strip().isidentifier() or not value.strip():
             raise CallError(
-                f"{option}: {part!r} is no assignment", code="bad-option", help=f"write {option} M=4096,N=128"
+                f"{option}: {part!r} is not an assignment", code="bad-option", help=f"write {option} M=4096,N=128"
             )
         found[name.strip()] = value.strip()
     return found
@@ -32,7 +32,7 @@ def _dims(texts: tuple[str, ...]) -> dict[str, int]:
     for name, value in found.items():
         if not value.isdecimal():
             raise CallError(
-                f"--dims: {name} is {value!r}, which is no size",
+                f"--dims: {name} is {value!r}, which is not a size",
                 code="bad-option",
                 help="write --dims M=4096",
             )
@@ -49,14 +49,12 @@ def _constant(text: str) -> object:
 
 
 @click.command(name="compile")
-@click.argument("kernel", metavar="FILE.py:KERNEL")
-@click.option("--target", "-t", help="What to compile for: cpu, sm_90a, …  [default: this machine]")
+@click.argument("kernel", metavar="FILE.py:KERNEL|DUMP")
+@click.option("--target", "-t", help="What to compile for: cpu, sm_90a, …  [default: this machine, or what DUMP says]")
 @click.option("--dims", "-d", multiple=True, metavar="M=4096,…", help="Sizes of dimension names.")
 @click.option("--const", "-c", multiple=True, metavar="BM=64,…", help="Values of constexprs and tunables.")
 @click.option("--dump", multiple=True, metavar="STAGE,…", help=f"Stages to keep: {', '.join(DUMPS)}.")
-@click.option(
-    "--out", "-o", type=click.Path(file_okay=False, path_type=Path), help="Folder for artefact and dumps."
-)
+@click.option("--out", "-o", type=click.Path(file_okay=False, path_type=Path), help="Folder for artefact and dumps.")
 def compile(
     kernel: str,
     target: str | None,
@@ -65,32 +63,37 @@ def compile(
     dump: tuple[str, ...],
     out: Path | None,
 ) -> None:
-    """Compile KERNEL of FILE.py without running it; no device is needed.
+    """Compile KERNEL of FILE.py, or go on from DUMP, without running it; no device is needed.
 
+    DUMP is the text of any level (tirh, tirt, ll, ptx) as this command or ts.compile gives it, edited or not.
     Without --out, dumps are printed. With it, the folder gets KERNEL.tessera (what ts.load reads), a file for
     each dump, and KERNEL.json: the facts about the code.
 
     \b
     tessera compile gemm.py:gemm --target sm_90a --dims M=4096,N=4096,K=4096 --dump ptx,tirt -o build
+    tessera compile build/gemm.tirt -o build
     """  # noqa: D301 - click wants the backspace character itself
     stages = [stage.strip() for text in dump for stage in text.split(",") if stage.strip()]
     constants = {name: _constant(value) for name, value in _assignments("--const", const).items()}
-    artifact = compile_kernel(
-        find_kernel(kernel), target=target, dump=stages, dims=_dims(dims), strides=None, **constants
-    )
+    source = Path(kernel) if _is_dump(kernel) else find_kernel(kernel)
+    artifact = compile_kernel(source, target=target, dump=stages, dims=_dims(dims) or None, strides=None, **constants)
     if out is None:
         _print(artifact)
     else:
         _write(artifact, out)
 
 
+def _is_dump(text: str) -> bool:
+    """Return whether an argument names a text of some level and no kernel of a Python file."""
+    return Path(text).suffix.removeprefix(".") in ("mlir", *DUMPS)
+
+
 def _print(artifact: Artifact) -> None:
     for stage, data in artifact.dumps.items():
         if isinstance(data, bytes):
-            raise CallError(
-                f"the dump {stage!r} is binary", code="bad-option", help="write it to a folder with --out"
-            )
-        click.echo(f"// ---- {stage}")
+            raise CallError(f"the dump {stage!r} is binary", code="bad-option", help="write it to a folder with --out")
+        if len(artifact.dumps) > 1:
+            click.echo(f"// ---- {stage}")
         click.echo(data)
     click.echo(f"{_summary(artifact)}", err=True)
 

@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 import tessera
+from tessera.entry import exchange, host
 from tessera.errors import DeviceError, TargetError, TesseraError
 from tessera.jit.cache import default_path, disk_cache, size_limit
 from tessera.jit.compile import compile as compile_kernel
 from tessera.jit.kernel import Kernel
 from tessera.jit.settings import settings
 from tessera.runtime import arrays, backend, toolkit
-from tessera.runtime.entry import exchange, host
 from tessera.tools import sample
 
 _MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
@@ -72,9 +72,7 @@ def _packages(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
 def _base_packages() -> Finding:
     found, missing = _packages(_PACKAGES)
     if missing:
-        return Finding(
-            "packages", "broken", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}"
-        )
+        return Finding("packages", "broken", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}")
     return Finding("packages", "ok", ", ".join(found))
 
 
@@ -88,9 +86,7 @@ def _cache() -> Finding:
         warnings.simplefilter("always")
         found = disk_cache()
     if found is None:
-        reason = (
-            str(caught[0].message) if caught else f"{default_path()} is turned off (TESSERA_CACHE_SIZE_MB=0)"
-        )
+        reason = str(caught[0].message) if caught else f"{default_path()} is turned off (TESSERA_CACHE_SIZE_MB=0)"
         return Finding("kernel cache", "broken", reason, "export TESSERA_CACHE_DIR=~/.cache/tessera-private")
     held = list(found.entries())
     used = sum(entry.size for entry in held) / 2**20
@@ -110,9 +106,7 @@ def _run_saxpy(device: str) -> str:
     first = time.perf_counter() - start
     error = float(np.abs(result - wanted).max())
     if not error < 1e-6:
-        raise DeviceError(
-            f"saxpy is off by {error:.2g}", code="wrong-result", help="report it with this output"
-        )
+        raise DeviceError(f"saxpy is off by {error:.2g}", code="wrong-result", help="report it with this output")
     ran = saxpy.explain()
     return f"{ran.target}: saxpy is right; first call {first * 1e3:.0f} ms ({ran.origin})"
 
@@ -124,9 +118,7 @@ def _cpu() -> Finding:
 def _entry() -> Finding:
     reason = host.why_not()
     if reason:
-        return Finding(
-            "compiled entry", "absent", f"{reason}: a call takes 3 µs, not 0.1 µs", "use CPython with a GIL"
-        )
+        return Finding("compiled entry", "absent", f"{reason}: a call takes 3 µs, not 0.1 µs", "use CPython with a GIL")
     if not settings().entry:
         return Finding("compiled entry", "absent", "it is turned off", "unset TESSERA_ENTRY")
     x = np.zeros(0, np.float32)

@@ -49,7 +49,7 @@ def import_file(path: Path) -> ModuleType:
         raise CallError(f"there is no file {path}", code="no-such-file", help="write file.py:kernel")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise CallError(f"{path.name} is no Python file", code="bad-file", help="write file.py:kernel")
+        raise CallError(f"{path.name} is not a Python file", code="bad-file", help="write file.py:kernel")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))  # the file imports its neighbours as it would when run
     sys.modules[path.stem] = module
@@ -76,7 +76,8 @@ def find_kernel(text: str) -> Kernel[..., Any]:
     if name not in kernels:
         wanted = f"no kernel {name!r}" if name else f"{len(kernels)} kernels"
         raise CallError(
-            f"{file} holds {wanted}", code="no-such-kernel",
+            f"{file} holds {wanted}",
+            code="no-such-kernel",
             help=f"kernels: {', '.join(sorted(kernels)) or 'none'}; write {file}:name",
-        )  # fmt: skip
+        )
     return kernels[name]

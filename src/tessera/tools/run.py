@@ -82,20 +82,14 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
     if array.dtype != dtype and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
     if array.dtype != dtype:
-        raise CallError(
-            f"{text} holds {array.dtype}, {info.name} is {describe(parameter)}", code="dtype-mismatch"
-        )
+        raise CallError(f"{text} holds {array.dtype}, {info.name} is {describe(parameter)}", code="dtype-mismatch")
     return array
 
 
 @click.command()
 @click.argument("source", type=click.File("r"))
-@click.option(
-    "--input", "-i", "inputs", multiple=True, help="Per parameter: a .npy file, zeros(64,32), a number."
-)
-@click.option(
-    "--output", "-o", "outputs", multiple=True, type=click.Path(path_type=Path), help="A .npy per result."
-)
+@click.option("--input", "-i", "inputs", multiple=True, help="Per parameter: a .npy file, zeros(64,32), a number.")
+@click.option("--output", "-o", "outputs", multiple=True, type=click.Path(path_type=Path), help="A .npy per result.")
 @click.option("--no-checks", is_flag=True, help="Do not check bounds, initialisation and races.")
 def run(source: TextIO, inputs: tuple[str, ...], outputs: tuple[Path, ...], no_checks: bool) -> None:
     """Run the TIR-H kernel in SOURCE in the interpreter and print or save its results."""
@@ -106,9 +100,7 @@ def run(source: TextIO, inputs: tuple[str, ...], outputs: tuple[Path, ...], no_c
         raise VerifyError(f"{source.name} holds no kernel")
     parameters = kernel.body.block.args
     if len(inputs) != len(parameters):
-        wanted = ", ".join(
-            f"{i.name}: {describe(p.type)}" for i, p in zip(kernel.infos, parameters, strict=True)
-        )
+        wanted = ", ".join(f"{i.name}: {describe(p.type)}" for i, p in zip(kernel.infos, parameters, strict=True))
         raise CallError(
             f"{kernel.sym_name.data} takes {len(parameters)} inputs, got {len(inputs)}",
             help=f"give one --input for each of {wanted}",

@@ -1,4 +1,4 @@
-"""Loading what is no path."""
+"""Loading what is not a path."""
 
 import tessera as ts
 

@@ -1,4 +1,4 @@
-"""An address that is no multiple of the element."""
+"""An address that is not a multiple of the element."""
 
 import numpy as np
 

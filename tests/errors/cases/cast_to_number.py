@@ -1,4 +1,4 @@
-"""A cast to something that is no dtype."""
+"""A cast to something that is not a dtype."""
 
 import tessera as ts
 

@@ -1,4 +1,4 @@
-"""The accumulator has not the product's shape."""
+"""The accumulator does not have the product's shape."""
 
 import tessera as ts
 

@@ -1,4 +1,4 @@
-"""A default that is no number."""
+"""A default that is not a number."""
 
 import tessera as ts
 

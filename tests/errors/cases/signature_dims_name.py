@@ -1,4 +1,4 @@
-"""A dimension symbol that is no identifier."""
+"""A dimension symbol that is not an identifier."""
 
 import tessera as ts
 

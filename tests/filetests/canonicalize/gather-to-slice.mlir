@@ -79,7 +79,8 @@ tessera_tile.kernel @others profile "fast" (
   %narrow = tessera_tile.cast %long : !tessera_tile.tile<256xi32> -> !tessera_tile.tile<256xi8>
   // CHECK: tessera_tile.gather
   %c = tessera_tile.gather %x[%narrow] : !tessera_tile.tensor<?xf32>[!tessera_tile.tile<256xi8>] -> !tessera_tile.tile<256xf32>
-  tessera_tile.print "{} {} {}", %a, %b, %c : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>, !tessera_tile.tile<256xf32>
+  tessera_tile.print "{} {}", %a, %b : !tessera_tile.tile<64xf32>, !tessera_tile.tile<64xf32>
+  tessera_tile.print "{}", %c : !tessera_tile.tile<256xf32>
   tessera_tile.return
 }
 

@@ -53,3 +53,24 @@ tessera_tile.kernel @k profile "fast" (
   %t = tessera_tile.load %x[%c] [4, 4] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<4x4xf32>
   tessera_tile.return
 }
+
+// -----
+// ERROR: no atomic scope is called system; one of group, cluster, device, mesh
+builtin.module {
+  "tessera_target.func"() <{sym_name = "f", params = [{kind = "pointer", arg = #builtin.int<0>, axis = #builtin.int<0>, align = #builtin.int<4>, dtype = "i32"}], grid = "[]", num_warps = #builtin.int<1>, profile = "fast", cluster = #builtin.int<1>}> ({
+  ^bb0(%x: !tessera_target.pointer<i32, "global">):
+    %zero = tessera_target.constant 0 : index
+    %one = tessera_target.constant 1 : i32
+    %old = tessera_target.atomic "add" %one, %x[%zero] order "relaxed" scope "system" : i32, !tessera_target.pointer<i32, "global">[index] -> i32
+    tessera_target.return
+  }) : () -> ()
+}
+
+// -----
+// ERROR: params[0].kind is 'address'
+builtin.module {
+  "tessera_target.func"() <{sym_name = "f", params = [{kind = "address", arg = #builtin.int<0>, axis = #builtin.int<0>, align = #builtin.int<4>, dtype = "i32"}], grid = "[]", num_warps = #builtin.int<1>, profile = "fast", cluster = #builtin.int<1>}> ({
+  ^bb0(%x: !tessera_target.pointer<i32, "global">):
+    tessera_target.return
+  }) : () -> ()
+}

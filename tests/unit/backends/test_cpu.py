@@ -36,10 +36,7 @@ def run(kernel: Any, args: Sequence[Any], target: str = "cpu", **constexprs: Any
     artifact = ts.compile(kernel, target=target, **constexprs)
     launcher = CpuLauncher(artifact, load_object)
     arrays = [a for a in args if isinstance(a, np.ndarray)]
-    shapes = [
-        (a.shape, tuple(s // a.itemsize for s in a.strides)) if isinstance(a, np.ndarray) else None
-        for a in args
-    ]
+    shapes = [(a.shape, tuple(s // a.itemsize for s in a.strides)) if isinstance(a, np.ndarray) else None for a in args]
     scalars = [a for a in args if not isinstance(a, np.ndarray)]
     launcher.prepare(shapes).launch([a.ctypes.data for a in arrays], scalars)
     return artifact
@@ -117,9 +114,7 @@ def test_narrow_floats_round_like_ml_dtypes(target: str, dtype: ts.DType, numpy:
             z[i : i + 100] = ts.tile.cast(y[i : i + 100], ts.f32)
 
     bits = RNG.integers(0, 2**32, 3000, np.uint32)
-    special = np.array(
-        [0, -0.0, np.inf, -np.inf, np.nan, 448, 464, 465, 65504, 65520, 1e-45, 2**-9], np.float32
-    )
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 448, 464, 465, 65504, 65520, 1e-45, 2**-9], np.float32)
     x = np.concatenate([bits.view(np.float32), special])
     y, z = np.zeros(len(x), numpy), np.zeros(len(x), np.float32)
     run(narrow, [x, y, z], target)

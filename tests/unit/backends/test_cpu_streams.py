@@ -42,9 +42,7 @@ def test_rows_of_any_length_and_alignment(dtype, n):
         wide = x.astype(np.float64)
         e = np.exp(wide - wide.max(axis=1, keepdims=True))
         tolerance = 2e-6 if dtype is ts.f32 else 1e-2
-        np.testing.assert_allclose(
-            y.astype(np.float64), e / e.sum(axis=1, keepdims=True), rtol=tolerance, atol=1e-7
-        )
+        np.testing.assert_allclose(y.astype(np.float64), e / e.sum(axis=1, keepdims=True), rtol=tolerance, atol=1e-7)
         assert (out[:shift] == 7).all()
         assert (out[shift + m * n :] == 7).all()
 
@@ -151,9 +149,11 @@ def test_one_run_of_philox_gives_all_four_words():
         first, second = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
         shift = np.uint64(32)
         c = [
-            (second >> shift) ^ c[1] ^ np.uint64(key[0]), second & low,
-            (first >> shift) ^ c[3] ^ np.uint64(key[1]), first & low,
-        ]  # fmt: skip
+            (second >> shift) ^ c[1] ^ np.uint64(key[0]),
+            second & low,
+            (first >> shift) ^ c[3] ^ np.uint64(key[1]),
+            first & low,
+        ]
         key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
     np.testing.assert_array_equal(four, np.array(c))
     np.testing.assert_array_equal(single, c[2])
@@ -174,9 +174,25 @@ def test_rounding_to_bf16_is_that_of_ml_dtypes(profile):
     bits = rng.integers(0, 2**32, 200_000, dtype=np.uint32)
     bits[1000:3000] &= 0x807FFFFF  # subnormals
     special = np.array(
-        [0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F7FFFFF, 0x7F7F8000, 1, 0x8000,
-         0x8001, 0x18000, 0x3F808000, 0x3F818000], np.uint32
-    )  # fmt: skip
+        [
+            0,
+            0x80000000,
+            0x7F800000,
+            0xFF800000,
+            0x7FFFFFFF,
+            0xFFFFFFFF,
+            0x7F800001,
+            0x7F7FFFFF,
+            0x7F7F8000,
+            1,
+            0x8000,
+            0x8001,
+            0x18000,
+            0x3F808000,
+            0x3F818000,
+        ],
+        np.uint32,
+    )
     x = np.concatenate([special, bits]).view(np.float32)
     y = np.zeros(x.size, ml_dtypes.bfloat16)
     with ts.numerics.profile(profile):

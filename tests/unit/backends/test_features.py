@@ -29,9 +29,7 @@ def test_this_machine_has_what_its_own_code_requires():
 @pytest.mark.parametrize("target", CPU_TARGETS)
 def test_a_target_requires_all_that_its_record_has(target):
     record = target_named(target)
-    needed = {
-        name for name in record.features if record.triple.startswith("x86") or name not in ("fma", "f16c")
-    }
+    needed = {name for name in record.features if record.triple.startswith("x86") or name not in ("fma", "f16c")}
     assert needed <= {*required_features(record)}
 
 

@@ -13,6 +13,7 @@ from tessera.backends.nvidia.assemble import instruction_counts, resources
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferStoreOp
+from tessera.schedule.knobs import Knobs
 from tessera.target.nvidia import NVIDIA_TARGETS
 from tessera.target.registry import target_named
 from tests.unit.lower.support import lowered
@@ -43,6 +44,17 @@ def test_every_target_gets_ptx_and_from_sm_75_a_cubin(target: str) -> None:
         assert code.reflection["kernels"]["softmax"]["spill_store_bytes"] == 0
 
 
+def wide_extremes(x: ts.Tensor[4, 64, ts.f64], y: ts.Tensor[4, 64, ts.f64]) -> None:
+    y[...] = ts.tile.minimum(ts.tile.maximum(x[...], y[...]), y[...])
+
+
+def test_extremes_of_f64_rely_on_the_order_of_zeros_and_put_in_nan() -> None:
+    ptx = compiled(wide_extremes, knobs=Knobs(num_warps=4)).dumps["ptx"]
+    counts = [len(re.findall(text, ptx)) for text in (r"\bmax\.f64", r"\bmin\.f64", r"\bsetp\.nan\.f64", r"selp")]
+    assert counts == [2, 2, 4, 4]
+    assert "setp.eq" not in ptx
+
+
 def largest_negated(x: ts.Tensor[4, 64, ts.i32], y: ts.Tensor[4, ts.i32], low: ts.Tensor[4, ts.i32]) -> None:
     y[:] = ts.tile.row_max(-x[...])
     low[:] = -ts.tile.row_max(x[...])
@@ -59,6 +71,32 @@ def test_negations_beside_maxima_are_spelled_out_where_assemblers_lose_them(targ
     assert bool(re.search(r"not\.b32 \t(%r\d+), %r\d+; add\.s32 \t\1, \1, 1;", ptx)) is not kept
 
 
+def narrow_extremes(x: ts.Tensor[4, 64, ts.i8], y: ts.Tensor[4, 64, ts.i8], z: ts.Tensor[4, 64, ts.u16]) -> None:
+    y[...] = ts.tile.maximum(x[...], y[...])
+    z[...] = ts.tile.minimum(z[...], 65535 - z[...])
+
+
+@pytest.mark.parametrize(("target", "kept"), [("sm_89", True), ("sm_90", False), ("sm_100a", False), ("sm_120", True)])
+def test_extremes_of_16_bits_are_those_of_32_where_assemblers_lose_comparisons(target: str, kept: bool) -> None:
+    """CUDA 13.0 takes a comparison of VIMNMX.S16x2 from the wrong half (sm_90 to sm_103)."""
+    ptx = compiled(narrow_extremes, target).dumps["ptx"]
+    assert bool(re.search(r"\b(max|min)\.[su]16", ptx)) is kept
+    for sign, name in (("s", "max"), ("u", "min")):
+        assert (f"{name}.{sign}32 %wide0" in ptx) is not kept
+
+
+def positive_words(x: ts.Tensor[4, 64, ts.i16], y: ts.Tensor[4, 64, ts.i32]) -> None:
+    y[...] = ts.tile.where(ts.tile.abs(x[...]) > 0, 1, 2)
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a", "sm_120a"])
+def test_absolute_values_of_16_bits_wrap_before_they_are_compared(target: str) -> None:
+    """CUDA 13.0 compares abs.s16 of -32768 as 32768."""
+    ptx = compiled(positive_words, target).dumps["ptx"]
+    assert "abs.s16" not in ptx
+    assert re.search(r"abs\.s32 %wide, %wide; cvt\.u16\.u32 %rs\d+, %wide;", ptx)
+
+
 @pytest.mark.parametrize(
     ("target", "expected", "absent"),
     [
@@ -67,9 +105,7 @@ def test_negations_beside_maxima_are_spelled_out_where_assemblers_lose_them(targ
         ("sm_90a", {"mma.m16n8k16.row.col.f32.bf16.bf16.f32", "ldmatrix", "cp.async"}, set[str]()),
     ],
 )
-def test_a_product_uses_the_instructions_of_its_target(
-    target: str, expected: set[str], absent: set[str]
-) -> None:
+def test_a_product_uses_the_instructions_of_its_target(target: str, expected: set[str], absent: set[str]) -> None:
     counts = compiled(product, target, sizes={"M": 64, "N": 64, "K": 64}).reflection["instructions"]
     assert expected <= counts.keys()
     assert not absent & counts.keys()
@@ -118,9 +154,7 @@ def wide(x: ts.Tensor[512, 512, ts.f32], y: ts.Tensor[512, 512, ts.f32]) -> None
 
 
 def test_a_buffer_too_large_for_the_target_is_an_error_with_sizes() -> None:
-    with pytest.raises(
-        ResourceError, match=r"wide needs 1048576 bytes of shared memory, sm_90a has 232448"
-    ) as caught:
+    with pytest.raises(ResourceError, match=r"wide needs 1048576 bytes of shared memory, sm_90a has 232448") as caught:
         compiled(wide)
     assert caught.value.code == "shared-memory"
     assert "512x512 f32: 1048576" in str(caught.value)
@@ -150,5 +184,24 @@ def test_instruction_counts_name_the_kind_of_product() -> None:
     product = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1};"
     text = f"{product}\nldmatrix.sync.x4 \ncp.async.cg.shared.global [%r1]"
     assert instruction_counts(text) == {
-        "mma": 1, "ldmatrix": 1, "cp.async": 1, "mma.m16n8k16.row.col.f32.bf16.bf16.f32": 1,
-    }  # fmt: skip
+        "mma": 1,
+        "ldmatrix": 1,
+        "cp.async": 1,
+        "mma.m16n8k16.row.col.f32.bf16.bf16.f32": 1,
+    }
+
+
+def test_no_stack_means_no_spills_where_the_report_names_none() -> None:
+    report = (
+        "info    : Function properties for 'k':\n"
+        "info    : used 10 registers, used 1 barriers, 0 stack, 0 bytes smem, 552 bytes cmem[0], 0 bytes lmem\n"
+        "info    : Function properties for 'deep':\n"
+        "info    : used 255 registers, used 1 barriers, 48 stack, 0 bytes smem, 552 bytes cmem[0], 0 bytes lmem\n"
+    )
+    none = {"spill_store_bytes": 0, "spill_load_bytes": 0}
+    assert resources(report) == {
+        "k": {"registers": 10, "barriers": 1, "stack_bytes": 0, **none},
+        "deep": {"registers": 255, "barriers": 1, "stack_bytes": 48},
+    }
+    order = ["stack_bytes", "spill_store_bytes", "spill_load_bytes", "registers", "barriers"]
+    assert list(resources(report)["k"]) == order

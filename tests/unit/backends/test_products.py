@@ -22,9 +22,15 @@ from tests.unit.lower.support import aligned
 
 RNG = np.random.default_rng(11)
 NUMPY = {
-    "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
-    "fp8_e4m3": ml_dtypes.float8_e4m3fn, "fp8_e5m2": ml_dtypes.float8_e5m2, "i8": np.int8, "u8": np.uint8,
-}  # fmt: skip
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "fp8_e4m3": ml_dtypes.float8_e4m3fn,
+    "fp8_e5m2": ml_dtypes.float8_e5m2,
+    "i8": np.int8,
+    "u8": np.uint8,
+}
 TOTALS = {"f64": "f64", "i8": "i32", "u8": "i32"}
 
 
@@ -62,9 +68,12 @@ def numbers(dtype: str, shape: tuple[int, int]) -> np.ndarray:
 
 
 def check(
-    dtype: str, sizes: tuple[int, int, int], tile: tuple[int, int, int],
-    turned: tuple[bool, bool] = (False, False), target: str = "cpu",
-) -> Any:  # fmt: skip
+    dtype: str,
+    sizes: tuple[int, int, int],
+    tile: tuple[int, int, int],
+    turned: tuple[bool, bool] = (False, False),
+    target: str = "cpu",
+) -> Any:
     """Run a product and compare it with float64; returns the artefact."""
     m, n, k = sizes
     a, b = numbers(dtype, (m, k)), numbers(dtype, (k, n))
@@ -156,8 +165,10 @@ def test_sums_outside_of_tensors_are_zero(dtype: str) -> None:
 
     element = getattr(ts, dtype)
     sums.__annotations__ = {
-        "a": ts.Tensor["m", "k", element], "b": ts.Tensor["k", "n", element], "c": ts.Tensor["p", "q", total]
-    }  # fmt: skip
+        "a": ts.Tensor["m", "k", element],
+        "b": ts.Tensor["k", "n", element],
+        "c": ts.Tensor["p", "q", total],
+    }
     a, b = np.ones((32 + 20, 70), NUMPY[dtype]), np.ones((70, 64 + 37), NUMPY[dtype])
     c = np.full((2, 2), 77, np.int32 if dtype == "i8" else np.float32)
     run(ts.kernel(sums), [a, b, c])
@@ -170,9 +181,7 @@ def test_sums_of_nothing_are_zero(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
-@pytest.mark.parametrize(
-    ("depth", "turned"), [(63, TURNS[0]), (64, TURNS[3]), (1100, TURNS[0]), (1101, TURNS[3])]
-)
+@pytest.mark.parametrize(("depth", "turned"), [(63, TURNS[0]), (64, TURNS[3]), (1100, TURNS[0]), (1101, TURNS[3])])
 def test_tiles_of_the_matrix_unit_cover_rests(dtype: str, turned: tuple[bool, bool], depth: int) -> None:
     check(dtype, (75, 150, depth), (64, 96, 1 << (depth - 1).bit_length()), turned)
 
@@ -214,9 +223,13 @@ def test_rows_that_crowd_a_few_sets_of_the_cache_are_copied(dtype: str, terms: i
 
 SAPPHIRE_RAPIDS, GRANITE_RAPIDS = target_named("sapphirerapids"), target_named("graniterapids")
 NEOVERSE = TargetRecord(
-    "neoverse", "cpu", frozenset({"neon", "fma", "f16c", "dotprod", "bf16"}), vector_bytes=16,
-    triple="aarch64-unknown-linux-gnu", cpu="neoverse-n2",
-)  # fmt: skip
+    "neoverse",
+    "cpu",
+    frozenset({"neon", "fma", "f16c", "dotprod", "bf16"}),
+    vector_bytes=16,
+    triple="aarch64-unknown-linux-gnu",
+    cpu="neoverse-n2",
+)
 
 
 def assembly(target: TargetRecord, dtype: str, tile: tuple[int, int, int]) -> str:
@@ -257,9 +270,7 @@ def test_few_rows_need_no_matrix_unit() -> None:
     assert "tdpbssd" not in text
 
 
-@pytest.mark.parametrize(
-    ("dtype", "instruction"), [("bf16", "tdpbf16ps"), ("f16", "tdpfp16ps"), ("i8", "tdpbssd")]
-)
+@pytest.mark.parametrize(("dtype", "instruction"), [("bf16", "tdpbf16ps"), ("f16", "tdpfp16ps"), ("i8", "tdpbssd")])
 def test_a_matrix_unit_takes_a_few_rows_in_place(dtype: str, instruction: str) -> None:
     text = assembly(GRANITE_RAPIDS, dtype, (8, 64, 64))
     assert instruction in text

@@ -41,9 +41,7 @@ def test_the_remainder_is_exact_for_all_kinds_of_numbers(element: str, dtype: An
     integers = rng.integers(0, 1 << 63, 60000, dtype=np.uint64) << np.uint64(1)
     raw = (integers >> np.uint64(64 - bits)).astype(f"u{bits // 8}").view(dtype)
     tiny = np.finfo(dtype).smallest_subnormal
-    special = np.array(
-        [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, tiny, -tiny, 7.5, np.finfo(dtype).max], dtype
-    )
+    special = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, tiny, -tiny, 7.5, np.finfo(dtype).max], dtype)
     x = np.concatenate([raw[:30000], np.repeat(special, len(special)), np.arange(-500, 500).astype(dtype)])
     y = np.concatenate([raw[30000:], np.tile(special, len(special)), np.full(1000, 7, dtype)])
     result = np.empty_like(x)

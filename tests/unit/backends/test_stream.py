@@ -11,8 +11,8 @@ from tessera.backends.nvidia import compile_nvidia
 from tessera.ir.target.structure import FuncOp
 from tessera.lower.simt import lower_to_simt
 from tessera.target.registry import target_named
-from tests.unit.schedule.hopper import gemm, gemm_wide, note, scheduled
-from tests.unit.schedule.test_split_k import gated
+from tests.unit.schedule.hopper.kernels import gemm, gemm_wide, note, scheduled
+from tests.unit.schedule.hopper.test_split_k import gated
 
 HOPPER = target_named("sm_90a")
 SIZES = {"M": 256, "N": 256, "K": 256}
@@ -29,9 +29,7 @@ def compiled(function: Any, **knobs: int | None) -> tuple[FuncOp, str]:
     return func, ptx
 
 
-@pytest.mark.parametrize(
-    ("function", "elements"), [(gemm, 64 * 64), (gemm_wide, 64 * 128), (gated, 2 * 64 * 64)]
-)
+@pytest.mark.parametrize(("function", "elements"), [(gemm, 64 * 64), (gemm_wide, 64 * 128), (gated, 2 * 64 * 64)])
 def test_partial_sums_move_in_sixteen_bytes_and_flags_are_ordered(function: Any, elements: int) -> None:
     func, ptx = compiled(function, stream_k=1)
     accesses = elements // 128 // 4

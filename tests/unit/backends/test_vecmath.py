@@ -148,9 +148,7 @@ def module_text(variants: list[Variant]) -> str:
     """One module of all these variants, shared declarations merged."""
     functions = [vecmath_function(v.fn, v.width, v.elem, v.fast, v.features) for v in variants]
     declares = dict.fromkeys(item for function in functions for item in function.declares)
-    loops = [
-        loop_around(v, f"loop{i}", f.name) for i, (v, f) in enumerate(zip(variants, functions, strict=True))
-    ]
+    loops = [loop_around(v, f"loop{i}", f.name) for i, (v, f) in enumerate(zip(variants, functions, strict=True))]
     return "\n".join([*declares, *(function.definition for function in functions), *loops])
 
 
@@ -176,16 +174,12 @@ class Compiled:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         cpu = cpu or llvm.get_host_cpu_name()
-        machine = target_machine(
-            llvm.get_default_triple(), cpu, features or llvm.get_host_cpu_features().flatten()
-        )
+        machine = target_machine(llvm.get_default_triple(), cpu, features or llvm.get_host_cpu_features().flatten())
         module = optimised(module_text(variants), machine)
         self.engine = llvm.create_mcjit_compiler(module, machine)
         self.engine.finalize_object()
         prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
-        self.loops = {
-            v: prototype(self.engine.get_function_address(f"loop{i}")) for i, v in enumerate(variants)
-        }
+        self.loops = {v: prototype(self.engine.get_function_address(f"loop{i}")) for i, v in enumerate(variants)}
 
     def __call__(self, variant: Variant, x: Array, y: Array | None = None) -> Array:
         """Apply a variant elementwise; the size must be a multiple of its width."""
@@ -297,9 +291,7 @@ def test_f32_near_the_ends_of_the_reduced_intervals(generic: Compiled, fn: str) 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("start", "count", "expected"), EXP_OUTER)
-def test_exp_where_it_is_one_zero_infinite_or_nan(
-    native: Compiled, start: int, count: int, expected: float
-) -> None:
+def test_exp_where_it_is_one_zero_infinite_or_nan(native: Compiled, start: int, count: int, expected: float) -> None:
     chunk = 1 << 16
     numbers = np.arange(chunk, dtype=np.uint32)
     for first in range(start, start + count, chunk):
@@ -355,9 +347,7 @@ def test_f32_sin_and_cos_of_arguments_around_multiples_of_half_pi(generic: Compi
     assert worst(generic(Variant(fn), x), reference_f64(fn, x), x)[0] <= BOUND_F32[fn]
 
 
-@pytest.mark.skipif(
-    "TESSERA_EXHAUSTIVE" not in os.environ, reason="minutes a function: set TESSERA_EXHAUSTIVE=1"
-)
+@pytest.mark.skipif("TESSERA_EXHAUSTIVE" not in os.environ, reason="minutes a function: set TESSERA_EXHAUSTIVE=1")
 @pytest.mark.timeout(7200)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fn", [fn for fn in UNARY if fn != "exp"])
@@ -386,9 +376,7 @@ def test_f64_error_stays_within_the_documented_ulp(generic: Compiled, fn: str) -
 @WIDE_LONG_DOUBLE
 def test_f64_erf_error_stays_within_the_documented_ulp(generic: Compiled) -> None:
     rng = np.random.default_rng(3)
-    x = np.concatenate(
-        [rng.uniform(-6.2, 6.2, 3000), rng.uniform(-1, 1, 1000) * 2.0 ** rng.integers(-1070, 0, 1000)]
-    )
+    x = np.concatenate([rng.uniform(-6.2, 6.2, 3000), rng.uniform(-1, 1, 1000) * 2.0 ** rng.integers(-1070, 0, 1000)])
     reference = long_double([mp_exact("erf", float(v)) for v in x])
     assert worst(generic(Variant("erf", width=8, elem="f64"), x), reference, x)[0] <= BOUND_F64["erf"]
 
@@ -459,9 +447,7 @@ def pow_samples() -> Iterator[tuple[Array, Array]]:
     """Random bits; results over the whole exponent range; whole exponents; every pair of special numbers."""
     rng = np.random.default_rng(5)
     count = 1 << 20
-    x, y = (
-        rng.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32) for _ in range(2)
-    )
+    x, y = (rng.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32) for _ in range(2))
     yield x, y
     with np.errstate(all="ignore"):
         log2_x = np.log2(np.abs(x.astype(np.float64)))
@@ -555,9 +541,7 @@ def test_avx512_instructions_give_the_same_bits(generic: Compiled) -> None:
 
 
 @pytest.mark.parametrize(("elem", "width", "registers"), [("f32", 64, 4), ("f32", 32, 2), ("f64", 16, 2)])
-def test_registers_abreast_give_the_same_bits(
-    generic: Compiled, elem: str, width: int, registers: int
-) -> None:
+def test_registers_abreast_give_the_same_bits(generic: Compiled, elem: str, width: int, registers: int) -> None:
     """All registers of an argument and of a result are ready together, which no lane sees."""
     features = frozenset({"avx512f", "avx512dq", "avx512vl"})
     variants = [Variant(fn, width, elem, features=features) for fn in (*UNARY, "pow", "sigmoid")]

@@ -51,8 +51,11 @@ def test_a_small_run_writes_a_file(
     with path.open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert {line["work"] for line in lines if line["contestant"] == "tessera"} == {
-        "softmax f32 512x1024", "softmax bf16 512x1024", "residual+dropout f32 512x1024",
-        "residual+dropout bf16 512x1024", "call with 4 NumPy arrays",
-    }  # fmt: skip
+        "softmax f32 512x1024",
+        "softmax bf16 512x1024",
+        "residual+dropout f32 512x1024",
+        "residual+dropout bf16 512x1024",
+        "call with 4 NumPy arrays",
+    }
     assert all(float(line["seconds"]) > 0 for line in lines)
     assert "softmax" in capsys.readouterr().out

@@ -51,9 +51,12 @@ def test_options_choose_works() -> None:
     args = gemm.parsed(["--only", "bf16", "fp8", "--shapes", "4096", "16x4096x4096", "--layouts", "TT", "NT"])
     names = [work.name for work in works.works(args.only, args.shapes, args.layouts)]
     assert names == [
-        "bf16 NT 4096x4096x4096", "bf16 TT 4096x4096x4096", "bf16 NT 16x4096x4096", "bf16 TT 16x4096x4096",
+        "bf16 NT 4096x4096x4096",
+        "bf16 TT 4096x4096x4096",
+        "bf16 NT 16x4096x4096",
+        "bf16 TT 16x4096x4096",
         "fp8 NT 4096x4096x4096",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("text", ["1x2", "0", "4096x0x1", "big", "1x2x3x4"])
@@ -114,9 +117,13 @@ def test_bf16_passes_by_its_mean_and_its_least(ratios: tuple[float, ...], passed
 
 @pytest.mark.parametrize(
     ("section", "peer", "least"),
-    [("fp8", "cuBLAS", 1.0), ("linear", "cuBLASLt", 1.05), ("gated", "2 cuBLAS + elementwise", 1.1),
-     ("dequant", "cuBLAS in bf16", 0.7)],
-)  # fmt: skip
+    [
+        ("fp8", "cuBLAS", 1.0),
+        ("linear", "cuBLASLt", 1.05),
+        ("gated", "2 cuBLAS + elementwise", 1.1),
+        ("dequant", "cuBLAS in bf16", 0.7),
+    ],
+)
 def test_bars_of_the_other_sections(section: str, peer: str, least: float) -> None:
     for ratio, passed in ((least + 0.001, True), (least - 0.001, False)):
         (summary,) = report.summaries([row(ratio, section, peer)])
@@ -150,9 +157,7 @@ def test_csv_has_every_row(tmp_path: Path) -> None:
     written = (tmp_path / "results.csv").read_text(encoding="utf-8")
     first, second = csv.DictReader(io.StringIO(written))
     assert (first["section"], first["m"], first["peer"]) == ("bf16", "2048", "cuBLAS")
-    assert float(first["ratio"]) == pytest.approx(
-        float(first["peer_flushed"]) / float(first["tessera_flushed"])
-    )
+    assert float(first["ratio"]) == pytest.approx(float(first["peer_flushed"]) / float(first["tessera_flushed"]))
     assert second["tessera_replayed"] == ""
 
 
@@ -160,9 +165,7 @@ def test_csv_has_every_row(tmp_path: Path) -> None:
 
 
 SMALL = (33, 40, 48)
-CASES = [
-    works.Work(section, layout, SMALL) for section in works.SECTIONS for layout in works.SPACE[section][1]
-]
+CASES = [works.Work(section, layout, SMALL) for section in works.SECTIONS for layout in works.SPACE[section][1]]
 
 
 def float64(tensor: Any) -> np.ndarray:
@@ -189,12 +192,8 @@ def test_operands_and_reference(work: works.Work) -> None:
     of = works.operands(torch, work, "cpu")
     m, n, k = work.shape
     assert (tuple(of.a.shape), tuple(of.b.shape), tuple(of.out.shape)) == ((m, k), (k, n), (m, n))
-    assert [
-        x.stride(0 if layout == "T" else 1) for x, layout in zip((of.a, of.b), work.layout, strict=True)
-    ] == [1, 1]
-    np.testing.assert_allclose(
-        works.reference(torch, work, of).numpy(), expected(work, of), rtol=1e-12, atol=1e-12
-    )
+    assert [x.stride(0 if layout == "T" else 1) for x, layout in zip((of.a, of.b), work.layout, strict=True)] == [1, 1]
+    np.testing.assert_allclose(works.reference(torch, work, of).numpy(), expected(work, of), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("work", CASES, ids=lambda work: work.name)

@@ -51,9 +51,7 @@ def wide(module: ModuleOp) -> int:
     found = [op.args[0].type for op in module.walk() if isinstance(op, ElementwiseOp)]
     names = [op.fn.data for op in module.walk() if isinstance(op, ElementwiseOp)]
     return sum(
-        isinstance(type_, TileType)
-        and type_.dtype.bits == 64
-        and name in ("lt", "le", "gt", "ge", "eq", "ne")
+        isinstance(type_, TileType) and type_.dtype.bits == 64 and name in ("lt", "le", "gt", "ge", "eq", "ne")
         for type_, name in zip(found, names, strict=True)
     )
 
@@ -69,9 +67,19 @@ def run(kernel: Any, rows: int, place: int, end: int) -> tuple[np.ndarray, Modul
 
 
 PLACES = [
-    (0, 0), (0, 9), (5, 5), (100, 108), (0, 2**31), (2**31, 0), (2**31 - 8, 2**31), (0, 2**30 + 3), (2**40, 2**40 + 4),
-    (2**40, 0), (0, 2**40), (3 - 2**30 + 7, 3),
-]  # fmt: skip
+    (0, 0),
+    (0, 9),
+    (5, 5),
+    (100, 108),
+    (0, 2**31),
+    (2**31, 0),
+    (2**31 - 8, 2**31),
+    (0, 2**30 + 3),
+    (2**40, 2**40 + 4),
+    (2**40, 0),
+    (0, 2**40),
+    (3 - 2**30 + 7, 3),
+]
 
 
 @pytest.mark.parametrize(("place", "end"), PLACES)

@@ -71,9 +71,7 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
                 if len(dim.factors) == 1 and dim.scale == 1:
                     sizes[dim.factors[0]] = size
     kernel_options = {
-        k: options.pop(k)
-        for k in ("constexprs", "config", "profile", "debug", "linear_block")
-        if k in options
+        k: options.pop(k) for k in ("constexprs", "config", "profile", "debug", "linear_block") if k in options
     }
     result = built(function, sizes, **kernel_options)
     returned = interpret(result.module, args, **options)

@@ -59,9 +59,7 @@ def test_python_numbers_take_the_type_of_the_tile(dtype, number, expected):
 
 
 def test_division_and_comparison_of_integers():
-    def kernel(
-        x: ts.Tensor[4, ts.i32], q: ts.Tensor[4, ts.f32], f: ts.Tensor[4, ts.i32], m: ts.Tensor[4, ts.i32]
-    ):
+    def kernel(x: ts.Tensor[4, ts.i32], q: ts.Tensor[4, ts.f32], f: ts.Tensor[4, ts.i32], m: ts.Tensor[4, ts.i32]):
         v = x[:]
         q[:] = v / 2
         f[:] = v // 2
@@ -131,9 +129,7 @@ def test_composites_of_narrow_floats_round_once():
     y = np.zeros_like(x)
     run(kernel, x, y)
     exact = FUNCTIONS["gelu"](x.astype(float))
-    np.testing.assert_array_equal(
-        y.astype(float), exact.astype(np.float32).astype(ml_dtypes.bfloat16).astype(float)
-    )
+    np.testing.assert_array_equal(y.astype(float), exact.astype(np.float32).astype(ml_dtypes.bfloat16).astype(float))
 
 
 def test_two_and_three_operand_functions():
@@ -150,8 +146,14 @@ def test_two_and_three_operand_functions():
     y = np.zeros((6, 8), np.float32)
     run(kernel, x, y, 0.5)
     v = x.astype(float)
-    expected = [np.maximum(v, 1), np.minimum(v, 0.5), v * 0.5 + 1.5, np.abs(v), np.clip(v, -1, 0.5),
-                np.abs(v) ** 1.5 + v**3 + 1 + 2.0**v]  # fmt: skip
+    expected = [
+        np.maximum(v, 1),
+        np.minimum(v, 0.5),
+        v * 0.5 + 1.5,
+        np.abs(v),
+        np.clip(v, -1, 0.5),
+        np.abs(v) ** 1.5 + v**3 + 1 + 2.0**v,
+    ]
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -233,9 +235,7 @@ def test_shapes():
         v = x[...]
         y[...] = ts.tile.transpose(v, (2, 0, 1))
         z[...] = ts.tile.reshape(v, (6, -1)) + ts.tile.broadcast_to(1.0, (6, 4))
-        w[...] = ts.tile.expand_dims(ts.tile.arange(3), 0) + ts.tile.broadcast_to(
-            ts.tile.arange(2, 4)[:, None], (2, 3)
-        )
+        w[...] = ts.tile.expand_dims(ts.tile.arange(3), 0) + ts.tile.broadcast_to(ts.tile.arange(2, 4)[:, None], (2, 3))
 
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     y, z, w = np.zeros((4, 2, 3), np.float32), np.zeros((6, 4), np.float32), np.zeros((2, 3), np.float32)
@@ -314,9 +314,7 @@ def test_mma_policies(dtype, options, compute, acc):
 
 
 def test_mma_takes_two_fp8_formats_and_shared_buffers():
-    def kernel(
-        a: ts.Tensor[16, 16, ts.fp8_e4m3], b: ts.Tensor[16, 16, ts.fp8_e5m2], c: ts.Tensor[16, 16, ts.f32]
-    ):
+    def kernel(a: ts.Tensor[16, 16, ts.fp8_e4m3], b: ts.Tensor[16, 16, ts.fp8_e5m2], c: ts.Tensor[16, 16, ts.f32]):
         sa = ts.tile.alloc_shared((16, 16), ts.fp8_e4m3)
         ts.tile.async_copy_2d(sa, a[:, :])
         ts.tile.barrier()

@@ -145,9 +145,6 @@ def test_structures_with_equal_constants_have_layouts_of_their_own():
         return x
 
     helper = DeviceFunction(entry)
-    made = [
-        Layout.of("s", helper, ("m",), (("value", ConstantField(value)),))
-        for value in (1, 1.0, True, 0.0, -0.0)
-    ]
+    made = [Layout.of("s", helper, ("m",), (("value", ConstantField(value)),)) for value in (1, 1.0, True, 0.0, -0.0)]
     assert len(set(made)) == 5
     assert Layout.of("s", helper, ("m",), (("value", ConstantField(-0.0)),)) is made[-1]

@@ -12,9 +12,7 @@ X = np.arange(60, dtype=np.float32).reshape(5, 12)
 
 
 def test_slices_are_bounded_and_filled():
-    def kernel(
-        x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor[8, 16, ts.f32], z: ts.Tensor["M", "N", ts.f32], m: int
-    ):
+    def kernel(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor[8, 16, ts.f32], z: ts.Tensor["M", "N", ts.f32], m: int):
         y[...] = ts.tile.load(x[m : m + 8, -2 + 2 : 16], fill=-1.0)
         z[m : m + 8, 4:20] = ts.tile.full((8, 16), 9, ts.f32)
 
@@ -37,9 +35,7 @@ def test_a_run_time_start_below_zero_reads_fill():
 
 
 def test_integers_drop_dimensions_and_missing_ones_are_whole():
-    def kernel(
-        x: ts.Tensor["L", "M", 4, ts.f32], y: ts.Tensor["M", 4, ts.f32], z: ts.Tensor[1, ts.f32], i: int
-    ):
+    def kernel(x: ts.Tensor["L", "M", 4, ts.f32], y: ts.Tensor["M", 4, ts.f32], z: ts.Tensor[1, ts.f32], i: int):
         for m in ts.tile.grid((M, 2)):
             y[m : m + 2] = x[i, m : m + 2]
         for _ in ts.tile.grid((1, 1)):
@@ -163,8 +159,9 @@ def test_stores_convert_to_the_dtype_of_the_tensor():
 
     kernel_ = built(kernel)
     assert [str(op.value.type) for op in ops(kernel_, "store")] == [
-        "!tessera_tile.tile<4xi8>", "!tessera_tile.tile<4xbf16>",
-    ]  # fmt: skip
+        "!tessera_tile.tile<4xi8>",
+        "!tessera_tile.tile<4xbf16>",
+    ]
     y = np.zeros(4, np.int8)
     import ml_dtypes
 

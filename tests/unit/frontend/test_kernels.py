@@ -77,9 +77,7 @@ def reference_softmax(x):
 
 def test_softmax_fixes_the_row_length():
     x = normal(10, 33)
-    np.testing.assert_allclose(
-        run(softmax, x, np.empty_like(x)), reference_softmax(x.astype(float)), rtol=1e-5
-    )
+    np.testing.assert_allclose(run(softmax, x, np.empty_like(x)), reference_softmax(x.astype(float)), rtol=1e-5)
     kernel = built(softmax, dict(M=10, N=33))
     assert kernel.fixed_dims == {"N": 33}
     assert "tensor<?x33xf32>" in str(kernel.module)
@@ -122,14 +120,10 @@ def test_flash_attention(is_causal):
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1) / 4.0
     if is_causal:
         scores = np.where(np.tril(np.ones((37, 37), bool)), scores, -np.inf)
-    np.testing.assert_allclose(
-        got.astype(float), reference_softmax(scores) @ v.astype(float), rtol=0.02, atol=0.02
-    )
+    np.testing.assert_allclose(got.astype(float), reference_softmax(scores) @ v.astype(float), rtol=0.02, atol=0.02)
 
 
-def gemm_shared(
-    A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.f32]
-):
+def gemm_shared(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.f32]):
     for m, n in ts.tile.grid((M, 16), (N, 16)):
         smem_a = ts.tile.alloc_shared((16, 32), ts.bf16, swizzle="xor")
         smem_b = ts.tile.alloc_shared((32, 16), ts.bf16, swizzle="xor")
@@ -224,9 +218,7 @@ def test_rope_slices_by_parts_of_a_dimension():
     x = normal(11, 16)
     angle = np.arange(11)[:, None] * 10000.0 ** (-2.0 * np.arange(8) / 16)
     a, b = x[:, :8].astype(float), x[:, 8:].astype(float)
-    expected = np.concatenate(
-        [a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], 1
-    )
+    expected = np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], 1)
     np.testing.assert_allclose(run(rope, x, np.empty_like(x)), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -116,9 +116,11 @@ DEEP = {
     "too many signs": ("y[0] = " + "-" * 900 + "y[1]", "", "nesting-depth"),
     "too many helpers": ("y[0] = f599(1.0)", chain(600), "nesting-depth"),
     "too many branches": (
-        "\n    el".join(f"if y[0] == {i}.0:\n        y[1] = {i}.0" for i in range(900)), "", "nesting-depth"
+        "\n    el".join(f"if y[0] == {i}.0:\n        y[1] = {i}.0" for i in range(900)),
+        "",
+        "nesting-depth",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("body", "before", "code"), DEEP.values(), ids=DEEP)

@@ -129,9 +129,7 @@ def mutate(function: ast.FunctionDef, chance: random.Random) -> ast.FunctionDef:
         if isinstance(old, ast.expr) and chance.random() < 0.7:
             others = [n for s in function.body for n in ast.walk(s) if isinstance(n, ast.expr)]
             new = copy.deepcopy(chance.choice(others))
-        if isinstance(new, ast.Slice | ast.FormattedValue | ast.Starred) or isinstance(
-            old, ast.FormattedValue
-        ):
+        if isinstance(new, ast.Slice | ast.FormattedValue | ast.Starred) or isinstance(old, ast.FormattedValue):
             continue
         if hasattr(new, "ctx"):
             new.ctx = ast.Load()

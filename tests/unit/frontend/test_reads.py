@@ -200,7 +200,9 @@ CHANGES = {
     "another class of that name": ("class C:\n    a = 2.0\nD = C", "D.a", "m.D = type('C', (), {'a': 3.0})"),
     "a builtin is hidden": ("", "max(2.0, 1.0)", "m.max = m.ts.tile.maximum"),
     "helper": (
-        "@ts.function\ndef f(v):\n    return v\n@ts.function\ndef g(v):\n    return 3.0", "f(2.0)", "m.f = m.g",
+        "@ts.function\ndef f(v):\n    return v\n@ts.function\ndef g(v):\n    return 3.0",
+        "f(2.0)",
+        "m.f = m.g",
     ),
     "helper's default": ("@ts.function\ndef f(v=2.0):\n    return v", "f()", "m.f.function.__defaults__ = (3.0,)"),
     "list in a module": ("L = [2.0]", "L[0]", "m.L[0] = 3.0"),
@@ -208,12 +210,14 @@ CHANGES = {
     "condition": ("FLAG = None", "(2.0 if FLAG is None else 3.0)", "m.FLAG = 0"),
     "alias": ("class C:\n    a = 2.0\nD = C\nE = C", "(2.0 if D is E else 3.0)", "m.E = type('C', (), {'a': 2.0})"),
     "one of two": (
-        "class C:\n    a = 2.0\nclass B:\n    a = 3.0\nD, E, F = C, B, C", "(D.a * E.a * F.a)", "m.F = m.B",
+        "class C:\n    a = 2.0\nclass B:\n    a = 3.0\nD, E, F = C, B, C",
+        "(D.a * E.a * F.a)",
+        "m.F = m.B",
     ),
     "type of a number": ("G = 1", "(2.0 if str(G) == '1' else 3.0)", "m.G = True"),
     "text of an assertion": ("G = 'a'", "(2.0 if G == 'a' else 3.0)", "m.G = 'b'"),
     "function of math": ("import math\nf = math.floor", "f(2.5)", "m.f = m.math.ceil"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -52,8 +52,14 @@ FORMS = [plain, shifted, scaled, aligned, bounded, wide, negated]
 
 def lower_bound(form, s):
     return {
-        plain: s, shifted: s - 3, scaled: 2 * s + 1, aligned: s // 4 * 4, bounded: min(s, 90), wide: s - 1, negated: s,
-    }[form]  # fmt: skip
+        plain: s,
+        shifted: s - 3,
+        scaled: 2 * s + 1,
+        aligned: s // 4 * 4,
+        bounded: min(s, 90),
+        wide: s - 1,
+        negated: s,
+    }[form]
 
 
 def summing(form, dtype):

@@ -12,7 +12,8 @@ import pytest
 from tessera.frontend.source import source_of
 
 
-def one_line(x): return x  # fmt: skip
+def one_line(x):
+    return x
 
 
 def closing_bracket_at_the_margin(
@@ -50,7 +51,7 @@ class Holder:
     def method(self):
         return self
 
-    after = 1  # fmt: skip
+    after = 1
 
 
 def passed_on(function: Any) -> Any:
@@ -63,7 +64,7 @@ def decorated(x):
     return x
 
 
-last = None  # fmt: skip
+last = None
 
 
 def at_the_end(x):

@@ -112,9 +112,7 @@ def test_a_missing_field_and_a_missing_dimension_are_typed_errors():
 def test_the_disk_cache_tells_layouts_apart():
     from tessera.frontend.reads import Reads
 
-    other = Layout.of(
-        "times", times, FORMALS, (("factor", ScalarField(ts.f32)), ("shift", ConstantField(3.0)))
-    )
+    other = Layout.of("times", times, FORMALS, (("factor", ScalarField(ts.f32)), ("shift", ConstantField(3.0))))
     made = [Reads({"structures": (layout,)}) for layout in (PAIR, TWICE, TIMES, other)]
     assert len({reads.roots for reads in made}) == 4
     assert all(reads.complete for reads in made)

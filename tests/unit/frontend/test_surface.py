@@ -17,24 +17,18 @@ from tessera.frontend.tile.stub import FUNCTIONS
 M, K = ts.dims("M K")
 
 
-def strings(
-    x: ts.Tensor["M", "B*H", 128, "bf16 @accum(f32)"], n: int = 3, BM: ts.constexpr[int] = 64, on: bool = True
-):
+def strings(x: ts.Tensor["M", "B*H", 128, "bf16 @accum(f32)"], n: int = 3, BM: ts.constexpr[int] = 64, on: bool = True):
     pass
 
 
-def symbols(
-    x: ts.Tensor[M, 2 * K, ts.bf16 @ ts.accum(ts.f32)], a: float, b: ts.i8
-) -> ts.Tensor[M, 2 * K, ts.bf16]:
+def symbols(x: ts.Tensor[M, 2 * K, ts.bf16 @ ts.accum(ts.f32)], a: float, b: ts.i8) -> ts.Tensor[M, 2 * K, ts.bf16]:
     return x
 
 
 def test_signatures():
     signature = Signature.of(strings)
     tensor, n, block, on = signature.params
-    assert tensor == TensorParam(
-        "x", (Dim(("M",)), Dim(("B", "H")), Dim((), 128)), ts.bf16 @ ts.accum(ts.f32)
-    )
+    assert tensor == TensorParam("x", (Dim(("M",)), Dim(("B", "H")), Dim((), 128)), ts.bf16 @ ts.accum(ts.f32))
     assert n == ScalarParam("n", ts.i64, 3)
     assert block == ConstexprParam("BM", int, 64)
     assert on == ConstexprParam("on", bool, True)

@@ -156,9 +156,7 @@ def test_to_decorate_kernels_reads_a_file_once(imported, monkeypatch):
     body = textwrap.dedent(FORMS["module"]).strip()
     read: list[str] = []
     update = linecache.updatecache
-    monkeypatch.setattr(
-        linecache, "updatecache", lambda name, *rest: read.append(name) or update(name, *rest)
-    )
+    monkeypatch.setattr(linecache, "updatecache", lambda name, *rest: read.append(name) or update(name, *rest))
     module, path = imported(
         "import tessera as ts\n" + "".join(body.replace("value", f"k{n}") + "\n\n" for n in range(20))
     )

@@ -27,9 +27,7 @@ def tensor_kernel(types: Sequence[TensorType | Any], build: Build, written: Sequ
         rank = type_.rank if isinstance(type_, TensorType) else 0
         dims = tuple("?" if size < 0 else str(size) for size in type_.shape) if rank else ()
         ones = (1,) * rank
-        infos.append(
-            structure.ArgInfo(f"p{position}", dims, 1, (-1,) * rank, ones, ones, position in written)
-        )
+        infos.append(structure.ArgInfo(f"p{position}", dims, 1, (-1,) * rank, ones, ones, position in written))
     kernel = structure.KernelOp("k", infos, list(types))
     at = At(kernel.body.block)
     returned = build(at, *kernel.body.block.args)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.interp import HANDLERS
+from tessera.interp import HANDLERS, load_handlers
 from tessera.ir.tile import tile_dialect
 from tessera.ir.tile.structure import KernelOp
 
 
 @pytest.mark.parametrize("op", list(tile_dialect().operations), ids=lambda op: op.name)
 def test_every_op_has_a_handler(op) -> None:
+    load_handlers()
     assert op in HANDLERS or op is KernelOp

@@ -11,21 +11,43 @@ import pytest
 
 from tessera.interp.casts import convert, largest, round_once, tf32
 from tessera.interp.elementwise import apply, scalar
-from tessera.ir.functions import FUNCTIONS, accepts
 from tessera.ir.tile import elementwise
 from tessera.numerics import dtypes
+from tessera.numerics.functions import FUNCTIONS, accepts
 from tests.unit.interp.kernels import evaluate
 
 RNG = np.random.default_rng(7)
 F64 = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
-    "minimum": np.minimum, "pow": np.power, "neg": np.negative, "abs": np.abs,
-    "fma": lambda a, b, c: a * b + c, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
-    "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1,
-    "log": np.log, "log2": np.log2, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
-    "erf": np.vectorize(math.erf), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "floordiv": np.floor_divide,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "pow": np.power,
+    "neg": np.negative,
+    "abs": np.abs,
+    "fma": lambda a, b, c: a * b + c,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: x**-0.5,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": np.vectorize(math.erf),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "floordiv": np.floor_divide,
     "mod": np.remainder,
-}  # fmt: skip
+}
 
 
 def ulp(dtype: dtypes.DType, value: np.ndarray) -> np.ndarray:
@@ -95,9 +117,7 @@ def test_nan_is_propagated_by_maximum_and_unordered_in_comparisons() -> None:
 
 def test_fma_rounds_once() -> None:
     def exact(a: float, b: float, c: float) -> np.float32:
-        return np.float32(
-            float(Fraction(a) * Fraction(b) + Fraction(c))
-        )  # double rounding only at exact ties
+        return np.float32(float(Fraction(a) * Fraction(b) + Fraction(c)))  # double rounding only at exact ties
 
     a, b, c = (RNG.standard_normal(2000).astype(np.float32) for _ in range(3))
     c[:1000] = -(a[:1000] * b[:1000])  # leaves only the rounding error of the product
@@ -135,9 +155,7 @@ def test_rounding_from_f64_is_to_the_nearest_even(dtype: dtypes.DType) -> None:
 
 @pytest.mark.parametrize("target", [dtypes.f16, dtypes.bf16, dtypes.fp8_e4m3], ids=str)
 def test_integers_round_once(target: dtypes.DType) -> None:
-    x = np.concatenate(
-        [RNG.integers(-(2**62), 2**62, 500), [2**31 + 2**23 + 1, -(2**63), 2**63 - 1, 257, 258]]
-    )
+    x = np.concatenate([RNG.integers(-(2**62), 2**62, 500), [2**31 + 2**23 + 1, -(2**63), 2**63 - 1, 257, 258]])
     wanted = [round_fraction(int(v), target) for v in x]
     got = convert(x.astype(np.int64), dtypes.i64, target).astype(np.float64)
     assert np.array_equal(got, np.array(wanted), equal_nan=True)

@@ -20,7 +20,7 @@ from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.types import TensorType
 from tests.unit.interp.kernels import tensor_kernel
 from tests.unit.ir.samples import F32, At
-from tests.unit.schedule.hopper import (
+from tests.unit.schedule.hopper.kernels import (
     attention,
     gemm,
     gemm_transposed,
@@ -43,9 +43,7 @@ def product_of(module: ModuleOp, m: int, n: int, k: int, **options: Any) -> None
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
-@pytest.mark.parametrize(
-    "size", [(64, 64, 64), (77, 72, 200), (1, 8, 8), (65, 136, 328), (130, 64, 520), (3, 8, 648)]
-)
+@pytest.mark.parametrize("size", [(64, 64, 64), (77, 72, 200), (1, 8, 8), (65, 136, 328), (130, 64, 520), (3, 8, 648)])
 def test_a_product_equals_float64(stages: int, size: tuple[int, int, int]) -> None:
     m, n, k = size
     module = specialized(gemm, {"M": m, "N": n, "K": k}, stages=stages)
@@ -78,7 +76,7 @@ def each(kind: type[Any], change: Callable[[Any], None]) -> Change:
 def test_bulk_stores_write_what_lies_inside(
     size: tuple[int, int, int], buffers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.schedule.stores.MOST_BUFFERS", buffers)
+    monkeypatch.setattr("tessera.schedule.hopper.stores.MOST_BUFFERS", buffers)
     m, n, k = size
     module = scheduled(gemm_wide, {"M": m, "N": n, "K": k})
     stores = [op for op in module.walk() if isinstance(op, roles.BulkStoreOp)]
@@ -97,7 +95,7 @@ def test_bulk_stores_write_what_lies_inside(
 def test_a_buffer_written_before_its_store_has_read_it_is_a_race(
     kind: type[Any], change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.schedule.stores.MOST_BUFFERS", 2)
+    monkeypatch.setattr("tessera.schedule.hopper.stores.MOST_BUFFERS", 2)
     module = scheduled(gemm_wide, {"M": 64, "N": 128, "K": 64})
     each(kind, change)(module)
     with pytest.raises(DeviceError, match="writes a shared buffer that a bulk store still reads") as caught:
@@ -239,10 +237,10 @@ def test_what_is_wrong_is_reported(change: Change, code: str, also: set[str], se
 
 @pytest.mark.parametrize("change", [drop_wait("consumer"), drop_wait("producer")])
 def test_a_race_names_both_lines(change: Change) -> None:
-    with pytest.raises(DeviceError, match=r"by bulk_copy at .*hopper\.py|the last at .*hopper\.py") as caught:
+    with pytest.raises(DeviceError, match=r"by bulk_copy at .*kernels\.py|the last at .*kernels\.py") as caught:
         product_of(changed(change), 64, 64, 640)
     assert caught.value.location is not None
-    assert caught.value.location.frame.file.endswith("hopper.py")
+    assert caught.value.location.frame.file.endswith("kernels.py")
 
 
 MATRIX = TensorType.of([-1, -1], F32)
@@ -267,9 +265,7 @@ class Two:
 
     def fill(self, size: int = 128) -> None:
         self.ahead.do(roles.BarrierExpectOp(self.full, self.zero, size))
-        copy = roles.BulkCopyOp(
-            self.buffer, self.source, self.full, self.zero, [self.zero, self.zero], [4, 8]
-        )
+        copy = roles.BulkCopyOp(self.buffer, self.source, self.full, self.zero, [self.zero, self.zero], [4, 8])
         self.ahead.do(located(copy, 7))
 
     def wait(self, at: At, barriers: Any, parity: Any, line: int) -> None:
@@ -445,9 +441,7 @@ def test_a_program_of_one_role_uses_barriers_too() -> None:
         two.wait(at, two.full, two.one, 10)
 
     source, target = np.arange(32, dtype=np.float32).reshape(4, 8), np.zeros((4, 8), np.float32)
-    with pytest.raises(
-        DeviceError, match=r"the program waits at gemm\.py:10:9 for the end of phase 1"
-    ) as caught:
+    with pytest.raises(DeviceError, match=r"the program waits at gemm\.py:10:9 for the end of phase 1") as caught:
         interpret(tensor_kernel([MATRIX, MATRIX], body, [1]), [source, target])
     assert caught.value.code == "deadlock"
     assert np.array_equal(target, source)

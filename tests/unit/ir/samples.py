@@ -39,9 +39,7 @@ from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
 from tessera.target.artifact import Parameter
 
-F32, BF16, I32, I64, U32 = (
-    element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64, dtypes.u32)
-)
+F32, BF16, I32, I64, U32 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64, dtypes.u32))
 
 
 class At:
@@ -124,11 +122,7 @@ def _tile_body(
     at(memory.GatherOp(counts, [lane]))
     at.do(memory.ScatterOp(lane, counts, [lane]))
     at(memory.AtomicOp("add", lane, counts, [lane]))
-    at(
-        memory.AtomicOp(
-            "compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"
-        )
-    )
+    at(memory.AtomicOp("compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"))
     counters = at(elementwise.ArangeOp(32, I64))
     at(random.PhiloxOp(seed, counters))
     at.do(debug.PrintOp("{} of {}", [alpha, lane]))
@@ -136,9 +130,7 @@ def _tile_body(
     _shared_body(at, a, c, i, j, loaded, scaled)
 
 
-def _shared_body(
-    at: At, a: SSAValue, c: SSAValue, i: SSAValue, j: SSAValue, loaded: SSAValue, acc: SSAValue
-) -> None:
+def _shared_body(at: At, a: SSAValue, c: SSAValue, i: SSAValue, j: SSAValue, loaded: SSAValue, acc: SSAValue) -> None:
     zero, stop, step = at.const(0), at.const(64), at.const(32)
     ring = at(shared.AllocSharedOp([2, 64, 32], BF16, "xor"))
     stage = at(shared.SharedViewOp(ring, zero))
@@ -205,9 +197,7 @@ def _carried_products(at: At, ready: SSAValue, acc: SSAValue, empty: SSAValue) -
     inside = At(step)
     following = inside(warpgroup.MmaStartOp(ready, ready, step.args[1], "bf16"))
     inside.do(warpgroup.MmaRetireOp(1))
-    inside.do(
-        roles.BarrierArriveOp(empty, one, inside(elementwise.ElementwiseOp("gt", [step.args[0], group])))
-    )
+    inside.do(roles.BarrierArriveOp(empty, one, inside(elementwise.ElementwiseOp("gt", [step.args[0], group]))))
     inside.do(YieldOp(following))
     at(warpgroup.MmaWaitOp(at(ForOp(group, two, one, [begun], step))))
 
@@ -241,7 +231,7 @@ def target_module() -> ModuleOp:
         Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=512),
     ]
     types = [PointerType.of(BF16), index, index, PointerType.of(BF16, "param"), PointerType.of(U32)]
-    func = t_struct.FuncOp("every_op", params, types, '[["const", 4]]', num_warps=4)
+    func = t_struct.FuncOp("every_op", params, types, '[[["const", 4], 1]]', num_warps=4)
     pointer, size, stride, tensor_map, workspace = func.body.block.args
     at = At(func.body.block)
     program = at(t_struct.ProgramIdOp())
@@ -302,9 +292,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_core.TensorCoreOp(stage, stage, scratch, "fma"))
     panels = at(t_mem.AllocOp(BufferType.of([1, 8, 16], F32, "scratch"), 320))
     at.do(
-        t_product.ProductOp(
-            scratch, panels, scratch, (zero, zero, zero), "fma", fresh=at(t_arith.ConstantOp(True, i1))
-        )
+        t_product.ProductOp(scratch, panels, scratch, (zero, zero, zero), "fma", fresh=at(t_arith.ConstantOp(True, i1)))
     )
     at.do(t_product.ProductOp(scratch, pointer, scratch, (zero, zero, zero), "fma", [zero, zero, zero]))
     zeros = [zero, zero, zero]
@@ -335,9 +323,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
 
 
 def _target_cluster(at: At, zero: SSAValue) -> None:
-    rows = LinearLayout.make(
-        {"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4)
-    )
+    rows = LinearLayout.make({"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4))
     buffer = at(t_mem.AllocOp(BufferType.of([16, 4], F32, "shared")))
     barrier = at(t_mem.AllocOp(BufferType.of([1], I64, "shared")))
     at(t_cluster.ClusterRankOp())
@@ -348,9 +334,7 @@ def _target_cluster(at: At, zero: SSAValue) -> None:
 
 
 def _target_stream(at: At, workspace: SSAValue, zero: SSAValue) -> None:
-    rows = LinearLayout.make(
-        {"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4)
-    )
+    rows = LinearLayout.make({"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4))
     left = at(t_stream.SlotLoadOp(workspace, zero, 256, 512, FragmentType.of(F32, rows)))
     at.do(t_stream.SlotStoreOp(left, workspace, zero, 0, 512))
     at.do(t_stream.FlagSetOp(workspace, zero))

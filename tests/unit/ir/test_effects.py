@@ -18,9 +18,7 @@ from tessera.ir.tile.structure import GridOp
 from tests.unit.ir import samples
 
 
-@pytest.mark.parametrize(
-    "op", [*tile_dialect().operations, *target_dialect().operations], ids=lambda op: op.name
-)
+@pytest.mark.parametrize("op", [*tile_dialect().operations, *target_dialect().operations], ids=lambda op: op.name)
 def test_every_op_declares_its_effect(op) -> None:
     joined_over_regions = bool(op.get_irdl_definition().regions)
     assert joined_over_regions or op.has_trait(IsTerminator) or op.has_trait(HasEffect)

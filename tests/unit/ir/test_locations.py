@@ -30,9 +30,7 @@ def test_no_location_stays_none() -> None:
 
 
 def test_a_fused_location_gives_its_first_known_part() -> None:
-    assert from_loc(FusedLoc(ArrayAttr([to_loc(None), to_loc(Location(INNER))]), NoneAttr())) == Location(
-        INNER
-    )
+    assert from_loc(FusedLoc(ArrayAttr([to_loc(None), to_loc(Location(INNER))]), NoneAttr())) == Location(INNER)
 
 
 def test_locations_survive_text() -> None:

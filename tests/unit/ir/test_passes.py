@@ -88,9 +88,7 @@ def test_records_and_dumps(tmp_path: Path) -> None:
     assert text_of(parse_module(text)) == text_of(module)
 
 
-@pytest.mark.parametrize(
-    ("how", "message"), [("raise", "failed with IndexError: out of ideas"), ("bad", "invalid IR")]
-)
+@pytest.mark.parametrize(("how", "message"), [("raise", "failed with IndexError: out of ideas"), ("bad", "invalid IR")])
 def test_a_failing_pass_is_a_fault_with_a_reproducer(tmp_path: Path, how: str, message: str) -> None:
     module = parse_module(TEXT)
     with pytest.raises(CompilerFault) as caught:

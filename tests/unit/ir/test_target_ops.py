@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from xdsl.dialects import test
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -15,6 +16,7 @@ from tessera.ir.target import arithmetic, memory, roles, stream, structure, warp
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.types import element_type, index
 from tessera.numerics import dtypes
+from tessera.target.artifact import Parameter
 from tests.unit.ir import samples
 from tests.unit.ir.samples import BF16, F32, I64, layout
 
@@ -75,9 +77,21 @@ def function_without_records() -> Operation:
     return op
 
 
+def function(grid: str = "[]", warps: int = 4, kind: str = "size") -> Operation:
+    op = structure.FuncOp("f", [Parameter("size", 0)], [index], grid, warps)
+    op.params = ArrayAttr([DictionaryAttr({**op.params.data[0].data, "kind": StringAttr(kind)})])
+    op.body.block.add_op(structure.ReturnOp())
+    return op
+
+
 @pytest.mark.parametrize(
     ("message", "build"),
     [
+        ("not a grid expression", lambda: function('[[["size", 0], 4]]')),
+        ("no pair", lambda: function('[["const", 4, 1]]')),
+        ("a record of f is wrong", lambda: function("[")),
+        ("kind is 'sise'", lambda: function(kind="sise")),
+        ("one warp or more", lambda: function(warps=0)),
         ("differ in type", lambda: arithmetic.ElementwiseOp("add", [fragment(), fragment(BF16)])),
         ("of 1 operands", lambda: arithmetic.ElementwiseOp("add", [fragment()])),
         ("axis of the box", lambda: load(axes=[1])),
@@ -109,7 +123,7 @@ def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> N
     ("message", "build"),
     [
         ("no memory space", lambda: PointerType.of(F32, "moon")),
-        ("no permutation", lambda: BufferType.of([4, 4], F32, "shared", perm=[1, 1], pitch=4)),
+        ("not a permutation", lambda: BufferType.of([4, 4], F32, "shared", perm=[1, 1], pitch=4)),
         ("pitch", lambda: BufferType.of([4, 8], F32, "shared", pitch=4)),
         (
             "does not fit",

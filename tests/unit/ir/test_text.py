@@ -38,9 +38,7 @@ def test_damaged_text_is_refused_or_parsed_never_a_crash(seed: int) -> None:
     text = text_of(samples.tile_module())
     for _ in range(rng.randint(1, 3)):
         at, length = rng.randrange(len(text)), rng.randrange(12)
-        junk = rng.choice(
-            ["", "", "%0", "-1", "x", '"', "{", "}", ">", "[64", "f64", "\0", "\u00fc", "1e999", "0x"]
-        )
+        junk = rng.choice(["", "", "%0", "-1", "x", '"', "{", "}", ">", "[64", "f64", "\0", "\u00fc", "1e999", "0x"])
         text = text[:at] + junk + text[at + length :]
     with contextlib.suppress(VerifyError):
         parse_module(text)

@@ -89,16 +89,14 @@ def wrong_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "cannot be f32", lambda: with_result(elementwise.ConstantOp(1, index), F32)
     yield "does not broadcast", lambda: shape.BroadcastOp(tile(2, 4), [4, 4])
     yield "does not broadcast", lambda: shape.BroadcastOp(tile(4), [4, 4])
-    yield "has not the size", lambda: shape.ReshapeOp(tile(2, 4), [4, 4])
+    yield "does not have the size", lambda: shape.ReshapeOp(tile(2, 4), [4, 4])
     for places, sizes in (([0, 2], [2, 4]), ([4, 0], [2, 2]), ([0], [2]), ([0, 0], [2, 3])):
         yield "none of equal parts", lambda p=places, s=sizes: shape.SubtileOp(tile(4, 8), p, s)
     yield "dtype stays", lambda: with_result(shape.SubtileOp(tile(4), [0], [2]), TileType.of([2], BF16))
     yield "dtype stays", lambda: with_result(shape.ReshapeOp(tile(4), [4]), TileType.of([4], BF16))
     yield (
-        "no permutation",
-        lambda: with_property(
-            shape.TransposeOp(tile(2, 4), [1, 0]), "perm", ArrayAttr([IntAttr(0), IntAttr(0)])
-        ),
+        "not a permutation",
+        lambda: with_property(shape.TransposeOp(tile(2, 4), [1, 0]), "perm", ArrayAttr([IntAttr(0), IntAttr(0)])),
     )
     yield (
         "is not tile<2x4xf32>",
@@ -163,7 +161,7 @@ def wrong_shared_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
     )
     for first in (0, 1):  # a scalar, itself
         yield (
-            f"alias {first} is no tensor before it",
+            f"alias {first} is not a tensor before it",
             lambda first=first: kernel(
                 [structure.ArgInfo("s"), structure.ArgInfo("x", alias=first)], [F32, TensorType.of([], F32)]
             ),
@@ -206,9 +204,7 @@ def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:
 
 def groups_of(count: int, *ahead: Operation) -> Operation:
     """Roles of which the producer runs some ops."""
-    return roles.RolesOp(
-        Block([*ahead, roles.RoleEndOp()]), Block([roles.RoleEndOp()]), 24, 240, groups=count
-    )
+    return roles.RolesOp(Block([*ahead, roles.RoleEndOp()]), Block([roles.RoleEndOp()]), 24, 240, groups=count)
 
 
 def in_the_producer(op: Operation) -> Operation:
@@ -325,12 +321,12 @@ def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> N
         ("at least one dimension", lambda: TileType.of([], F32)),
         ("has elements", lambda: TileType.of([0], F32)),
         ("negative", lambda: TensorType.of([-2], F32)),
-        ("no element type", lambda: TileType.of([4], TileType.of([4], F32))),
+        ("not an element type", lambda: TileType.of([4], TileType.of([4], F32))),
         ("swizzle", lambda: SharedType.of([4], F32, "spiral")),
-        ("no permutation", lambda: SharedType.of([4, 4], F32, perm=[0, 0])),
+        ("not a permutation", lambda: SharedType.of([4, 4], F32, perm=[0, 0])),
         ("positive", lambda: SharedType.of([-1], F32)),
         ("at least one", lambda: roles.BarriersType(IntAttr(0))),
-        ("no narrow float", lambda: NarrowFloatType(StringAttr("f32"))),
+        ("not a narrow float", lambda: NarrowFloatType(StringAttr("f32"))),
     ],
 )
 def test_types_refuse(message: str, build: Callable[[], Attribute]) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.entry import host
 from tessera.errors import CallError
 from tessera.jit.settings import settings
 from tessera.runtime import cuda
 from tessera.runtime.cuda_array import HostCopies
 from tessera.runtime.device import Device
-from tessera.runtime.entry import host
 from tessera.runtime.views import ArrayView, view_of
 
 
@@ -127,6 +127,17 @@ def test_an_artefact_takes_arrays_of_their_own(tmp_path):
         with pytest.raises(CallError) as caught:
             loaded(x, z, z)
         assert caught.value.code == "aliased-arguments"
+
+
+def test_an_artefact_refuses_arrays_that_overlap(tmp_path):
+    ts.compile(twice, target="cpu").save(tmp_path / "twice.tessera")
+    loaded = ts.load(tmp_path / "twice.tessera")
+    memory, other = numbers(200), numbers(64)
+    wanted = memory.copy()
+    with pytest.raises(CallError) as caught:
+        loaded(memory[:64], other, memory[32:96])
+    assert caught.value.code == "overlapping-arguments"
+    np.testing.assert_array_equal(memory, wanted)
 
 
 def test_host_copies_share_what_device_arrays_share(monkeypatch):

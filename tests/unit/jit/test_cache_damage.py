@@ -69,9 +69,13 @@ def filled(root: Path) -> DiskCache:
 def all_of(disk: DiskCache):
     """Return what is found of each kind."""
     return (
-        disk.find(KEY, [4]), disk.find(OTHER, [4]), list(disk.paths(KEY)), disk.find_blob(KEY), disk.find_blob(OTHER),
+        disk.find(KEY, [4]),
+        disk.find(OTHER, [4]),
+        list(disk.paths(KEY)),
+        disk.find_blob(KEY),
+        disk.find_blob(OTHER),
         disk.compiler_hash(),
-    )  # fmt: skip
+    )
 
 
 def files(root: Path) -> list[Path]:
@@ -161,8 +165,14 @@ def test_files_that_cannot_be_read_or_trusted_are_skipped_with_one_warning(root,
     assert len({str(one.message) for one in given}) == len(given)
 
 
-@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(28, "No space left on device"),
-                                   OSError(30, "Read-only file system")])  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(13, "Permission denied"),
+        OSError(28, "No space left on device"),
+        OSError(30, "Read-only file system"),
+    ],
+)
 def test_a_cache_that_cannot_be_written_is_one_warning_and_results_are_right(root, monkeypatch, error):
     DiskCache.open()
 
@@ -223,9 +233,7 @@ def test_damaged_code_of_the_runtime_is_made_again(tmp_path):
 
     def run() -> str:
         command = [sys.executable, "-W", "always", str(program)]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return done.stderr
 

@@ -158,13 +158,11 @@ def test_calls_of_one_kind_share_a_variant_and_a_plan():
     saxpy(x, y)
     before = dict(saxpy._plans)
     saxpy(x.copy(), y.copy(), 7.0)
-    assert (
-        dict(saxpy._plans) == before or len(saxpy._plans) - len(before) <= 1
-    )  # the copies may be aligned otherwise
+    assert dict(saxpy._plans) == before or len(saxpy._plans) - len(before) <= 1  # the copies may be aligned otherwise
 
 
 def test_plans_do_not_grow_without_bound(monkeypatch):
-    monkeypatch.setattr(sys.modules["tessera.jit.kernel"], "_MAX_PLANS", 4)
+    monkeypatch.setattr(sys.modules["tessera.jit.calls"], "_MAX_PLANS", 4)
     for count in range(1, 20):
         saxpy(*arrays(count))
     assert len(saxpy._plans) <= 4
@@ -388,3 +386,24 @@ def test_a_corrupt_cache_entry_is_compiled_again(tmp_path, monkeypatch):
         third = kernel_decorator(saxpy.__wrapped__)
         third(x, y)
     assert third.explain().origin == "disk cache"
+
+
+def test_a_loaded_kernel_explains_its_calls_and_plans_each_kind_once(tmp_path):
+    @ts.kernel
+    def double(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        for i in ts.tile.grid((n, 16)):
+            y[i : i + 16] = x[i : i + 16] * 2
+
+    double.compile().save(tmp_path / "double.tessera")
+    loaded = ts.load(tmp_path / "double.tessera")
+    with pytest.raises(CallError) as caught:
+        loaded.explain()
+    assert caught.value.code == "never-run"
+    x, y = np.arange(20, dtype=np.float32), np.zeros(20, np.float32)
+    for _ in range(3):
+        loaded(x, y)
+    assert y.tolist() == (2 * x).tolist()
+    assert loaded.explain().origin == "file"
+    assert len(loaded._plans) == 1
+    loaded(x[:7], y=y[:7])
+    assert len(loaded._plans) == 2

@@ -72,9 +72,13 @@ def test_every_library_kernel_gives_the_same_bits_on_any_number_of_threads(tmp_p
     program.write_text(PROGRAM)
     for threads in ("1", "2", "5"):
         done = subprocess.run(
-            [sys.executable, program, ROOT / "examples"], capture_output=True, text=True, check=False,
-            env={**os.environ, "TESSERA_NUM_THREADS": threads}, cwd=ROOT,
-        )  # fmt: skip
+            [sys.executable, program, ROOT / "examples"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TESSERA_NUM_THREADS": threads},
+            cwd=ROOT,
+        )
         assert done.returncode == 0, done.stderr
         found.append(done.stdout.splitlines())
     assert len(found[0]) == 2 * 2 * 15

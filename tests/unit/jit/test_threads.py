@@ -61,9 +61,13 @@ def outcomes(tmp_path_factory):
     found = {}
     for threads in ("1", "2", "3", "7"):
         done = subprocess.run(
-            [sys.executable, program], capture_output=True, text=True, check=False, timeout=200,
+            [sys.executable, program],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
             env={**os.environ, "TESSERA_NUM_THREADS": threads, "TESSERA_DEBUG": "1"},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         found[threads] = done.stdout.split()
     return found

@@ -13,9 +13,9 @@ from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.ir.target.structure import FuncOp
 from tessera.jit.binding import assumed_facts
 from tessera.lower.simt import lower_to_simt
-from tessera.schedule.copies import StageCopiesPass
+from tessera.schedule.gpu.copies import StageCopiesPass
+from tessera.schedule.gpu.warps import ChooseWarpsPass
 from tessera.schedule.knobs import Knobs
-from tessera.schedule.warps import ChooseWarpsPass
 from tessera.target.registry import target_named
 
 Steps = Mapping[str, tuple[int, ...]]

@@ -22,8 +22,8 @@ from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
-from tests.unit.schedule.hopper import gemm, gemm_scaled, gemm_wide
-from tests.unit.schedule.test_ping_pong import gated, tiles_of, with_epilogue
+from tests.unit.schedule.hopper.kernels import gemm, gemm_scaled, gemm_wide
+from tests.unit.schedule.hopper.test_ping_pong import gated, tiles_of, with_epilogue
 
 SIZES = {"M": 4096, "N": 4096, "K": 4096}
 HOPPER = target_named("sm_90a")
@@ -68,9 +68,7 @@ def test_the_tiles_of_a_program_go_to_its_groups_in_turn(programs: int, tiles: i
     (split,) = ops(func, target.RolesOp)
     assert split.groups.data == 2
     (group,) = ops(split.consumer, target.RoleGroupOp)
-    walks = [
-        next(o for o in r.block.ops if isinstance(o, scf.ForOp)) for r in (split.producer, split.consumer)
-    ]
+    walks = [next(o for o in r.block.ops if isinstance(o, scf.ForOp)) for r in (split.producer, split.consumer)]
     taken: list[int] = []
     for program in range(programs):
         known = {ops(func, ProgramIdOp)[0].result: program, ops(func, ProgramCountOp)[0].result: programs}
@@ -99,9 +97,7 @@ def test_three_warpgroups_assemble_without_spills(shape: tuple[int, int, int]) -
     assert facts["shared_bytes"] <= HOPPER.shared_bytes
     assert "setmaxnreg.dec.sync.aligned.u32 24" in text
     assert "setmaxnreg.inc.sync.aligned.u32 240" in text
-    assert [op.arrivals.data for op in ops(func, target.MbarrierInitOp)] == [1, 4, 4], (
-        "a group has four warps"
-    )
+    assert [op.arrivals.data for op in ops(func, target.MbarrierInitOp)] == [1, 4, 4], "a group has four warps"
     assert "wgmma.wait_group.sync.aligned 1;" in text
 
 
@@ -137,10 +133,7 @@ def test_each_group_has_transient_buffers_that_no_other_one_touches() -> None:
         assert op.result.type.shape[0] == 2
         assert all(isinstance(use.operation, ViewOp) for use in op.result.uses)
     halves = [
-        [
-            (op.offset.data + number * op.result.type.size_bytes // 2, op.result.type.size_bytes // 2)
-            for op in pairs
-        ]
+        [(op.offset.data + number * op.result.type.size_bytes // 2, op.result.type.size_bytes // 2) for op in pairs]
         for number in range(2)
     ]
     for start, size in halves[0]:
@@ -154,6 +147,4 @@ def test_clusters_share_operands_of_both_groups() -> None:
     text = str(code.dumps["ptx"])
     assert "multicast::cluster" in text
     assert "wgmma.wait_group.sync.aligned 1;" in text
-    assert text.count("mbarrier.arrive.shared::cluster") == 2, (
-        "behind each step but the first, and behind the last"
-    )
+    assert text.count("mbarrier.arrive.shared::cluster") == 2, "behind each step but the first, and behind the last"

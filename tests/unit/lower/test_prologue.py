@@ -19,8 +19,8 @@ from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
-from tests.unit.schedule import prologues
-from tests.unit.schedule.prologues import CASES, Case
+from tests.unit.schedule.hopper import prologues
+from tests.unit.schedule.hopper.prologues import CASES, Case
 
 HOPPER = target_named("sm_90a")
 SIZES = {"M": 4096, "N": 4096, "K": 4096, "S": 32}
@@ -63,9 +63,7 @@ def test_warpgroups_do_not_wait_for_each_other_in_the_loop(case: Case) -> None:
     [(case, depth) for case in CASES for depth in (32, 64, 128) if depth > 32 or str(case) in SHORT],
     ids=str,
 )
-def test_reads_of_raw_tiles_meet_no_bank_conflict(
-    case: Case, depth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_of_raw_tiles_meet_no_bank_conflict(case: Case, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prologues, "BK", depth)
     loads = [op for op in loop_of(lowered(case)).walk() if isinstance(op, BufferLoadOp | LdmatrixOp)]
     assert len(loads) >= case.copies - 1
@@ -80,9 +78,7 @@ def test_reads_of_raw_tiles_meet_no_bank_conflict(
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_products_assemble_without_spills(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prologues, "BN", 128)
-    dims = {
-        name: size for name, size in SIZES.items() if name != "S" or case.kernel.__name__ == "scaled_left"
-    }
+    dims = {name: size for name, size in SIZES.items() if name != "S" or case.kernel.__name__ == "scaled_left"}
     artifact = ts.compile(ts.kernel(case.kernel), target="sm_90a", dump=["ptx"], dims=dims)
     (facts,) = artifact.reflection["kernels"].values()
     assert facts["spill_store_bytes"] == facts["spill_load_bytes"] == 0
@@ -91,14 +87,10 @@ def test_products_assemble_without_spills(case: Case, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if str(case) in SHORT], ids=str)
-def test_wide_tiles_leave_registers_where_steps_are_short(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_tiles_leave_registers_where_steps_are_short(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prologues, "BN", 256)
     monkeypatch.setattr(prologues, "BK", 32)
-    dims = {
-        name: size for name, size in SIZES.items() if name != "S" or case.kernel.__name__ == "scaled_left"
-    }
+    dims = {name: size for name, size in SIZES.items() if name != "S" or case.kernel.__name__ == "scaled_left"}
     artifact = ts.compile(ts.kernel(case.kernel), target="sm_90a", dims=dims)
     (facts,) = artifact.reflection["kernels"].values()
     assert facts["spill_store_bytes"] == facts["spill_load_bytes"] == 0

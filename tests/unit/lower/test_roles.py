@@ -25,8 +25,8 @@ from tessera.target.artifact import MOST_MAPPED
 from tessera.target.fragments import wgmma_instruction
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
-from tests.unit.schedule import test_rounding as tf32
-from tests.unit.schedule.hopper import (
+from tests.unit.schedule.hopper import test_rounding as tf32
+from tests.unit.schedule.hopper.kernels import (
     attention,
     gemm,
     gemm_scaled,
@@ -85,8 +85,11 @@ def test_uneven_tiles_are_taken_there_and_back(programs: int) -> None:
     heads, blocks = 3, 5
     func = lowered(attention)  # causal, so that later rows have longer loops
     (split,) = ops(func, target.RolesOp)
-    sizes = {arg: {0: heads, 1: 64 * blocks}[record.axis] for record, arg in
-             zip(func.parameters, func.body.block.args, strict=True) if record.kind == "size"}  # fmt: skip
+    sizes = {
+        arg: {0: heads, 1: 64 * blocks}[record.axis]
+        for record, arg in zip(func.parameters, func.body.block.args, strict=True)
+        if record.kind == "size"
+    }
     for region in (split.producer, split.consumer):
         (loop,) = [op for op in region.block.ops if isinstance(op, scf.ForOp)]
         (branch,) = [op for op in loop.body.block.ops if isinstance(op, scf.IfOp)]
@@ -152,9 +155,7 @@ def test_products_are_of_warpgroups_and_assemble_without_spills(function: Any) -
         ("f32", "f32", 64, None),
     ],
 )
-def test_the_warpgroup_instruction_of_dtypes_and_columns(
-    a: str, b: str, n: int, expected: str | None
-) -> None:
+def test_the_warpgroup_instruction_of_dtypes_and_columns(a: str, b: str, n: int, expected: str | None) -> None:
     found = wgmma_instruction(a, b, "i32" if "8" in a and "fp8" not in a else "f32", n)
     assert (warpgroup_mnemonic(found) if found else None) == expected
 
@@ -200,9 +201,7 @@ def test_lanes_read_a_left_operand_of_tf32_from_all_banks(kernel: Any) -> None:
 def test_operands_that_are_turned_in_shared_memory_meet_no_conflicts() -> None:
     func = lowered(tf32.tn)
     (load,) = [op for op in ops(func, LdmatrixOp)]
-    (store,) = [
-        op for op in ops(func, BufferStoreOp) if op.value.type.linear.size == load.result.type.linear.size
-    ][:1]
+    (store,) = [op for op in ops(func, BufferStoreOp) if op.value.type.linear.size == load.result.type.linear.size][:1]
     for value, buffer in ((load.result, load.buffer), (store.value, store.buffer)):
         shared = buffer.type.shared_layout()
         assert bank_conflicts(value.type.linear, shared, 4) == 0

@@ -55,9 +55,7 @@ def test_warps_split_a_product_where_operands_are_read_least(
     assert split_warps(warps, m, n, (16, 8), rows_only) == expected
 
 
-def product(
-    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
-) -> None:
+def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
     for m, n in ts.tile.grid((M, 64), (N, 64)):
         acc = ts.tile.zeros((64, 64), ts.f32)
         for k in ts.tile.range(0, K, 32):
@@ -120,9 +118,11 @@ def test_rows_known_to_fit_are_not_checked_and_others_are() -> None:
 
 
 def attention(
-    q: ts.Tensor["S", 64, ts.bf16], k: ts.Tensor["S", 64, ts.bf16], v: ts.Tensor["S", 64, ts.bf16],
+    q: ts.Tensor["S", 64, ts.bf16],
+    k: ts.Tensor["S", 64, ts.bf16],
+    v: ts.Tensor["S", 64, ts.bf16],
     o: ts.Tensor["S", 64, ts.bf16],
-) -> None:  # fmt: skip
+) -> None:
     for m in ts.tile.grid((S, 64)):
         acc = ts.tile.zeros((64, 64), ts.f32)
         total = ts.tile.zeros((64,), ts.f32)
@@ -172,9 +172,7 @@ def test_neighbouring_lanes_load_neighbours_in_memory(columns: bool) -> None:
     assert list(layout.apply(lane=1)) == step
 
 
-def rounded(
-    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]
-) -> None:
+def rounded(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]) -> None:
     for m, n in ts.tile.grid((M, 128), (N, 128)):
         acc = ts.tile.zeros((128, 128), ts.f32)
         for k in ts.tile.range(0, K, 32):

@@ -39,9 +39,7 @@ AVX512 = target_named("x86-64-v4")
 BF16 = replace(AVX512, features=AVX512.features | {"avx512bf16"})
 
 
-def lowered(
-    function: Any, sizes: Mapping[str, int] | None = None, target: str | TargetRecord = "x86-64-v4"
-) -> FuncOp:
+def lowered(function: Any, sizes: Mapping[str, int] | None = None, target: str | TargetRecord = "x86-64-v4") -> FuncOp:
     module = aligned(function, sizes)
     for step in CANONICALIZE:
         step.apply(module)
@@ -106,9 +104,7 @@ def softmax(x: ts.Tensor["m", 512, ts.f32], y: ts.Tensor["m", 512, ts.f32]):
 
 def test_costly_tile_used_twice_is_computed_once():
     func = lowered(softmax, {"m": 64})
-    loops = [
-        op for op in ops(func, scf.ForOp) if any(isinstance(o, ElementwiseOp) for o in op.body.block.ops)
-    ]
+    loops = [op for op in ops(func, scf.ForOp) if any(isinstance(o, ElementwiseOp) for o in op.body.block.ops)]
     with_exp = [loop for loop in loops if any(fn == "exp" for fn in _own_functions(loop))]
     assert len(with_exp) == 1
     # The loop that sums the exponentials also stores them.
@@ -173,9 +169,7 @@ def test_without_a_loop_nothing_is_asked_for():
     assert product.source is None
 
 
-def gemm_transposed(
-    a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor["n", 64, ts.f32], c: ts.Tensor["m", "n", ts.f32]
-):
+def gemm_transposed(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor["n", 64, ts.f32], c: ts.Tensor["m", "n", ts.f32]):
     for i, j in ts.tile.grid((m, 64), (n, 64)):
         right = ts.tile.transpose(b[j : j + 64, :])
         c[i : i + 64, j : j + 64] = ts.tile.mma(a[i : i + 64, :], right, ts.tile.zeros((64, 64), ts.f32))
@@ -248,9 +242,7 @@ def test_operand_is_converted_where_it_is_computed():
 def test_mask_that_holds_for_a_whole_tile_is_asked_for_once():
     func = lowered(attention, {"s": 256})
     (branch,) = [
-        op
-        for op in ops(func, scf.IfOp)
-        if any(isinstance(o, ElementwiseOp) and o.fn.data == "exp" for o in op.walk())
+        op for op in ops(func, scf.IfOp) if any(isinstance(o, ElementwiseOp) and o.fn.data == "exp" for o in op.walk())
     ]
 
     def functions(region: Any) -> set[str]:
@@ -394,9 +386,7 @@ def test_rows_at_indices_are_chunks_under_one_test(kernel, kind):
     assert not ops(func, GatherOp)
     assert not ops(func, ScatterOp)
     chunks = [op for op in ops(func, kind) if op.axis_list]
-    tested = [
-        op for op in chunks if list(op.checked_list) == [0] and not isinstance(op.offsets[0].owner, scf.ForOp)
-    ]
+    tested = [op for op in chunks if list(op.checked_list) == [0] and not isinstance(op.offsets[0].owner, scf.ForOp)]
     assert chunks
     for op in chunks:
         assert op.vector.data == 16

@@ -62,9 +62,7 @@ def test_order_matters():
 def test_dropout_has_one_mask_for_all_tile_shapes():
     a, b = random(70, 33), random(33, 90)
     chain = E.chain([E.dropout(0.4, seed=11)])
-    masks = [
-        op.linalg.gemm(a, b, epilogue=chain, block=block) == 0 for block in ((16, 32, 32), (64, 128, 16))
-    ]
+    masks = [op.linalg.gemm(a, b, epilogue=chain, block=block) == 0 for block in ((16, 32, 32), (64, 128, 16))]
     np.testing.assert_array_equal(masks[0], masks[1])
     assert 0.3 < masks[0].mean() < 0.5
 
@@ -78,9 +76,7 @@ def test_narrow_operands_are_computed_in_f32():
 
     x = X.astype(ml_dtypes.bfloat16)
     chain = E.chain([E.scale(1.0009765625)])  # 1 + 2^-10: lost by bf16
-    np.testing.assert_array_equal(
-        narrow(x, chain, np.empty_like(X)), x.astype(np.float32) * np.float32(1.0009765625)
-    )
+    np.testing.assert_array_equal(narrow(x, chain, np.empty_like(X)), x.astype(np.float32) * np.float32(1.0009765625))
 
 
 @pytest.mark.parametrize(
@@ -123,9 +119,7 @@ def test_rows_and_columns_are_combined_beside_the_result(axis, combine):
     out = np.full(150 if axis == "row" else 300, np.nan, np.float32)
     got = op.linalg.gemm(a, b, epilogue=E.chain([E.scale(-2.0), E.reduction(out, axis, combine), E.relu()]))
     exact = -2 * (a.astype(np.float64) @ b)
-    function = {"sum": np.sum, "max": np.max, "min": np.min, "absmax": lambda x, along: np.abs(x).max(along)}[
-        combine
-    ]
+    function = {"sum": np.sum, "max": np.max, "min": np.min, "absmax": lambda x, along: np.abs(x).max(along)}[combine]
     assert error(out, function(exact, 1 if axis == "row" else 0)) < 3e-6
     assert error(got, np.maximum(exact, 0)) < 3e-6
 
@@ -174,9 +168,13 @@ def clamp(self, x, rows, cols, batch):
 
 def test_steps_of_ones_own():
     own = E.step(
-        clamp, low=-0.5, high=2.0, shift=(ROW, "rows"), shifts=True,
+        clamp,
+        low=-0.5,
+        high=2.0,
+        shift=(ROW, "rows"),
+        shifts=True,
         reference=lambda x: np.clip(x + ROW[:, None], -0.5, 2.0),
-    )  # fmt: skip
+    )
     chain = E.chain([E.scale(2.0), own])
     got = change(X, chain, np.empty_like(X))
     assert error(got, chain.reference(X.astype(np.float64))) < 2e-6

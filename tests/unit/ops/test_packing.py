@@ -18,7 +18,6 @@ from tessera.ops.linalg.prepare import EMPTY, Operands, kernel_for, prepare, siz
 from tessera.ops.linalg.problem import Forced, Options
 from tessera.ops.linalg.scratch import Copies, copy_kernel
 from tessera.runtime import cuda
-from tessera.runtime.backend import host_record
 from tessera.runtime.device import CPU, Device
 from tessera.target.registry import target_named
 from tests.unit.ops.support import BOUND, error, random
@@ -248,9 +247,7 @@ class Recorder:
         monkeypatch.setattr(cuda, "cuda_device", lambda index: f"gpu {index}")
         monkeypatch.setattr(cuda, "allocate", self.allocate)
         monkeypatch.setattr(cuda, "free", lambda *args: self.log.append(("free", *args[1:])))
-        monkeypatch.setattr(
-            scratch.arrays, "over_scratch", lambda _like, at, view, _stream: (at, view.strides)
-        )
+        monkeypatch.setattr(scratch.arrays, "over_scratch", lambda _like, at, view, _stream: (at, view.strides))
         monkeypatch.setattr(scratch, "stream_source", lambda _values, _device: lambda _values: 7)
 
     def allocate(self, _device: Any, size: int, stream: int) -> int:
@@ -294,9 +291,10 @@ def test_memory_is_taken_and_given_back_in_the_order_of_the_stream(monkeypatch):
 
 def test_only_what_has_to_be_is_copied(monkeypatch):
     for pack, same, copied, operands in (
-        (("k", ""), False, ("a",), ("copy", "b")), (("", "other"), False, ("b",), ("a", "copy")),
+        (("k", ""), False, ("a",), ("copy", "b")),
+        (("", "other"), False, ("b",), ("a", "copy")),
         (("k", "other"), True, ("a",), ("copy", "copy")),
-    ):  # fmt: skip
+    ):
         record = Recorder(monkeypatch)
         made_for(record, *pack, same=same).run(record.kernel("product"), "a", "b", (), 5)
         place = (0x1000, (64, 1))
@@ -350,7 +348,7 @@ def test_the_product_reads_the_copies(trans, orders, monkeypatch):
     m, n, k = 37, 45, 77
     a, b = random(*((k, m) if trans[0] else (m, k))), random(*((n, k) if trans[1] else (k, n)))
     base = sized(m, n, k, ts.f32, ts.f32, Options(trans_a=trans[0], trans_b=trans[1]))
-    schedule = replace(plan(base, host_record()), pack_a=orders[0], pack_b=orders[1])
+    schedule = replace(plan(base, target_named("cpu")), pack_a=orders[0], pack_b=orders[1])
     made = Copies.of(base, schedule, CPU)
     assert made is not None
     exact = (a.T if trans[0] else a).astype(np.float64) @ (b.T if trans[1] else b)
@@ -366,7 +364,7 @@ def test_a_batch_and_one_matrix_are_copied_and_multiplied(monkeypatch):
     HostMemory(monkeypatch)
     a, b = random(3, 37, 77), random(77, 45)
     base = replace(sized(37, 45, 77, ts.f32, ts.f32, Options()), batch=3, a_batched=True)
-    schedule = replace(plan(base, host_record()), pack_a="other", pack_b="other")
+    schedule = replace(plan(base, target_named("cpu")), pack_a="other", pack_b="other")
     made = Copies.of(base, schedule, CPU)
     assert made is not None
     out = np.full((3, 37, 45), np.nan, np.float32)

@@ -20,9 +20,17 @@ E, gemm = op.epilogue, op.linalg.gemm
 HOPPER = target_named("sm_90a")
 
 BF16_SHAPES = [
-    (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 4096), (8192, 8192, 1024),
-    (4096, 14336, 4096), (16, 4096, 4096), (128, 8192, 8192), (1000, 777, 333), (4096, 4096, 64),
-]  # fmt: skip
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (8192, 28672, 4096),
+    (8192, 8192, 1024),
+    (4096, 14336, 4096),
+    (16, 4096, 4096),
+    (128, 8192, 8192),
+    (1000, 777, 333),
+    (4096, 4096, 64),
+]
 
 
 def spills(artifact) -> int:
@@ -90,9 +98,7 @@ def test_tf32_takes_the_instructions_asked_for():
     made = gemm.compile(512, 512, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="mma_sync")
     assert uses(made, "mma.")
     assert not uses(made, "wgmma")
-    assert (
-        gemm.plan(512, 512, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma").path == "wgmma"
-    )
+    assert gemm.plan(512, 512, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma").path == "wgmma"
     with pytest.raises(ts.CallError, match="computes this product of f32 and f32 with fma"):
         gemm.plan(512, 512, 512, ts.f32, target="sm_90a", mma_kind="wgmma")
     with pytest.raises(ts.CallError, match="in tf32 with mma"):
@@ -146,9 +152,7 @@ def test_products_whose_last_tiles_are_shared_out_do_not_spill(shape, block, opt
 def test_scaled_and_batched_products_are_split_into_roles():
     base = sized(4096, 4096, 4096, ts.fp8_e4m3, ts.fp8_e4m3, Options(trans_b=True))
     scaled = replace(base, scale_a="row", scale_b="block", promote=128)
-    batched = replace(
-        sized(512, 1024, 512, ts.bf16, ts.bf16, Options()), batch=3, a_batched=True, b_batched=True
-    )
+    batched = replace(sized(512, 1024, 512, ts.bf16, ts.bf16, Options()), batch=3, a_batched=True, b_batched=True)
     for problem in (scaled, batched):
         kernel = kernel_for(problem, plan(problem, HOPPER), EMPTY)
         made = kernel.compile(target="sm_90a", dims=dict(M=problem.m, N=problem.n, K=problem.k))
@@ -215,9 +219,7 @@ def test_mma_kind_is_followed_or_refused():
     made = gemm.compile(1024, 1024, 1024, target="sm_90a", mma_kind="mma_sync")
     assert uses(made, "mma.")
     assert not uses(made, "wgmma")
-    assert gemm.compile(1024, 1024, 1024, target="sm_90a", mma_kind="wgmma").reflection["instructions"][
-        "wgmma"
-    ]
+    assert gemm.compile(1024, 1024, 1024, target="sm_90a", mma_kind="wgmma").reflection["instructions"]["wgmma"]
     for target, dtype in (("sm_80", ts.bf16), ("sm_90a", ts.f32), ("cpu", ts.f32)):
         with pytest.raises(ts.CallError) as caught:
             gemm.plan(64, 64, 64, dtype, target=target, mma_kind="wgmma")
@@ -338,9 +340,12 @@ def test_promoted_sums_are_added_with_all_bits():
 
 
 ZEN5 = replace(
-    target_named("x86-64-v4"), features=target_named("x86-64-v4").features | {"avx512bf16", "avx512vnni"},
-    l1_bytes=48 << 10, l2_bytes=1 << 20, cores=2,
-)  # fmt: skip
+    target_named("x86-64-v4"),
+    features=target_named("x86-64-v4").features | {"avx512bf16", "avx512vnni"},
+    l1_bytes=48 << 10,
+    l2_bytes=1 << 20,
+    cores=2,
+)
 
 
 def cpu_plan(*sizes: int, target=ZEN5, dtype=ts.f32, **options):
@@ -348,13 +353,9 @@ def cpu_plan(*sizes: int, target=ZEN5, dtype=ts.f32, **options):
     return plan(sized(*sizes, dtype, dtype, Options(**options)), target)
 
 
-@pytest.mark.parametrize(
-    "target", [ZEN5, target_named("x86-64-v3"), target_named("aarch64")], ids=lambda t: t.name
-)
+@pytest.mark.parametrize("target", [ZEN5, target_named("x86-64-v3"), target_named("aarch64")], ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", [ts.f32, ts.f64, ts.bf16, ts.i8])
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 1), (64, 64, 64), (1000, 333, 777), (4096, 4096, 4096), (33, 9000, 5)]
-)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 64, 64), (1000, 333, 777), (4096, 4096, 4096), (33, 9000, 5)])
 @pytest.mark.parametrize("turned", [False, True])
 def test_blocks_of_a_cpu_fit_its_caches(target, dtype, sizes, turned):
     found = cpu_plan(*sizes, target=target, dtype=dtype, trans_a=turned)
@@ -404,7 +405,6 @@ def test_steps_of_a_cpu_are_of_equal_length():
 def test_many_shapes_share_few_blocks_of_a_cpu():
     rng = np.random.default_rng(2)
     blocks = {
-        (found.block_m, found.block_n)
-        for found in (cpu_plan(*map(int, rng.integers(32, 3000, 3))) for _ in range(300))
+        (found.block_m, found.block_n) for found in (cpu_plan(*map(int, rng.integers(32, 3000, 3))) for _ in range(300))
     }
     assert len(blocks) <= 60

@@ -2,6 +2,7 @@
 
 import inspect
 import random
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,11 +16,46 @@ from tessera.ops import epilogue, linalg
 
 CALLS = 8
 VALUES = [
-    None, 0, 1, -1, 7, 2**70, 0.5, float("nan"), 1j, True, "x", "", b"b", (), (1, 2), (1, 2, 3), [1], [], {}, {"a": 1},
-    set(), object(), object, len, ..., slice(1), range(3), lambda x: x, np.float32(2), np.int64(3), np.zeros(3),
-    np.zeros((4, 4), np.float32), np.zeros((2, 2), object), np.array("x"), ts.f32, ts.fp8_e4m3, ts.constexpr, ts.tile,
+    None,
+    0,
+    1,
+    -1,
+    7,
+    2**70,
+    0.5,
+    float("nan"),
+    1j,
+    True,
+    "x",
+    "",
+    b"b",
+    (),
+    (1, 2),
+    (1, 2, 3),
+    [1],
+    [],
+    {},
+    {"a": 1},
+    set(),
+    object(),
+    object,
+    len,
+    ...,
+    slice(1),
+    range(3),
+    lambda x: x,
+    np.float32(2),
+    np.int64(3),
+    np.zeros(3),
+    np.zeros((4, 4), np.float32),
+    np.zeros((2, 2), object),
+    np.array("x"),
+    ts.f32,
+    ts.fp8_e4m3,
+    ts.constexpr,
+    ts.tile,
     epilogue.chain([]),
-]  # fmt: skip
+]
 MATRICES = [np.ones((4, 4), np.float32)] * 2
 
 
@@ -39,9 +75,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any], list[Any]]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("function", "right"), [pytest.param(f, right, id=name) for name, f, right in functions()]
-)
+@pytest.mark.parametrize(("function", "right"), [pytest.param(f, right, id=name) for name, f, right in functions()])
 def test_a_public_function_takes_its_arguments_or_refuses_them(
     function: Callable[..., Any], right: list[Any], request: pytest.FixtureRequest
 ) -> None:
@@ -54,10 +88,30 @@ def test_a_public_function_takes_its_arguments_or_refuses_them(
         if right and call % 2:
             args = right[: len(by_place)]
         rest = [
-            p
-            for p in parameters
-            if p not in by_place[: len(args)] and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            p for p in parameters if p not in by_place[: len(args)] and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
         named = {p.name: rng.choice(VALUES) for p in rest if p.default is p.empty or rng.random() < 0.3}
         with suppress(ts.TesseraError):
             function(*args, **named)
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError, AssertionError])
+def test_a_fault_of_the_compiler_is_no_refusal(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object) -> None:
+        raise kind("a fault")
+
+    monkeypatch.setattr(sys.modules["tessera.jit.kernel"], "check_tensors", broken)
+    with pytest.raises(kind, match="a fault"):
+        linalg.gemm(np.ones((5, 3), np.float32), np.ones((3, 9), np.float32))
+    with pytest.raises(kind, match="a fault"):
+        linalg.matmul(np.ones((5, 3), np.float32), np.ones((3, 9), np.float32))
+
+
+def test_a_wrong_argument_is_a_refusal_although_the_compiler_met_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object) -> None:
+        raise TypeError("a fault")
+
+    monkeypatch.setattr(sys.modules["tessera.jit.kernel"], "check_tensors", broken)
+    with pytest.raises(ts.CallError) as caught:
+        linalg.gemm(np.ones((5, 3), np.float32), np.ones((3, 9), np.float32), triangular_only="yes")
+    assert caught.value.code == "bad-argument"

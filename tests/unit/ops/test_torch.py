@@ -21,9 +21,7 @@ def test_results_are_tensors_of_the_operands_kind():
     got = L.gemm(a, b, epilogue=E.chain([E.bias(bias), E.relu()]))
     assert got.dtype == torch.bfloat16
     assert torch.allclose(got.float(), torch.relu(a.float() @ b.float() + bias), rtol=1e-2, atol=0.1)
-    got = L.gemm(
-        a.to(torch.float8_e4m3fn), b.to(torch.float8_e5m2), scale_b=torch.tensor(2.0), out_dtype=ts.f32
-    )
+    got = L.gemm(a.to(torch.float8_e4m3fn), b.to(torch.float8_e5m2), scale_b=torch.tensor(2.0), out_dtype=ts.f32)
     exact = 2 * a.to(torch.float8_e4m3fn).double() @ b.to(torch.float8_e5m2).double()
     assert torch.allclose(got.double(), exact, rtol=1e-4, atol=1e-3)
 

@@ -28,16 +28,22 @@ from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.lower.simt import lower_to_simt
 from tessera.numerics.dtypes import BY_NAME
 from tessera.platforms.platform import Platform
-from tessera.schedule.warps import ChooseWarpsPass
+from tessera.schedule.gpu.warps import ChooseWarpsPass
 from tessera.target.artifact import Parameter
 from tessera.target.fragments import mma_instruction
 from tessera.target.records import TargetRecord
 
 GFX90A = TargetRecord(
-    "gfx90a", "wave64", frozenset({"mfma_f16", "mfma_bf16"}), warp_size=64,
-    shared_bytes=64 << 10, max_threads=1024, registers=131072,
-    triple="amdgcn-amd-amdhsa", cpu="gfx90a",
-)  # fmt: skip
+    "gfx90a",
+    "wave64",
+    frozenset({"mfma_f16", "mfma_bf16"}),
+    warp_size=64,
+    shared_bytes=64 << 10,
+    max_threads=1024,
+    registers=131072,
+    triple="amdgcn-amd-amdhsa",
+    cpu="gfx90a",
+)
 
 
 class Wave64(Platform):
@@ -114,9 +120,7 @@ class Wave64Emitter(SimtEmitter):
         name = f"llvm.masked.store.v{len(words)}{types[0].element}.p1"
         self.module.declare(f"declare void @{name}({kind}, ptr addrspace(1), <{len(words)} x i1>)")
         mask = self._mask(len(words), predicate)
-        self.fn.line(
-            f"call void @{name}({kind} {value}, ptr addrspace(1) align {_align(types)} {pointer}, {mask})"
-        )
+        self.fn.line(f"call void @{name}({kind} {value}, ptr addrspace(1) align {_align(types)} {pointer}, {mask})")
 
     def _mask(self, count: int, predicate: str | None) -> str:
         kind = f"<{count} x i1>"

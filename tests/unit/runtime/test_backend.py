@@ -112,9 +112,7 @@ def test_streams_of_every_library():
     assert caught.value.code == "bad-stream"
 
 
-@pytest.mark.parametrize(
-    ("text", "device"), [("cpu", CPU), ("cuda", Device("cuda", 0)), ("cuda:3", Device("cuda", 3))]
-)
+@pytest.mark.parametrize(("text", "device"), [("cpu", CPU), ("cuda", Device("cuda", 0)), ("cuda:3", Device("cuda", 3))])
 def test_device_names(text, device):
     assert as_device(text) == device
     assert as_device(device) is device

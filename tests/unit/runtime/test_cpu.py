@@ -61,9 +61,7 @@ def test_parameters_arrive_in_order():
     seen = []
     params = (STRIDE, Parameter("scalar", 1, dtype="i32"), SIZE, POINTER, Parameter("scalar", 2, dtype="f64"))
     scalars = [ArgSpec("i", "scalar", "i32"), ArgSpec("d", "scalar", "f64")]
-    plan = plan_of(
-        lambda p, a, b: seen.append(read(p, "qiqQd")), params, ((["const", 1], 1),), [tensor("x"), *scalars]
-    )
+    plan = plan_of(lambda p, a, b: seen.append(read(p, "qiqQd")), params, ((["const", 1], 1),), [tensor("x"), *scalars])
     plan.launch([0x1000], [-7, 2.5])
     plan.launch([0x2000], [8, -0.5])
     assert seen == [[1, -7, 10, 0x1000, 2.5], [1, 8, 10, 0x2000, -0.5]]
@@ -99,9 +97,11 @@ def test_scalars_have_the_bits_of_their_dtype(dtype, value, kind, bits):
 )
 def test_a_scalar_that_does_not_fit_is_named(dtype, value):
     plan = plan_of(
-        lambda p, a, b: None, (Parameter("scalar", 1, dtype=dtype),), ((["const", 1], 1),),
+        lambda p, a, b: None,
+        (Parameter("scalar", 1, dtype=dtype),),
+        ((["const", 1], 1),),
         [tensor("x"), ArgSpec("alpha", "scalar", dtype)],
-    )  # fmt: skip
+    )
     with pytest.raises(CallError) as caught:
         plan.launch([0], [value])
     assert caught.value.code == "wrong-scalar"
@@ -123,9 +123,7 @@ def test_the_grid_follows_sizes_and_scalars():
 def test_two_launches_run_in_order():
     seen = []
     spec = artifact([Launch(name, (), ()) for name in ("first", "second")], [tensor("x")])
-    code = Code(
-        {"first": lambda p, a, b: seen.append("first"), "second": lambda p, a, b: seen.append("second")}
-    )
+    code = Code({"first": lambda p, a, b: seen.append("first"), "second": lambda p, a, b: seen.append("second")})
     CpuLauncher(spec, lambda _: code).prepare([((1,), (1,))]).launch([0], [])
     assert seen == ["first", "second"]
 

@@ -23,9 +23,7 @@ class Producer:
 
     def __dlpack__(self, **options):
         versioned = options.get("max_version") is not None
-        return dlpack.make_capsule(
-            self, self.array.ctypes.data, self.array.shape, (3, 1), dtypes.f32, CPU, versioned
-        )
+        return dlpack.make_capsule(self, self.array.ctypes.data, self.array.shape, (3, 1), dtypes.f32, CPU, versioned)
 
 
 def test_a_consumer_sees_the_memory_and_releases_it():

@@ -65,9 +65,7 @@ def test_children_of_a_process_whose_threads_compile(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     environment = {**os.environ, "TESSERA_CACHE_SIZE_MB": "0", "TESSERA_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, str(path)], env=environment, timeout=100, capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, str(path)], env=environment, timeout=100, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 

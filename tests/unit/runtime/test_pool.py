@@ -229,9 +229,13 @@ def test_ctrl_c_ends_a_long_launch(tmp_path, calls, threads):
     program = tmp_path / "long.py"
     program.write_text(LONG.replace("CALLS", str(calls)))
     done = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=100, check=False,
+        [sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
         env={**os.environ, "TESSERA_NUM_THREADS": threads},
-    )  # fmt: skip
+    )
     assert done.stdout.split() == ["interrupted", "True", "True"], done.stderr
 
 

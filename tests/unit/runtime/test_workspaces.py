@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from tessera.entry.host import function_address
 from tessera.errors import DeviceError
 from tessera.runtime import cuda, workspaces
 from tessera.runtime.device import Device
-from tessera.runtime.entry.host import function_address
 from tessera.runtime.workspaces import _SEMAPHORE_BYTES, _is_posted
 
 GPU: Any = SimpleNamespace(device=Device("cuda", 0))
@@ -162,7 +162,5 @@ def test_a_native_call_posts_the_semaphore() -> None:
     semaphore = (ctypes.c_char * _SEMAPHORE_BYTES)()
     library.sem_init(semaphore, 0, 0)
     assert not _is_posted(semaphore)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function_address(library, "sem_post"))(
-        ctypes.addressof(semaphore)
-    )
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function_address(library, "sem_post"))(ctypes.addressof(semaphore))
     assert _is_posted(semaphore)

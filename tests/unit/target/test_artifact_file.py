@@ -26,7 +26,9 @@ def two_grids(x: ts.Tensor["n", 64, ts.f32], y: ts.Tensor["n", 64, ts.f32], coun
 
 
 GPU = Artifact(
-    "gemm", "ptx", "sm_90a",
+    "gemm",
+    "ptx",
+    "sm_90a",
     (
         ArgSpec("a", "tensor", "bf16", ("M", "K"), (-1, 128), (-1, 1), 16, (8, 1), (16, 16)),
         ArgSpec("c", "tensor", "f32", ("B*M", "2*N"), (-1, -1), (-1, 1), 16, (8, 1), (16, 16), written=True),
@@ -46,12 +48,18 @@ GPU = Artifact(
                 Parameter("workspace", -1, slot_bytes=65536),
             ),
             ((["minimum", ["size", 0, 0], ["ceildiv", ["scalar", 3], ["const", 2]]], 128),),
-            threads=384, shared_bytes=200000, persistent=True, overlaps=True, cluster=2,
+            threads=384,
+            shared_bytes=200000,
+            persistent=True,
+            overlaps=True,
+            cluster=2,
         ),
     ),
-    b"\x7fELF cubin", "cubin", {"ptx": ".version 8.4 é", "cubin": b"\0\xff"},
+    b"\x7fELF cubin",
+    "cubin",
+    {"ptx": ".version 8.4 é", "cubin": b"\0\xff"},
     {"config": {"BM": 128}, "schedule": {"stages": 4}, "asserts": [{"message": "m", "location": None}], "debug": False},
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -278,9 +278,7 @@ def test_a_wave_holds_operands_as_amd_documents(instruction: MmaInstruction) -> 
 
 def _oldest(instruction: MmaInstruction) -> int:
     """Return the lowest compute capability that has an instruction."""
-    known = [
-        compute_capability(name) for name in NVIDIA_TARGETS if nvidia_target(name).has(instruction.needs)
-    ]
+    known = [compute_capability(name) for name in NVIDIA_TARGETS if nvidia_target(name).has(instruction.needs)]
     return min(known)
 
 
@@ -302,9 +300,7 @@ def _kernel_around(instruction: MmaInstruction, sm: int) -> bytes:
 
 
 def _assembles(instruction: MmaInstruction, sm: int) -> bool:
-    nvjitlink = pytest.importorskip(
-        "cuda.bindings.nvjitlink", reason="no assembler: install tessera[gpu-cuda]"
-    )
+    nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="no assembler: install tessera[gpu-cuda]")
     handle = nvjitlink.create(1, [f"-arch=sm_{sm}"])
     source = _kernel_around(instruction, sm)
     try:

@@ -113,6 +113,81 @@ def test_errors_are_printed_as_text_with_exit_code_one(run, file, tmp_path, args
     assert "Traceback" not in result.output
 
 
+def test_compile_goes_on_from_a_dump(run, file, tmp_path):
+    out = tmp_path / "out"
+    run("compile", f"{file}:scale", "-t", "cpu", "--const", "K=3", "--dump", "tirh,tirt,ll", "-o", out)
+    straight = (out / "scale.json").read_text()
+    for level in ("tirh", "tirt", "ll"):
+        again = tmp_path / level
+        result = run("compile", out / f"scale.{level}", "-o", again)
+        assert result.exit_code == 0, result.output
+        kernels = [json.loads(text)["kernels"] for text in ((again / "scale.json").read_text(), straight)]
+        assert kernels[0] == kernels[1]
+        x = ts.empty(64)
+        x[...] = 1
+        np.testing.assert_array_equal(ts.load(again / "scale.tessera")(x, 2.0), np.full(64, 6))
+
+
+def test_a_single_dump_is_printed_as_it_is(run, file, tmp_path):
+    result = run("compile", f"{file}:scale", "-t", "sm_80", "--dump", "ll")
+    assert result.stdout.startswith("; tessera.name")
+    path = tmp_path / "scale.ll"
+    path.write_text(result.stdout)
+    assert ".target sm_80" in run("compile", path, "--dump", "ptx").stdout
+
+
+@pytest.mark.parametrize(
+    ("level", "target", "wanted"),
+    [
+        ("tirh", "sm_80", "tessera_schedule.num_warps"),
+        ("tirt", "sm_80", "tessera_target.func"),
+        ("tirt", "cpu", "tessera_target.func"),
+        ("ll", "sm_80", "nvptx64"),
+        ("ll", "x86-64-v3", "x86_64"),
+        ("ptx", "sm_90a", ".target sm_90a"),
+        ("asm", "aarch64", ".globl"),
+    ],
+)
+def test_opt_goes_on_to_a_level(run, file, tmp_path, level, target, wanted):
+    from tessera.jit.pipeline import CANONICALIZE
+
+    canonical = tmp_path / "scale.mlir"
+    env = {"TESSERA_DUMP_DIR": str(tmp_path / "dumps")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*next(iter(env.items())))
+        run("compile", f"{file}:scale", "-t", "cpu")
+    first = sorted((tmp_path / "dumps").glob("*-canonicalize-*.mlir"))[0]
+    canonical.write_text(first.read_text())
+    passes = [part for one in CANONICALIZE for part in ("--pass", one.name)]
+    result = run("opt", canonical, *passes, "--to", level, "--target", target)
+    assert result.exit_code == 0, result.output
+    assert wanted in result.stdout
+    if level in ("tirh", "tirt"):  # it goes on from there by what it says itself
+        (tmp_path / "next.mlir").write_text(result.stdout)
+        assert (
+            run("opt", tmp_path / "next.mlir", "--to", "ll").stdout
+            == run("opt", canonical, "--to", "ll", "--target", target).stdout
+        )
+
+
+@pytest.mark.parametrize(("level", "levels"), [("asm", "tirh, tirt, ll, ptx"), ("sass", "tirh, tirt, ll, ptx")])
+def test_opt_lists_the_levels_of_a_target(run, tmp_path, file, level, levels):
+    run("compile", f"{file}:scale", "-t", "sm_80", "--dump", "tirh", "-o", tmp_path)
+    result = run("opt", tmp_path / "scale.tirh", "--to", level)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error[no-such-level]: sm_80 has no level '{level}'")
+    assert f"one of {levels}" in result.stderr
+
+
+def test_opt_needs_a_target(run, tmp_path):
+    path = tmp_path / "k.mlir"
+    path.write_text('tessera_tile.kernel @k profile "fast" (%x: f32 as "x") {\n  tessera_tile.return\n}\n')
+    result = run("opt", path, "--to", "tirt")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error[no-target]: {path} does not say its target")
+    assert run("opt", path, "--to", "tirt", "-t", "cpu").exit_code == 0
+
+
 def test_a_fault_of_the_file_points_at_its_line(run, tmp_path):
     (tmp_path / "broken.py").write_text("x = 1\nraise ValueError('oh no')\n")
     result = run("compile", f"{tmp_path}/broken.py:scale")

@@ -42,9 +42,7 @@ def test_run_text_gives_what_is_stored() -> None:
 
 def test_opt_text_runs_passes_with_and_without_their_stage() -> None:
     text = "%0 = tessera_tile.constant 1 : i32"
-    assert (
-        opt_text(text, ["dead-code"]) == opt_text(text, ["canonicalize-dead-code"]) == "builtin.module {\n}\n"
-    )
+    assert opt_text(text, ["dead-code"]) == opt_text(text, ["canonicalize-dead-code"]) == "builtin.module {\n}\n"
 
 
 def test_an_unknown_pass_suggests_names() -> None:
@@ -99,9 +97,7 @@ def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
     source.write_text(SAXPY)
     np.save(x, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(CallError, match="cannot read"):
-        CliRunner().invoke(
-            run, [str(source), "-i", str(x), "-i", "zeros(4)", "-i", "1"], catch_exceptions=False
-        )
+        CliRunner().invoke(run, [str(source), "-i", str(x), "-i", "zeros(4)", "-i", "1"], catch_exceptions=False)
 
 
 def test_bf16_travels_as_integers_of_its_width(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tessera.backends.cpu.compile import compile_cpu as compile_cpu
     from tessera.backends.cpu.compile import emit_llvm as emit_llvm
+    from tessera.backends.cpu.compile import resume_cpu as resume_cpu
+    from tessera.backends.cpu.compile import write_cpu as write_cpu
     from tessera.backends.cpu.features import missing_features as missing_features
     from tessera.backends.cpu.host import host_target as host_target
     from tessera.backends.cpu.loader import LoadedObject as LoadedObject
@@ -23,6 +25,8 @@ _HOMES = {
     "host_target": "host",
     "load_object": "loader",
     "missing_features": "features",
+    "resume_cpu": "compile",
+    "write_cpu": "compile",
 }
 
 

@@ -1,4 +1,4 @@
-"""Asking memory for the rows that the next product packs, a few lines at each call of a kernel of this one."""
+"""Prefetches the rows that the next product packs, a few lines at each kernel call of this one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tessera.backends.llvm.text import ModuleText
 
 @dataclass(frozen=True)
 class Ahead:
-    """How much is asked for at a time: a core waits for lines beyond those that it can keep track of.
+    """How much is prefetched at a time: a core stalls on more lines than it can track.
 
     Args:
-        lines: lines of the cache that a row takes.
-        part: lines asked for at once, a divisor of `lines`.
-        count: parts asked for by one call.
+        lines: cache lines of a row.
+        part: lines prefetched at once, a divisor of `lines`.
+        count: parts prefetched by one call.
     """
 
     lines: int
@@ -25,7 +25,7 @@ class Ahead:
 
     @classmethod
     def of(cls, rows: int, length: int, calls: int) -> Ahead:
-        """Return what each of so many calls asks for, so that the last one ends with the last row.
+        """Return what each of a number of calls prefetches, so that the last one ends with the last row.
 
         Args:
             rows: the most rows there are.
@@ -46,8 +46,8 @@ class Ahead:
 def ask_function(module: ModuleText, ahead: Ahead) -> str:
     """Define `void (asked, rows, distance, wanted)` once, and return its symbol.
 
-    `asked` holds the number of parts that have been asked for, `rows` is where the first row begins, `distance` that of
-    two rows in bytes, and `wanted` their number.
+    `asked` holds the number of parts that have been prefetched, `rows` is where the first row begins, `distance` that
+    of two rows in bytes, and `wanted` their number.
     """
     if not module.has(ahead.name):
         module.define(ahead.name, _Ask(module, ahead).render())

@@ -45,16 +45,14 @@ def configure(loops: Loops, rows: str = str(TILE)) -> None:
         loops.fn.line(f"store {type_} {whole}, ptr {place}, align 64")
         byte = rows if rows.isdigit() else loops.fn.assign(f"trunc i64 {rows} to i8")
         for register in range(RIGHT):
-            loops.fn.line(
-                f"store i8 {byte}, ptr {loops.ops.gep('i8', place, str(_ROWS_AT + register))}, align 1"
-            )
+            loops.fn.line(f"store i8 {byte}, ptr {loops.ops.gep('i8', place, str(_ROWS_AT + register))}, align 1")
         table = place
     loops.module.declare("declare void @llvm.x86.ldtilecfg(ptr)")
     loops.fn.line(f"call void @llvm.x86.ldtilecfg(ptr {table})")
 
 
 def release(loops: Loops) -> None:
-    """Give the tile registers up, so that the system need not save them."""
+    """Release the tile registers, so that the system need not save them."""
     loops.module.declare("declare void @llvm.x86.tilerelease()")
     loops.fn.line("call void @llvm.x86.tilerelease()")
 
@@ -101,8 +99,7 @@ class _TileKernel(Loops):
 
     def __init__(self, module: ModuleText, block: TileBlock):
         signature = (
-            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %count, "
-            f"i1 %fresh)"
+            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %count, i1 %fresh)"
         )
         super().__init__(module, signature)
         self.block = block
@@ -176,7 +173,5 @@ def copy_end(loops: Loops, source: str, target: str, count: str) -> None:
     mask = loops.ops.convert("bitcast", I64, loops.fn.assign(f"sub i64 {ones}, 1"), bools)
     symbol = f"llvm.masked.load.{row.mangled}.p0"
     loops.module.declare(f"declare {row} @{symbol}(ptr, {bools}, {row})")
-    value = loops.fn.assign(
-        f"call {row} @{symbol}(ptr align 1 {source}, {bools} {mask}, {row} zeroinitializer)"
-    )
+    value = loops.fn.assign(f"call {row} @{symbol}(ptr align 1 {source}, {bools} {mask}, {row} zeroinitializer)")
     loops.fn.line(f"store {row} {value}, ptr {target}, align {TILE_BYTES}")

@@ -64,9 +64,7 @@ def _lane_loop(emitter: CpuEmitter, access: Access, op: AtomicOp) -> str:
     return old
 
 
-def _guarded_update(
-    emitter: CpuEmitter, access: Access, op: AtomicOp, value: str, compare: str | None
-) -> str:
+def _guarded_update(emitter: CpuEmitter, access: Access, op: AtomicOp, value: str, compare: str | None) -> str:
     fn, element = emitter.fn, str(emitter.value_type(access.dtype))
     if access.condition is None:
         return _update(emitter, access, op, value, compare)
@@ -86,9 +84,14 @@ def _update(emitter: CpuEmitter, access: Access, op: AtomicOp, value: str, compa
     bits = LLVMType(f"i{dtype.bytes * 8}")
     signed = dtype.kind == "int"
     direct = {
-        "add": "add", "max": "max" if signed else "umax", "min": "min" if signed else "umin",
-        "and": "and", "or": "or", "xor": "xor", "exchange": "xchg",
-    }  # fmt: skip
+        "add": "add",
+        "max": "max" if signed else "umax",
+        "min": "min" if signed else "umin",
+        "and": "and",
+        "or": "or",
+        "xor": "xor",
+        "exchange": "xchg",
+    }
     if name == "compare_exchange":
         assert compare is not None
         expected, new = (_to_bits(emitter, access, v, bits) for v in (compare, value))
@@ -127,8 +130,7 @@ def _cmpxchg(
 ) -> tuple[str, str]:
     failure = "acquire" if order in ("acquire", "acq_rel") else "monotonic"
     pair = emitter.fn.assign(
-        f"cmpxchg ptr {access.address}, {bits} {expected}, {bits} {new} {order} {failure}, "
-        f"align {access.dtype.bytes}"
+        f"cmpxchg ptr {access.address}, {bits} {expected}, {bits} {new} {order} {failure}, align {access.dtype.bytes}"
     )
     kind = f"{{ {bits}, i1 }}"
     return (

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 _llvm: Any = llvm  # llvmlite ships no types
 
 MOST_LOOPS = 40
-"""Functions of more loops are not value-numbered."""
+"""Functions with more loops are not value-numbered."""
 
 
 @cache
@@ -62,9 +62,7 @@ def _optimised(ir: str, machine: Any) -> Any:
     return module
 
 
-def compile_ir(
-    ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool
-) -> tuple[bytes, str]:
+def compile_ir(ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool) -> tuple[bytes, str]:
     """Return the object code of a module, and its assembly text if asked for.
 
     Args:

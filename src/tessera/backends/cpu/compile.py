@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection
@@ -18,6 +17,7 @@ from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
 from tessera.backends.cpu.features import required_features
 from tessera.backends.cpu.host import resolve
 from tessera.backends.llvm.code import CompiledCode
+from tessera.backends.llvm.refusals import refusal
 from tessera.backends.llvm.text import ModuleText
 from tessera.errors import CompilerFault
 from tessera.ir.target.memory import AllocOp
@@ -70,9 +70,7 @@ def scratch_bytes(func: FuncOp) -> int:
     return max(ends) + 2 * SCRATCH_PADDING if ends else 0
 
 
-def compile_cpu(
-    module: ModuleOp, target: TargetRecord, dump: Collection[str] = ("ll", "asm")
-) -> CompiledCode:
+def compile_cpu(module: ModuleOp, target: TargetRecord, dump: Collection[str] = ("ll", "asm")) -> CompiledCode:
     """Compile TIR-T functions to an object file.
 
     Args:
@@ -86,24 +84,52 @@ def compile_cpu(
     """
     target = resolve(target)
     ir, facts = emit_llvm(module, target)
-    native = target.name == "cpu"
-    request: dict[str, Any] = {
+    request = _request(ir, target, dump)
+    if not request["native"]:
+        return _compiled(ir, facts, dump, *_compile_apart(request))
+    try:
+        return _compiled(ir, facts, dump, *codegen.compile_ir(**request))
+    except RuntimeError as error:
+        raise CompilerFault(f"LLVM rejects the code: {error}", code="llvm-failed") from error
+
+
+def write_cpu(module: ModuleOp, target: TargetRecord) -> CompiledCode:
+    """Return the LLVM IR of TIR-T functions, without object code."""
+    ir, facts = emit_llvm(module, target)
+    return CompiledCode(b"", "", {"ll": ir}, facts)
+
+
+def resume_cpu(ir: str, target: TargetRecord, dump: Collection[str]) -> CompiledCode:
+    """Compile LLVM IR, which may have been edited, to an object file.
+
+    Args:
+        ir: LLVM IR as `compile_cpu` dumps it.
+        target: the CPU.
+        dump: as for `compile_cpu`.
+
+    Raises:
+        VerifyError: LLVM rejects the text; has the line where LLVM tells it.
+    """
+    try:
+        return _compiled(ir, {}, dump, *_compile_apart(_request(ir, resolve(target), dump)))
+    except CompilerFault as error:
+        raise refusal(error.message, ir) from error
+
+
+def _request(ir: str, target: TargetRecord, dump: Collection[str]) -> dict[str, Any]:
+    return {
         "ir": ir,
         "triple": target.triple,
         "cpu": target.cpu,
         "features": target.llvm_features,
-        "native": native,
+        "native": target.name == "cpu",
         "assembly": "asm" in dump,
     }
-    if native:
-        try:
-            code, assembly = codegen.compile_ir(**request)
-        except RuntimeError as error:
-            raise CompilerFault(f"LLVM rejects the code: {error}", code="llvm-failed") from error
-    else:
-        code, assembly = _compile_apart(request)
+
+
+def _compiled(ir: str, facts: dict[str, Any], dump: Collection[str], code: bytes, assembly: str) -> CompiledCode:
     texts: dict[str, str | bytes] = {"ll": ir, "asm": assembly}
-    facts["instructions"] = {"fma": len(_FMA.findall(ir))}
+    facts = {**facts, "instructions": {"fma": len(_FMA.findall(ir))}}
     if assembly:
         facts["instructions"] = dict(Counter(_COUNTED.findall(assembly)))
         facts["spills"] = len(_SPILL.findall(assembly))
@@ -112,10 +138,13 @@ def compile_cpu(
 
 def _compile_apart(request: dict[str, Any]) -> tuple[bytes, str]:
     """Compile in a process of its own, so that a fault of a back end ends only that."""
+    import subprocess  # here, as code for this machine needs none
+
     command = [sys.executable, str(Path(codegen.__file__))]
     done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
     if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        raise CompilerFault(f"LLVM failed for {request['cpu']}: {last[0]}", code="llvm-failed")
+        said = done.stderr.decode(errors="replace").strip()
+        last = said[said.rfind("\nRuntimeError: ") + 1 :] if "\nRuntimeError: " in said else said.rpartition("\n")[2]
+        raise CompilerFault(f"LLVM failed for {request['cpu']}: {last or 'no message'}", code="llvm-failed")
     size = int.from_bytes(done.stdout[:8], "little")
     return done.stdout[8 : 8 + size], done.stdout[8 + size :].decode()

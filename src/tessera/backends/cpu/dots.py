@@ -77,18 +77,14 @@ class DotLoops(Loops):
     def _kernel(self, rows: int, columns: int) -> str:
         name = f"{dot_name(self.stream)}_{rows}x{columns}"
         if not self.module.has(name):
-            self.module.define(
-                name, _Kernel(self.module, self.target, self.stream, name, rows, columns).render()
-            )
+            self.module.define(name, _Kernel(self.module, self.target, self.stream, name, rows, columns).render())
         return name
 
 
 class _Kernel(Loops):
     """Writes the function that goes along the depth once."""
 
-    def __init__(
-        self, module: ModuleText, target: TargetRecord, stream: Stream, name: str, rows: int, columns: int
-    ):
+    def __init__(self, module: ModuleText, target: TargetRecord, stream: Stream, name: str, rows: int, columns: int):
         super().__init__(
             module,
             f"define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %depth, i64 %pitch)",
@@ -114,9 +110,7 @@ class _Kernel(Loops):
         last = self._add(self.times(full.text, self.lanes), totals, rest.text)
         fn.branch(join)
         fn.start(join)
-        totals = [
-            fn.phi(str(stream.total), [(a, before), (b, body)]) for a, b in zip(totals, last, strict=True)
-        ]
+        totals = [fn.phi(str(stream.total), [(a, before), (b, body)]) for a, b in zip(totals, last, strict=True)]
         self._finish(totals)
         fn.line("ret void")
         return fn.render()

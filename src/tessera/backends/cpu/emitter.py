@@ -137,9 +137,7 @@ class CpuEmitter(Emitter):
         """Call the vector function, or compose it from others; f64 `pow` goes to libm, lane by lane."""
         ops, type_ = self.ops, of_dtype(dtype, width)
         if name == "rsqrt":
-            return self.fn.assign(
-                f"fdiv {type_} {ops.real(type_, 1.0)}, {ops.intrinsic('sqrt', type_, *args)}"
-            )
+            return self.fn.assign(f"fdiv {type_} {ops.real(type_, 1.0)}, {ops.intrinsic('sqrt', type_, *args)}")
         if not supported(name, dtype.name):
             return self._libm(name, type_, args)
         features = self.target.features
@@ -197,9 +195,7 @@ class CpuEmitter(Emitter):
         for first in range(0, width, 16):
             mask = ", ".join(f"i32 {first + lane}" for lane in range(16))
             part = fn.assign(f"shufflevector {f32} {value}, {f32} poison, <16 x i32> <{mask}>")
-            some.append(
-                fn.assign(f"call {bools} @llvm.x86.avx512.fpclass.ps.512({one} {part}, i32 {subnormal})")
-            )
+            some.append(fn.assign(f"call {bools} @llvm.x86.avx512.fpclass.ps.512({one} {part}, i32 {subnormal})"))
         any_ = some[0]
         for other in some[1:]:
             any_ = ops.binary("or", bools, any_, other)

@@ -16,10 +16,29 @@ _LEVEL_2 = (*_LEVEL_1, "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ss
 _LEVEL_3 = (*_LEVEL_2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _LEVEL_4 = (*_LEVEL_3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _SAPPHIRE_RAPIDS = (
-    *_LEVEL_4, "adx", "aes", "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512bitalg", "avx512fp16",
-    "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512vpopcntdq", "avxvnni", "crc32", "gfni", "pclmul",
-    "prfchw", "sha", "vaes", "vpclmulqdq",
-)  # fmt: skip
+    *_LEVEL_4,
+    "adx",
+    "aes",
+    "amx-bf16",
+    "amx-int8",
+    "amx-tile",
+    "avx512bf16",
+    "avx512bitalg",
+    "avx512fp16",
+    "avx512ifma",
+    "avx512vbmi",
+    "avx512vbmi2",
+    "avx512vnni",
+    "avx512vpopcntdq",
+    "avxvnni",
+    "crc32",
+    "gfni",
+    "pclmul",
+    "prfchw",
+    "sha",
+    "vaes",
+    "vpclmulqdq",
+)
 _IMPLIED = {
     "x86-64": _LEVEL_1,
     "x86-64-v3": _LEVEL_3,
@@ -29,13 +48,50 @@ _IMPLIED = {
     "generic": ("fp-armv8", "neon"),
 }
 """What LLVM may use for a CPU's name, by the x86-64 psABI and LLVM's own tables, without what is for systems only."""
-_FOR_SYSTEMS = frozenset({
-    "64bit", "cldemote", "clflushopt", "clwb", "clzero", "enqcmd", "fsgsbase", "fxsr", "hreset", "invpcid", "kl",
-    "lwp", "mmx", "movdir64b", "movdiri", "mwaitx", "pconfig", "pku", "prefetchi", "ptwrite", "raoint", "rdpid",
-    "rdpru", "rdrnd", "rdseed", "rtm", "serialize", "sgx", "shstk", "tsxldtrk", "uintr", "usermsr", "waitpkg",
-    "wbnoinvd", "widekl", "xsave", "xsavec", "xsaveopt", "xsaves",
-})  # fmt: skip
-"""Features whose instructions a compiler writes only when it is told to: code needs none of them."""
+_FOR_SYSTEMS = frozenset(
+    {
+        "64bit",
+        "cldemote",
+        "clflushopt",
+        "clwb",
+        "clzero",
+        "enqcmd",
+        "fsgsbase",
+        "fxsr",
+        "hreset",
+        "invpcid",
+        "kl",
+        "lwp",
+        "mmx",
+        "movdir64b",
+        "movdiri",
+        "mwaitx",
+        "pconfig",
+        "pku",
+        "prefetchi",
+        "ptwrite",
+        "raoint",
+        "rdpid",
+        "rdpru",
+        "rdrnd",
+        "rdseed",
+        "rtm",
+        "serialize",
+        "sgx",
+        "shstk",
+        "tsxldtrk",
+        "uintr",
+        "usermsr",
+        "waitpkg",
+        "wbnoinvd",
+        "widekl",
+        "xsave",
+        "xsavec",
+        "xsaveopt",
+        "xsaves",
+    }
+)
+"""Features whose instructions are emitted only on request: other code needs none of them."""
 
 
 def required_features(target: TargetRecord) -> list[str]:

@@ -18,12 +18,26 @@ from tessera.target.registry import target_named
 
 KNOWN_FEATURES = {
     "x86_64": (
-        "sse2", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512bf16",
-        "avx512fp16", "avx512vnni", "avxvnni", "amx-tile", "amx-bf16", "amx-fp16", "amx-int8",
+        "sse2",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512vl",
+        "avx512bw",
+        "avx512dq",
+        "avx512bf16",
+        "avx512fp16",
+        "avx512vnni",
+        "avxvnni",
+        "amx-tile",
+        "amx-bf16",
+        "amx-fp16",
+        "amx-int8",
     ),
     "aarch64": ("neon", "fp-armv8", "fullfp16", "bf16", "dotprod", "i8mm", "sve", "sve2"),
-}  # fmt: skip
-"""LLVM's names of the features a record tells about."""
+}
+"""LLVM's names of the features that a record lists."""
 
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -39,14 +53,15 @@ def architecture() -> str:
     name = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}.get(machine)
     if name is None:
         raise TargetError(
-            f"the CPU backend does not know the architecture {machine!r}", code="unsupported-host",
+            f"the CPU backend does not know the architecture {machine!r}",
+            code="unsupported-host",
             help="x86-64 and AArch64 are supported",
-        )  # fmt: skip
+        )
     return name
 
 
 def cache_bytes(level: int) -> int:
-    """Return the size of a core's data cache as Linux tells it; 0 where it is not known."""
+    """Return the size of a core's data cache as Linux reports it; 0 where it is not known."""
     for index in sorted(_CACHES.glob("index*")):
         try:
             kind, found, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
@@ -97,12 +112,17 @@ def host_target() -> TargetRecord:
 
 
 def resolve(target: TargetRecord) -> TargetRecord:
-    """Return the record to compile for: x86-64-v4 and its kind imply features that LLVM must be told of."""
+    """Return the record to compile for: x86-64-v4 and its kind imply features that must be named to LLVM."""
     if target.name == "x86-64-v4":
         known = target_named("x86-64-v4")
         implied = frozenset({"avx512vl", "avx512bw", "avx512dq"})
         return TargetRecord(
-            known.name, known.backend, known.features | implied, vector_bytes=known.vector_bytes,
-            triple=known.triple, cpu=known.cpu, llvm_features=known.llvm_features,
-        )  # fmt: skip
+            known.name,
+            known.backend,
+            known.features | implied,
+            vector_bytes=known.vector_bytes,
+            triple=known.triple,
+            cpu=known.cpu,
+            llvm_features=known.llvm_features,
+        )
     return target

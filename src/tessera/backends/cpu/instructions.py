@@ -7,9 +7,16 @@ from tessera.backends.llvm.types import LLVMType
 from tessera.target.records import TargetRecord
 
 GROUPS = {
-    "fma": 1, "dot_bf16": 2, "dot_i16": 2, "dot_i8": 4, "dot_u8": 4, "dot_u8_i8": 4, "amx_bf16": 2, "amx_f16": 2,
+    "fma": 1,
+    "dot_bf16": 2,
+    "dot_i16": 2,
+    "dot_i8": 4,
+    "dot_u8": 4,
+    "dot_u8_i8": 4,
+    "amx_bf16": 2,
+    "amx_f16": 2,
     "amx_i8": 4,
-}  # fmt: skip
+}
 """Terms of the sum that one element of an operand holds."""
 
 _NEON = {"dot_i8": "sdot", "dot_u8": "udot"}

@@ -67,7 +67,7 @@ def load_object(code: bytes) -> LoadedObject:
 def _functions(code: bytes) -> tuple[str, ...]:
     """Return the global functions an ELF-64 object defines, in its symbol table's order."""
     if code[:5] != b"\x7fELF\x02":
-        raise CompilerFault("the object code is no 64-bit ELF file", code="link-failed")
+        raise CompilerFault("the object code is not a 64-bit ELF file", code="link-failed")
     try:
         return _symbols(code)
     except (struct.error, ValueError, IndexError) as error:
@@ -77,9 +77,7 @@ def _functions(code: bytes) -> tuple[str, ...]:
 def _symbols(code: bytes) -> tuple[str, ...]:
     (section_offset,) = struct.unpack_from("<Q", code, 0x28)
     entry_size, count = struct.unpack_from("<HH", code, 0x3A)
-    sections = [
-        struct.unpack_from("<IIQQQQIIQQ", code, section_offset + i * entry_size) for i in range(count)
-    ]
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, section_offset + i * entry_size) for i in range(count)]
     names: list[str] = []
     for section in sections:
         if section[1] != 2:  # SHT_SYMTAB

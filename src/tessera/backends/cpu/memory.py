@@ -133,7 +133,7 @@ class Access:
     def asks_each_lane(self, mask: SSAValue | None) -> bool:
         """Return whether LLVM has to test and branch for each lane of a mask, as there is no masked instruction.
 
-        It has not for lanes past the end of a row: those are known when compiling.
+        It need not for lanes past the end of a row: those are known at compile time.
         """
         return mask is not None and not self._masks_natively and not _is_constant(mask)
 
@@ -146,7 +146,7 @@ class Access:
         return self.emitter.ops.compare("eq", kind, bits, "-1")
 
     def spared(self, pointers: str, mask: str) -> str:
-        """Return the addresses with those masked off turned to a spare place."""
+        """Return the addresses, with those masked off replaced by a spare place."""
         kind, ops = LLVMType("ptr", self.width), self.emitter.ops
         return ops.select(kind, mask, pointers, ops.splat(kind, self.emitter.spare()))
 
@@ -176,9 +176,7 @@ class Access:
             pairs, type_ = zip(values[::2], values[1::2], strict=True), LLVMType(self.memory.element, width)
             order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
             values = [
-                self.emitter.fn.assign(
-                    f"shufflevector {type_} {a}, {type_} {b}, <{2 * width} x i32> <{order}>"
-                )
+                self.emitter.fn.assign(f"shufflevector {type_} {a}, {type_} {b}, <{2 * width} x i32> <{order}>")
                 for a, b in pairs
             ]
             width *= 2
@@ -195,18 +193,14 @@ class Access:
 
     def _lanes_of(self, type_: LLVMType, value: str, part: range) -> str:
         order = ", ".join(f"i32 {lane}" for lane in part)
-        return self.emitter.fn.assign(
-            f"shufflevector {type_} {value}, {type_} poison, <{len(part)} x i32> <{order}>"
-        )
+        return self.emitter.fn.assign(f"shufflevector {type_} {value}, {type_} poison, <{len(part)} x i32> <{order}>")
 
     def _masked(self, name: str, kind: LLVMType, where: str, mask: str, default: str) -> str:
         bools = LLVMType("i1", self.width)
         symbol = f"llvm.masked.{name}.{self.memory.mangled}.{kind.mangled}"
         self.emitter.module.declare(f"declare {self.memory} @{symbol}({kind}, {bools}, {self.memory})")
         where = f"{kind} align {self.align} {where}"
-        return self.emitter.fn.assign(
-            f"call {self.memory} @{symbol}({where}, {bools} {mask}, {self.memory} {default})"
-        )
+        return self.emitter.fn.assign(f"call {self.memory} @{symbol}({where}, {bools} {mask}, {self.memory} {default})")
 
     def _load_guarded(self, default: str) -> str:
         """Load under the condition: one branch, where a mask of equal lanes would have LLVM ask each of them."""
@@ -294,9 +288,7 @@ class Access:
         wide = LLVMType("i1", width)
         if width != self.width:
             lanes = ", ".join(f"i32 {min(lane, 2 * self.width - 1)}" for lane in range(width))
-            mask = fn.assign(
-                f"shufflevector {bools} {mask}, {bools} zeroinitializer, <{width} x i32> <{lanes}>"
-            )
+            mask = fn.assign(f"shufflevector {bools} {mask}, {bools} zeroinitializer, <{width} x i32> <{lanes}>")
         attributes = self.emitter.module.attributes("nounwind memory(none)")
         mask = fn.assign(f'call {wide} asm "", "=^Yk,0"({wide} {mask}) {attributes}')
         if width == self.width:
@@ -354,7 +346,7 @@ def emit_store(emitter: CpuEmitter, op: StoreOp) -> None:
 
 @CPU.register(PrefetchOp)
 def emit_prefetch(emitter: CpuEmitter, op: PrefetchOp) -> None:
-    """Ask for a line in the second cache: the first one holds the row at hand."""
+    """Prefetch a line to the second-level cache: the first-level one holds the current row."""
     offset = emitter.dot(emitter.all_units(list(op.offsets)), emitter.all_units(list(op.strides)))
     element = emitter.memory_type(dtype_of(element_of(op.pointer.type)), 1).element
     address = emitter.ops.gep(element, emitter.unit(op.pointer), offset)
@@ -363,9 +355,7 @@ def emit_prefetch(emitter: CpuEmitter, op: PrefetchOp) -> None:
 
 def set_single(emitter: CpuEmitter, access: Access, op: GatherOp | ScatterOp | AtomicOp) -> None:
     """Set the address and condition of a single element."""
-    access.address = emitter.ops.gep(
-        access.memory.element, emitter.unit(op.pointer), emitter.unit(op.offsets)
-    )
+    access.address = emitter.ops.gep(access.memory.element, emitter.unit(op.pointer), emitter.unit(op.offsets))
     if op.mask is not None:
         access.and_mask(emitter.unit(op.mask))
 
@@ -390,7 +380,7 @@ def emit_gather(emitter: CpuEmitter, op: GatherOp) -> None:
 
 
 def _gather_at_once(access: Access, pointers: str, mask: SSAValue, default: str) -> str:
-    """Load single elements after one question for all lanes; where some are masked off, they load a spare element."""
+    """Load single elements after one test for all lanes; where some are masked off, they load a spare element."""
     fn, ops = access.emitter.fn, access.emitter.ops
     whole, some, join = fn.label("all"), fn.label("some"), fn.label("join")
     fn.branch_if(access.all_lanes(mask), whole, some)
@@ -481,7 +471,5 @@ def emit_buffer_load(emitter: CpuEmitter, op: BufferLoadOp) -> None:
 def emit_buffer_store(emitter: CpuEmitter, op: BufferStoreOp) -> None:
     """Write a chunk or element of a buffer."""
     axes = tuple(axis.data for axis in op.axes.data)
-    access = _buffer_access(
-        emitter, op.value, op.buffer, list(op.offsets), axes, op.vector.data, op.vector.data == 1
-    )
+    access = _buffer_access(emitter, op.value, op.buffer, list(op.offsets), axes, op.vector.data, op.vector.data == 1)
     access.store(emitter.unit(op.value))

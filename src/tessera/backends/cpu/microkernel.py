@@ -1,7 +1,7 @@
 """Register-blocked kernels: `rows` x `vectors` accumulators stay in registers while the depth runs.
 
 Each step loads `vectors` vectors of a panel of the right operand and multiplies them with one broadcast element of
-each row of the left one. Sums begin at zero, and what memory holds is asked for first and added last: no product waits
+each row of the left one. Sums begin at zero, and what memory holds is prefetched first and added last: no product waits
 for it.
 """
 
@@ -151,7 +151,7 @@ class _Kernel:
         return self.ops.binary("add" if type_.element.startswith("i") else "fadd", type_, held, total)
 
     def _ask(self, places: list[str]) -> None:
-        """Ask for the sums' lines."""
+        """Prefetch the lines of the sums."""
         vectors = max(LINE_BYTES // (self.block.total.width * self.align), 1)
         for number in range(0, len(places), self.block.vectors):
             for place in places[number : number + self.block.vectors : vectors]:
@@ -172,9 +172,7 @@ class _Kernel:
         last = self._step(fn.assign("sub nsw i64 %depth, 1"), totals, half=True)
         fn.branch(join)
         fn.start(join)
-        return [
-            fn.phi(str(self.block.total), [(a, before), (b, body)]) for a, b in zip(totals, last, strict=True)
-        ]
+        return [fn.phi(str(self.block.total), [(a, before), (b, body)]) for a, b in zip(totals, last, strict=True)]
 
     def _loop(self, first: str, end: str, unroll: int, totals: list[str], at_least_once: bool) -> list[str]:
         """Loop over the depth from `first` to `end`."""
@@ -240,7 +238,5 @@ class _Kernel:
             for v, vector in enumerate(vectors):
                 total = totals[row * block.vectors + v]
                 types = (operand, block.total)
-                results.append(
-                    multiply_add(ops, self.target, block.instruction, types, spread, vector, total)
-                )
+                results.append(multiply_add(ops, self.target, block.instruction, types, spread, vector, total))
         return results

@@ -80,9 +80,7 @@ def emit_print(emitter: CpuEmitter, op: PrintOp) -> None:
         text += code + part
         args.append(typed)
     emitter.module.declare("declare i32 @dprintf(i32, ptr, ...)")
-    given = ", ".join(
-        f"{type_} {value}" for type_, value in [(PTR, emitter.module.string(text + "\n")), *args]
-    )
+    given = ", ".join(f"{type_} {value}" for type_, value in [(PTR, emitter.module.string(text + "\n")), *args])
     emitter.fn.line(f"call i32 (i32, ptr, ...) @dprintf(i32 1, {given})")
 
 

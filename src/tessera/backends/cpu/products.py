@@ -1,7 +1,7 @@
 """Products of tiles: the loops over panels and blocks of rows around the register-blocked kernels.
 
 The depth is cut so that the part of a panel in use stays in the first-level cache while the rows go by. Sizes may be
-known only at run time: then there is a kernel for each size that blocks of rows and rests of a panel are made of.
+known only at run time: then there is a kernel for each size that blocks of rows and tails of a panel consist of.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Product:
         room: rows and columns of the sums.
         operand: vector of operands.
         total: vector of sums.
-        ahead: bytes of each row that is asked for meanwhile, 0 for none.
-        fresh: whether the sums may begin with this product, which is found out at run time (matrix units).
+        ahead: bytes of each row that is prefetched meanwhile, 0 for none.
+        fresh: whether the sums may begin with this product, which is known at run time (matrix units).
         begins: whether they do (vector units).
         copy_stride: elements between two rows of the copy that rows in place get if they are crowded, 0 for none.
     """
@@ -168,7 +168,7 @@ def _left_in_place(emitter: CpuEmitter, op: ProductOp, a: str) -> tuple[str, str
 
 
 def _rows_ahead(emitter: CpuEmitter, op: ProductOp) -> list[str]:
-    """Return where the rows to ask for begin, their distance in bytes and their number as arguments."""
+    """Return where the rows to prefetch begin, their distance in bytes and their number as arguments."""
     assert op.source is not None
     assert isinstance(op.source.type, PointerType)
     offset, distance, rows, _ = emitter.all_units(list(op.ahead))
@@ -208,7 +208,7 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
 
 
 def _length_ahead(emitter: CpuEmitter, op: ProductOp) -> int:
-    """Return the bytes of each row to ask for."""
+    """Return the bytes of each row to prefetch."""
     if op.source is None:
         return 0
     assert isinstance(op.source.type, PointerType)
@@ -361,10 +361,20 @@ class _Loops(Loops):
         product, known = self.product, self.product.sizes[2]
         whole = known is not None and known % (self.group * UNROLL) == 0
         block = Block(
-            product.instruction, 0, vectors, product.a_stride, self.width, product.c_stride, product.operand,
-            product.total, whole, product.instruction == "dot_u8_i8", self.odd != "0", product.a_step,
+            product.instruction,
+            0,
+            vectors,
+            product.a_stride,
+            self.width,
+            product.c_stride,
+            product.operand,
+            product.total,
+            whole,
+            product.instruction == "dot_u8_i8",
+            self.odd != "0",
+            product.a_step,
             self.fresh,
-        )  # fmt: skip
+        )
         shift = self._shift(b, block, depth[0]) if block.shifted else "null"
         first, left = "0", rows
         limit = block_rows(self.target, vectors, self.in_place)
@@ -389,9 +399,7 @@ class _Loops(Loops):
             return [limit, limit // 4, 1]
         return sorted({limit, self.product.room[0] % limit, limit // 2, 1} - {0}, reverse=True)
 
-    def _call(
-        self, block: Block, a: str, b: str, c: str, row: str, depth: tuple[Size, str], shift: str
-    ) -> None:
+    def _call(self, block: Block, a: str, b: str, c: str, row: str, depth: tuple[Size, str], shift: str) -> None:
         symbol = block_kernel(self.module, self.target, block)
         a = self._left(a, row)
         c = self.moved(c, block.total, self.times(row, block.c_stride))
@@ -403,7 +411,7 @@ class _Loops(Loops):
         )
 
     def _ask(self) -> None:
-        """Ask memory for a part of the rows that are packed next: for all of a step by its last block."""
+        """Prefetch a part of the rows that are packed next: for all of a step by its last block."""
         product, (rows, columns) = self.product, self.product.room
         blocks = max(rows // block_rows(self.target, self.vectors, self.in_place), 1)
         calls = blocks * -(-columns // self.width) * -(-product.panel[0] // self.cut)
@@ -424,7 +432,5 @@ class _Loops(Loops):
         )
         single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, shifted=False, fresh=False)
         symbol = block_kernel(self.module, self.target, single)
-        self.fn.line(
-            f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null, i64 0, i64 0)"
-        )
+        self.fn.line(f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null, i64 0, i64 0)")
         return place

@@ -50,9 +50,7 @@ class Stream:
     def name(self) -> str:
         """A symbol that tells functions apart."""
         sizes = "x".join("n" if size is None else str(size) for size in self.sizes)
-        return (
-            f"tessera_stream_{self.instruction}_{self.total.mangled}_{sizes}_{self.a_stride}_{self.c_stride}"
-        )
+        return f"tessera_stream_{self.instruction}_{self.total.mangled}_{sizes}_{self.a_stride}_{self.c_stride}"
 
 
 class StreamLoops(Loops):
@@ -177,17 +175,13 @@ class RightRows(Loops):
             total = part
         return total
 
-    def _optional(
-        self, start: str, counts: tuple[str, int], column: str, mask: str | None, type_: LLVMType
-    ) -> str:
+    def _optional(self, start: str, counts: tuple[str, int], column: str, mask: str | None, type_: LLVMType) -> str:
         """Return a row that may lie past the depth's end: zeros there, and no access."""
         inside = self.ops.compare("sgt", I64, counts[0], str(counts[1]))
         found: list[tuple[str, str]] = []
 
         def read() -> None:
-            found.append(
-                (self._load(self.moved(start, self.stream.memory, column), mask, type_), self.fn.block)
-            )
+            found.append((self._load(self.moved(start, self.stream.memory, column), mask, type_), self.fn.block))
 
         def none() -> None:
             found.append(("zeroinitializer", self.fn.block))

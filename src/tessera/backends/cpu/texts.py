@@ -122,14 +122,14 @@ class Loops:
 
 
 def prefetch(module: ModuleText, fn: FunctionText, place: str, purpose: str, locality: int) -> None:
-    """Ask for the cache line at `place`.
+    """Prefetch the cache line at `place`.
 
     Args:
         module: where the intrinsic is declared.
         fn: where the request goes.
         place: address, as text.
         purpose: `read` or `write`.
-        locality: 3 for the first cache, 2 for the second.
+        locality: 3 for the first-level cache, 2 for the second-level one.
     """
     module.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
     fn.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(purpose == 'write')}, i32 {locality}, i32 1)")

@@ -2,7 +2,7 @@
 
 A pass goes along one tile of its depth: 32 columns at a time are grouped into tiles, which stay in the first cache, and
 are multiplied with registers that hold as many rows as there are. Longer passes would load and store sums less often,
-but a core follows few streams of addresses: even so lines are asked for ahead.
+but a core follows few streams of addresses: even so lines are prefetched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
 
 AHEAD = 256
-"""Elements between what is multiplied and what is asked for."""
+"""Elements between what is multiplied and what is prefetched."""
 
 _UNROLL = 4
 
@@ -119,10 +119,7 @@ class _Pass(RightRows):
         """Group the columns of a few tiles and multiply them."""
         masks: list[str | None] = [None] * tiles
         if rest is not None:
-            masks = [
-                self.mask(self.sum(rest.text, str(-TILE * tile)) if tile else rest.text)
-                for tile in range(tiles)
-            ]
+            masks = [self.mask(self.sum(rest.text, str(-TILE * tile)) if tile else rest.text) for tile in range(tiles)]
         self._pack(column, masks)
         stream = self.stream
         sums = [self.ops.gep("i32", "%c", self.sum(column, str(tile * TILE))) for tile in range(tiles)]
@@ -171,9 +168,7 @@ class _Pass(RightRows):
         self.repeat(groups, whole)
         self.if_any(odd, lambda: whole(groups.text, odd.text))
 
-    def _store(
-        self, starts: list[str], column: str, masks: list[str | None], row: str, left: str | None
-    ) -> None:
+    def _store(self, starts: list[str], column: str, masks: list[str | None], row: str, left: str | None) -> None:
         """Store one row of the packed tiles."""
         for tile, mask in enumerate(masks):
             value = self.vector(starts, self.sum(column, str(tile * TILE)), mask, left)
@@ -185,7 +180,7 @@ class _Pass(RightRows):
         return self.ops.gep("i8", first, self.times(row, TILE_BYTES))
 
     def _ahead(self, column: str) -> str:
-        """Return how far from a row's start is what will be wanted soon: further on, or in the next pass's rows."""
+        """Return how far from a row's start the data needed soon lies: further on, or in the next pass's rows."""
         place = self.sum(column, str(AHEAD))
         over = self.fn.assign(f"sub nsw i64 {place}, %columns")
         rows = self.fn.assign(f"mul nsw i64 %pitch, {TILE * self.group}")

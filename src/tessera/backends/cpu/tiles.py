@@ -1,9 +1,9 @@
 """Products by the matrix unit: loops over blocks of rows and panels around the kernels of tiles.
 
-Rows that are read in place are copied, 32 at a time, to tiles that stay in the first cache while the panels go by: rows
-far apart would crowd into few sets of it. Tiles cover everything. Where rows end inside a tile, registers of fewer
-rows take the rest of them. Where the depth ends inside a step, both operands are padded with zeros: what follows a
-row in memory is no part of it.
+Rows that are read in place are copied, 32 at a time, to tiles that stay in the first-level cache while the panels go
+by: rows far apart would crowd into few sets of it. Tiles cover everything. Where rows end inside a tile, registers of
+fewer rows take the rest of them. Where the depth ends inside a step, both operands are padded with zeros: what follows
+a row in memory is not a part of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _VECTOR = LLVMType("i32", TILE)
 STEPS = 32
 """Tiles of the depth that are multiplied before the next block of rows: with more of them sums are loaded and stored
-less often, with fewer the copies of rows stay in the first cache."""
+less often, with fewer the copies of rows stay in the first-level cache."""
 
 _TILE_SIZE = TILE * TILE_BYTES
 
@@ -53,8 +53,7 @@ class TileLoops(Loops):
     def render(self) -> str:
         """Return the function's text."""
         rows, columns, depth = (
-            sized(size, name)
-            for size, name in zip(self.product.sizes, ("%rows", "%columns", "%depth"), strict=True)
+            sized(size, name) for size, name in zip(self.product.sizes, ("%rows", "%columns", "%depth"), strict=True)
         )
         if self.product.ahead:
             self.asked = self.fn.entry_assign("alloca i64, align 8")
@@ -194,9 +193,7 @@ class TileLoops(Loops):
 
         def panel(number: str, tiles: int) -> None:
             product = self.product
-            kernel = amx.TileBlock(
-                product.instruction, height, tiles, left, 4 * self.width, 4 * product.c_stride
-            )
+            kernel = amx.TileBlock(product.instruction, height, tiles, left, 4 * self.width, 4 * product.c_stride)
             symbol = amx.tile_kernel(self.module, kernel)
             if self.asked:
                 self._ask()
@@ -216,7 +213,7 @@ class TileLoops(Loops):
         self.if_any(rest, last)
 
     def _copy(self, a: str, tile: int, rows: Size, count: Size, ends: Size) -> None:
-        """Copy a row of tiles, and ask memory for the one that is copied two later."""
+        """Copy a row of tiles, and prefetch the one that is copied two later."""
 
         def row(number: str) -> None:
             start = self.fn.assign(f"mul nsw i64 {self.sum(number, str(tile * TILE))}, %pitch")
@@ -243,7 +240,7 @@ class TileLoops(Loops):
         self.repeat(rows, row)
 
     def _ask(self) -> None:
-        """Ask memory for a part of the rows that are packed next: for all of a step by its last block."""
+        """Prefetch a part of the rows that are packed next: for all of a step by its last block."""
         product, (rows, columns) = self.product, self.product.room
         pieces = max(product.panel[0] // (STEPS * TILE), 1)
         calls = max(rows // (WIDE * TILE), 1) * -(-columns // self.width) * pieces

@@ -1,1 +1,1 @@
-"""What all backends share: LLVM IR as text, the emitter of TIR-T, and what a compilation gives."""
+"""What all backends share: LLVM IR as text, the emitter of TIR-T, and the result of a compilation."""

@@ -63,9 +63,7 @@ def _clamped(ops: Ops, f32: LLVMType, value: str) -> str:
     """Return f32 values with the largest finite ones in place of infinities."""
     magnitude = ops.intrinsic("fabs", f32, value)
     infinite = ops.compare("oeq", f32, magnitude, ops.real(f32, math.inf))
-    return ops.select(
-        f32, infinite, ops.intrinsic("copysign", f32, ops.real(f32, _LARGEST_F32), value), value
-    )
+    return ops.select(f32, infinite, ops.intrinsic("copysign", f32, ops.real(f32, _LARGEST_F32), value), value)
 
 
 def _to_odd(ops: Ops, value: str, width: int) -> str:
@@ -81,9 +79,7 @@ def _to_odd(ops: Ops, value: str, width: int) -> str:
     inexact = ops.compare("one", f64, value, back)
     below = ops.compare("ogt", f64, ops.intrinsic("fabs", f64, value), ops.intrinsic("fabs", f64, back))
     step = ops.select(i32, below, ops.integer(i32, 1), ops.integer(i32, -1))
-    moved = ops.select(
-        i32, ops.binary("and", i32.of("i1"), inexact, even), ops.binary("add", i32, bits, step), bits
-    )
+    moved = ops.select(i32, ops.binary("and", i32.of("i1"), inexact, even), ops.binary("add", i32, bits, step), bits)
     return ops.convert("bitcast", i32, moved, f32)
 
 

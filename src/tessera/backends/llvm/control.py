@@ -99,8 +99,7 @@ def emit_if(emitter: Emitter, op: scf.IfOp) -> None:
     sources = list(zip(*(units for units, _ in ends), strict=True))
     labels = [label for _, label in ends]
     phis = [
-        fn.phi(str(type_), list(zip(units, labels, strict=True)))
-        for type_, units in zip(types, sources, strict=True)
+        fn.phi(str(type_), list(zip(units, labels, strict=True))) for type_, units in zip(types, sources, strict=True)
     ]
     _unflatten(emitter, list(op.results), phis)
 

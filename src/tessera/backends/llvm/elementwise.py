@@ -1,4 +1,4 @@
-"""Elementwise functions of `ir.functions` on one unit (a scalar or a vector), with their exact meaning.
+"""Elementwise functions of `numerics.functions` on one unit (a scalar or a vector), with their exact meaning.
 
 Floats narrower than 32 bits are computed in f32 and rounded after each function. What a target does its own
 way (transcendental functions, conversions) goes through the hooks of `Target`.
@@ -11,12 +11,8 @@ from typing import Protocol
 
 from tessera.backends.llvm.ops import Ops
 from tessera.backends.llvm.types import LLVMType, compute_dtype, of_dtype
-from tessera.ir.functions import FUNCTIONS
 from tessera.numerics.dtypes import DType
-
-TRANSCENDENTAL = frozenset(
-    {"pow", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt"}
-)
+from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
 
 
 class Target(Protocol):
@@ -46,7 +42,7 @@ def apply(target: Target, fn: str, dtype: DType, width: int, args: Sequence[str]
 
     Args:
         target: the emitter.
-        fn: a name in `ir.functions`.
+        fn: a name in `numerics.functions`.
         dtype: dtype of the operands (of the last one for `select`).
         width: lanes of each operand.
         args: the operands.
@@ -91,9 +87,14 @@ def _direct(target: Target, fn: str, dtype: DType, type_: LLVMType, args: Sequen
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _FLOAT_INTRINSIC = {
-    "abs": "fabs", "fma": "fma", "floor": "floor", "ceil": "ceil",
-    "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt",
-}  # fmt: skip
+    "abs": "fabs",
+    "fma": "fma",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "roundeven",
+    "trunc": "trunc",
+    "sqrt": "sqrt",
+}
 _INT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _INT_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
@@ -203,9 +204,7 @@ def _not(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
 def _mulhi(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
     bits = int(type_.element[1:])
     wide, extend = type_.of(f"i{2 * bits}"), "sext" if signed else "zext"
-    product = ops.binary(
-        "mul", wide, ops.convert(extend, type_, a, wide), ops.convert(extend, type_, b, wide)
-    )
+    product = ops.binary("mul", wide, ops.convert(extend, type_, a, wide), ops.convert(extend, type_, b, wide))
     return ops.convert("trunc", wide, ops.binary("lshr", wide, product, ops.integer(wide, bits)), type_)
 
 

@@ -101,9 +101,7 @@ class Emitter:
         codes = narrow_floats.narrow(self.ops, value, dtype, width, saturate)
         if dtype.bits != 16:
             return codes
-        return self.ops.convert(
-            "bitcast", narrow_floats.storage_int(dtype, width), codes, of_dtype(dtype, width)
-        )
+        return self.ops.convert("bitcast", narrow_floats.storage_int(dtype, width), codes, of_dtype(dtype, width))
 
     def value_type(self, dtype: DType, width: int = 1) -> LLVMType:
         """Return the LLVM type of values of `dtype`; a model may keep narrow floats as integers."""
@@ -137,19 +135,19 @@ class Emitter:
         return found
 
     def bind(self, value: SSAValue, units: Sequence[str]) -> None:
-        """Say what the units of a value are."""
+        """Set the units of a value."""
         self.values[value] = list(units)
 
     def carried_types(self, type_: Attribute) -> list[LLVMType]:
-        """Return the LLVM types that a value has when loops and branches hand it on; its units by default."""
+        """Return the LLVM types that a value has when loops and branches carry it; its units by default."""
         return [self.unit_type(type_)] * self.unit_count(type_)
 
     def carried(self, value: SSAValue) -> list[tuple[LLVMType, str]]:
-        """Return a value as it is handed on."""
+        """Return a value as loops and branches carry it."""
         return list(zip(self.carried_types(value.type), self.units(value), strict=True))
 
     def bind_carried(self, value: SSAValue, given: Sequence[str]) -> None:
-        """Bind a value to what was handed on."""
+        """Bind a value to what was carried."""
         self.bind(value, given)
 
     def to_index(self, value: str, dtype: DType) -> str:
@@ -166,11 +164,19 @@ class Emitter:
             if handler is not None:
                 handler(self, op)
                 return
-        raise CompilerFault(
-            f"{type(self).__name__} cannot emit {op.name}", code="no-emitter", location=location_of(op)
-        )
+        raise CompilerFault(f"{type(self).__name__} cannot emit {op.name}", code="no-emitter", location=location_of(op))
 
     def emit_block(self, block: Block) -> None:
-        """Emit the ops of a block; region terminators are left to the op that holds the region."""
+        """Emit the ops of a block; region terminators are left to the op that holds the region.
+
+        Raises:
+            CompilerFault: an op cannot be emitted, as those of edited IR that are not what lowerings write.
+        """
         for op in block.ops:
-            self.emit_op(op)
+            try:
+                self.emit_op(op)
+            except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+                what = f"{type(error).__name__}: {error}".strip().removesuffix(":").split("\n")[0]
+                raise CompilerFault(
+                    f"{op.name} cannot be emitted ({what})", code="no-emitter", location=location_of(op)
+                ) from error

@@ -91,25 +91,42 @@ CONSTANTS: Final = {
 }
 
 
-def nearest_integer(w: Writer, x: Value, factor: float = 1.0) -> tuple[Value, Value]:
-    """Round `x * factor` to an integer n, for |n| < 2^(mantissa - 2).
+def nearest_integer(w: Writer, x: Value, factor: float = 1.0, above: int = 0) -> tuple[Value, Value]:
+    """Round `x * factor` to an integer n, for |n| + above < 2^(mantissa - 2).
 
     Returns:
-        n as a float, and an integer whose low bits are those of n in two's complement: shifted left by the
-        mantissa size it is n in the exponent field, since the rest of the rounding constant falls out.
+        n as a float, and an integer whose low bits are those of n + `above` in two's complement: shifted left by the
+        mantissa size it is n + `above` in the exponent field, since the rest of the rounding constant falls out.
     """
-    form = FORMATS[x.kind]
-    shifted = x + form.round_magic if factor == 1.0 else w.fma(x, factor, form.round_magic)
-    return shifted - form.round_magic, shifted.as_int()
+    magic = FORMATS[x.kind].round_magic + above
+    shifted = x + magic if factor == 1.0 else w.fma(x, factor, magic)
+    return shifted - magic, shifted.as_int()
 
 
 def power_of_two(form: Format, count: Value) -> Value:
-    """2^n from the integer of `nearest_integer`, for normal exponents (one above gives inf, one below 0)."""
-    return ((count << form.mantissa) + form.one).as_float()
+    """2^n from n + bias, as `nearest_integer` gives it, for normal exponents (one above gives inf, one below 0).
+
+    The bias is part of what rounds, not added here: adding a constant to a shifted integer, once for each register of
+    a thread, would take LLVM's strength reduction time that grows with the square of their number.
+    """
+    return (count << form.mantissa).as_float()
+
+
+def biases(form: Format, one_factor: bool) -> int:
+    """Return what to have `nearest_integer` add for one `power_of_two`, or for the two of `scale`."""
+    return form.bias if one_factor else 2 * form.bias
 
 
 def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str]) -> Value:
-    """Multiply p by 2^n and round once, for 0.5 < p < 2 and n down to twice the least exponent."""
+    """Multiply p by 2^n and round once, for 0.5 < p < 2 and n down to twice the least exponent.
+
+    Args:
+        w: the function.
+        p: the factor.
+        n: the exponent as a float.
+        count: n plus twice the bias, as `nearest_integer` gives it.
+        features: what the CPU has.
+    """
     suffix = avx512_suffix(w.width, p.kind, features)
     if suffix:
         return call_avx512(w, "mask.scalef", (p, n), (), suffix)
@@ -132,9 +149,7 @@ def avx512_suffix(width: int, elem: str, features: frozenset[str]) -> str:
     return ""
 
 
-def call_avx512(
-    w: Writer, name: str, arguments: tuple[Value, ...], immediates: tuple[str, ...], suffix: str
-) -> Value:
+def call_avx512(w: Writer, name: str, arguments: tuple[Value, ...], immediates: tuple[str, ...], suffix: str) -> Value:
     """Call an AVX-512 intrinsic on each register of its operands.
 
     Args:
@@ -226,7 +241,7 @@ def exp(w: Writer, x: Value, features: frozenset[str], fast: bool = False) -> Va
     if not bound:
         low = EXP_FLUSHED if fast else constants.exp_low
         x = w.minimum(w.maximum(x, low), constants.exp_high)
-    n, count = nearest_integer(w, x, LOG2_E)
+    n, count = nearest_integer(w, x, LOG2_E, biases(FORMATS[x.kind], fast and not bound))
     r = w.fma(x, constants.log2e_low, w.fma(x, LOG2_E, w.negate(n)))
     return power(w, within_one(w, r, bound), n, count, features, fast)
 
@@ -238,7 +253,7 @@ def exp2(w: Writer, x: Value, features: frozenset[str], fast: bool = False) -> V
     if not bound:
         low, high = (EXP2_FLUSHED, 128.0) if fast else (constants.exp2_low, constants.exp2_high)
         x = w.minimum(w.maximum(x, low), high)
-    n, count = nearest_integer(w, x)
+    n, count = nearest_integer(w, x, above=biases(FORMATS[x.kind], fast and not bound))
     return power(w, within_one(w, x - n, bound), n, count, features, fast)
 
 
@@ -248,9 +263,7 @@ def within_one(w: Writer, r: Value, suffix: str) -> Value:
     In place of two bounds on the argument: beyond the range, where the remainder means nothing, any positive power
     will do, since `scale` makes infinity, 0 or NaN of it by n alone.
     """
-    return (
-        call_avx512(w, "mask.range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
-    )
+    return call_avx512(w, "mask.range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
 
 
 def power(w: Writer, r: Value, n: Value, count: Value, features: frozenset[str], fast: bool) -> Value:
@@ -265,11 +278,11 @@ def expm1(w: Writer, x: Value) -> Value:
     """e^x - 1 = 2^n * (e^r - 1) + (2^n - 1), with the two large terms added exactly."""
     constants, form = CONSTANTS[x.kind], FORMATS[x.kind]
     clamped = w.minimum(w.maximum(x, constants.expm1_low), constants.exp_high)
-    n, count = nearest_integer(w, clamped, LOG2_E)
+    # Everything is halved until the end: 2^n itself overflows before the result does.
+    n, count = nearest_integer(w, clamped, LOG2_E, form.bias - 1)
     exact, r = subtract_ln2(w, clamped, n)
     lost = w.fma(n, -constants.ln2_low, exact - r)
-    # Everything is halved until the end: 2^n itself overflows before the result does.
-    half = power_of_two(form, count - 1)
+    half = power_of_two(form, count)
     base = half - 0.5
     total = w.fma(half, r, base)
     rest = w.fma(half, r, base - total)
@@ -292,7 +305,7 @@ def tanh(w: Writer, x: Value, features: frozenset[str], fast: bool) -> Value:
     z = x * x
     small = w.fma(a * z, polynomial(w, z, constants.tanh_small), a)
     bounded = w.minimum(a, constants.tanh_high)
-    n, count = nearest_integer(w, bounded, 2 * LOG2_E)
+    n, count = nearest_integer(w, bounded, 2 * LOG2_E, form.bias)
     # One constant is enough: an error of e^2a counts for 2 e^2a / (e^2a + 1)^2 <= 0.4 of it.
     r = w.fma(bounded, 2 * LOG2_E, w.negate(n))
     p = w.fma(r, polynomial(w, r, constants.exp2), 1.0)
@@ -308,10 +321,10 @@ def erf(w: Writer, x: Value) -> Value:
     a = w.magnitude(x)
     small = w.fma(a, polynomial(w, x * x, constants.erf_small), a)
     y = polynomial(w, w.minimum(a, constants.erf_high), constants.erf_large)
-    n, count = nearest_integer(w, y)
+    # -2^n has the sign bit set: 1 - 2^n * p in one rounding.
+    sign = 2 * (form.bias + 1)
+    n, count = nearest_integer(w, y, above=form.bias + sign)
     r = y - n
     p = w.fma(r, polynomial(w, r, constants.exp2), 1.0)
-    # -2^n has the sign bit set: 1 - 2^n * p in one rounding.
-    negated = ((count << form.mantissa) + (form.one | form.sign)).as_float()
-    large = w.fma(negated, p, 1.0)
+    large = w.fma(power_of_two(form, count), p, 1.0)
     return w.intrinsic("copysign", w.select(a.compare("olt", constants.erf_split), small, large), x)

@@ -310,9 +310,7 @@ class Writer:
         """One lane as a scalar."""
         if self.width == 1:
             return vector
-        return self.emit(
-            vector.kind, f"extractelement {self.type_of(vector.kind)} {vector.text}, i64 {index}"
-        )
+        return self.emit(vector.kind, f"extractelement {self.type_of(vector.kind)} {vector.text}, i64 {index}")
 
     def with_lane(self, vector: Value, scalar: Value, index: int) -> Value:
         """The vector with one lane replaced by a scalar."""

@@ -40,9 +40,7 @@ class LogConstants:
 
 
 LOG_CONSTANTS: Final = {
-    "f32": LogConstants(
-        float.fromhex("0x1.715476p+0"), CONSTANTS["f32"].log2e_low, table.LOG_F32, table.LOG2_F32
-    ),
+    "f32": LogConstants(float.fromhex("0x1.715476p+0"), CONSTANTS["f32"].log2e_low, table.LOG_F32, table.LOG2_F32),
     "f64": LogConstants(LOG2_E, CONSTANTS["f64"].log2e_low, table.LOG_F64, table.LOG2_F64),
 }
 

@@ -65,7 +65,7 @@ def pow_f32(w: Writer, x: Value, y: Value, features: frozenset[str]) -> Value:
     f = parts.f.to("fpext", "f64")
     log2_a = w.fma(f, polynomial(w, f, table.POW_LOG2), parts.e.to("fpext", "f64"))
     product = w.minimum(w.maximum(y.to("fpext", "f64") * log2_a, -200.0), 200.0)
-    n, count = nearest_integer(w, product)
+    n, count = nearest_integer(w, product, above=F64.bias)
     r = product - n
     power = w.fma(r, polynomial(w, r, table.POW_EXP2), 1.0) * power_of_two(F64, count)
     return special_cases(w, x, y, power.to("fptrunc", "f32"))
@@ -83,7 +83,7 @@ def pow_f64(w: Writer, x: Value, y: Value, features: frozenset[str]) -> Value:
         w.const("f64", 0.0),
     )
     high = w.minimum(w.maximum(product.high, constants.exp2_low), constants.exp2_high)
-    n, count = nearest_integer(w, high)
+    n, count = nearest_integer(w, high, above=2 * F64.bias)
     r = (high - n) + low
     power = w.fma(r, polynomial(w, r, constants.exp2), 1.0)
     return special_cases(w, x, y, scale(w, power, n, count, features))
@@ -143,7 +143,7 @@ def pow_fast(w: Writer, x: Value, y: Value, features: frozenset[str]) -> Value:
     parts = split_magnitude(w, w.magnitude(x), features)
     product = y * log2_of_parts(w, parts.e, parts.f)
     product = w.minimum(w.maximum(product, -127.0), 128.0)
-    n, count = nearest_integer(w, product)
+    n, count = nearest_integer(w, product, above=F32.bias)
     r = product - n
     power = w.fma(r, w.horner(r, table.EXP2_F32), 1.0) * power_of_two(F32, count)
     return special_cases(w, x, y, power)

@@ -24,11 +24,27 @@ HALF_PI_LOW: Final = float.fromhex("0x1.1a62633145c07p-54")
 
 # 2/pi in 64-bit words, most significant first: floor(2/pi * 2^1280).
 TWO_OVER_PI_WORDS: Final = (
-    0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
-    0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4,
-    0x9C845F8BBDF9283B, 0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
-    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB, 0xF0CFBC209AF4361D,
-)  # fmt: skip
+    0xA2F9836E4E441529,
+    0xFC2757D1F534DDC0,
+    0xDB6295993C439041,
+    0xFE5163ABDEBBC561,
+    0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C,
+    0xFE1DEB1CB129A73E,
+    0xE88235F52EBB4484,
+    0xE99C7026B45F7E41,
+    0x3991D639835339F4,
+    0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F,
+    0xEF2F118B5A0A6D1F,
+    0x6D367ECF27CB09B7,
+    0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B,
+    0x3D0739F78A5292EA,
+    0x6BFB5FB11F8D5D08,
+    0x56033046FC7B6BAB,
+    0xF0CFBC209AF4361D,
+)
 
 
 @dataclass(frozen=True)
@@ -150,9 +166,7 @@ def reduce_large_f64(w: Writer, a: Value, large: Value) -> Reduced:
     kinds = ("f64", "f64", "i64")
     parts = [w.const(kind, 0) for kind in kinds]
     for lane in range(w.width):
-        result = w.emit(
-            "f64", f"call {HELPER_RESULT} @tessera_rem_pio2_f64(double {w.lane(safe, lane).text})"
-        )
+        result = w.emit("f64", f"call {HELPER_RESULT} @tessera_rem_pio2_f64(double {w.lane(safe, lane).text})")
         for i, kind in enumerate(kinds):
             scalar = w.emit(kind, f"extractvalue {HELPER_RESULT} {result.text}, {i}")
             parts[i] = w.with_lane(parts[i], scalar, lane)

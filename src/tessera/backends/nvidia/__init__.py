@@ -9,14 +9,22 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.emitter import load_handlers
+from tessera.backends.llvm.refusals import refusal
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import memory_element
-from tessera.backends.nvidia.assemble import can_assemble, instruction_counts, resources, to_cubin, to_ptx
+from tessera.backends.nvidia.assemble import (
+    can_assemble,
+    instruction_counts,
+    resources,
+    resume_ptx,
+    to_cubin,
+    to_ptx,
+)
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
 from tessera.backends.nvidia.hopper import GROUP_WARPS
 from tessera.backends.nvidia.ptxas import assemble as assemble_whole
 from tessera.backends.simt.placement import place_shared
-from tessera.errors import ResourceError
+from tessera.errors import CompilerFault, ResourceError
 from tessera.ir.locations import location_of
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp
@@ -48,32 +56,61 @@ def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = T
         _emit_function(text, func, target)
     source = text.render()
     optimised, ptx = to_ptx(source, target)
-    dumps: dict[str, str | bytes] = {"llvm": source, "ll": optimised, "ptx": ptx}
-    used: dict[str, dict[str, int]] = {}
-    code, kind = ptx.encode(), "ptx"
-    if assemble and can_assemble(target):
-        tool = toolkit.ptxas() if "setmaxnreg" in ptx else None
-        code, report = to_cubin(ptx, target) if tool is None else assemble_whole(tool, ptx, target)
-        kind, dumps["cubin"] = "cubin", code
-        used = resources(report)
-    return CompiledCode(code, kind, dumps, _reflection(functions, shared, used, ptx))
+    texts = {"llvm": source, "ll": optimised, "ptx": ptx}
+    known = _known(functions, shared)
+    if not assemble:
+        return CompiledCode(ptx.encode(), "ptx", {**texts}, _reflection(known, {}, ptx))
+    return _assembled(ptx, target, texts, known)
 
 
-def _reflection(
-    functions: list[FuncOp], shared: dict[str, int], used: dict[str, dict[str, int]], ptx: str
-) -> dict[str, Any]:
-    kernels = {
+def resume_nvidia(level: str, text: str, target: TargetRecord) -> CompiledCode:
+    """Compile a dump, which may have been edited.
+
+    Args:
+        level: `ll` (LLVM IR after LLVM's passes) or `ptx`.
+        text: the dump.
+        target: the GPU.
+
+    Raises:
+        VerifyError: LLVM or the assembler rejects it; has the line.
+        CompilerFault: the assembler rejects PTX that LLVM made.
+        TargetError: `missing-extra` when the assembler is not installed.
+    """
+    if level == "ll":
+        ptx = resume_ptx(text, target)
+        return _assembled(ptx, target, {"ll": text, "ptx": ptx}, {})
+    try:
+        return _assembled(text, target, {"ptx": text}, {})
+    except CompilerFault as error:
+        raise refusal(error.message, text) from error
+
+
+def _assembled(ptx: str, target: TargetRecord, texts: dict[str, str], known: dict[str, dict[str, Any]]) -> CompiledCode:
+    """Make a cubin where there is an assembler for the target."""
+    if not can_assemble(target):
+        return CompiledCode(ptx.encode(), "ptx", {**texts}, _reflection(known, {}, ptx))
+    tool = toolkit.ptxas() if "setmaxnreg" in ptx else None
+    code, report = to_cubin(ptx, target) if tool is None else assemble_whole(tool, ptx, target)
+    return CompiledCode(code, "cubin", {**texts, "cubin": code}, _reflection(known, resources(report), ptx))
+
+
+def _reflection(known: dict[str, dict[str, Any]], used: dict[str, dict[str, int]], ptx: str) -> dict[str, Any]:
+    """Return the facts of each kernel, from its TIR-T (none for a dump) and the assembler, and the instructions."""
+    kernels = {name: {**known.get(name, {}), **used.get(name, {})} for name in known or used}
+    return {"kernels": kernels, "instructions": instruction_counts(ptx)}
+
+
+def _known(functions: list[FuncOp], shared: dict[str, int]) -> dict[str, dict[str, Any]]:
+    return {
         func.sym_name.data: {
             "threads": threads_of(func),
             "persistent": any(isinstance(op, ProgramCountOp) for op in func.walk()),
             "cluster": func.cluster.data,
             "overlaps": any(isinstance(op, GridWaitOp) for op in func.walk()),
             "shared_bytes": shared[func.sym_name.data],
-            **used.get(func.sym_name.data, {}),
         }
         for func in functions
     }
-    return {"kernels": kernels, "instructions": instruction_counts(ptx)}
 
 
 def place_buffers(func: FuncOp, target: TargetRecord) -> int:
@@ -91,9 +128,10 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
         )
         raise ResourceError(
             f"{func.sym_name.data} needs {needed} bytes of shared memory, {target.name} has {target.shared_bytes}",
-            code="shared-memory", location=location_of(buffers[0]),
+            code="shared-memory",
+            location=location_of(buffers[0]),
             help=f"use smaller tiles or fewer stages; buffers in bytes: {sizes}",
-        )  # fmt: skip
+        )
     return needed
 
 
@@ -128,9 +166,7 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> No
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
     emitter.consumer_warps = _consumer_warps(func)
-    emitter.both_halves = {"bf16", "f16"} <= {
-        str(element_of(value.type)) for op in func.walk() for value in op.results
-    }
+    emitter.both_halves = {"bf16", "f16"} <= {str(element_of(value.type)) for op in func.walk() for value in op.results}
     for number, (record, arg) in enumerate(zip(func.parameters, func.body.block.args, strict=True)):
         value = f"%p{number}"
         if record.kind == "scalar" and record.dtype == "bool":

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
-from functools import cache
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
-from llvmlite import binding
-
+from tessera.backends.llvm.refusals import refusal
+from tessera.backends.nvidia import ptx
+from tessera.backends.nvidia.assembler_faults import respelled
+from tessera.backends.nvidia.ptx import llvm, parsed, target_machine
 from tessera.errors import CompilerFault, TargetError
 from tessera.target.nvidia import compute_capability
 from tessera.target.records import TargetRecord
 
-# llvmlite and nvJitLink ship no types.
-llvm: Any = binding
-
 OLDEST_CUBIN = 75
 """CUDA 13's nvJitLink assembles from sm_75 on; older targets are PTX, which the driver compiles at load."""
-
-
-@cache
-def _initialise() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    # 32-bit shared-memory pointers: addresses cost half the registers.
-    llvm.set_option("tessera", "--nvptx-short-ptr")
-
-
-@cache
-def target_machine(cpu: str, ptx_version: int) -> Any:
-    """Return LLVM's machine for a GPU; its names come from target records, as an unknown one aborts the process."""
-    _initialise()
-    target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
-    return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=3, reloc="pic")
 
 
 def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
@@ -44,9 +30,7 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     """
     machine = target_machine(target.cpu, target.ptx_version)
     try:
-        module = llvm.parse_assembly(text)
-        module.data_layout = str(machine.target_data)
-        module.verify()
+        module = parsed(text, machine)
     except RuntimeError as error:
         raise CompilerFault(f"LLVM rejects the generated module: {error}", code="invalid-llvm") from error
     options = llvm.create_pipeline_tuning_options(speed_level=3)
@@ -54,21 +38,21 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     optimised = str(module)
-    return optimised, _spell_negations(machine.emit_assembly(module), target)
+    return optimised, respelled(machine.emit_assembly(module), target)
 
 
-def _spell_negations(ptx: str, target: TargetRecord) -> str:
-    """Write `-x` as `~x + 1` in code that also takes signed maxima or minima, for sm_90 to sm_103.
+def resume_ptx(optimised: str, target: TargetRecord) -> str:
+    """Return the PTX of IR that `to_ptx` gave, edited or not; it is not optimised again.
 
-    There ptxas, nvJitLink and drivers up to CUDA 13.3 make one VIMNMX3 of `max(max(a, b), c)` and forget the negation
-    of its second operand. Plain LLVM IR would not do: LLVM folds both forms into `neg`.
+    Raises:
+        VerifyError: LLVM rejects it; has the line where LLVM tells it.
     """
-    if (
-        not 90 <= compute_capability(target.name) < 120
-        or re.search(r"\b(?:max|min)\.s(?:16|32)\b", ptx) is None
-    ):
-        return ptx
-    return re.sub(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);", r"not.b\1 \t\2, \3; add.s\1 \t\2, \2, 1;", ptx)
+    request = {"text": optimised, "cpu": target.cpu, "ptx_version": target.ptx_version}
+    command = [sys.executable, str(Path(ptx.__file__))]
+    done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise refusal(done.stderr.decode(errors="replace"), optimised)
+    return respelled(done.stdout.decode(), target)
 
 
 def can_assemble(target: TargetRecord) -> bool:
@@ -104,9 +88,7 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         return bytes(cubin), _log(nvjitlink, handle, "info")
     except nvjitlink.nvJitLinkError as error:
         log = _log(nvjitlink, handle, "error")
-        raise CompilerFault(
-            f"the assembler rejects the generated PTX: {log or error}", code="invalid-ptx"
-        ) from error
+        raise CompilerFault(f"the assembler rejects the generated PTX: {log or error}", code="invalid-ptx") from error
     finally:
         nvjitlink.destroy(handle)
 
@@ -116,9 +98,10 @@ def _nvjitlink() -> Any:
         return importlib.import_module("cuda.bindings.nvjitlink")
     except ImportError as error:
         raise TargetError(
-            "assembling for NVIDIA GPUs needs nvJitLink", code="missing-extra",
+            "assembling for NVIDIA GPUs needs nvJitLink",
+            code="missing-extra",
             help='pip install "tessera[gpu-cuda]"',
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _log(nvjitlink: Any, handle: Any, kind: str) -> str:
@@ -130,31 +113,38 @@ def _log(nvjitlink: Any, handle: Any, kind: str) -> str:
     return buffer.rstrip(b"\0").decode(errors="replace")
 
 
+_RESOURCES = {
+    "stack_bytes": r"(\d+) (?:bytes stack frame|stack\b)",
+    "spill_store_bytes": r"(\d+) bytes spill stores",
+    "spill_load_bytes": r"(\d+) bytes spill loads",
+    "registers": r"[Uu]sed (\d+) registers",
+    "barriers": r"used (\d+) barriers",
+}
+"""How reports name what a kernel takes, in the order of records: dumps are the same whatever assembler there is."""
+
+
 def resources(report: str) -> dict[str, dict[str, int]]:
     """Return registers, spills and stack of each kernel from the assembler's report.
 
     `serialized_products` is 1 where the assembler waits for each warpgroup product before it goes on, whatever the
-    code says, because it could not keep the registers apart.
+    code says, because it could not keep the registers apart. Some builds of nvJitLink name the stack and no spills:
+    where there is no stack nothing is spilled, as spills lie there.
     """
     serialized = re.findall(r"wgmma\.mma_async instructions are serialized.*function '([\w$.]+)'", report)
     found: dict[str, dict[str, int]] = {name: {"serialized_products": 1} for name in serialized}
     name = ""
     for line in report.splitlines():
-        if (
-            entry := re.search(r"(?:entry function|Function properties for) '?([\w$.]+)'?", line)
-        ) is not None:
+        if (entry := re.search(r"(?:entry function|Function properties for) '?([\w$.]+)'?", line)) is not None:
             name = entry.group(1)
         record = found.setdefault(name, {}) if name else {}
-        for key, pattern in (
-            ("registers", r"Used (\d+) registers"),
-            ("stack_bytes", r"(\d+) bytes stack frame"),
-            ("spill_store_bytes", r"(\d+) bytes spill stores"),
-            ("spill_load_bytes", r"(\d+) bytes spill loads"),
-            ("barriers", r"used (\d+) barriers"),
-        ):
+        for key, pattern in _RESOURCES.items():
             if (match := re.search(pattern, line)) is not None:
                 record[key] = int(match.group(1))
-    return found
+    for record in found.values():
+        if record.get("stack_bytes") == 0:
+            record.update({"spill_store_bytes": 0, "spill_load_bytes": 0} | record)
+    keys = ("serialized_products", *_RESOURCES)
+    return {name: {key: record[key] for key in keys if key in record} for name, record in found.items()}
 
 
 _INSTRUCTIONS = {

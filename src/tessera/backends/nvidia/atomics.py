@@ -20,7 +20,7 @@ from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 
 _SCOPE = {"group": "cta", "cluster": "cluster", "device": "gpu", "mesh": "sys"}
-"""How PTX calls the scopes."""
+"""PTX's names of the scopes."""
 _FLOAT = {"add": "fadd", "max": "fmaximum", "min": "fminimum", "exchange": "xchg"}
 _INT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
 
@@ -40,9 +40,11 @@ def emit_atomic(emitter: NvidiaEmitter, op: AtomicOp) -> None:
     fn, type_ = op.fn.data, LLVMType(llvm_element(dtype))
     if dtype.bits < 16 or (fn != "compare_exchange" and _operation(fn, dtype) is None):
         raise LanguageError(
-            f"atomic {fn} on {dtype}: GPUs have none", code="unsupported-atomic", location=location_of(op),
+            f"atomic {fn} on {dtype}: GPUs have none",
+            code="unsupported-atomic",
+            location=location_of(op),
             help="use f32, f16, bf16 or an integer of at least 16 bits",
-        )  # fmt: skip
+        )
     registers, owner = owned_registers(emitter, op.value.type)
     values, offsets = emitter.units(op.value), emitter.units(op.offsets)
     masks = emitter.units(op.mask) if op.mask is not None else None
@@ -65,9 +67,15 @@ def emit_atomic(emitter: NvidiaEmitter, op: AtomicOp) -> None:
 
 
 def _guarded(
-    emitter: NvidiaEmitter, op: AtomicOp, type_: LLVMType, dtype: DType, pointer: str, value: str,
-    expected: str | None, predicate: str | None,
-) -> str:  # fmt: skip
+    emitter: NvidiaEmitter,
+    op: AtomicOp,
+    type_: LLVMType,
+    dtype: DType,
+    pointer: str,
+    value: str,
+    expected: str | None,
+    predicate: str | None,
+) -> str:
     """Emit one atomic, under a branch when predicated; what is skipped gives zero."""
     fn = emitter.fn
     if predicate is None:
@@ -113,7 +121,7 @@ def _atomic(
 
 
 def _fence(emitter: NvidiaEmitter, op: AtomicOp) -> None:
-    """Order what lies before and behind among the threads of the scope."""
+    """Order what comes before and after among the threads of the scope."""
     scope = _SCOPE[op.scope.data]
     if scope == "cluster" and not emitter.target.has("clusters"):
         scope = "gpu"
@@ -129,11 +137,7 @@ def _system_instruction(emitter: NvidiaEmitter, fn: str, dtype: DType) -> str | 
         kind = native.get(dtype.name) if fn == "add" else None
     else:
         sign = "s" if dtype.kind == "int" else "u"
-        kind = (
-            {"add": "u", "min": sign, "max": sign}.get(fn, "b") + str(dtype.bits)
-            if dtype.bits >= 32
-            else None
-        )
+        kind = {"add": "u", "min": sign, "max": sign}.get(fn, "b") + str(dtype.bits) if dtype.bits >= 32 else None
     if fn == "exchange":
         kind = f"b{dtype.bits}" if dtype.bits >= 32 else None
     name = {"exchange": "exch"}.get(fn, fn)
@@ -147,7 +151,9 @@ def _system_atomic(
     given = emitter.ops.convert("bitcast", type_, value, bits) if type_.is_float else value
     register = {16: "h", 32: "r", 64: "l"}[dtype.bits]
     (old,) = emitter.asm(
-        f"{instruction} $0, [$1], $2;", f"={register},l,{register},~{{memory}}", [bits],
+        f"{instruction} $0, [$1], $2;",
+        f"={register},l,{register},~{{memory}}",
+        [bits],
         [("ptr addrspace(1)", pointer), (str(bits), given)],
-    )  # fmt: skip
+    )
     return emitter.ops.convert("bitcast", bits, old, type_) if type_.is_float else old

@@ -37,9 +37,7 @@ def emit_cast(emitter: NvidiaEmitter, op: CastOp) -> None:
         return
     if source in _BYTES and result == dtypes.f32:
         words = _words(emitter, op, source)
-        emitter.bind(
-            op.result, [unit for word, count in words for unit in _to_f32(emitter, word, count, source)]
-        )
+        emitter.bind(op.result, [unit for word, count in words for unit in _to_f32(emitter, word, count, source)])
         return
     convert = _pair_conversion(emitter, source, result)
     if convert is None:
@@ -142,9 +140,12 @@ def _fp8_to_half(emitter: NvidiaEmitter, word: str, i: int, source: DType, to_bf
     ops = emitter.ops
     part = ops.binary("lshr", I32, word, "16") if i else word
     (half,) = emitter.asm(
-        f"cvt.rn.f16x2.{_PTX_FP8[source.name]}x2 $0, $1;", "=r,h", [I32],
-        [("i16", ops.convert("trunc", I32, part, I16))], pure=True,
-    )  # fmt: skip
+        f"cvt.rn.f16x2.{_PTX_FP8[source.name]}x2 $0, $1;",
+        "=r,h",
+        [I32],
+        [("i16", ops.convert("trunc", I32, part, I16))],
+        pure=True,
+    )
     if not to_bf16:
         return half
     wide, narrow = LLVMType("float", 2), LLVMType("bfloat", 2)

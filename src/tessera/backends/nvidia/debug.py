@@ -40,14 +40,16 @@ def _printf(emitter: NvidiaEmitter, text: str, args: list[tuple[LLVMType, str]])
 @NVIDIA.register(PrintOp)
 def emit_print(emitter: NvidiaEmitter, op: PrintOp) -> None:
     """Print once for scalars, once per element for fragments."""
-    widest = next((arg for arg in op.args if isinstance(arg.type, FragmentType)), None)
-    registers, owner = owned_registers(emitter, widest.type if widest is not None else None)
+    fragment = next((arg for arg in op.args if isinstance(arg.type, FragmentType)), None)
+    registers, owner = owned_registers(emitter, fragment.type if fragment is not None else None)
+    mask = emitter.units(op.mask) if op.mask is not None else None
     fn = emitter.fn
-    then, join = fn.label("print"), fn.label("print.end")
-    if owner is not None:
-        fn.branch_if(owner, then, join)
-        fn.start(then)
     for register in registers:
+        wanted = [part for part in (owner, mask[register] if mask is not None else None) if part is not None]
+        then, join = fn.label("print"), fn.label("print.end")
+        if wanted:
+            fn.branch_if(wanted[0] if len(wanted) == 1 else fn.assign(f"and i1 {wanted[0]}, {wanted[1]}"), then, join)
+            fn.start(then)
         text, args = op.format.data.replace("%", "%%"), list[tuple[LLVMType, str]]()
         for arg in op.args:
             units = emitter.units(arg)
@@ -56,9 +58,9 @@ def emit_print(emitter: NvidiaEmitter, op: PrintOp) -> None:
             args.append((type_, value))
             text = text.replace("{}", conversion, 1)
         _printf(emitter, text + "\n", args)
-    if owner is not None:
-        fn.branch(join)
-        fn.start(join)
+        if wanted:
+            fn.branch(join)
+            fn.start(join)
 
 
 @NVIDIA.register(AssertOp)

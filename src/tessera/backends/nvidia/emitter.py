@@ -5,13 +5,14 @@ Source of instruction semantics: PTX ISA 9.2; LLVM "User Guide for NVPTX Back-en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
-from tessera.backends.llvm.ops import F32, I16, I32, Ops
+from tessera.backends.llvm.ops import F32, F64, I16, I32, Ops
 from tessera.backends.llvm.remainder import remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
@@ -29,16 +30,24 @@ _PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
 
 
 class NvidiaOps(Ops):
-    """Instructions that have a faster form under the `fast` profile."""
+    """Instructions that have a faster form under the `fast` profile, or one that LLVM does not find."""
 
     def binary(self, op: str, type_: LLVMType, a: str, b: str) -> str:
         """Append an instruction; an f32 division becomes `div.full` (2 ULP, whole range) under `fast`."""
         if op == "fdiv" and type_ == F32 and self.flags:
             group = self.module.attributes("nounwind memory(none)")
-            return self.fn.assign(
-                f'call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float {a}, float {b}) {group}'
-            )
+            return self.fn.assign(f'call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float {a}, float {b}) {group}')
         return super().binary(op, type_, a, b)
+
+    def extreme(self, name: str, type_: LLVMType, a: str, b: str) -> str:
+        """Append a maximum or minimum; of f64 in three instructions, where LLVM takes nine.
+
+        `max.f64` has 0 above -0, so that only NaN is left to be put in. LLVM compares with both zeros too.
+        """
+        if type_ != F64:
+            return super().extreme(name, type_, a, b)
+        number = self.intrinsic(f"{name}num", type_, a, b)
+        return self.select(type_, self.compare("uno", type_, a, b), self.real(type_, math.nan), number)
 
     def remainder(self, type_: LLVMType, a: str, b: str) -> str:
         """Append a call of the exact remainder: NVPTX's own `frem` is wrong for large quotients."""
@@ -64,9 +73,7 @@ class NvidiaEmitter(SimtEmitter):
 
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
 
-    def __init__(
-        self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord
-    ):
+    def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
         super().__init__(module, fn, profile, num_warps)
         self.ops: Ops = NvidiaOps(module, fn, contract=profile == "fast")
         self.target = target
@@ -143,7 +150,7 @@ class NvidiaEmitter(SimtEmitter):
         return self.fn.assign(f"getelementptr i8, ptr addrspace(3) @{SHARED_SYMBOL}, i32 {offset}")
 
     def shared_address(self, offset: str) -> str:
-        """Return the 32-bit shared-window address of a byte, as PTX instructions want it."""
+        """Return the 32-bit shared-window address of a byte, as PTX instructions take it."""
         return self.ops.convert("ptrtoint", LLVMType("ptr addrspace(3)"), self.shared_pointer(offset), I32)
 
     def load_words(self, pointer: str, words: Sequence[LLVMType], predicate: str | None) -> list[str]:
@@ -172,9 +179,7 @@ class NvidiaEmitter(SimtEmitter):
             return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]
         return result
 
-    def load_vector(
-        self, instruction: str, words: Sequence[LLVMType], address: tuple[str, str]
-    ) -> list[str]:  # fmt: skip
+    def load_vector(self, instruction: str, words: Sequence[LLVMType], address: tuple[str, str]) -> list[str]:
         """Load neighbouring words at once, by an instruction that LLVM does not have.
 
         Args:
@@ -205,9 +210,7 @@ class NvidiaEmitter(SimtEmitter):
             return
         values = [(t.element, v) for t, v in words]
         if element == "i8":
-            values = [
-                ("i16", self.ops.convert("zext", LLVMType("i8"), v, LLVMType("i16"))) for _, v in values
-            ]
+            values = [("i16", self.ops.convert("zext", LLVMType("i8"), v, LLVMType("i16"))) for _, v in values]
         inputs = ", ".join(f"${i + 2}" for i in range(count))
         suffix, braces = ("", inputs) if count == 1 else (f".v{count}", f"{{{inputs}}}")
         text = f"@$1 st.global{suffix}.{_PTX_BITS[element]} [$0], {braces};"
@@ -236,14 +239,17 @@ class NvidiaEmitter(SimtEmitter):
     def shuffle_xor(self, value: str, mask: int) -> str:
         """Return the i32 of lane `lane ^ mask`."""
         self.module.declare("declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)")
-        return self.fn.assign(
-            f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)"
-        )
+        return self.fn.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)")
 
     def asm(
-        self, text: str, constraints: str, results: Sequence[LLVMType], args: Sequence[tuple[str, str]],
-        *, pure: bool = False,
-    ) -> list[str]:  # fmt: skip
+        self,
+        text: str,
+        constraints: str,
+        results: Sequence[LLVMType],
+        args: Sequence[tuple[str, str]],
+        *,
+        pure: bool = False,
+    ) -> list[str]:
         """Emit inline PTX and return its results.
 
         Args:
@@ -281,14 +287,10 @@ class NvidiaEmitter(SimtEmitter):
         """Return the f32 value of a narrow float."""
         if dtype.name == "bf16" and width == 1 and self.both_halves:
             # LLVM 22 computes `f16(f32(bf16 a) + f32(bf16 b))` in f16, whose range is smaller; so it sees no bf16.
-            wide = self.ops.convert(
-                "zext", I16, self.ops.convert("bitcast", LLVMType("bfloat"), value, I16), I32
-            )
+            wide = self.ops.convert("zext", I16, self.ops.convert("bitcast", LLVMType("bfloat"), value, I16), I32)
             return self.ops.convert("bitcast", I32, self.ops.binary("shl", I32, wide, "16"), F32)
         if dtype.bits == 16 and width == 1:
-            return self.ops.convert(
-                "fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32
-            )
+            return self.ops.convert("fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32)
         return super().widen(value, dtype, width)
 
     def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:

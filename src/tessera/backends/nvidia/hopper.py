@@ -1,4 +1,4 @@
-"""Hopper's warpgroup products (wgmma): shared operands, what is under way, turns of two groups.
+"""Hopper's warpgroup products (wgmma): shared operands, products in flight, turns of two groups.
 
 Source: PTX ISA 9.2, "Asynchronous Warpgroup Level Matrix Instructions" (matrix descriptor, strides), "bar".
 """
@@ -65,9 +65,7 @@ class _Operand:
         place = emitter.ops.binary("and", I32, emitter.shared_address(emitter.unit(value)), str(_PLACE_MASK))
         field = emitter.ops.binary("lshr", I32, place, "4")
         wide = emitter.ops.convert("zext", I32, field, I64)
-        self.base = emitter.ops.binary(
-            "or", I64, wide, str(constant - (1 << 64) if constant >> 63 else constant)
-        )
+        self.base = emitter.ops.binary("or", I64, wide, str(constant - (1 << 64) if constant >> 63 else constant))
         self.emitter = emitter
 
     def offset(self, along: int, k: int) -> int:
@@ -131,7 +129,7 @@ def emit_turn(emitter: NvidiaEmitter, op: TurnOp) -> None:
 
 @NVIDIA.register(OrderOp)
 def emit_order(emitter: NvidiaEmitter, _op: OrderOp) -> None:
-    """Branch on what never is, of which the assembler does not know: it schedules each basic block by itself.
+    """Branch on a condition that never holds, unknown to the assembler: it schedules each basic block by itself.
 
     The condition is a size of the grid in a dimension that launches do not use.
     """
@@ -144,7 +142,7 @@ def emit_order(emitter: NvidiaEmitter, _op: OrderOp) -> None:
 
 @NVIDIA.register(TensorCoreWaitOp)
 def emit_product_wait(emitter: NvidiaEmitter, op: TensorCoreWaitOp) -> None:
-    """Wait for a product; the registers that it reads as A are inputs, so that they stay as they are up to here."""
+    """Wait for a product; the registers that it reads as A are inputs, so that they stay unchanged up to here."""
     held = [("i32", word) for word in emitter.words.get(op.product, [])]
     dtype = dtype_of(element_of(op.result.type))
     emitter.bind(op.result, _wait(emitter, dtype, emitter.units(op.product), op.pending.data, held))
@@ -212,9 +210,14 @@ def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:
 
 
 def _issue(
-    emitter: NvidiaEmitter, instruction: WgmmaInstruction, acc: list[str] | None, left: list[tuple[str, str]],
-    b_descriptor: str, a: _Operand | None, b: _Operand,
-) -> list[str]:  # fmt: skip
+    emitter: NvidiaEmitter,
+    instruction: WgmmaInstruction,
+    acc: list[str] | None,
+    left: list[tuple[str, str]],
+    b_descriptor: str,
+    a: _Operand | None,
+    b: _Operand,
+) -> list[str]:
     """Issue one instruction; without accumulators it starts from zero."""
     count = instruction.n // 2
     outputs = ", ".join(f"${i}" for i in range(count))

@@ -33,9 +33,7 @@ def emit_ldmatrix(emitter: NvidiaEmitter, op: LdmatrixOp) -> None:
     if plan is None:
         raise CompilerFault("ldmatrix cannot load this fragment")
     offsets = [constant_value(offset) or 0 for offset in op.offsets]
-    addresses = SharedAddresses(
-        emitter, buffer, emitter.unit(op.buffer), plan.addresses, [int(o) for o in offsets]
-    )
+    addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), plan.addresses, [int(o) for o in offsets])
     form = f"ldmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.trans else ''}.shared.b16"
     outputs = ", ".join(f"${i}" for i in range(plan.matrices))
     text = f"{form} {{{outputs}}}, [${plan.matrices}];"
@@ -64,9 +62,7 @@ def emit_matrix_store(emitter: NvidiaEmitter, op: BufferStoreOp) -> None:
     if plan is None:
         emit_buffer_store(emitter, op)
         return
-    addresses = SharedAddresses(
-        emitter, buffer, emitter.unit(op.buffer), plan.addresses, [0] * len(buffer.shape)
-    )
+    addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), plan.addresses, [0] * len(buffer.shape))
     form = f"stmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.trans else ''}.shared.b16"
     text = f"{form} [$0], {{{', '.join(f'${1 + i}' for i in range(plan.matrices))}}};"
     constraints = ",".join(["r", *["r"] * plan.matrices, "~{memory}"])
@@ -77,10 +73,8 @@ def emit_matrix_store(emitter: NvidiaEmitter, op: BufferStoreOp) -> None:
         emitter.asm(text, constraints, [], [("i32", address), *((str(t), w) for t, w in given)])
 
 
-def operand_words(
-    emitter: NvidiaEmitter, value: SSAValue, fragment: Fragment, tf32: bool
-) -> list[tuple[str, str]]:
-    """Return an operand's registers as the instruction wants them: LLVM type and value."""
+def operand_words(emitter: NvidiaEmitter, value: SSAValue, fragment: Fragment, tf32: bool) -> list[tuple[str, str]]:
+    """Return an operand's registers as the instruction takes them: LLVM type and value."""
     assert isinstance(value.type, FragmentType)
     dtype = value.type.dtype
     known = emitter.words.get(value)
@@ -126,11 +120,7 @@ def emit_tensor_core(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     dtype = op.acc.type.dtype
     acc_type = _accumulator_type(dtype)
     packed = instruction.c.packing > 1
-    acc = (
-        [w for _, w in operand_words(emitter, op.acc, instruction.c, False)]
-        if packed
-        else emitter.units(op.acc)
-    )
+    acc = [w for _, w in operand_words(emitter, op.acc, instruction.c, False)] if packed else emitter.units(op.acc)
     per_a, per_b, per_c = instruction.registers
     columns = len(b) // per_b
     text, constraints = _assembly(mma_mnemonic(instruction), per_a, per_b, per_c, acc_type, a[0][0], b[0][0])

@@ -30,7 +30,5 @@ def assemble(tool: Path, ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         except OSError as error:
             raise CompilerFault(f"{tool} cannot be run: {error}", code="invalid-ptx") from error
         if done.returncode:
-            raise CompilerFault(
-                f"the assembler rejects the generated PTX: {done.stderr.strip()}", code="invalid-ptx"
-            )
+            raise CompilerFault(f"the assembler rejects the generated PTX: {done.stderr.strip()}", code="invalid-ptx")
         return cubin.read_bytes(), done.stderr

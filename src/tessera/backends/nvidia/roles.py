@@ -108,7 +108,7 @@ def emit_fence(emitter: NvidiaEmitter, _op: ProxyFenceOp) -> None:
 
 @NVIDIA.register(GridWaitOp)
 def emit_grid_wait(emitter: NvidiaEmitter, _op: GridWaitOp) -> None:
-    """Wait for the launch before; the next one may start its programs once all of this one have come here."""
+    """Wait for the launch before; the next one may start once all programs of this one have reached this point."""
     emitter.asm("griddepcontrol.wait;", "~{memory}", [], [])
     emitter.asm("griddepcontrol.launch_dependents;", "~{memory}", [], [])
 
@@ -122,13 +122,11 @@ def _producer_thread(emitter: NvidiaEmitter) -> str:
 def emit_prefetch(emitter: NvidiaEmitter, op: PrefetchMapOp) -> None:
     """Let the first thread of the producer fetch the map."""
     first = _producer_thread(emitter)
-    emitter.asm(
-        "@$1 prefetch.tensormap [$0];", "l,b,~{memory}", [], [("ptr", emitter.unit(op.map)), ("i1", first)]
-    )
+    emitter.asm("@$1 prefetch.tensormap [$0];", "l,b,~{memory}", [], [("ptr", emitter.unit(op.map)), ("i1", first)])
 
 
 def part_bytes(box: Sequence[int], axis: int, element_bytes: int) -> int:
-    """Return how far apart the boxes of neighbouring programs lie in a panel that is shared out along `axis`.
+    """Return how far apart the boxes of neighbouring programs lie in a panel that is split along `axis`.
 
     A panel's rows are as wide as a box: 128 bytes, or less for narrow tiles.
     """
@@ -203,7 +201,7 @@ def emit_warp_barrier(emitter: NvidiaEmitter, _op: WarpBarrierOp) -> None:
 
 @NVIDIA.register(BulkWaitOp)
 def emit_bulk_wait(emitter: NvidiaEmitter, op: BulkWaitOp) -> None:
-    """Wait for this thread's groups to have read; those who started none go on at once."""
+    """Wait until this thread's groups have been read; threads that started none go on at once."""
     emitter.asm(f"cp.async.bulk.wait_group.read {op.pending.data};", "~{memory}", [], [])
 
 
@@ -251,9 +249,7 @@ def emit_bulk_store(emitter: NvidiaEmitter, op: BulkStoreOp) -> None:
 def emit_roles(emitter: NvidiaEmitter, op: RolesOp) -> None:
     """Branch by warp; each role adjusts its registers, and the producer goes on with one thread."""
     fn = emitter.fn
-    producer, work, consumer, join = (
-        fn.label(name) for name in ("producer", "copies", "consumer", "roles.end")
-    )
+    producer, work, consumer, join = (fn.label(name) for name in ("producer", "copies", "consumer", "roles.end"))
     warps = emitter.consumer_warps
     is_consumer = emitter.entry("consumer", f"icmp ult i32 {emitter.warp_uniform()}, {warps}")
     first = _producer_thread(emitter)

@@ -1,7 +1,7 @@
-"""Partial sums that programs hand on in device memory.
+"""Partial sums that programs exchange through device memory.
 
 Source: PTX ISA 9.2, "Memory Consistency Model": what a thread writes before a block-wide barrier, and another thread's
-release at GPU scope behind it, is seen behind an acquire of the same flag and a barrier of the other block.
+release at GPU scope after it, is seen after an acquire of the same flag and a barrier of the other block.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ def _wide(emitter: NvidiaEmitter, value: str) -> str:
     return emitter.ops.convert("zext", I32, value, I64)
 
 
-def _accesses(
-    emitter: NvidiaEmitter, op: SlotStoreOp | SlotLoadOp, type_: FragmentType
-) -> tuple[int, list[str]]:
+def _accesses(emitter: NvidiaEmitter, op: SlotStoreOp | SlotLoadOp, type_: FragmentType) -> tuple[int, list[str]]:
     """Return how many registers move at a time, and this thread's addresses: lanes and warps are neighbours."""
     count = type_.linear.registers
     width = min(count, _ACCESS_BYTES // type_.dtype.bytes)
@@ -69,9 +67,7 @@ def emit_load(emitter: NvidiaEmitter, op: SlotLoadOp) -> None:
 
 
 def _flag(emitter: NvidiaEmitter, workspace: SSAValue, at: SSAValue) -> str:
-    return _moved(
-        emitter, emitter.unit(workspace), emitter.ops.binary("shl", LLVMType("i64"), emitter.unit(at), "2")
-    )
+    return _moved(emitter, emitter.unit(workspace), emitter.ops.binary("shl", LLVMType("i64"), emitter.unit(at), "2"))
 
 
 @NVIDIA.register(FlagSetOp)

@@ -117,7 +117,7 @@ class SimtEmitter(Emitter):
         return [I32] * (self.unit_count(type_) // per_word) if per_word else super().carried_types(type_)
 
     def carried(self, value: SSAValue) -> list[tuple[LLVMType, str]]:
-        """Return a value as it is handed on, packed words where it is in those."""
+        """Return a value as loops and branches carry it: packed words where it is in those."""
         per_word = _per_word(value.type)
         if not per_word:
             return super().carried(value)
@@ -128,11 +128,11 @@ class SimtEmitter(Emitter):
         return [(I32, self.opaque(word)) for word in words]
 
     def opaque(self, word: str) -> str:
-        """Return an i32 whose making LLVM does not see, lest it hand on the wider values that it is made of."""
+        """Return an i32 whose origin LLVM does not see, so that it cannot carry the wider values behind it."""
         return word
 
     def bind_carried(self, value: SSAValue, given: Sequence[str]) -> None:
-        """Bind a value to what was handed on; packed words stay packed for the matrix unit."""
+        """Bind a value to what was carried; packed words stay packed for the matrix unit."""
         if not _per_word(value.type):
             super().bind_carried(value, given)
             return
@@ -229,7 +229,7 @@ class SimtEmitter(Emitter):
         return packed
 
     def join(self, values: Sequence[str], element: LLVMType, word: LLVMType) -> str:
-        """Return the word made of these elements, the first lowest."""
+        """Return the word of these elements, the first in the lowest bits."""
         if len(values) == 1:
             if element.element == word.element:
                 return values[0]
@@ -253,11 +253,7 @@ class SimtEmitter(Emitter):
     def split(self, value: str, element: LLVMType, word: LLVMType, count: int) -> list[str]:
         """Return the elements of one word."""
         if count == 1:
-            return [
-                value
-                if element.element == word.element
-                else self.ops.convert("bitcast", word, value, element)
-            ]
+            return [value if element.element == word.element else self.ops.convert("bitcast", word, value, element)]
         vector = LLVMType(element.element, count)
         cast = self.ops.convert("bitcast", word, value, vector)
         return [self.ops.extract(vector, cast, lane) for lane in range(count)]
@@ -282,7 +278,7 @@ class SimtEmitter(Emitter):
 
 
 def _per_word(type_: Attribute) -> int:
-    """Return how many elements of a fragment share a word when loops hand it on; 0 when each has its own register."""
+    """Return how many elements of a fragment share a word when loops carry it; 0 when each has its own register."""
     if not isinstance(type_, FragmentType) or type_.dtype.kind == "bool" or type_.dtype.bytes >= 4:
         return 0
     per_word = 4 // type_.dtype.bytes
@@ -320,6 +316,5 @@ def copies(columns: LinearLayout) -> list[int]:
     """Return, for every register, the first register that holds the same element."""
     first: dict[tuple[int, ...], int] = {}
     return [
-        first.setdefault(columns.apply(register=register), register)
-        for register in range(columns.in_size(REGISTER))
+        first.setdefault(columns.apply(register=register), register) for register in range(columns.in_size(REGISTER))
     ]

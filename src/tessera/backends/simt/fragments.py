@@ -9,7 +9,6 @@ from tessera.backends.llvm.arithmetic import emit_elementwise as emit_elementwis
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
-from tessera.ir.functions import COMBINE
 from tessera.ir.layouts import REGISTER, reduction
 from tessera.ir.target.arithmetic import (
     CastOp,
@@ -24,6 +23,7 @@ from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import COMBINE
 
 
 @SIMT.register(ReturnOp)
@@ -126,9 +126,7 @@ def combine(emitter: SimtEmitter, fn: str, dtype: DType, values: Sequence[str]) 
     rest = list(values)
     while len(rest) > 1:
         pairs = [
-            elementwise.apply(emitter, COMBINE[fn], dtype, 1, rest[i : i + 2])
-            if i + 1 < len(rest)
-            else rest[i]
+            elementwise.apply(emitter, COMBINE[fn], dtype, 1, rest[i : i + 2]) if i + 1 < len(rest) else rest[i]
             for i in range(0, len(rest), 2)
         ]
         rest = pairs

@@ -69,13 +69,7 @@ class BoxAddresses:
         emitter, total = self.emitter, "0"
         for axis, start in enumerate(self.starts):
             term = self._scaled(start, axis)
-            total = (
-                term
-                if total == "0"
-                else total
-                if term == "0"
-                else emitter.ops.binary("add", I64, total, term)
-            )
+            total = term if total == "0" else total if term == "0" else emitter.ops.binary("add", I64, total, term)
         return self._moved(emitter.unit(self.op.pointer), total)
 
     def _scaled(self, value: str, axis: int) -> str:
@@ -88,9 +82,7 @@ class BoxAddresses:
     def _moved(self, pointer: str, elements: str) -> str:
         if elements == "0":
             return pointer
-        return self.emitter.fn.assign(
-            f"getelementptr {self.element}, ptr addrspace(1) {pointer}, i64 {elements}"
-        )
+        return self.emitter.fn.assign(f"getelementptr {self.element}, ptr addrspace(1) {pointer}, i64 {elements}")
 
     def pointer(self, at: Sequence[int]) -> str:
         """Return the address of the element whose register part is `at` (one number per fragment axis)."""
@@ -240,9 +232,7 @@ def emit_gather(emitter: SimtEmitter, op: GatherOp) -> None:
         words = emitter.load_words(address, emitter.word_types(dtype, 1), predicate)
         (unit,) = emitter.unpack(words, dtype, 1)
         if predicate is not None and op.fill is not None:
-            unit = emitter.ops.select(
-                LLVMType(_register_element(dtype)), predicate, unit, emitter.unit(op.fill)
-            )
+            unit = emitter.ops.select(LLVMType(_register_element(dtype)), predicate, unit, emitter.unit(op.fill))
         units.append(unit)
     emitter.bind(op.result, units)
 
@@ -334,9 +324,7 @@ class SharedAddresses:
         flipped, added = constant & self.reachable, constant & ~self.reachable
         emitter, at = self.emitter, self.thread
         if flipped:
-            at = (
-                emitter.entry(("xor", at, flipped), f"xor i32 {at}, {flipped}") if at != "0" else str(flipped)
-            )
+            at = emitter.entry(("xor", at, flipped), f"xor i32 {at}, {flipped}") if at != "0" else str(flipped)
         terms = [t for t in (at, self.base) if t != "0"]
         total = terms[0] if terms else "0"
         if len(terms) == 2:
@@ -435,9 +423,7 @@ def store_shared(emitter: SimtEmitter, offset: str, words: Sequence[tuple[LLVMTy
     emitter.fn.line(f"store {vector} {value}, ptr addrspace(3) {pointer}, align {size}")
 
 
-def _emit_shifted_load(
-    emitter: SimtEmitter, op: BufferLoadOp, buffer: BufferType, type_: FragmentType
-) -> None:
+def _emit_shifted_load(emitter: SimtEmitter, op: BufferLoadOp, buffer: BufferType, type_: FragmentType) -> None:
     """Read element by element at run-time offsets of a plain buffer; what is outside becomes the fill."""
     layout, dtype = type_.linear, type_.dtype
     units: list[str] = []
@@ -489,7 +475,7 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
 
 
 def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, num_warps: int) -> LinearLayout:
-    """Return how a copy is shared out: each thread moves `vector` elements along `fast` at a time."""
+    """Return how a copy is split over the threads: each moves `vector` elements along `fast` at a time."""
     order = [fast, *(axis for axis in reversed(range(len(shape))) if axis != fast)]
     per_thread = [min(vector, size) if axis == fast else 1 for axis, size in enumerate(shape)]
     left = [size // box for size, box in zip(shape, per_thread, strict=True)]

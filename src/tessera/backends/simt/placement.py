@@ -1,7 +1,7 @@
 """Places shared buffers: bytes are used again once their buffer is dead.
 
 Transient buffers of two groups of consumers are pairs, which all meet at one place: the first group's lie before it,
-the second group's behind it, so that no buffer of one group shares bytes with any of the other.
+the second group's after it, so that no buffer of one group shares bytes with any of the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType
 
 ALIGN = 1024
-"""Bytes: what swizzled panels want (eight rows of 128)."""
+"""Bytes: the alignment of swizzled panels (eight rows of 128)."""
 
 
 @dataclass

@@ -72,9 +72,7 @@ def like(value: Any, what: str) -> tuple[tuple[int, ...], Policy]:
         return value.shape, value.policy or Policy(value.dtype)
     if isinstance(value, View) and view_shape(value):
         return view_shape(value), value.tensor.param.policy
-    raise TypeMismatchError(
-        f"{what}: {show(value)} is no tile", code="not-a-tile", help="give a tile or a slice"
-    )
+    raise TypeMismatchError(f"{what}: {show(value)} is not a tile", code="not-a-tile", help="give a tile or a slice")
 
 
 @compiles(tile.zeros_like)

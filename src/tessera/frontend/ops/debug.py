@@ -7,11 +7,12 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import apply, boolean, operand
+from tessera.frontend.convert import apply, boolean, broadcast_shapes, broadcast_to, operand
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import TensorValue, Text, Value, show, wrap
 from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.types import shape_of
 
 
 @compiles(tile.device_print)
@@ -19,14 +20,17 @@ def _print(b: Builder, values: tuple[Any, ...]) -> None:
     b.require_program("print")
     if b.predicate is not None:
         raise LanguageError(
-            "print inside an `if` on a tile", code="predicated",
+            "print inside an `if` on a tile",
+            code="predicated",
             help="print ts.tile.where(condition, x, 0), or branch on a scalar: if ts.tile.any(condition)",
-        )  # fmt: skip
+        )
     text, args = list[str](), list[Value]()
     for value in values:
         pieces = value.parts if isinstance(value, Text) else (value,)
         text.append("".join(_piece(b, piece, args) for piece in pieces))
-    b.emit(PrintOp(" ".join(text), [arg.ssa for arg in args]))
+    shape = broadcast_shapes([shape_of(arg.ssa.type) for arg in args], "print")
+    tiles = [broadcast_to(b, arg.ssa, shape) if shape_of(arg.ssa.type) else arg.ssa for arg in args]
+    b.emit(PrintOp(" ".join(text), tiles))
 
 
 def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
@@ -42,9 +46,7 @@ def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
     b.reads.operands(piece)
     shown = str(piece)
     if "{}" in shown:
-        raise LanguageError(
-            "print of a text with {}", code="bad-format", help="{} stands for a value; write { }"
-        )
+        raise LanguageError("print of a text with {}", code="bad-format", help="{} stands for a value; write { }")
     return shown
 
 

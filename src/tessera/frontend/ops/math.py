@@ -21,16 +21,16 @@ from tessera.frontend.convert import (
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.registry import attribute, compiles, method
 from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, is_number, show, wrap
-from tessera.ir.functions import FUNCTIONS
 from tessera.ir.types import element_type
 from tessera.numerics.dtypes import DType, Policy
+from tessera.numerics.functions import FUNCTIONS
 from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
 
 _NOT_FUNCTIONS = ("select",)
 
 
 def _register_table() -> None:
-    """Every function of `ir.functions` that `ts.tile` has under the same name needs no more than its name."""
+    """Every function of `numerics.functions` that `ts.tile` has under the same name needs no more than its name."""
     for name in FUNCTIONS:
         declared = getattr(tile, name, None)
         if declared is not None and name not in ("pow", *_NOT_FUNCTIONS):
@@ -95,20 +95,17 @@ def power(b: Builder, a: Any, b_: Any) -> Any:
     if isinstance(base, Value) and not base.dtype.is_float and not isinstance(exponent, float):
         if not isinstance(exponent, Value) or not exponent.dtype.is_float:
             raise TypeMismatchError(
-                f"** of {show(base)} and {show(exponent)}", code="dtype-mismatch",
+                f"** of {show(base)} and {show(exponent)}",
+                code="dtype-mismatch",
                 help="integers take constant powers from 0 to 16; cast to ts.f32 for others",
-            )  # fmt: skip
+            )
     return apply(b, "pow", base, exponent, what="**")
 
 
 def _repeated(b: Builder, base: Any, exponent: int) -> Any:
     if exponent == 0:
         one = apply(b, "mul", base, 0)
-        return (
-            apply(b, "add", one, 1)
-            if not one.dtype.is_float
-            else apply(b, "select", True, _ones(b, one), one)
-        )
+        return apply(b, "add", one, 1) if not one.dtype.is_float else apply(b, "select", True, _ones(b, one), one)
     result: Any = None
     while exponent:
         if exponent & 1:

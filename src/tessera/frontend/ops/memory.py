@@ -14,7 +14,8 @@ from tessera.frontend.builder import Builder
 from tessera.frontend.convert import broadcast_to, operand, to_ssa
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Shared, Value, View, show, wrap
-from tessera.ir.tile.memory import MEMORY_ORDERS, SCOPES, AtomicOp
+from tessera.ir.atomics import MEMORY_ORDERS, SCOPES
+from tessera.ir.tile.memory import AtomicOp
 
 
 @compiles(tile.load)
@@ -25,7 +26,7 @@ def _load(b: Builder, source: Any, fill: Any) -> Any:
         return operand(b, source)
     what = "a shared buffer with fill" if isinstance(source, Shared) else show(source)
     raise TypeMismatchError(
-        f"load: {what} is no slice of a tensor",
+        f"load: {what} is not a slice of a tensor",
         code="not-a-slice",
         help="write ts.tile.load(A[m:m+64, :], fill=0)",
     )
@@ -53,15 +54,17 @@ def _check(view: Any, fn: str, order: Any, scope: Any) -> View:
     what = f"atomic_{fn}"
     if not isinstance(view, View) or view.new_axes:
         raise TypeMismatchError(
-            f"{what}: {show(view)} is no slice of a tensor", code="not-a-slice",
+            f"{what}: {show(view)} is not a slice of a tensor",
+            code="not-a-slice",
             help=f"write ts.tile.{what}(A[i], value)",
-        )  # fmt: skip
+        )
     for name, given, known in (("order", order, MEMORY_ORDERS), ("scope", scope, SCOPES)):
         if given not in known:
             raise TypeMismatchError(
-                f"{what}: no memory {name} is called {show(given)}", code="bad-argument",
+                f"{what}: no memory {name} is called {show(given)}",
+                code="bad-argument",
                 help=f"one of {', '.join(known)}",
-            )  # fmt: skip
+            )
     return view
 
 
@@ -100,9 +103,14 @@ def _simple(fn: str) -> Callable[..., Any]:
 
 
 for _function in (
-    tile.atomic_add, tile.atomic_max, tile.atomic_min, tile.atomic_and, tile.atomic_or, tile.atomic_xor,
+    tile.atomic_add,
+    tile.atomic_max,
+    tile.atomic_min,
+    tile.atomic_and,
+    tile.atomic_or,
+    tile.atomic_xor,
     tile.atomic_exchange,
-):  # fmt: skip
+):
     compiles(_function)(_simple(_function.__name__.removeprefix("atomic_")))
 
 

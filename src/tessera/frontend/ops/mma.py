@@ -24,8 +24,7 @@ def _mma(b: Builder, a: Any, b_: Any, acc: Any, accumulator: Any, compute: Any) 
     left, right = _operand(b, a, "lhs"), _operand(b, b_, "rhs")
     if left.shape[1] != right.shape[0]:
         raise TypeMismatchError(
-            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: "
-            f"{left.shape[1]} != {right.shape[0]}",
+            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: {left.shape[1]} != {right.shape[0]}",
             code="shape-mismatch",
             help=_shape_help(left, right),
         )
@@ -66,8 +65,9 @@ def _compute(left: Tile | Shared, right: Tile | Shared, wanted: Any) -> str:
             return "fp8"
         raise TypeMismatchError(
             f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: {left.dtype} != {right.dtype}",
-            code="dtype-mismatch", help=_dtype_help(left, right),
-        )  # fmt: skip
+            code="dtype-mismatch",
+            help=_dtype_help(left, right),
+        )
     if left.dtype.kind == "bool" or (left.dtype.is_int and left.dtype.bits != 8):
         raise TypeMismatchError(
             f"mma is not defined for {left.dtype}", code="dtype-mismatch", help="use i8, u8 or a float type"
@@ -78,9 +78,10 @@ def _compute(left: Tile | Shared, right: Tile | Shared, wanted: Any) -> str:
     precision = to_policy(wanted, "mma: compute").dtype
     if precision != left.dtype and not (precision == dtypes.tf32 and left.dtype == dtypes.f32):
         raise TypeMismatchError(
-            f"mma: {left.dtype} operands cannot be computed in {precision}", code="dtype-mismatch",
+            f"mma: {left.dtype} operands cannot be computed in {precision}",
+            code="dtype-mismatch",
             help="compute=ts.tf32 is for f32 operands; cast them for anything else",
-        )  # fmt: skip
+        )
     return precision.name
 
 
@@ -138,9 +139,10 @@ def _check_accumulator(operands: DType, acc: DType) -> None:
     integers = operands.is_int and acc == dtypes.i32
     if acc != default and not half and not wider and not integers:
         raise TypeMismatchError(
-            f"mma: products of {operands} cannot accumulate in {acc}", code="dtype-mismatch",
+            f"mma: products of {operands} cannot accumulate in {acc}",
+            code="dtype-mismatch",
             help=f"use ts.{'i32' if operands.is_int else default}, and convert the result",
-        )  # fmt: skip
+        )
 
 
 @compiles(tile.causal_mask)
@@ -148,9 +150,10 @@ def _causal_mask(b: Builder, scores: Any, q0: Any, k0: Any, value: Any) -> Tile:
     source = to_tile(b, scores, "causal_mask")
     if len(source.shape) != 2:
         raise TypeMismatchError(
-            f"causal_mask: {describe(source.type)} has not two dimensions", code="rank-mismatch",
+            f"causal_mask: {describe(source.type)} is not two-dimensional",
+            code="rank-mismatch",
             help="scores are (queries, keys)",
-        )  # fmt: skip
+        )
     rows, columns = source.shape
     first = Scalar(to_index(b, q0, "causal_mask: q0")), Scalar(to_index(b, k0, "causal_mask: k0"))
     # Compared as differences, so that one i64 subtraction serves the whole tile and the rest is i32: an addition per

@@ -22,9 +22,10 @@ def _philox(b: Builder, seed: Any, offsets: Any) -> tuple[Tile, Tile, Tile, Tile
     counter = to_tile(b, offsets, "philox: offsets")
     if not counter.dtype.is_int:
         raise TypeMismatchError(
-            f"philox: offsets are {describe(counter.type)}, not integers", code="dtype-mismatch",
+            f"philox: offsets are {describe(counter.type)}, not integers",
+            code="dtype-mismatch",
             help="give element numbers, such as ts.tile.linear_id()",
-        )  # fmt: skip
+        )
     wide = element_type(dtypes.i64)
     op = b.emit(PhiloxOp(_seed(b, seed), cast_to(b, counter.ssa, wide)))
     return Tile(op.r0), Tile(op.r1), Tile(op.r2), Tile(op.r3)

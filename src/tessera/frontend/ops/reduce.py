@@ -46,9 +46,10 @@ def _axis(b: Builder, axis: Any, source: Tile, what: str) -> int:
     known = static_int(b, axis, f"{what}: the axis")
     if not -rank <= known < rank:
         raise TypeMismatchError(
-            f"{what}: axis {known} of {describe(source.type)} does not exist", code="bad-axis",
+            f"{what}: axis {known} of {describe(source.type)} does not exist",
+            code="bad-axis",
             help=f"axes are {-rank} to {rank - 1}",
-        )  # fmt: skip
+        )
     return known % rank
 
 

@@ -39,8 +39,9 @@ def _reshape(b: Builder, x: Any, shape: Any) -> Tile:
     if not sizes or min(sizes) < 1 or prod(sizes) != total:
         raise TypeMismatchError(
             f"reshape: {describe(source.type)} has {total} elements, {tuple(sizes)} has {prod(sizes)}",
-            code="shape-mismatch", help="keep the number of elements",
-        )  # fmt: skip
+            code="shape-mismatch",
+            help="keep the number of elements",
+        )
     return Tile(reshape_to(b, source.ssa, sizes), source.policy)
 
 
@@ -52,9 +53,10 @@ def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
     if perm is None:
         if rank < 2:
             raise TypeMismatchError(
-                f"transpose: {describe(source.type)} has one dimension", code="rank-mismatch",
+                f"transpose: {describe(source.type)} has one dimension",
+                code="rank-mismatch",
                 help="add a dimension first: x[:, None]",
-            )  # fmt: skip
+            )
         order = (*range(rank - 2), rank - 1, rank - 2)
     else:
         parts = cast(tuple[Any, ...], perm) if isinstance(perm, tuple) else (perm,)
@@ -62,7 +64,7 @@ def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
         order = tuple(axis + rank if -rank <= axis < 0 else axis for axis in axes)
     if sorted(order) != list(range(rank)):
         raise TypeMismatchError(
-            f"transpose: {order} is no permutation of the dimensions of {describe(source.type)}",
+            f"transpose: {order} is not a permutation of the dimensions of {describe(source.type)}",
             code="bad-axis",
             help=f"name each of {tuple(range(rank))} once",
         )
@@ -87,13 +89,12 @@ def _expand_dims(b: Builder, x: Any, axis: Any) -> Tile:
     wrapped = {place % rank for place in places if -rank <= place < rank}
     if len(wrapped) != len(places):
         raise TypeMismatchError(
-            f"expand_dims: axis {axis} of a result with {rank} dimensions", code="bad-axis",
+            f"expand_dims: axis {axis} of a result with {rank} dimensions",
+            code="bad-axis",
             help=f"positions are {-rank} to {rank - 1}, each once",
-        )  # fmt: skip
+        )
     sizes = iter(source.shape)
-    return Tile(
-        reshape_to(b, source.ssa, [1 if i in wrapped else next(sizes) for i in range(rank)]), source.policy
-    )
+    return Tile(reshape_to(b, source.ssa, [1 if i in wrapped else next(sizes) for i in range(rank)]), source.policy)
 
 
 @attribute(Tile, "T")

@@ -22,9 +22,10 @@ def _alloc_shared(b: Builder, shape: Any, dtype: Any, swizzle: Any) -> Shared:
     b.require_program("alloc_shared")
     if b.in_loop:
         raise LanguageError(
-            "alloc_shared inside a loop or branch", code="alloc-in-loop",
+            "alloc_shared inside a loop or branch",
+            code="alloc-in-loop",
             help="allocate once before it; buffers live as long as the program",
-        )  # fmt: skip
+        )
     sizes = static_shape(b, shape, "alloc_shared")
     policy = to_policy(dtype, "alloc_shared")
     if swizzle not in ("none", "xor"):
@@ -43,9 +44,10 @@ def copy(b: Builder, buffer: Any, source: Any) -> None:
     b.require_program("cp_async")
     if not isinstance(buffer, Shared):
         raise TypeMismatchError(
-            f"cp_async: the destination is {show(buffer)}", code="not-shared",
+            f"cp_async: the destination is {show(buffer)}",
+            code="not-shared",
             help="copy to a buffer of ts.tile.alloc_shared",
-        )  # fmt: skip
+        )
     if not isinstance(source, View) or source.picks or source.new_axes:
         raise TypeMismatchError(
             f"cp_async: the source is {_describe_source(source)}",
@@ -62,14 +64,16 @@ def copy(b: Builder, buffer: Any, source: Any) -> None:
     if shape != buffer.shape:
         raise TypeMismatchError(
             f"cp_async: buffer {describe(buffer.type)}, slice of shape {shape}: {buffer.shape} != {shape}",
-            code="shape-mismatch", help="slice as much as the buffer holds",
-        )  # fmt: skip
+            code="shape-mismatch",
+            help="slice as much as the buffer holds",
+        )
     if source.tensor.dtype != buffer.dtype:
         raise TypeMismatchError(
             f"cp_async: buffer {describe(buffer.type)}, tensor {source.tensor.param}: "
             f"{buffer.dtype} != {source.tensor.dtype}",
-            code="dtype-mismatch", help="copies convert nothing: allocate the buffer with the tensor's dtype",
-        )  # fmt: skip
+            code="dtype-mismatch",
+            help="copies convert nothing: allocate the buffer with the tensor's dtype",
+        )
     offsets = [axis.offset for axis in source.axes if isinstance(axis, At | Span)]
     sizes = [axis.size if isinstance(axis, Span) else 1 for axis in source.axes]
     drop = [i for i, axis in enumerate(source.axes) if isinstance(axis, At)]
@@ -87,9 +91,10 @@ def _copy_of_rank(rank: int, name: str) -> Any:
     def compile_copy(b: Builder, buffer: Any, source: Any) -> None:
         if isinstance(buffer, Shared) and len(buffer.shape) != rank:
             raise TypeMismatchError(
-                f"{name}: {describe(buffer.type)} is not {rank}-dimensional", code="rank-mismatch",
+                f"{name}: {describe(buffer.type)} is not {rank}-dimensional",
+                code="rank-mismatch",
                 help="cp_async copies any number of dimensions",
-            )  # fmt: skip
+            )
         copy(b, buffer, source)
 
     return compile_copy

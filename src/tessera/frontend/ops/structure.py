@@ -22,24 +22,21 @@ MAX_UNROLLED = 4096
 @compiles(tile.grid)
 def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
     if not dims:
-        raise LanguageError(
-            "grid without dimensions", code="bad-grid", help="write ts.tile.grid((M, 64), (N, 64))"
-        )
+        raise LanguageError("grid without dimensions", code="bad-grid", help="write ts.tile.grid((M, 64), (N, 64))")
     extents: list[Any] = []
     blocks: list[int] = []
     for dim in dims:
         pair = cast(tuple[Any, ...], dim)
         if not isinstance(dim, tuple) or len(pair) != 2:
             raise LanguageError(
-                f"grid: {show(dim)} is no (extent, block) pair", code="bad-grid",
+                f"grid: {show(dim)} is not an (extent, block) pair",
+                code="bad-grid",
                 help="write ts.tile.grid((M, 64), (N, 64))",
-            )  # fmt: skip
+            )
         extents.append(to_index(b, pair[0], "grid: an extent"))
         blocks.append(static_int(b, pair[1], "grid: a block"))
     if min(blocks) < 1:
-        raise LanguageError(
-            f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element"
-        )
+        raise LanguageError(f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element")
     return GridSpec(tuple(extents), tuple(blocks))
 
 
@@ -73,17 +70,16 @@ def _bounds(bounds: tuple[Any, ...], name: str) -> tuple[Any, Any, Any]:
 
 @compiles(tile.static_range)
 def _static_range(b: Builder, bounds: tuple[Any, ...]) -> StaticRangeSpec:
-    lower, upper, step = (
-        static_int(b, bound, "static_range: a bound") for bound in _bounds(bounds, "static_range")
-    )
+    lower, upper, step = (static_int(b, bound, "static_range: a bound") for bound in _bounds(bounds, "static_range"))
     if step == 0:
         raise LanguageError("static_range: the step is 0", code="bad-range", help="use another step")
     values = range(lower, upper, step)
     if len(values) > MAX_UNROLLED:
         raise LanguageError(
-            f"static_range repeats its body {len(values)} times", code="bad-range",
+            f"static_range repeats its body {len(values)} times",
+            code="bad-range",
             help=f"at most {MAX_UNROLLED} times; use ts.tile.range for a loop at run time",
-        )  # fmt: skip
+        )
     return StaticRangeSpec(values)
 
 
@@ -91,9 +87,10 @@ def _static_range(b: Builder, bounds: tuple[Any, ...]) -> StaticRangeSpec:
 def _linear_id(b: Builder) -> Tile:
     if b.linear_offset is None:
         raise LanguageError(
-            "linear_id in a kernel that declares a grid", code="linear-id-in-grid",
+            "linear_id in a kernel that declares a grid",
+            code="linear-id-in-grid",
             help="compute element numbers from the grid's offsets: m + ts.tile.arange(BM)",
-        )  # fmt: skip
+        )
     b.uses_linear_id = True
     element = element_type(dtypes.i64)
     lanes = Tile(b.emit(ArangeOp(b.spec.linear_block, element)).result)

@@ -15,10 +15,12 @@ def device_print(*values: Any) -> None:
     """Print text, scalars and tiles from the device; Python's `print` means the same inside a kernel.
 
     Args:
-        *values: strings (f-strings too, without format specifications), scalars and tiles, joined by spaces.
+        *values: strings (f-strings too, without format specifications), scalars and tiles, joined by spaces. Tiles,
+            broadcast to one shape, print a line for each element, in any order on GPUs.
 
     Raises:
         LanguageError: `bad-format` for a format specification, `predicated` inside an `if` on a tile.
+        TypeMismatchError: `shape-mismatch` for tiles that do not broadcast.
     """
     ...
 

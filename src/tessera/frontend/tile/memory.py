@@ -61,9 +61,7 @@ def store(target: TileLike, value: TileLike) -> None:
 
 
 @tile_function
-def atomic_add(
-    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
-) -> Tile | Scalar:
+def atomic_add(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
     """Add to elements of a tensor, each in one indivisible step.
 
     Args:
@@ -86,9 +84,7 @@ def atomic_add(
 
 
 @tile_function
-def atomic_max(
-    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
-) -> Tile | Scalar:
+def atomic_max(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
     """Raise elements of a tensor to at least `value`, each in one indivisible step.
 
     Args:
@@ -104,9 +100,7 @@ def atomic_max(
 
 
 @tile_function
-def atomic_min(
-    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
-) -> Tile | Scalar:
+def atomic_min(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
     """Lower elements of a tensor to at most `value`, each in one indivisible step.
 
     Args:
@@ -122,9 +116,7 @@ def atomic_min(
 
 
 @tile_function
-def atomic_and(
-    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
-) -> Tile | Scalar:
+def atomic_and(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
     """Clear the bits that `value` lacks in elements of an integer tensor.
 
     Args:
@@ -143,9 +135,7 @@ def atomic_and(
 
 
 @tile_function
-def atomic_or(
-    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
-) -> Tile | Scalar:
+def atomic_or(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
     """Set the bits of `value` in elements of an integer tensor.
 
     Args:
@@ -164,9 +154,7 @@ def atomic_or(
 
 
 @tile_function
-def atomic_xor(
-    target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
-) -> Tile | Scalar:
+def atomic_xor(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
     """Flip the bits of `value` in elements of an integer tensor.
 
     Args:

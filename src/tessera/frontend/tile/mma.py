@@ -77,6 +77,6 @@ def causal_mask(scores: TileLike, q0: TileLike, k0: TileLike, value: float = flo
         Tile `(M, N)` of the dtype of `scores`.
 
     Raises:
-        TypeMismatchError: `rank-mismatch` when `scores` has not two dimensions.
+        TypeMismatchError: `rank-mismatch` when `scores` is not two-dimensional.
     """
     ...

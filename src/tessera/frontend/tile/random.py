@@ -20,7 +20,7 @@ def philox(seed: TileLike, offsets: TileLike) -> tuple[Tile, Tile, Tile, Tile]:
         Four u32 tiles of the shape of `offsets`.
 
     Raises:
-        TypeMismatchError: `dtype-mismatch` when seed or offsets are no integers.
+        TypeMismatchError: `dtype-mismatch` when seed or offsets are not integers.
 
     Source:
         Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.

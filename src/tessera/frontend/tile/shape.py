@@ -39,7 +39,7 @@ def transpose(x: TileLike, perm: Sequence[int] | None = None) -> Tile:
         Tile, or a view of the shared buffer.
 
     Raises:
-        TypeMismatchError: `rank-mismatch` or `bad-axis` when `perm` is no permutation.
+        TypeMismatchError: `rank-mismatch` or `bad-axis` when `perm` is not a permutation.
     """
     ...
 

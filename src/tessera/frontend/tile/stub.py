@@ -26,9 +26,11 @@ def tile_function(declared: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(declared)
     def outside(*args: P.args, **kwargs: P.kwargs) -> R:
         raise LanguageError(
-            f"ts.tile.{name} was called outside a kernel", code="outside-kernel", location=caller_location(),
+            f"ts.tile.{name} was called outside a kernel",
+            code="outside-kernel",
+            location=caller_location(),
             help="call it in a function decorated with @ts.kernel, or with @ts.function and used by one",
-        )  # fmt: skip
+        )
 
     FUNCTIONS[name] = outside
     return outside

@@ -13,18 +13,16 @@ def identity1d(size: int, in_dim: str, out_dim: str = "dim0") -> LinearLayout:
     """Return the identity of `in_dim` onto `out_dim`, both of this power-of-two size.
 
     Raises:
-        LayoutError: the size is no power of two.
+        LayoutError: the size is not a power of two.
     """
-    return LinearLayout.make(
-        {in_dim: [(1 << bit,) for bit in range(size.bit_length() - 1)]}, (size,), (out_dim,)
-    )
+    return LinearLayout.make({in_dim: [(1 << bit,) for bit in range(size.bit_length() - 1)]}, (size,), (out_dim,))
 
 
 def zeros1d(size: int, in_dim: str) -> LinearLayout:
     """Return the layout in which all of `in_dim`, of this power-of-two size, holds the same element.
 
     Raises:
-        LayoutError: the size is no power of two.
+        LayoutError: the size is not a power of two.
     """
     bits = log2_exact(size)
     if bits is None:
@@ -52,7 +50,7 @@ def _repeat(layout: LinearLayout, shape: Sequence[int], order: Sequence[int]) ->
     for axis in order:
         times, rest = divmod(shape[axis], layout.out_sizes[axis])
         if rest:
-            raise LayoutError(f"tile {tuple(shape)} is no multiple of {layout.out_sizes}")
+            raise LayoutError(f"tile {tuple(shape)} is not a multiple of {layout.out_sizes}")
         layout *= identity1d(times, REGISTER, f"dim{axis}")
     return layout
 
@@ -77,7 +75,7 @@ def blocked(
         order: axes from fastest to slowest; `(1, 0)` is row-major.
 
     Raises:
-        LayoutError: a size is no power of two, or the arguments differ in rank.
+        LayoutError: a size is not a power of two, or the arguments differ in rank.
     """
     rank = len(shape)
     if sorted(order) != list(range(rank)):
@@ -93,14 +91,10 @@ def blocked(
 
 def fragment_layout(fragment: Fragment) -> LinearLayout:
     """Return the layout of one operand of one matrix instruction, axes as in `fragment.axes`."""
-    return LinearLayout.make(
-        {REGISTER: fragment.register, LANE: fragment.lane, WARP: fragment.warp}, fragment.shape
-    )
+    return LinearLayout.make({REGISTER: fragment.register, LANE: fragment.lane, WARP: fragment.warp}, fragment.shape)
 
 
-def fragment_repeats(
-    fragment: Fragment, shape: Sequence[int], warps: tuple[int, int] = (1, 1)
-) -> tuple[int, int]:
+def fragment_repeats(fragment: Fragment, shape: Sequence[int], warps: tuple[int, int] = (1, 1)) -> tuple[int, int]:
     """Return how many instruction operands each warp holds along the axes of a `from_fragment` tile.
 
     Operand (i, j) of a warp is the registers from `(i * repeats[1] + j) * fragment.elements` on, in the order
@@ -128,7 +122,7 @@ def from_fragment(fragment: Fragment, shape: Sequence[int], warps: tuple[int, in
         warps: number of warps (or of groups of warps that issue together) along m and along n.
 
     Raises:
-        LayoutError: the tile is smaller than the instruction's operand, or a size is no power of two.
+        LayoutError: the tile is smaller than the instruction's operand, or a size is not a power of two.
     """
     if any(size < part for size, part in zip(shape, fragment.shape, strict=True)):
         raise LayoutError(f"tile {tuple(shape)} is smaller than the operand {fragment.shape}: pad it first")

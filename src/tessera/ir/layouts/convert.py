@@ -17,9 +17,7 @@ def _check_comparable(src: LinearLayout, dst: LinearLayout) -> None:
         raise LayoutError(f"layouts of different tiles: {src.out_sizes} and {dst.out_sizes}")
     for dim in (LANE, WARP, BLOCK):
         if src.in_size(dim) != dst.in_size(dim):
-            raise LayoutError(
-                f"layouts over different threads: {src.in_size(dim)} and {dst.in_size(dim)} {dim}s"
-            )
+            raise LayoutError(f"layouts over different threads: {src.in_size(dim)} and {dst.in_size(dim)} {dim}s")
     held = Span(src.columns())
     if any(column not in held for column in dst.columns()):
         raise LayoutError("the source layout lacks elements that the destination holds")
@@ -55,9 +53,7 @@ def conversion_kind(src: LinearLayout, dst: LinearLayout) -> ConversionKind:
     raise LayoutError("the conversion moves elements between thread blocks")
 
 
-def _needs(
-    src: LinearLayout, dst: LinearLayout, inner: tuple[str, ...], outer: tuple[str, ...]
-) -> tuple[int, ...]:
+def _needs(src: LinearLayout, dst: LinearLayout, inner: tuple[str, ...], outer: tuple[str, ...]) -> tuple[int, ...]:
     """Return the directions that one unit spanning `inner` must hold itself to build its part of `dst`."""
     shifts = (a ^ b for a, b in zip(src.columns(*outer), dst.columns(*outer), strict=True))
     return (*dst.columns(*inner), *shifts)

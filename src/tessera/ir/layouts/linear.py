@@ -49,16 +49,14 @@ class LinearLayout:
     def __post_init__(self) -> None:
         """Check sizes, ranks and ranges."""
         if len(self.out_sizes) != len(self.out_dims) or len(set(self.out_dims)) != len(self.out_dims):
-            raise LayoutError(
-                f"output dims {self.out_dims} do not name the sizes {self.out_sizes} one to one"
-            )
+            raise LayoutError(f"output dims {self.out_dims} do not name the sizes {self.out_sizes} one to one")
         for size in self.out_sizes:
             if log2_exact(size) is None:
                 raise LayoutError(f"output sizes must be powers of two: {self.out_sizes}")
         for dim, vectors in self.bases:
             for vector in vectors:
                 if len(vector) != len(self.out_sizes):
-                    raise LayoutError(f"basis {vector} of {dim} has not {len(self.out_sizes)} coordinates")
+                    raise LayoutError(f"basis {vector} of {dim} does not have {len(self.out_sizes)} coordinates")
                 if any(not 0 <= x < size for x, size in zip(vector, self.out_sizes, strict=True)):
                     raise LayoutError(f"basis {vector} of {dim} lies outside {self.out_sizes}")
 
@@ -80,7 +78,7 @@ class LinearLayout:
             given.
 
         Raises:
-            LayoutError: a size is no power of two, or a vector does not fit the output dims.
+            LayoutError: a size is not a power of two, or a vector does not fit the output dims.
         """
         order = [dim for dim in _HARDWARE if dim in bases] + [dim for dim in bases if dim not in _HARDWARE]
         return LinearLayout(
@@ -94,7 +92,7 @@ class LinearLayout:
         """Read back what `str(layout)` wrote.
 
         Raises:
-            LayoutError: the text is no layout.
+            LayoutError: the text is not a layout.
         """
         left, arrow, right = text.partition(" -> ")
         try:
@@ -264,9 +262,7 @@ class LinearLayout:
         """
         sizes = dict(zip(self.out_dims, self.out_sizes, strict=True))
         if set(sizes) != set(other.in_dims) or any(size > other.in_size(dim) for dim, size in sizes.items()):
-            raise LayoutError(
-                f"outputs {sizes} do not feed inputs {[(d, other.in_size(d)) for d in other.in_dims]}"
-            )
+            raise LayoutError(f"outputs {sizes} do not feed inputs {[(d, other.in_size(d)) for d in other.in_dims]}")
         bases = {
             dim: [other.apply(**dict(zip(self.out_dims, vector, strict=True))) for vector in vectors]
             for dim, vectors in self.bases
@@ -387,8 +383,7 @@ class LinearLayout:
         if (self.out_sizes, self.out_dims) != (other.out_sizes, other.out_dims):
             return False
         mine, theirs = (
-            {dim: vectors for dim, vectors in layout.bases if vectors and dim != REGISTER}
-            for layout in (self, other)
+            {dim: vectors for dim, vectors in layout.bases if vectors and dim != REGISTER} for layout in (self, other)
         )
         if mine != theirs or self.registers != other.registers:
             return False

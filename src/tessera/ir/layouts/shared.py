@@ -65,10 +65,10 @@ def shared_addresses(registers: LinearLayout, shared: LinearLayout) -> LinearLay
     """Return the element offset at which every (register, lane, warp) finds its element.
 
     Raises:
-        LayoutError: the layouts are of different tiles, or `shared` is no bijection of `offset`.
+        LayoutError: the layouts are of different tiles, or `shared` is not a bijection of `offset`.
     """
     if shared.in_dims != (OFFSET,) or shared.out_sizes != registers.out_sizes:
-        raise LayoutError(f"{shared} is no shared layout of a tile {registers.out_sizes}")
+        raise LayoutError(f"{shared} is not a shared layout of a tile {registers.out_sizes}")
     return registers.compose(shared.inverse())
 
 
@@ -99,9 +99,7 @@ def _extra_wavefronts(lanes: Sequence[int], elem_bytes: int, vec: int) -> int:
     return (wavefronts - fewest) << len(lanes) - part
 
 
-def bank_conflicts(
-    registers: LinearLayout, shared: LinearLayout, elem_bytes: int, vec: int | None = None
-) -> int:
+def bank_conflicts(registers: LinearLayout, shared: LinearLayout, elem_bytes: int, vec: int | None = None) -> int:
     """Return the wavefronts beyond the fewest possible of one warp-wide shared access.
 
     Args:

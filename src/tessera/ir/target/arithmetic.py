@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr, St
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -23,15 +22,16 @@ from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints, parse_number, print_number
-from tessera.ir.functions import FUNCTIONS
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target.types import FragmentType, element_of, with_element
 from tessera.ir.types import dtype_of, i1
+from tessera.numerics.functions import FUNCTIONS
 
 
-@irdl_op_definition
+@op_definition
 class ConstantOp(IRDLOperation):
     """A scalar constant."""
 
@@ -43,9 +43,7 @@ class ConstantOp(IRDLOperation):
     def __init__(self, value: int | float | bool, type_: Attribute):
         float_attr: Any = FloatAttr  # its stub allows fewer types than it does
         integer_attr: Any = IntegerAttr
-        attr = (
-            float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
-        )
+        attr = float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
         super().__init__(properties={"value": attr}, result_types=[type_])
 
     @classmethod
@@ -70,9 +68,9 @@ def constant_value(value: SSAValue) -> int | float | None:
     return value.owner.python_value if isinstance(value.owner, ConstantOp) else None
 
 
-@irdl_op_definition
+@op_definition
 class ElementwiseOp(IRDLOperation):
-    """Applies a function of `ir.functions` to scalars or to fragments of one layout."""
+    """Applies a function of `numerics.functions` to scalars or to fragments of one layout."""
 
     name = "tessera_target.elementwise"
     fn = prop_def(StringAttr)
@@ -97,7 +95,7 @@ class ElementwiseOp(IRDLOperation):
             raise VerifyException(f"{function.name}: operands differ in type or layout")
 
 
-@irdl_op_definition
+@op_definition
 class CastOp(IRDLOperation):
     """Converts the dtype of a scalar or fragment, with the meaning of `tessera_tile.cast`."""
 
@@ -116,7 +114,7 @@ class CastOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class RoundTf32Op(IRDLOperation):
     """Rounds f32 values of a fragment, with the meaning of `tessera_tile.round_tf32`."""
 
@@ -135,7 +133,7 @@ class RoundTf32Op(IRDLOperation):
             raise VerifyException("round_tf32 keeps the type")
 
 
-@irdl_op_definition
+@op_definition
 class SplatOp(IRDLOperation):
     """A fragment whose elements all are one scalar."""
 
@@ -154,7 +152,7 @@ class SplatOp(IRDLOperation):
             raise VerifyException("splat keeps the element type")
 
 
-@irdl_op_definition
+@op_definition
 class IotaOp(IRDLOperation):
     """A fragment that holds each element's own coordinate along `axis`."""
 
@@ -169,7 +167,7 @@ class IotaOp(IRDLOperation):
         super().__init__(properties={"axis": IntAttr(axis)}, result_types=[FragmentType.of(element, layout)])
 
 
-@irdl_op_definition
+@op_definition
 class RelayoutOp(IRDLOperation):
     """Renames, repeats or drops registers within each thread; no data leaves a lane.
 
@@ -192,7 +190,7 @@ class RelayoutOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class TransposeChunksOp(IRDLOperation):
     """Transposes a square held in chunks: element j of operand i is element i of result j (vector model)."""
 
@@ -214,7 +212,7 @@ class TransposeChunksOp(IRDLOperation):
             raise VerifyException("as many chunks of one type as a chunk has elements are needed")
 
 
-@irdl_op_definition
+@op_definition
 class ReduceRegistersOp(IRDLOperation):
     """Combines the registers of each thread that differ only along `axis`; lanes keep partial results.
 
@@ -238,7 +236,7 @@ class ReduceRegistersOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class ReduceLanesOp(IRDLOperation):
     """One butterfly step: combines each lane's registers with those of lane `lane ^ mask`; both get the result."""
 
@@ -259,7 +257,7 @@ class ReduceLanesOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class ExtractOp(IRDLOperation):
     """The scalar that a fragment of rank 0 holds in every thread."""
 

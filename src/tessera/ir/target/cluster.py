@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import IntAttr, i1
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -18,13 +17,14 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import BufferType, FragmentType
 from tessera.ir.types import index
 
 
-@irdl_op_definition
+@op_definition
 class ClusterRankOp(IRDLOperation):
     """The number of the running program in its cluster, from 0."""
 
@@ -37,7 +37,7 @@ class ClusterRankOp(IRDLOperation):
         super().__init__(result_types=[index])
 
 
-@irdl_op_definition
+@op_definition
 class ClusterBarrierOp(IRDLOperation):
     """Waits for all threads of all programs of the cluster that have not ended, and sees what they wrote before."""
 
@@ -49,7 +49,7 @@ class ClusterBarrierOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class ClusterArriveAllOp(IRDLOperation):
     """Each warp of the role arrives once at barrier `at` of every program of a cluster of `programs`.
 
@@ -63,8 +63,7 @@ class ClusterArriveAllOp(IRDLOperation):
     programs = prop_def(IntAttr)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$barriers `[` $at `]` `programs` custom<Int>($programs) (`when` $when^)? attr-dict "
-        "`:` type($barriers)"
+        "$barriers `[` $at `]` `programs` custom<Int>($programs) (`when` $when^)? attr-dict `:` type($barriers)"
     )
     custom_directives = (Int,)
 
@@ -77,7 +76,7 @@ class ClusterArriveAllOp(IRDLOperation):
             raise VerifyException("a cluster has 2 to 32 programs")
 
 
-@irdl_op_definition
+@op_definition
 class ClusterLoadOp(IRDLOperation):
     """Reads a fragment from the buffer that program `rank` has at the place of `buffer`."""
 

@@ -6,26 +6,50 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    operand_def,
+    opt_operand_def,
+    prop_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
+from tessera.ir.target.types import FragmentType
 
 
-@irdl_op_definition
+@op_definition
 class PrintOp(IRDLOperation):
-    """Prints `format` with one operand per `{}`; fragments of one layout print a line per element they hold."""
+    """Prints `format` with one operand per `{}`.
+
+    Fragments, all of one layout, print a line for each element they hold, where `mask` is true if there is one.
+    """
 
     name = "tessera_target.print"
     format = prop_def(StringAttr)
     args = var_operand_def()
+    mask = opt_operand_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.IO))
-    assembly_format = "$format (`,` $args^ `:` type($args))? attr-dict"
+    assembly_format = "$format (`,` $args^ `:` type($args))? (`mask` $mask^ `:` type($mask))? attr-dict"
 
-    def __init__(self, format: str, args: Sequence[SSAValue]):
-        super().__init__(operands=[list(args)], properties={"format": StringAttr(format)})
+    def __init__(self, format: str, args: Sequence[SSAValue], mask: SSAValue | None = None):
+        super().__init__(operands=[list(args), mask], properties={"format": StringAttr(format)})
+
+    def verify_(self) -> None:
+        """Check that there is one placeholder per operand, and that fragments have one layout."""
+        if self.format.data.count("{}") != len(self.args):
+            raise VerifyException("a print has one {} per operand")
+        values = [*self.args, *([self.mask] if self.mask is not None else [])]
+        if len({value.type.layout for value in values if isinstance(value.type, FragmentType)}) > 1:
+            raise VerifyException("the fragments of a print have one layout")
 
 
-@irdl_op_definition
+@op_definition
 class AssertOp(IRDLOperation):
     """Stops the launch with `message` when `condition` is false anywhere."""
 

@@ -10,7 +10,6 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -21,6 +20,8 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.atomics import verify_atomic
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
@@ -62,7 +63,7 @@ def _verify_box(op: LoadOp | StoreOp | MemcpyOp) -> None:
         raise VerifyException("an axis of the box does not exist")
 
 
-@irdl_op_definition
+@op_definition
 class LoadOp(IRDLOperation, Box):
     """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero."""
 
@@ -111,7 +112,7 @@ class LoadOp(IRDLOperation, Box):
         _verify_box(self)
 
 
-@irdl_op_definition
+@op_definition
 class StoreOp(IRDLOperation, Box):
     """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
 
@@ -161,7 +162,7 @@ class StoreOp(IRDLOperation, Box):
         _verify_box(self)
 
 
-@irdl_op_definition
+@op_definition
 class PrefetchOp(IRDLOperation):
     """Asks for the cache line of one element, soon to be read; anywhere, also past the tensor, as nothing is read."""
 
@@ -182,7 +183,7 @@ class PrefetchOp(IRDLOperation):
             raise VerifyException(f"{len(self.offsets)} offsets, {len(self.strides)} strides")
 
 
-@irdl_op_definition
+@op_definition
 class GatherOp(IRDLOperation):
     """Loads single elements at `offsets` (elements from the pointer); masked-off ones become `fill` or zero.
 
@@ -211,7 +212,7 @@ class GatherOp(IRDLOperation):
         super().__init__(operands=[pointer, offsets, mask, fill], result_types=[result])
 
 
-@irdl_op_definition
+@op_definition
 class ScatterOp(IRDLOperation):
     """Stores single elements at `offsets`; replicated elements are written once."""
 
@@ -231,7 +232,7 @@ class ScatterOp(IRDLOperation):
         super().__init__(operands=[value, pointer, offsets, mask])
 
 
-@irdl_op_definition
+@op_definition
 class AtomicOp(IRDLOperation):
     """Updates single elements at `offsets` atomically, once each, and gives their old values.
 
@@ -273,8 +274,12 @@ class AtomicOp(IRDLOperation):
             result_types=[value.type],
         )
 
+    def verify_(self) -> None:
+        """Check the function, order and scope names."""
+        verify_atomic(self.fn.data, self.order.data, self.scope.data, self.compare is not None)
 
-@irdl_op_definition
+
+@op_definition
 class AllocOp(IRDLOperation):
     """Reserves a buffer for the program's life. `offset` is its byte position in its space, -1 until placed.
 
@@ -296,7 +301,7 @@ class AllocOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class ViewOp(IRDLOperation):
     """The sub-buffer at `index` of the first stored dimension, or (without index) a re-ordered view."""
 
@@ -311,7 +316,7 @@ class ViewOp(IRDLOperation):
         super().__init__(operands=[source, at], result_types=[result])
 
 
-@irdl_op_definition
+@op_definition
 class BufferLoadOp(IRDLOperation):
     """Reads the elements of a buffer at `offsets` + the fragment's coordinates.
 
@@ -354,7 +359,7 @@ class BufferLoadOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class BufferGatherOp(IRDLOperation):
     """Reads single elements of a buffer without swizzle at `offsets`, in elements from its start."""
 
@@ -363,20 +368,16 @@ class BufferGatherOp(IRDLOperation):
     offsets = operand_def()
     result = result_def()
     traits = traits_def(*effect(Effect.STATE, reads_only=True))
-    assembly_format = (
-        "$buffer `[` $offsets `]` attr-dict `:` type($buffer) `,` type($offsets) `->` type($result)"
-    )
+    assembly_format = "$buffer `[` $offsets `]` attr-dict `:` type($buffer) `,` type($offsets) `->` type($result)"
 
     def __init__(self, buffer: SSAValue, offsets: SSAValue):
         from tessera.ir.target.types import with_element
 
         assert isinstance(buffer.type, BufferType)
-        super().__init__(
-            operands=[buffer, offsets], result_types=[with_element(offsets.type, buffer.type.element)]
-        )
+        super().__init__(operands=[buffer, offsets], result_types=[with_element(offsets.type, buffer.type.element)])
 
 
-@irdl_op_definition
+@op_definition
 class BufferStoreOp(IRDLOperation):
     """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike.
 
@@ -417,7 +418,7 @@ class BufferStoreOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
+@op_definition
 class MemcpyOp(IRDLOperation, Box):
     """Copies a box of a tensor to a buffer; what is outside becomes zero.
 
@@ -473,7 +474,7 @@ class MemcpyOp(IRDLOperation, Box):
             raise VerifyException(f"no copy engine is called {self.engine.data}")
 
 
-@irdl_op_definition
+@op_definition
 class CommitOp(IRDLOperation):
     """Closes a group of asynchronous copies."""
 
@@ -485,7 +486,7 @@ class CommitOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class WaitOp(IRDLOperation):
     """Waits until at most `pending` groups of asynchronous copies are unfinished."""
 
@@ -499,7 +500,7 @@ class WaitOp(IRDLOperation):
         super().__init__(properties={"pending": IntAttr(pending)})
 
 
-@irdl_op_definition
+@op_definition
 class BarrierOp(IRDLOperation):
     """Waits for all threads of the group and orders their accesses to shared and global memory."""
 
@@ -511,7 +512,7 @@ class BarrierOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class LdmatrixOp(IRDLOperation):
     """Loads an mma operand fragment from shared memory by `ldmatrix` (PTX ISA, "Warp-level matrix load").
 
@@ -526,13 +527,10 @@ class LdmatrixOp(IRDLOperation):
     traits = traits_def(*effect(Effect.STATE, reads_only=True))
     custom_directives = (Int,)
     assembly_format = (
-        "$buffer `[` $offsets `]` `transposed` custom<Int>($transposed) attr-dict "
-        "`:` type($buffer) `->` type($result)"
+        "$buffer `[` $offsets `]` `transposed` custom<Int>($transposed) attr-dict `:` type($buffer) `->` type($result)"
     )
 
-    def __init__(
-        self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()
-    ):
+    def __init__(self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()):
         super().__init__(
             operands=[buffer, list(offsets)],
             properties={"transposed": IntAttr(int(transposed))},

@@ -9,7 +9,6 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -19,6 +18,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
@@ -28,7 +28,7 @@ from tessera.numerics import dtypes
 ORDERS = ("interleave", "join")
 
 
-@irdl_op_definition
+@op_definition
 class ProductOp(IRDLOperation):
     """Adds `a @ b` to the buffer `acc`, by the CPU instruction named `instruction`.
 
@@ -111,16 +111,12 @@ class ProductOp(IRDLOperation):
         if self.room is not None and not self.left:
             raise VerifyException("only rows in place have room for a copy")
         if len(self.place) != (3 if isinstance(b, PointerType) else 0):
-            raise VerifyException(
-                "an operand in place has an offset and two distances, a packed one has none"
-            )
+            raise VerifyException("an operand in place has an offset and two distances, a packed one has none")
         if len(self.ahead) != (0 if self.source is None else 4):
-            raise VerifyException(
-                "rows to ask for have a tensor, an offset, a distance, a number and a length"
-            )
+            raise VerifyException("rows to ask for have a tensor, an offset, a distance, a number and a length")
 
 
-@irdl_op_definition
+@op_definition
 class GroupChunksOp(IRDLOperation):
     """Puts neighbours along the depth of a product into one 32-bit element of a chunk.
 
@@ -139,9 +135,7 @@ class GroupChunksOp(IRDLOperation):
         first = chunks[0].type
         assert isinstance(first, FragmentType)
         result = FragmentType.of(element_type(dtypes.i32), first.linear)
-        super().__init__(
-            operands=[list(chunks)], properties={"order": StringAttr(order)}, result_types=[result]
-        )
+        super().__init__(operands=[list(chunks)], properties={"order": StringAttr(order)}, result_types=[result])
 
     def verify_(self) -> None:
         """Check that the chunks are of one type and fill 32 bits together."""

@@ -13,7 +13,6 @@ from xdsl.ir import Block, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -25,13 +24,14 @@ from xdsl.irdl import (
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import index
 
 
-@irdl_op_definition
+@op_definition
 class MbarrierInitOp(IRDLOperation):
     """Makes each 64-bit element of a shared buffer a barrier that `arrivals` threads complete.
 
@@ -58,7 +58,7 @@ class MbarrierInitOp(IRDLOperation):
             raise VerifyException("a phase of a barrier has at least one arrival")
 
 
-@irdl_op_definition
+@op_definition
 class MbarrierExpectOp(IRDLOperation):
     """One thread arrives at barrier `at` and announces `bytes` bytes of copies."""
 
@@ -79,7 +79,7 @@ class MbarrierExpectOp(IRDLOperation):
             raise VerifyException("the number of expected bytes is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class MbarrierArriveOp(IRDLOperation):
     """One thread of each warp of the role arrives at barrier `at`; none where `when` is given and false."""
 
@@ -94,7 +94,7 @@ class MbarrierArriveOp(IRDLOperation):
         super().__init__(operands=[barriers, at, when])
 
 
-@irdl_op_definition
+@op_definition
 class MbarrierWaitOp(IRDLOperation):
     """Every thread waits until the phase of parity `parity` of barrier `at` has ended."""
 
@@ -109,7 +109,7 @@ class MbarrierWaitOp(IRDLOperation):
         super().__init__(operands=[barriers, at, parity])
 
 
-@irdl_op_definition
+@op_definition
 class PrefetchMapOp(IRDLOperation):
     """One thread fetches a tensor map ahead of the copies that use it."""
 
@@ -122,7 +122,7 @@ class PrefetchMapOp(IRDLOperation):
         super().__init__(operands=[map])
 
 
-@irdl_op_definition
+@op_definition
 class BulkCopyOp(IRDLOperation):
     """One thread starts copying a box to a buffer through a tensor map; the bytes count towards barrier `at`.
 
@@ -185,7 +185,7 @@ class BulkCopyOp(IRDLOperation):
             raise VerifyException("1 to 16 programs share a copy, along an axis of its box")
 
 
-@irdl_op_definition
+@op_definition
 class BulkStoreOp(IRDLOperation):
     """Starts copying a buffer to a box of a tensor through a tensor map, as a bulk group of the thread that starts it.
 
@@ -239,7 +239,7 @@ class BulkStoreOp(IRDLOperation):
             raise VerifyException("the box of a warp's copy is as high as the warp's rows")
 
 
-@irdl_op_definition
+@op_definition
 class BulkWaitOp(IRDLOperation):
     """Every thread waits until the bulk stores it started, all but the newest `pending`, have read shared memory."""
 
@@ -253,7 +253,7 @@ class BulkWaitOp(IRDLOperation):
         super().__init__(properties={"pending": IntAttr(pending)})
 
 
-@irdl_op_definition
+@op_definition
 class WarpBarrierOp(IRDLOperation):
     """Waits for all lanes of the warp and orders their accesses to shared memory."""
 
@@ -265,7 +265,7 @@ class WarpBarrierOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class ProxyFenceOp(IRDLOperation):
     """Makes this thread's writes to shared memory visible to copies and matrix instructions that start later."""
 
@@ -277,7 +277,7 @@ class ProxyFenceOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class RolesOp(IRDLOperation):
     """The last warpgroup runs `producer` (in one thread), the warps before it run `consumer`.
 
@@ -312,7 +312,7 @@ class RolesOp(IRDLOperation):
             raise VerifyException("there are one or two groups of consumers")
 
 
-@irdl_op_definition
+@op_definition
 class RoleGroupOp(IRDLOperation):
     """The number of the consumer group that runs this op, counted from 0."""
 

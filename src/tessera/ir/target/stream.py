@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import FragmentType, PointerType
 from tessera.ir.types import index
 
 
-@irdl_op_definition
+@op_definition
 class SlotStoreOp(IRDLOperation):
     """Writes a fragment to slot `at` (`bytes` large), from byte `offset` on, in the order of its registers."""
 
@@ -45,7 +46,7 @@ class SlotStoreOp(IRDLOperation):
         _verify_slot(self.value.type, self.offset.data, self.bytes.data)
 
 
-@irdl_op_definition
+@op_definition
 class SlotLoadOp(IRDLOperation):
     """Reads a fragment that a `slot_store` of the same type has written to slot `at`."""
 
@@ -64,9 +65,10 @@ class SlotLoadOp(IRDLOperation):
 
     def __init__(self, workspace: SSAValue, at: SSAValue, offset: int, bytes: int, result: Attribute):
         super().__init__(
-            operands=[workspace, at], properties={"offset": IntAttr(offset), "bytes": IntAttr(bytes)},
+            operands=[workspace, at],
+            properties={"offset": IntAttr(offset), "bytes": IntAttr(bytes)},
             result_types=[result],
-        )  # fmt: skip
+        )
 
     def verify_(self) -> None:
         """Check that the slot holds the fragment."""
@@ -85,7 +87,7 @@ def _verify_slot(type_: Attribute, offset: int, bytes_: int) -> None:
         raise VerifyException("a slot holds the fragment from a multiple of 16 bytes on")
 
 
-@irdl_op_definition
+@op_definition
 class FlagSetOp(IRDLOperation):
     """Sets flag `at` once all threads of the role have come here, after all they wrote."""
 
@@ -99,7 +101,7 @@ class FlagSetOp(IRDLOperation):
         super().__init__(operands=[workspace, at])
 
 
-@irdl_op_definition
+@op_definition
 class FlagTakeOp(IRDLOperation):
     """Lets all threads of the role wait until flag `at` is set, see what was written before, and clears the flag."""
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Region
-from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, prop_def, region_def, result_def, traits_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.types import index
-from tessera.target.artifact import Parameter
+from tessera.target.artifact import GRID, PARAMETER, Parameter
+from tessera.target.schema import ArtifactError
 
 
 def parameter_attr(parameter: Parameter) -> DictionaryAttr:
@@ -35,9 +39,7 @@ def parameter_attr(parameter: Parameter) -> DictionaryAttr:
 
 def _from_attr(attr: DictionaryAttr) -> Parameter:
     data: dict[str, Any] = dict(attr.data)
-    order, box = (
-        tuple(value.data for value in data[name]) if name in data else () for name in ("order", "box")
-    )
+    order, box = (tuple(value.data for value in data[name]) if name in data else () for name in ("order", "box"))
     return Parameter(
         data["kind"].data,
         data["arg"].data,
@@ -50,7 +52,7 @@ def _from_attr(attr: DictionaryAttr) -> Parameter:
     )
 
 
-@irdl_op_definition
+@op_definition
 class FuncOp(IRDLOperation):
     """One launch: the program that runs at every point of a grid.
 
@@ -96,12 +98,22 @@ class FuncOp(IRDLOperation):
         return tuple(_from_attr(attr) for attr in self.params.data)
 
     def verify_(self) -> None:
-        """Check that there is a record for every parameter."""
+        """Check that there is a record for every parameter, and that the host can compute the grid."""
         if len(self.body.block.args) != len(self.params.data):
             raise VerifyException("a function has one record per parameter")
+        try:
+            for number, parameter in enumerate(self.parameters):
+                fields = asdict(parameter)
+                PARAMETER(f"params[{number}]", fields | {name: list(fields[name]) for name in ("order", "box")})
+            GRID("grid", json.loads(self.grid.data))
+        except (ArtifactError, LookupError, AttributeError, ValueError) as error:
+            what = error.what if isinstance(error, ArtifactError) else f"{type(error).__name__}: {error}"
+            raise VerifyException(f"a record of {self.sym_name.data} is wrong: {what}") from error
+        if self.num_warps.data < 1 or self.cluster.data < 1:
+            raise VerifyException("a program has one warp or more, a cluster one program or more")
 
 
-@irdl_op_definition
+@op_definition
 class ReturnOp(IRDLOperation):
     """Ends a function."""
 
@@ -113,7 +125,7 @@ class ReturnOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class ProgramCountOp(IRDLOperation):
     """How many programs the launch started."""
 
@@ -126,7 +138,7 @@ class ProgramCountOp(IRDLOperation):
         super().__init__(result_types=[index])
 
 
-@irdl_op_definition
+@op_definition
 class ProgramIdOp(IRDLOperation):
     """The linear number of the running program, from 0."""
 
@@ -139,7 +151,7 @@ class ProgramIdOp(IRDLOperation):
         super().__init__(result_types=[index])
 
 
-@irdl_op_definition
+@op_definition
 class GridWaitOp(IRDLOperation):
     """Waits until the launch before has ended and its writes are seen; then lets the next launch start early.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_result_def, prop_def, traits_def
+from xdsl.irdl import IRDLOperation, operand_def, opt_result_def, prop_def, traits_def
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.target.types import BufferType, FragmentType
 
 
-@irdl_op_definition
+@op_definition
 class TensorCoreOp(IRDLOperation):
     """`acc + a @ b` by the instruction named `instruction` (a key of `target.fragments`, or `fma` for vector units).
 
@@ -29,8 +30,7 @@ class TensorCoreOp(IRDLOperation):
     result = opt_result_def(FragmentType)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$instruction $a `,` $b `,` $acc attr-dict "
-        "`:` type($a) `,` type($b) `,` type($acc) (`->` type($result)^)?"
+        "$instruction $a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc) (`->` type($result)^)?"
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, instruction: str):

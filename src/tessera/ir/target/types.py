@@ -37,9 +37,7 @@ class LayoutAttr(Data[LinearLayout]):
         with parser.in_angle_brackets():
             while (name := parser.parse_identifier()) != "sizes":
                 parser.parse_punctuation("=")
-                bases[name] = parser.parse_comma_separated_list(
-                    parser.Delimiter.SQUARE, lambda: _parse_ints(parser)
-                )
+                bases[name] = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_ints(parser))
                 parser.parse_punctuation(",")
             parser.parse_punctuation("=")
             sizes = _parse_ints(parser)
@@ -116,7 +114,7 @@ class FragmentType(_Shaped):
         if self.shape != self.linear.out_sizes or self.linear.out_dims != axis_names(len(self.shape)):
             raise VerifyException(f"a layout of {self.linear.out_sizes} does not fit {self.shape}")
         if not is_scalar(self.element):
-            raise VerifyException(f"{self.element} is no element type")
+            raise VerifyException(f"{self.element} is not an element type")
 
 
 @irdl_attr_definition
@@ -174,9 +172,13 @@ class BufferType(_Shaped):
         order = list(perm or range(len(shape)))
         last = shape[order.index(len(shape) - 1)]
         return cls(
-            ArrayAttr([IntAttr(s) for s in shape]), element, StringAttr(space), StringAttr(swizzle),
-            IntAttr(pitch or last), ArrayAttr([IntAttr(p) for p in order]),
-        )  # fmt: skip
+            ArrayAttr([IntAttr(s) for s in shape]),
+            element,
+            StringAttr(space),
+            StringAttr(swizzle),
+            IntAttr(pitch or last),
+            ArrayAttr([IntAttr(p) for p in order]),
+        )
 
     def times(self, count: int) -> BufferType:
         """Return the type of that many such buffers, one after the other along a new first axis."""
@@ -230,6 +232,11 @@ class BufferType(_Shaped):
             rows *= size
         return rows * self.pitch.data * self.dtype.bytes
 
+    @property
+    def swizzle_bytes(self) -> int:
+        """Bytes after which the swizzle of a buffer in panels repeats: eight rows of at most a panel's width."""
+        return min(self.pitch.data * self.dtype.bytes * SWIZZLE_BYTES // PANEL_BYTES, SWIZZLE_BYTES)
+
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         """Parse `<64x32xbf16, "shared", "xor", 32, [0, 1]>`."""
@@ -259,7 +266,7 @@ class BufferType(_Shaped):
         if self.space.data not in SPACES:
             raise VerifyException(f"no memory space is called {self.space.data}")
         if sorted(self.permutation) != list(range(len(self.shape))):
-            raise VerifyException(f"{self.permutation} is no permutation")
+            raise VerifyException(f"{self.permutation} is not a permutation")
         if self.pitch.data < self.stored_shape[-1]:
             raise VerifyException("the pitch is at least the row's size")
 

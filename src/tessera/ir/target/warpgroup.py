@@ -12,7 +12,6 @@ from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
-    irdl_op_definition,
     operand_def,
     param_def,
     prop_def,
@@ -21,6 +20,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import BufferType, FragmentType
@@ -34,7 +34,7 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
     fragment: FragmentType = param_def()
 
 
-@irdl_op_definition
+@op_definition
 class TensorCoreBeginOp(IRDLOperation):
     """Hands a fragment over as the accumulators of products under way."""
 
@@ -50,7 +50,7 @@ class TensorCoreBeginOp(IRDLOperation):
         super().__init__(operands=[acc], result_types=[PendingType(type_)])
 
 
-@irdl_op_definition
+@op_definition
 class TensorCoreStartOp(IRDLOperation):
     """Starts `acc + a @ b` by a warpgroup instruction, as a group of its own; operands as `tensor_core` has them.
 
@@ -65,8 +65,7 @@ class TensorCoreStartOp(IRDLOperation):
     result = result_def(PendingType)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$instruction $a `,` $b `,` $acc attr-dict "
-        "`:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
+        "$instruction $a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, instruction: str):
@@ -91,7 +90,7 @@ def sums_type(acc: SSAValue) -> FragmentType:
     return type_
 
 
-@irdl_op_definition
+@op_definition
 class TensorCoreRetireOp(IRDLOperation):
     """Waits until at most `pending` of the newest products are under way; the older ones read no operands any more."""
 
@@ -110,7 +109,7 @@ class TensorCoreRetireOp(IRDLOperation):
             raise VerifyException("the number of pending products is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class OrderOp(IRDLOperation):
     """What stands before it is issued before what follows, also where neither needs the other.
 
@@ -126,7 +125,7 @@ class OrderOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class TensorCoreWaitOp(IRDLOperation):
     """Waits until at most `pending` of the newest products are under way; gives the accumulators of an older one.
 
@@ -139,31 +138,25 @@ class TensorCoreWaitOp(IRDLOperation):
     result = result_def(FragmentType)
     traits = traits_def(*effect(Effect.STATE))
     custom_directives = (Int,)
-    assembly_format = (
-        "$product `pending` custom<Int>($pending) attr-dict `:` type($product) `->` type($result)"
-    )
+    assembly_format = "$product `pending` custom<Int>($pending) attr-dict `:` type($product) `->` type($result)"
 
     def __init__(self, product: SSAValue, pending: int):
         type_ = product.type
         assert isinstance(type_, PendingType)
-        super().__init__(
-            operands=[product], properties={"pending": IntAttr(pending)}, result_types=[type_.fragment]
-        )
+        super().__init__(operands=[product], properties={"pending": IntAttr(pending)}, result_types=[type_.fragment])
 
     def verify_(self) -> None:
         """Check that it is known which product is waited for."""
         start = self.product.owner
         if not isinstance(start, TensorCoreStartOp | scf.ForOp) or start.parent is not self.parent:
-            raise VerifyException(
-                "tensor_core_wait waits for a product that its own block starts, or a loop in it"
-            )
+            raise VerifyException("tensor_core_wait waits for a product that its own block starts, or a loop in it")
         if self.result.type != sums_type(self.product):
             raise VerifyException("tensor_core_wait gives the accumulators' type")
         if self.pending.data < 0:
             raise VerifyException("the number of pending products is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class TurnOp(IRDLOperation):
     """One step of two consumer warpgroups that start products in turn.
 

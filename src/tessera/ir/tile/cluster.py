@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from xdsl.irdl import IRDLOperation, irdl_op_definition, result_def, traits_def
+from xdsl.irdl import IRDLOperation, result_def, traits_def
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.types import index
 
 
-@irdl_op_definition
+@op_definition
 class ClusterRankOp(IRDLOperation):
     """The number of the running program in its cluster, from 0; a grid's `tessera_schedule.cluster` has the size."""
 

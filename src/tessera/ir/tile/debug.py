@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def
+from xdsl.irdl import IRDLOperation, operand_def, prop_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
-from tessera.ir.tile.types import element_of
+from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import i1
 
 
-@irdl_op_definition
+@op_definition
 class PrintOp(IRDLOperation):
-    """Prints `format`, in which each `{}` stands for one operand; a tile prints one line per element."""
+    """Prints `format`, in which each `{}` stands for one operand; tiles, of one shape, print a line per element."""
 
     name = "tessera_tile.print"
     format = prop_def(StringAttr)
@@ -28,12 +29,14 @@ class PrintOp(IRDLOperation):
         super().__init__(operands=[list(args)], properties={"format": StringAttr(format)})
 
     def verify_(self) -> None:
-        """Check that there is one placeholder per operand."""
+        """Check that there is one placeholder per operand, and that tiles have one shape."""
         if self.format.data.count("{}") != len(self.args):
             raise VerifyException("a print has one {} per operand")
+        if len({shape_of(arg.type) for arg in self.args} - {()}) > 1:
+            raise VerifyException("the tiles of a print have one shape")
 
 
-@irdl_op_definition
+@op_definition
 class AssertOp(IRDLOperation):
     """Stops the kernel with `message` when `condition` (bool tile or scalar) is false anywhere."""
 

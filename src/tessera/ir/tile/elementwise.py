@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -22,14 +21,15 @@ from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import parse_number, print_number
-from tessera.ir.functions import FUNCTIONS, accepts
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of, with_element
 from tessera.ir.types import dtype_of, i1, is_scalar
+from tessera.numerics.functions import FUNCTIONS, accepts
 
 
-@irdl_op_definition
+@op_definition
 class ConstantOp(IRDLOperation):
     """A scalar constant: index, bool, integer or f16/bf16/f32/f64."""
 
@@ -41,9 +41,7 @@ class ConstantOp(IRDLOperation):
     def __init__(self, value: int | float | bool, type_: Attribute):
         float_attr: Any = FloatAttr  # its stub allows fewer types than it does
         integer_attr: Any = IntegerAttr
-        attr = (
-            float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
-        )
+        attr = float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
         super().__init__(properties={"value": attr}, result_types=[type_])
 
     @classmethod
@@ -73,9 +71,9 @@ def constant_value(value: SSAValue) -> int | float | None:
     return value.owner.python_value if isinstance(value.owner, ConstantOp) else None
 
 
-@irdl_op_definition
+@op_definition
 class ElementwiseOp(IRDLOperation):
-    """Applies a function of `ir.functions` to scalars or to tiles of one shape."""
+    """Applies a function of `numerics.functions` to scalars or to tiles of one shape."""
 
     name = "tessera_tile.elementwise"
     fn = prop_def(StringAttr)
@@ -102,19 +100,15 @@ class ElementwiseOp(IRDLOperation):
                 raise VerifyException("select takes a bool condition of the operands' shape")
             types = types[1:]
         if any(t != types[0] for t in types):
-            raise VerifyException(
-                f"{function.name}: operands differ: {', '.join(describe(t) for t in types)}"
-            )
+            raise VerifyException(f"{function.name}: operands differ: {', '.join(describe(t) for t in types)}")
         if not accepts(function, dtype_of(element_of(types[0])).kind):
             raise VerifyException(f"{function.name} is not defined for {describe(types[0])}")
         expected = with_element(types[0], i1) if function.result == "bool" else types[0]
         if self.result.type != expected:
-            raise VerifyException(
-                f"{function.name} gives {describe(expected)}, not {describe(self.result.type)}"
-            )
+            raise VerifyException(f"{function.name} gives {describe(expected)}, not {describe(self.result.type)}")
 
 
-@irdl_op_definition
+@op_definition
 class CastOp(IRDLOperation):
     """Converts the dtype of a tile or scalar.
 
@@ -142,7 +136,7 @@ class CastOp(IRDLOperation):
             raise VerifyException("a cast keeps the shape")
 
 
-@irdl_op_definition
+@op_definition
 class RoundTf32Op(IRDLOperation):
     """Rounds f32 values to tf32's 10 bits of mantissa, to nearest even; they stay f32."""
 
@@ -163,7 +157,7 @@ class RoundTf32Op(IRDLOperation):
             raise VerifyException("round_tf32 keeps the type")
 
 
-@irdl_op_definition
+@op_definition
 class SplatOp(IRDLOperation):
     """A tile whose elements all are one scalar."""
 
@@ -179,12 +173,10 @@ class SplatOp(IRDLOperation):
     def verify_(self) -> None:
         """Check that the scalar is the tile's element."""
         if element_of(self.result.type) != self.value.type:
-            raise VerifyException(
-                f"splat of {describe(self.value.type)} cannot be {describe(self.result.type)}"
-            )
+            raise VerifyException(f"splat of {describe(self.value.type)} cannot be {describe(self.result.type)}")
 
 
-@irdl_op_definition
+@op_definition
 class ArangeOp(IRDLOperation):
     """The tile `0, 1, …, n - 1` of an integer type or index."""
 

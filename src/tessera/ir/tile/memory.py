@@ -10,7 +10,6 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -20,14 +19,12 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.atomics import verify_atomic
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import i1, index
-
-MEMORY_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
-SCOPES = ("group", "cluster", "device", "mesh")
-ATOMIC_FUNCTIONS = ("add", "max", "min", "and", "or", "xor", "exchange", "compare_exchange")
 
 
 def ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
@@ -86,7 +83,7 @@ def _slice_result(tensor: SSAValue, sizes: Sequence[int], drop: Sequence[int]) -
     return TileType.of(kept, tensor.type.element) if kept else tensor.type.element
 
 
-@irdl_op_definition
+@op_definition
 class LoadOp(IRDLOperation, Slice):
     """Loads a box of a tensor; elements outside it are `fill` (default zero).
 
@@ -133,7 +130,7 @@ class LoadOp(IRDLOperation, Slice):
             raise VerifyException("the fill value has the tensor's dtype")
 
 
-@irdl_op_definition
+@op_definition
 class StoreOp(IRDLOperation, Slice):
     """Stores a tile to a box of a tensor; elements outside the tensor or masked off are not written."""
 
@@ -185,7 +182,7 @@ def _verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple
         raise VerifyException(f"every index has the shape {shape}")
 
 
-@irdl_op_definition
+@op_definition
 class GatherOp(IRDLOperation):
     """Loads single elements at index tiles (or scalars), one index per tensor dimension, all of one shape.
 
@@ -227,7 +224,7 @@ class GatherOp(IRDLOperation):
         _verify_mask(self.mask, shape)
 
 
-@irdl_op_definition
+@op_definition
 class ScatterOp(IRDLOperation):
     """Stores single elements at index tiles (or scalars), one index per tensor dimension.
 
@@ -246,9 +243,7 @@ class ScatterOp(IRDLOperation):
         "`:` type($value) `,` type($tensor) `[` type($indices) `]`"
     )
 
-    def __init__(
-        self, value: SSAValue, tensor: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None = None
-    ):
+    def __init__(self, value: SSAValue, tensor: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None = None):
         super().__init__(operands=[value, tensor, list(indices), mask])
 
     def verify_(self) -> None:
@@ -258,7 +253,7 @@ class ScatterOp(IRDLOperation):
         _verify_mask(self.mask, shape)
 
 
-@irdl_op_definition
+@op_definition
 class AtomicOp(IRDLOperation):
     """Updates single elements atomically and gives their old values.
 
@@ -303,15 +298,7 @@ class AtomicOp(IRDLOperation):
 
     def verify_(self) -> None:
         """Check the function, order and scope names and that operands have one shape."""
-        for what, name, known in (
-            ("function", self.fn.data, ATOMIC_FUNCTIONS),
-            ("order", self.order.data, MEMORY_ORDERS),
-            ("scope", self.scope.data, SCOPES),
-        ):
-            if name not in known:
-                raise VerifyException(f"no atomic {what} is called {name}; one of {', '.join(known)}")
-        if (self.compare is not None) != (self.fn.data == "compare_exchange"):
-            raise VerifyException("compare_exchange, and only it, takes a compare value")
+        verify_atomic(self.fn.data, self.order.data, self.scope.data, self.compare is not None)
         shape = shape_of(self.value.type)
         _verify_indices(self.tensor.type, list(self.indices), shape)
         _verify_mask(self.mask, shape)

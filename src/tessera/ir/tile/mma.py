@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, HasEffect, declared
 from tessera.ir.tile.types import SharedType, TileType, describe, element_of, shape_of
 
@@ -23,7 +24,7 @@ class _ReadsItsBuffers(HasEffect):
         return (Effect.STATE, True) if shared else (Effect.PURE, False)
 
 
-@irdl_op_definition
+@op_definition
 class MmaOp(IRDLOperation):
     """`acc + a @ b` for `a` of `(M, K)`, `b` of `(K, N)` and `acc` of `(M, N)`.
 
@@ -39,14 +40,11 @@ class MmaOp(IRDLOperation):
     result = result_def(TileType)
     traits = traits_def(*declared(_ReadsItsBuffers()))
     assembly_format = (
-        "$a `,` $b `,` $acc `compute` $compute attr-dict "
-        "`:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
+        "$a `,` $b `,` $acc `compute` $compute attr-dict `:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, compute: str):
-        super().__init__(
-            operands=[a, b, acc], properties={"compute": StringAttr(compute)}, result_types=[acc.type]
-        )
+        super().__init__(operands=[a, b, acc], properties={"compute": StringAttr(compute)}, result_types=[acc.type])
 
     def verify_(self) -> None:
         """Check shapes and that the accumulator's type stays."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, operand_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.types import TileType, with_element
 from tessera.ir.types import dtype_of, element_type
 from tessera.numerics import dtypes
 
 
-@irdl_op_definition
+@op_definition
 class PhiloxOp(IRDLOperation):
     """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 

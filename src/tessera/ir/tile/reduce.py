@@ -6,7 +6,6 @@ from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -15,6 +14,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
@@ -22,7 +22,7 @@ from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all")
 
 
-@irdl_op_definition
+@op_definition
 class ReduceOp(IRDLOperation):
     """Combines a tile along `axis`, which disappears; reducing a one-dimensional tile gives a scalar.
 
@@ -54,12 +54,10 @@ class ReduceOp(IRDLOperation):
         _verify_axis(self.fn.data, self.axis.data, shape)
         rest = tuple(size for i, size in enumerate(shape) if i != self.axis.data)
         if shape_of(self.result.type) != rest or element_of(self.result.type) != element_of(self.source.type):
-            raise VerifyException(
-                f"reducing {describe(self.source.type)} does not give {describe(self.result.type)}"
-            )
+            raise VerifyException(f"reducing {describe(self.source.type)} does not give {describe(self.result.type)}")
 
 
-@irdl_op_definition
+@op_definition
 class ScanOp(IRDLOperation):
     """Inclusive running combination along `axis`, from the end when `reverse`."""
 
@@ -72,8 +70,7 @@ class ScanOp(IRDLOperation):
     traits = traits_def(*PURE)
     custom_directives = (Int,)
     assembly_format = (
-        "$fn $source `axis` custom<Int>($axis) (`reverse` $reverse^)? attr-dict "
-        "`:` type($source) `->` type($result)"
+        "$fn $source `axis` custom<Int>($axis) (`reverse` $reverse^)? attr-dict `:` type($source) `->` type($result)"
     )
 
     def __init__(self, source: SSAValue, axis: int, fn: str, reverse: bool = False):

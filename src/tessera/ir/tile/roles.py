@@ -10,7 +10,6 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
     irdl_attr_definition,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -26,6 +25,7 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.tile.memory import Slice, ints
@@ -57,7 +57,7 @@ class BarriersType(ParametrizedAttribute, TypeAttribute):
             raise VerifyException("a row of barriers holds at least one")
 
 
-@irdl_op_definition
+@op_definition
 class AllocBarriersOp(IRDLOperation):
     """Allocates barriers in phase 0. A phase ends when `arrivals` roles have arrived and its expected bytes are in.
 
@@ -69,9 +69,7 @@ class AllocBarriersOp(IRDLOperation):
     programs = prop_def(IntAttr)
     result = result_def(BarriersType)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = (
-        "`arrivals` custom<Int>($arrivals) `programs` custom<Int>($programs) attr-dict `:` type($result)"
-    )
+    assembly_format = "`arrivals` custom<Int>($arrivals) `programs` custom<Int>($programs) attr-dict `:` type($result)"
     custom_directives = (Int,)
 
     def __init__(self, count: int, arrivals: int, programs: int = 1):
@@ -86,7 +84,7 @@ class AllocBarriersOp(IRDLOperation):
             raise VerifyException("a phase of a barrier has at least one arrival")
 
 
-@irdl_op_definition
+@op_definition
 class BarrierExpectOp(IRDLOperation):
     """Arrives at barrier `at` and makes its phase wait for `bytes` more bytes of copies."""
 
@@ -107,7 +105,7 @@ class BarrierExpectOp(IRDLOperation):
             raise VerifyException("the number of expected bytes is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class BarrierArriveOp(IRDLOperation):
     """The role's warps are done with what barrier `at` guards; nothing where `when` is given and false."""
 
@@ -122,7 +120,7 @@ class BarrierArriveOp(IRDLOperation):
         super().__init__(operands=[barriers, at, when])
 
 
-@irdl_op_definition
+@op_definition
 class BarrierWaitOp(IRDLOperation):
     """Waits until the phase of parity `parity` of barrier `at` has ended."""
 
@@ -137,7 +135,7 @@ class BarrierWaitOp(IRDLOperation):
         super().__init__(operands=[barriers, at, parity])
 
 
-@irdl_op_definition
+@op_definition
 class BulkCopyOp(IRDLOperation, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; its bytes count towards barrier `at`.
 
@@ -199,7 +197,7 @@ class BulkCopyOp(IRDLOperation, Slice):
             raise VerifyException("only f32 is rounded to tf32 on its way")
 
 
-@irdl_op_definition
+@op_definition
 class BulkStoreOp(IRDLOperation, Slice):
     """Starts copying a shared buffer to a bounded box of a tensor, after this role's own writes to the buffer.
 
@@ -238,7 +236,7 @@ class BulkStoreOp(IRDLOperation, Slice):
         self.verify_slice(self.buffer.type)
 
 
-@irdl_op_definition
+@op_definition
 class BulkWaitOp(IRDLOperation):
     """Waits until all but the newest `pending` bulk stores of the role have read their buffers."""
 
@@ -257,7 +255,7 @@ class BulkWaitOp(IRDLOperation):
             raise VerifyException("the number of pending bulk stores is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class RolesOp(IRDLOperation):
     """Splits a program's warps: one warpgroup runs `producer`, the others run `consumer`, at the same time.
 
@@ -312,7 +310,7 @@ class RolesOp(IRDLOperation):
                 raise VerifyException("a role takes the state and ends with it")
 
 
-@irdl_op_definition
+@op_definition
 class RoleGroupOp(IRDLOperation):
     """The number of the consumer group that runs this op, counted from 0."""
 
@@ -333,7 +331,7 @@ class RoleGroupOp(IRDLOperation):
             raise VerifyException("only consumers are counted in groups")
 
 
-@irdl_op_definition
+@op_definition
 class RoleEndOp(IRDLOperation):
     """Ends a role with the state it leaves."""
 

@@ -7,15 +7,16 @@ from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 
 
-@irdl_op_definition
+@op_definition
 class BroadcastOp(IRDLOperation):
     """Repeats the size-1 dimensions of a tile up to the result's shape; the rank stays."""
 
@@ -32,13 +33,11 @@ class BroadcastOp(IRDLOperation):
         """Check rank, dtype, and that only size-1 dimensions grow."""
         src, dst = shape_of(self.source.type), shape_of(self.result.type)
         if len(src) != len(dst) or any(a not in (1, b) for a, b in zip(src, dst, strict=True)):
-            raise VerifyException(
-                f"{describe(self.source.type)} does not broadcast to {describe(self.result.type)}"
-            )
+            raise VerifyException(f"{describe(self.source.type)} does not broadcast to {describe(self.result.type)}")
         _same_element(self.source, self.result)
 
 
-@irdl_op_definition
+@op_definition
 class ReshapeOp(IRDLOperation):
     """Reads a tile's elements, in row-major order, as another shape."""
 
@@ -55,12 +54,12 @@ class ReshapeOp(IRDLOperation):
         """Check that the number of elements stays."""
         if prod(shape_of(self.source.type)) != prod(shape_of(self.result.type)):
             raise VerifyException(
-                f"{describe(self.source.type)} has not the size of {describe(self.result.type)}"
+                f"{describe(self.source.type)} does not have the size of {describe(self.result.type)}"
             )
         _same_element(self.source, self.result)
 
 
-@irdl_op_definition
+@op_definition
 class TransposeOp(IRDLOperation):
     """Permutes the dimensions of a tile: result dimension `i` is source dimension `perm[i]`."""
 
@@ -89,11 +88,9 @@ class TransposeOp(IRDLOperation):
         """Check the permutation and the result's shape."""
         shape = shape_of(self.source.type)
         if sorted(self.permutation) != list(range(len(shape))):
-            raise VerifyException(f"{self.permutation} is no permutation of {len(shape)} dimensions")
+            raise VerifyException(f"{self.permutation} is not a permutation of {len(shape)} dimensions")
         if shape_of(self.result.type) != tuple(shape[p] for p in self.permutation):
-            raise VerifyException(
-                f"transpose of {describe(self.source.type)} is not {describe(self.result.type)}"
-            )
+            raise VerifyException(f"transpose of {describe(self.source.type)} is not {describe(self.result.type)}")
         _same_element(self.source, self.result)
 
 
@@ -102,7 +99,7 @@ def _same_element(source: SSAValue, result: SSAValue) -> None:
         raise VerifyException("the dtype stays")
 
 
-@irdl_op_definition
+@op_definition
 class SubtileOp(IRDLOperation):
     """Takes the part of a tile at constant `offsets`, multiples of the result's sizes, which divide the tile's."""
 

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     prop_def,
     result_def,
@@ -17,6 +16,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.memory import Slice, ints
@@ -24,7 +24,7 @@ from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, sh
 from tessera.ir.types import index
 
 
-@irdl_op_definition
+@op_definition
 class AllocSharedOp(IRDLOperation):
     """Allocates a buffer in shared memory for the program's life; its contents are undefined."""
 
@@ -37,7 +37,7 @@ class AllocSharedOp(IRDLOperation):
         super().__init__(result_types=[SharedType.of(shape, element, swizzle)])
 
 
-@irdl_op_definition
+@op_definition
 class SharedViewOp(IRDLOperation):
     """The sub-buffer at `index` of the first dimension, which disappears (one stage of a ring)."""
 
@@ -59,12 +59,10 @@ class SharedViewOp(IRDLOperation):
         if not isinstance(self.source.type, SharedType) or self.source.type.permutation[0] != 0:
             raise VerifyException("a stage is taken along the first stored dimension")
         if shape_of(self.source.type)[1:] != shape_of(self.result.type):
-            raise VerifyException(
-                f"a stage of {describe(self.source.type)} is not {describe(self.result.type)}"
-            )
+            raise VerifyException(f"a stage of {describe(self.source.type)} is not {describe(self.result.type)}")
 
 
-@irdl_op_definition
+@op_definition
 class SharedTransposeOp(IRDLOperation):
     """A view of a shared buffer with its dimensions permuted; nothing moves."""
 
@@ -91,13 +89,11 @@ class SharedTransposeOp(IRDLOperation):
         """Check that the result is the permuted view."""
         perm = tuple(axis.data for axis in self.perm.data)
         shape = shape_of(self.source.type)
-        if sorted(perm) != list(range(len(shape))) or shape_of(self.result.type) != tuple(
-            shape[p] for p in perm
-        ):
+        if sorted(perm) != list(range(len(shape))) or shape_of(self.result.type) != tuple(shape[p] for p in perm):
             raise VerifyException("the result is the permuted view of the source")
 
 
-@irdl_op_definition
+@op_definition
 class SharedLoadOp(IRDLOperation):
     """Reads a whole shared buffer as a tile."""
 
@@ -117,7 +113,7 @@ class SharedLoadOp(IRDLOperation):
         _verify_agree(self.buffer, self.result)
 
 
-@irdl_op_definition
+@op_definition
 class SharedStoreOp(IRDLOperation):
     """Writes a tile to a whole shared buffer."""
 
@@ -142,7 +138,7 @@ def _verify_agree(buffer: SSAValue, tile: SSAValue) -> None:
         raise VerifyException(f"{describe(buffer.type)} does not hold {describe(tile.type)}")
 
 
-@irdl_op_definition
+@op_definition
 class CpAsyncOp(IRDLOperation, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; elements outside become zero.
 
@@ -180,7 +176,7 @@ class CpAsyncOp(IRDLOperation, Slice):
         self.verify_slice(self.buffer.type)
 
 
-@irdl_op_definition
+@op_definition
 class CommitGroupOp(IRDLOperation):
     """Closes the group of asynchronous copies started since the last one."""
 
@@ -192,7 +188,7 @@ class CommitGroupOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class WaitGroupOp(IRDLOperation):
     """Waits until at most `pending` of the newest committed groups are unfinished."""
 
@@ -211,7 +207,7 @@ class WaitGroupOp(IRDLOperation):
             raise VerifyException("the number of pending groups is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class ProxyFenceOp(IRDLOperation):
     """Lets later products of warpgroups read what the program has stored, once a barrier has followed.
 
@@ -226,7 +222,7 @@ class ProxyFenceOp(IRDLOperation):
         super().__init__()
 
 
-@irdl_op_definition
+@op_definition
 class BarrierOp(IRDLOperation):
     """Waits for every lane of the group and orders their accesses to shared memory; convergent."""
 

@@ -9,7 +9,6 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     prop_def,
     result_def,
@@ -19,13 +18,14 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.tile.roles import BarriersType
 from tessera.ir.tile.types import SharedType, TileType, element_of, shape_of
 
 
-@irdl_op_definition
+@op_definition
 class AllocLinksOp(IRDLOperation):
     """Sets up what `ranks` programs need to hand partial sums to the first; none goes on before all have."""
 
@@ -45,7 +45,7 @@ class AllocLinksOp(IRDLOperation):
             raise VerifyException("at least two programs are linked")
 
 
-@irdl_op_definition
+@op_definition
 class PartialSendOp(IRDLOperation):
     """Lets the first program have this one's partial sums, by way of its buffers, and waits until it has read them."""
 
@@ -56,8 +56,7 @@ class PartialSendOp(IRDLOperation):
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$links `,` $partials `by` $buffers attr-dict "
-        "`:` type($links) `,` type($partials) `by` type($buffers)"
+        "$links `,` $partials `by` $buffers attr-dict `:` type($links) `,` type($partials) `by` type($buffers)"
     )
 
     def __init__(self, links: SSAValue, partials: Sequence[SSAValue], buffers: Sequence[SSAValue]):
@@ -68,7 +67,7 @@ class PartialSendOp(IRDLOperation):
         _verify_buffers(self.partials, self.buffers)
 
 
-@irdl_op_definition
+@op_definition
 class PartialSumOp(IRDLOperation):
     """Adds to the first program's partial sums those of the others, in the order of their ranks.
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     result_def,
     traits_def,
@@ -20,6 +19,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.tile.types import TileType
 from tessera.ir.types import i1, index
@@ -29,7 +29,7 @@ SHARERS = 8
 one, so that more would wait longer than they save."""
 
 
-@irdl_op_definition
+@op_definition
 class ShareOp(IRDLOperation):
     """The part of its tile's `steps` that a program does: those from `first` to before `last`.
 
@@ -51,7 +51,7 @@ class ShareOp(IRDLOperation):
         super().__init__(operands=[steps], result_types=[index, index, i1, index])
 
 
-@irdl_op_definition
+@op_definition
 class LeaveSumsOp(IRDLOperation):
     """Leaves partial sums in the program's slot of device memory, for the owner of the tile, and goes on.
 
@@ -71,7 +71,7 @@ class LeaveSumsOp(IRDLOperation):
         _verify_sums(self.partials)
 
 
-@irdl_op_definition
+@op_definition
 class CollectSumsOp(IRDLOperation):
     """Adds to the owner's partial sums those that the `others` programs below it leave, the nearest number first.
 
@@ -86,9 +86,7 @@ class CollectSumsOp(IRDLOperation):
     assembly_format = "$partials `of` $others attr-dict `:` type($partials) `->` type($sums)"
 
     def __init__(self, others: SSAValue, partials: Sequence[SSAValue]):
-        super().__init__(
-            operands=[others, list(partials)], result_types=[[partial.type for partial in partials]]
-        )
+        super().__init__(operands=[others, list(partials)], result_types=[[partial.type for partial in partials]])
 
     def verify_(self) -> None:
         """Check that there is a sum, and that each is of its partial sum's type."""

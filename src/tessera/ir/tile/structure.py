@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAtt
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_op_definition,
     operand_def,
     prop_def,
     region_def,
@@ -24,6 +23,7 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.types import DYNAMIC, TensorType
@@ -123,9 +123,7 @@ def _parse_info(parser: Parser) -> ArgInfo:
     info = ArgInfo(parser.parse_str_literal())
     if parser.parse_optional_keyword("dims"):
         dims = tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal))
-        info = replace(
-            info, dims=dims, strides=ints("strides"), stride_div=ints("stride_div"), dim_div=ints("dim_div")
-        )
+        info = replace(info, dims=dims, strides=ints("strides"), stride_div=ints("stride_div"), dim_div=ints("dim_div"))
     if parser.parse_optional_keyword("align"):
         info = replace(info, align=parser.parse_integer())
     if parser.parse_optional_keyword("written"):
@@ -133,7 +131,7 @@ def _parse_info(parser: Parser) -> ArgInfo:
     return replace(info, alias=parser.parse_integer()) if parser.parse_optional_keyword("alias") else info
 
 
-@irdl_op_definition
+@op_definition
 class KernelOp(IRDLOperation):
     """A kernel: block arguments are its tensors and scalars, in the order of the source."""
 
@@ -144,9 +142,7 @@ class KernelOp(IRDLOperation):
     body = region_def("single_block")
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
 
-    def __init__(
-        self, name: str, infos: Sequence[ArgInfo], types: Sequence[Attribute], profile: str = "fast"
-    ):
+    def __init__(self, name: str, infos: Sequence[ArgInfo], types: Sequence[Attribute], profile: str = "fast"):
         super().__init__(
             properties={
                 "sym_name": StringAttr(name),
@@ -205,9 +201,7 @@ class KernelOp(IRDLOperation):
             if isinstance(arg.type, TensorType):
                 for part in (info.dims, info.strides, info.stride_div, info.dim_div):
                     if len(part) != arg.type.rank:
-                        raise VerifyException(
-                            f"argument {info.name}: record of rank {len(part)}, not {arg.type.rank}"
-                        )
+                        raise VerifyException(f"argument {info.name}: record of rank {len(part)}, not {arg.type.rank}")
             elif not is_scalar(arg.type):
                 raise VerifyException(f"argument {info.name} is neither tensor nor scalar: {arg.type}")
         self._verify_aliases()
@@ -222,7 +216,7 @@ class KernelOp(IRDLOperation):
             known = first < place and infos[first].alias < 0
             if not known or not all(isinstance(types[at], TensorType) for at in (first, place)):
                 raise VerifyException(
-                    f"argument {info.name}: alias {first} is no tensor before it, or an alias itself"
+                    f"argument {info.name}: alias {first} is not a tensor before it, or an alias itself"
                 )
 
 
@@ -240,7 +234,7 @@ def memory_of(tensor: SSAValue) -> SSAValue:
     return tensor if first < 0 else block.args[first]
 
 
-@irdl_op_definition
+@op_definition
 class ReturnOp(IRDLOperation):
     """Ends a kernel and names the tensors it returns to the caller."""
 
@@ -253,7 +247,7 @@ class ReturnOp(IRDLOperation):
         super().__init__(operands=[list(tensors)])
 
 
-@irdl_op_definition
+@op_definition
 class GridOp(IRDLOperation):
     """The parallel loop over tiles: one program per point, given the offset of its tile in each dimension.
 
@@ -288,7 +282,7 @@ class GridOp(IRDLOperation):
             raise VerifyException("block sizes are positive")
 
 
-@irdl_op_definition
+@op_definition
 class DimOp(IRDLOperation):
     """The size of one dimension of a tensor argument."""
 

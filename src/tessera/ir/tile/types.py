@@ -64,7 +64,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
     def verify(self) -> None:
         """Check the element type and that sizes are not negative."""
         if not is_scalar(self.element):
-            raise VerifyException(f"{self.element} is no element type")
+            raise VerifyException(f"{self.element} is not an element type")
         if any(dim < 0 and dim != DYNAMIC for dim in self.shape):
             raise VerifyException(f"dimensions must not be negative, got {self.shape}")
 
@@ -184,7 +184,7 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
         if self.swizzle.data not in ("none", "xor", "panels"):
             raise VerifyException(f'swizzle is "none", "xor" or "panels", got "{self.swizzle.data}"')
         if sorted(self.permutation) != list(range(self.rank)):
-            raise VerifyException(f"{self.permutation} is no permutation of {self.rank} axes")
+            raise VerifyException(f"{self.permutation} is not a permutation of {self.rank} axes")
 
 
 def shape_of(type_: Attribute) -> tuple[int, ...]:

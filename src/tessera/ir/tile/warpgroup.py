@@ -8,7 +8,6 @@ from xdsl.ir import Block, Operation, ParametrizedAttribute, SSAValue, TypeAttri
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
-    irdl_op_definition,
     operand_def,
     param_def,
     prop_def,
@@ -17,6 +16,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.tile.mma import verify_product
@@ -31,7 +31,7 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
     tile: TileType = param_def()
 
 
-@irdl_op_definition
+@op_definition
 class MmaBeginOp(IRDLOperation):
     """Hands a tile over as the accumulators of products under way: a sum that products then add to one by one."""
 
@@ -53,7 +53,7 @@ class MmaBeginOp(IRDLOperation):
         _verify_used_once(self.result)
 
 
-@irdl_op_definition
+@op_definition
 class MmaStartOp(IRDLOperation):
     """Starts `acc + a @ b`; the accumulators exist after an `mma_wait`.
 
@@ -69,8 +69,7 @@ class MmaStartOp(IRDLOperation):
     result = result_def(PendingType)
     traits = traits_def(*effect(Effect.STATE))
     assembly_format = (
-        "$a `,` $b `,` $acc `compute` $compute attr-dict "
-        "`:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
+        "$a `,` $b `,` $acc `compute` $compute attr-dict `:` type($a) `,` type($b) `,` type($acc) `->` type($result)"
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, compute: str):
@@ -88,7 +87,7 @@ class MmaStartOp(IRDLOperation):
         _verify_used_once(self.result)
 
 
-@irdl_op_definition
+@op_definition
 class MmaRetireOp(IRDLOperation):
     """Waits until at most `pending` of the newest products are under way: the older ones have read their operands."""
 
@@ -107,7 +106,7 @@ class MmaRetireOp(IRDLOperation):
             raise VerifyException("the number of pending products is not negative")
 
 
-@irdl_op_definition
+@op_definition
 class MmaWaitOp(IRDLOperation):
     """Waits until at most `pending` of the newest products are under way; gives the accumulators of an older one."""
 
@@ -117,16 +116,12 @@ class MmaWaitOp(IRDLOperation):
     result = result_def(TileType)
     traits = traits_def(*effect(Effect.STATE))
     custom_directives = (Int,)
-    assembly_format = (
-        "$product `pending` custom<Int>($pending) attr-dict `:` type($product) `->` type($result)"
-    )
+    assembly_format = "$product `pending` custom<Int>($pending) attr-dict `:` type($product) `->` type($result)"
 
     def __init__(self, product: SSAValue, pending: int = 0):
         type_ = product.type
         assert isinstance(type_, PendingType)
-        super().__init__(
-            operands=[product], properties={"pending": IntAttr(pending)}, result_types=[type_.tile]
-        )
+        super().__init__(operands=[product], properties={"pending": IntAttr(pending)}, result_types=[type_.tile])
 
     @property
     def start(self) -> MmaStartOp:
@@ -150,7 +145,7 @@ class MmaWaitOp(IRDLOperation):
             )
 
 
-@irdl_op_definition
+@op_definition
 class TurnOp(IRDLOperation):
     """One step of two consumer warpgroups that start products in turn.
 
@@ -200,9 +195,7 @@ def _verify_used_once(product: SSAValue) -> None:
     kinds = (MmaWaitOp, MmaStartOp, scf.ForOp, scf.YieldOp)
     parent = product.owner.parent
     if len(users) != 1 or not isinstance(users[0], kinds) or users[0].parent is not parent:
-        raise VerifyException(
-            "a product is waited for exactly once, or added to, in the block that starts it"
-        )
+        raise VerifyException("a product is waited for exactly once, or added to, in the block that starts it")
 
 
 def _started_between(start: Operation, wait: Operation) -> int:

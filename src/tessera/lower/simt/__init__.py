@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tessera.errors import CompilerFault
+from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
@@ -20,7 +21,7 @@ from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.ir.types import dtype_of, element_type, index
-from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches, schedule_value
+from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.order import mark_tile_loop, order_accesses
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
@@ -61,7 +62,7 @@ def lower_to_simt(module: ModuleOp, target: TargetRecord) -> ModuleOp:
 
 
 def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> Operation:
-    num_warps = schedule_value(plan.grid or kernel, "num_warps", DEFAULT_WARPS)
+    num_warps = decisions.NUM_WARPS.of(plan.grid or kernel) or DEFAULT_WARPS
     func = new_function(kernel, plan, num_warps)
     params = Parameters(kernel, func)
     placements = Placements(target, num_warps, _narrowest(plan))
@@ -71,18 +72,16 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     for arg, value in enumerate(kernel.body.block.args):
         if not isinstance(value.type, TensorType) and value.uses.get_length():
             context.define(value, params.scalar(arg))
-    context.asynchronous_reads = any(
-        "tessera_schedule.warpgroup" in op.attributes for top in plan.body for op in top.walk()
-    )
+    context.asynchronous_reads = any(decisions.WARPGROUP.on(op) for top in plan.body for op in top.walk())
     if not any(isinstance(op, RolesOp) for op in plan.body):  # roles wait once their barriers are set up
         context.wait_for_launch()
     context.lower_block(plan.prologue)
-    if plan.grid is not None and schedule_value(plan.grid, "persistent", 0):
+    if plan.grid is not None and decisions.PERSISTENT.on(plan.grid):
         _persistent(context, plan.grid, plan.body)
     else:
         if plan.grid is not None:
             context.location = plan.grid.location
-            cluster = schedule_value(plan.grid, "cluster", 1)
+            cluster = decisions.CLUSTER.of(plan.grid) or 1
             program = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
             _decompose(context, plan.grid, program)
         context.lower_block(plan.body)
@@ -94,9 +93,9 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
 def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> None:
     """Lower a grid whose programs take many tiles: what depends on the tile goes into a loop in each role.
 
-    In round r, program p takes tile p of the next as many as there are programs; of several consumer groups, each
-    takes part in every so many rounds. Where tiles differ in length, the order of the programs turns around after each
-    round, so that no program always takes the longer ones.
+    With P programs, program p takes tile r * P + p in round r; several consumer groups take the rounds in turn. Where
+    tiles differ in length, the order of the programs is reversed after each round, so that no program always takes the
+    longer ones.
     """
     context.location = grid.location
     moving: set[SSAValue] = set(grid.body.block.args)
@@ -107,7 +106,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
         ):
             moving.update(op.results)
             inner.append(op)
-    cluster = schedule_value(grid, "cluster", 1)
+    cluster = decisions.CLUSTER.of(grid) or 1
     first = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
     stride = context.scalars.binary("floordiv", context.value(ProgramCountOp()), cluster)
     count = context.scalars.constant(1)
@@ -149,7 +148,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     if share is not None:
         share_out(context, share, stride, count, one_tile)
     else:
-        context.tiles = tiles_there_and_back if schedule_value(grid, "uneven", 0) else tiles
+        context.tiles = tiles_there_and_back if decisions.UNEVEN.on(grid) else tiles
     context.lower_block([op for op in body if op not in inner])
 
 
@@ -191,7 +190,7 @@ def _decompose(context: SimtContext, grid: GridOp, program: SSAValue) -> None:
         scalars.cast(scalars.ceildiv(context.scalar(extent), block), u32)
         for extent, block in zip(grid.extents, grid.block_sizes, strict=True)
     ]
-    group = schedule_value(grid, "group", 1)
+    group = decisions.GROUP.of(grid) or 1
     if len(counts) == 2 and group > 1:
         places = _grouped(context, number, counts, group)
     else:

@@ -111,7 +111,7 @@ class SimtContext:
 
     @contextmanager
     def into(self, block: Block) -> Generator[None]:
-        """Insert into `block`; lazily made values do not outlive it."""
+        """Insert into `block`; values computed lazily do not outlive it."""
         outer, self.block = self.block, block
         self._made.append({})
         try:
@@ -131,7 +131,7 @@ class SimtContext:
                 raise CompilerFault(f"no SIMT lowering for {op.name}", location=location_of(op))
 
     def note(self, kind: str, text: str) -> None:
-        """Record, on the function, something that `explain()` tells: an emulation, a copy that is not asynchronous."""
+        """Record on the function what `explain()` reports: an emulation, a copy that is not asynchronous."""
         key = f"tessera_notes.{kind}"
         func = self.params.func
         known = func.attributes.get(key)
@@ -156,7 +156,7 @@ class SimtContext:
         self.values[value] = lowered
 
     def layout_of(self, value: SSAValue) -> LinearLayout:
-        """Return the layout a tile is in, or would by default be made in."""
+        """Return the layout a tile is in, or would be computed in by default."""
         found = self.values.get(value)
         if found is not None and isinstance(found.type, FragmentType):
             return found.type.linear
@@ -226,7 +226,7 @@ class SimtContext:
         self.emit(BarrierOp())
         return buffer
 
-    # Fragments made of nothing
+    # Fragments without a source
 
     def splat(self, scalar: SSAValue, layout: LinearLayout) -> SSAValue:
         """Return a fragment whose elements all are `scalar`."""

@@ -98,9 +98,7 @@ def _while(context: SimtContext, op: scf.WhileOp) -> None:
         last = before.last_op
         assert isinstance(last, scf.ConditionOp)
         context.lower_block([o for o in before.ops if o is not last])
-        context.emit(
-            scf.ConditionOp(context.scalar(last.condition), *_yielded(context, last.args, after.args))
-        )
+        context.emit(scf.ConditionOp(context.scalar(last.condition), *_yielded(context, last.args, after.args)))
     second = _enter(context, after, [_type(context, a) for a in after.args])
     with context.into(second):
         end = after.last_op

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xdsl.ir import SSAValue
-
 from tessera.ir.target import debug as target
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.tile.debug import AssertOp, PrintOp
@@ -14,10 +12,13 @@ from tessera.lower.simt.rules import lowers
 
 @lowers(PrintOp)
 def _print(context: SimtContext, op: PrintOp) -> None:
-    def lowered(value: SSAValue) -> SSAValue:
-        return context.tile(value, context.layout_of(value)) if is_tile(value) else context.scalar(value)
-
-    context.emit(target.PrintOp(op.format.data, [lowered(value) for value in op.args]))
+    first = next(filter(is_tile, op.args), None)
+    if first is None:
+        context.emit(target.PrintOp(op.format.data, list(map(context.scalar, op.args))))
+        return
+    layout = context.layout_of(first)
+    args = [context.tile(value, layout) if is_tile(value) else context.scalar(value) for value in op.args]
+    context.emit(target.PrintOp(op.format.data, args, context.inside(tile_shape(first), layout)))
 
 
 @lowers(AssertOp)

@@ -63,9 +63,7 @@ def _lazy_elementwise(context: SimtContext, op: ElementwiseOp, layout: LinearLay
 def _cast(context: SimtContext, op: CastOp) -> None:
     if not is_tile(op.result):
         source = context.scalar(op.source)
-        context.define(
-            op.result, context.value(target.CastOp(source, op.result.type, op.saturate is not None))
-        )
+        context.define(op.result, context.value(target.CastOp(source, op.result.type, op.saturate is not None)))
         return
     layout = _placed(context, op)
     if layout is not None:

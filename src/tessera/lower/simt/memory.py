@@ -66,11 +66,19 @@ def _load(context: SimtContext, op: LoadOp) -> None:
         op.result,
         context.value(
             target.LoadOp(
-                box.pointer, box.offsets, box.strides, box.sizes, result, box.axes, box.checked, box.vector,
-                _mask(context, op.mask, layout), fill,
+                box.pointer,
+                box.offsets,
+                box.strides,
+                box.sizes,
+                result,
+                box.axes,
+                box.checked,
+                box.vector,
+                _mask(context, op.mask, layout),
+                fill,
             )
         ),
-    )  # fmt: skip
+    )
 
 
 @lowers(StoreOp)
@@ -84,10 +92,17 @@ def _store(context: SimtContext, op: StoreOp) -> None:
         value = context.scalar(op.value)
     context.emit(
         target.StoreOp(
-            value, box.pointer, box.offsets, box.strides, box.sizes, box.axes, box.checked, box.vector,
+            value,
+            box.pointer,
+            box.offsets,
+            box.strides,
+            box.sizes,
+            box.axes,
+            box.checked,
+            box.vector,
             _mask(context, op.mask, layout),
         )
-    )  # fmt: skip
+    )
 
 
 def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:
@@ -111,9 +126,7 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     return context.placements.default(tile_shape(op.value), most=most)
 
 
-def _linear_offsets(
-    context: SimtContext, op: Element, layout: LinearLayout | None
-) -> tuple[SSAValue, SSAValue | None]:
+def _linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | None) -> tuple[SSAValue, SSAValue | None]:
     """Return the element offset of every index tuple, and the mask of those inside the tensor and not masked off."""
     arg = context.params.position(op.tensor)
     total: SSAValue | None = None
@@ -125,9 +138,7 @@ def _linear_offsets(
         at = _as_type(context, _placed(context, value, layout), index)
         stride = context.params.known_stride(arg, axis)
         if stride != 1:
-            factor = (
-                context.scalars.constant(stride) if stride is not None else context.params.stride(arg, axis)
-            )
+            factor = context.scalars.constant(stride) if stride is not None else context.params.stride(arg, axis)
             at = context.value(ElementwiseOp("mul", [at, _spread(context, factor, layout)]))
         total = at if total is None else context.value(ElementwiseOp("add", [total, at]))
     assert total is not None
@@ -135,9 +146,7 @@ def _linear_offsets(
     return total, mask if inside_tile is None else _both(context, mask, inside_tile)
 
 
-def _below(
-    context: SimtContext, value: SSAValue, arg: int, axis: int, layout: LinearLayout | None
-) -> SSAValue:
+def _below(context: SimtContext, value: SSAValue, arg: int, axis: int, layout: LinearLayout | None) -> SSAValue:
     """Return where indices lie inside a dimension: one unsigned comparison, in 32 bits for 32-bit indices."""
     scalars, source = context.scalars, _narrow(context, value, layout)
     narrow, value = source is not None, source or value
@@ -216,9 +225,7 @@ def _atomic(context: SimtContext, op: AtomicOp) -> None:
     value, order = operand(op.value), op.order.data
     if order in ("release", "acq_rel"):
         context.emit(target.BarrierOp())
-    old = context.value(
-        target.AtomicOp(op.fn.data, value, pointer, offsets, mask, compare, order, op.scope.data)
-    )
+    old = context.value(target.AtomicOp(op.fn.data, value, pointer, offsets, mask, compare, order, op.scope.data))
     if order in ("acquire", "acq_rel"):
         context.emit(target.BarrierOp())
     context.define(op.result, _told_to_all(context, old) if op.result.uses.get_length() else old)

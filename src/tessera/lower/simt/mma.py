@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
+from tessera.ir import decisions
 from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp, RelayoutOp
@@ -22,7 +23,6 @@ from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.tile.types import element_of as tile_element
 from tessera.ir.tile.warpgroup import MmaStartOp, start_of, sums_type
 from tessera.ir.types import dtype_of, element_type
-from tessera.lower.launch import schedule_value
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import MATRIX, Placements, infers, padded_shape
 from tessera.lower.simt.rules import lowers
@@ -31,7 +31,7 @@ from tessera.target.fragments import (
     Fragment,
     MmaInstruction,
     WgmmaInstruction,
-    mma_instructions,
+    mma_for,
     wgmma_instruction,
 )
 from tessera.target.records import TargetRecord
@@ -46,7 +46,7 @@ class MmaPlan:
         operand: dtype the operands are converted to first, None when they stay.
         warps: warps along M and N.
         accumulator: layout of the accumulator.
-        fallback: what `explain()` tells when this is not what was asked for.
+        fallback: what `explain()` reports when this is not what was asked for.
         warpgroup: the asynchronous warpgroup instruction, where the schedule chose it.
     """
 
@@ -58,10 +58,8 @@ class MmaPlan:
     warpgroup: WgmmaInstruction | None = None
 
 
-def choose_instruction(
-    target: TargetRecord, op: MmaOp | MmaStartOp
-) -> tuple[MmaInstruction | None, str | None, str]:
-    """Return the instruction, the dtype operands are converted to, and the reason of a fallback.
+def choose_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> tuple[MmaInstruction | None, str | None, str]:
+    """Return the instruction, the dtype operands are converted to, and the reason for a fallback.
 
     sm_70's quad-pair instruction is tried like the others; its fragments replicate operands.
     """
@@ -72,23 +70,17 @@ def choose_instruction(
         a = b = "tf32"
     m, k = padded_shape(shape_of(op.a.type))
     n = padded_shape(shape_of(op.b.type))[1]
-
-    def fitting(left: str, right: str) -> MmaInstruction | None:
-        found = mma_instructions(left, right, acc, target)
-        return next((i for i in found if m >= i.a.shape[0] and n >= i.b.shape[1] and k >= i.k), None)
-
-    exact = fitting(a, b)
-    if exact is not None:
-        return exact, None, ""
-    if {a, b} <= {"fp8_e4m3", "fp8_e5m2"} and (through := fitting("f16", "f16")) is not None:
-        return through, "f16", f"{a} mma through f16 (exact): {target.name} has none for this tile"
+    found, operand = mma_for(a, b, acc, target, (m, n, k))
+    if found is not None:
+        why = f"{a} mma through {operand} (exact): {target.name} has none for this tile"
+        return found, operand, "" if operand is None else why
     how = "computed in f32" if a == "tf32" else "emulated"
     return None, None, f"{a} mma of {m}x{n}x{k} {how} with fma: {target.name} has no instruction for it"
 
 
 def warpgroup_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> WgmmaInstruction | None:
     """Return the warpgroup instruction of a product that the schedule marked for it, else None."""
-    if not schedule_value(op, "warpgroup", 0):
+    if not decisions.WARPGROUP.on(op):
         return None
     a, b = (dtype_of(tile_element(v.type)).name for v in (op.a, op.b))
     if op.compute.data == "tf32":
@@ -99,9 +91,7 @@ def warpgroup_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> Wgmma
 
 def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only: bool) -> tuple[int, int]:
     """Return the warps along M and N that read the fewest operand bytes."""
-    options = [
-        (w, num_warps // w) for w in (1 << i for i in range(num_warps.bit_length())) if num_warps % w == 0
-    ]
+    options = [(w, num_warps // w) for w in (1 << i for i in range(num_warps.bit_length())) if num_warps % w == 0]
     usable = [(wm, wn) for wm, wn in options if wm * unit[0] <= m and wn * unit[1] <= n]
     if rows_only:
         usable = [(wm, wn) for wm, wn in usable if wn == 1]
@@ -123,7 +113,7 @@ def plan_mma(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
     if instruction is None:
         return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback)
     unit = (instruction.a.shape[0], instruction.b.shape[1])
-    rows_only = bool(schedule_value(op, "rows_only", 0))
+    rows_only = decisions.ROWS_ONLY.on(op)
     warps = split_warps(placements.num_warps, m, n, unit, rows_only)
     layout = from_fragment(instruction.c, (m, n), warps).unique_registers()
     return MmaPlan(instruction, operand, warps, layout, fallback)
@@ -139,7 +129,7 @@ def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
 
 
 def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLayout | None:
-    """Return how a warpgroup product wants its left operand in registers, None where it does not."""
+    """Return the layout of a warpgroup product's left operand in registers, None where it is in shared memory."""
     plan = plan_mma(placements, op)
     if plan.warpgroup is None or isinstance(op.a.type, SharedType):
         return None
@@ -147,7 +137,7 @@ def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLa
 
 
 _SPREAD = {4: 16, 8: 4, 16: 8}
-"""Which row of a warpgroup's 64 is taken for one of an instruction, by their binary digits.
+"""Which of a warpgroup's 64 rows serves as which row of the instruction, by their binary digits.
 
 Lanes of a warp read 4 terms of 8 rows of a left operand of 32-bit elements. Where these are stored with rows side by
 side, 128 bytes of them for each term, rows 0 to 3 and 16 to 19 lie in all 32 banks, rows 0 to 7 in half of them.
@@ -156,7 +146,7 @@ side, 128 bytes of them for each term, rows 0 to 3 and 16 to 19 lie in all 32 ba
 
 def _with_rows(op: MmaOp | MmaStartOp, layout: LinearLayout) -> LinearLayout:
     """Return a layout of a product's left operand or sums, with the rows that the schedule lets the product take."""
-    if not schedule_value(op, "spread_rows", 0):
+    if not decisions.SPREAD_ROWS.on(op):
         return layout
     bases = {dim: [(_spread(row), column) for row, column in vectors] for dim, vectors in layout.bases}
     return LinearLayout.make(bases, layout.out_sizes)
@@ -167,7 +157,7 @@ def _spread(row: int) -> int:
 
 
 def pending_layout(placements: Placements, product: SSAValue) -> LinearLayout:
-    """Return the layout of accumulators under way, which is that of the products that add to them."""
+    """Return the layout of accumulators in flight, which is that of the products that add to them."""
     users = [use.operation for use in product.uses if not isinstance(use.operation, scf.YieldOp)]
     user = users[0] if users else None
     if isinstance(user, scf.ForOp):
@@ -186,9 +176,7 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
     plan = plan_mma(context.placements, op)
     acc = context.tile(op.acc, plan.accumulator)
     if plan.fallback:
-        context.note(
-            "fallbacks" if plan.operand or op.compute.data == "tf32" else "emulations", plan.fallback
-        )
+        context.note("fallbacks" if plan.operand or op.compute.data == "tf32" else "emulations", plan.fallback)
     if plan.warpgroup is not None:
         _warpgroup_product(context, op, plan.warpgroup, acc)
         return
@@ -251,9 +239,7 @@ class Operand:
         ks_axis: which axis of the operand is K.
     """
 
-    def __init__(
-        self, context: SimtContext, value: SSAValue, fragment: Fragment, plan: MmaPlan, ks_axis: int
-    ):
+    def __init__(self, context: SimtContext, value: SSAValue, fragment: Fragment, plan: MmaPlan, ks_axis: int):
         self.context = context
         self.axis = ks_axis
         self.convert_to = plan.operand

@@ -9,10 +9,10 @@ one may read too early, or overwrite before it was read::
                                                         barrier
                                                         %z = load %X[%i]
 
-No barrier is needed where every element is touched by one and the same thread in both accesses (boxes that are equal
-or disjoint, in one layout), where the boxes are known to be disjoint, or where a barrier stands between already. What
-an iteration of a loop leaves behind meets the accesses of the next one; the tiles that a persistent launch walks are
-programs of their own, which nothing orders.
+No barrier is needed where every element is touched by one and the same thread in both accesses (boxes that are equal or
+disjoint, in one layout), where the boxes are known to be disjoint, or where there is a barrier between them already.
+What an iteration of a loop leaves behind meets the accesses of the next one; the tiles that a persistent launch walks
+are programs of their own, which nothing orders.
 
 A barrier among the threads of a block orders their accesses to global memory as well (PTX ISA, "Memory consistency
 model", causality order).
@@ -147,10 +147,10 @@ class _Order:
             if isinstance(op, BulkCopyOp) and self.memory_of(self.records[op.map].arg) in written:
                 raise CompilerFault("a copy runs ahead of stores to its tensor", location=location_of(op))
 
-    # The walk. What a block does to `pending` is done in place.
+    # The walk. A block updates `pending` in place.
 
     def run(self, block: Block, pending: Pending) -> None:
-        """Order the accesses of a block after the pending ones; what its end leaves pending is left in there."""
+        """Order the accesses of a block after the pending ones; it then holds what is pending at the end."""
         for op in list(block.ops):
             if isinstance(op, BarrierOp | ClusterBarrierOp):
                 _pass_barrier(pending)
@@ -177,9 +177,7 @@ class _Order:
 
     def _loop(self, op: Operation, pending: Pending) -> None:
         blocks = [region.block for region in op.regions]
-        inside = [
-            a for block in blocks for inner in block.walk() if (a := self._contested(inner)) is not None
-        ]
+        inside = [a for block in blocks for inner in block.walk() if (a := self._contested(inner)) is not None]
         if not inside:
             return
         if len(pending) + len(inside) > MOST_PENDING or _meets(pending, inside):
@@ -235,9 +233,7 @@ class _Order:
         else:
             tile = op.result.type if isinstance(op, LoadOp) else op.value.type
             shape = tile.shape if isinstance(tile, FragmentType) else ()
-            layout = (
-                (tile.linear, axes) if isinstance(tile, FragmentType) and exclusive(tile.linear) else None
-            )
+            layout = (tile.linear, axes) if isinstance(tile, FragmentType) and exclusive(tile.linear) else None
         for axis, size in zip(axes, shape, strict=True):
             sizes[axis] = _extent(op.sizes[axis], offsets[axis], size)
         copying = isinstance(op, MemcpyOp) and op.engine.data == "cp.async"
@@ -249,9 +245,7 @@ class _Order:
         assert isinstance(op.buffer.type, BufferType)
         stored = op.buffer.type.stored_shape
         offsets, sizes = [Affine()] * len(record.order), [1] * len(record.order)
-        for place, (axis, coordinate, size) in enumerate(
-            zip(record.order, op.coordinates, op.box_sizes, strict=True)
-        ):
+        for place, (axis, coordinate, size) in enumerate(zip(record.order, op.coordinates, op.box_sizes, strict=True)):
             offsets[axis] = affine(coordinate)
             sizes[axis] = stored[-1] if place == 0 else max(size, stored[0])
         memory = self.memory_of(record.arg)
@@ -287,7 +281,7 @@ def exclusive(layout: LinearLayout) -> bool:
 
 
 def _pass_barrier(pending: Pending) -> None:
-    """Forget what a barrier orders: all but copies that are still under way."""
+    """Forget what a barrier orders: all but copies that are still in flight."""
     for key in [key for key, access in pending.items() if not access.copying]:
         del pending[key]
 

@@ -1,8 +1,8 @@
-"""Chooses the layout of every tile: who holds which element.
+"""Chooses the layout of every tile: which thread holds which element.
 
 Matrix products fix the layouts of their results; loads start in a coalesced layout; arithmetic follows its
 operands, the strongest first; loops are solved by iteration until carried tiles keep their layout. Values that
-are not placed are lazy: each use makes them in the layout it wants.
+are not placed are lazy: each use computes them in the layout it wants.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.errors import CompilerFault
-from tessera.ir.functions import COMBINE
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, reduction
 from tessera.ir.target.arithmetic import ElementwiseOp, ExtractOp, ReduceLanesOp, ReduceRegistersOp
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp
@@ -16,6 +15,7 @@ from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import Placements, follow, infers, reduced_placement
 from tessera.lower.simt.rules import lowers
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import COMBINE
 
 
 def identity_of(fn: str, dtype: DType) -> float:
@@ -53,9 +53,7 @@ def _reduce(context: SimtContext, op: ReduceOp) -> None:
     context.define(op.result, result)
 
 
-def reduce_fragment(
-    context: SimtContext, fragment: SSAValue, layout: LinearLayout, axis: int, fn: str
-) -> SSAValue:
+def reduce_fragment(context: SimtContext, fragment: SSAValue, layout: LinearLayout, axis: int, fn: str) -> SSAValue:
     """Combine a fragment along an axis; every thread that holds a part gets the whole result."""
     plan = reduction(layout, axis)
     element = element_of(fragment.type)

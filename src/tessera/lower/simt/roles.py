@@ -70,9 +70,7 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
         end.location = op.location
         blocks[1].add_op(end)
     start = context.params.func.body.block
-    for map_ in reversed(
-        context.params.tensor_maps
-    ):  # it takes as long as setting up the barriers: both at once
+    for map_ in reversed(context.params.tensor_maps):  # it takes as long as setting up the barriers: both at once
         fetch = target.PrefetchMapOp(map_)
         fetch.location = op.location
         start.insert_op_before(fetch, start.first_op) if start.first_op is not None else start.add_op(fetch)
@@ -80,9 +78,7 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
     context.wait_for_launch()
     context.emit(target.RolesOp(blocks[0], blocks[1], registers, groups))
     if any(isinstance(inner, BulkCopyOp) and inner.programs.data > 1 for inner in op.producer.walk()):
-        context.emit(
-            cluster.ClusterBarrierOp()
-        )  # no program ends while another one still writes to its memory
+        context.emit(cluster.ClusterBarrierOp())  # no program ends while another one still writes to its memory
 
 
 def _run_role(context: SimtContext, source: Block, state: Sequence[SSAValue]) -> list[SSAValue]:
@@ -127,7 +123,7 @@ def _expect(context: SimtContext, op: BarrierExpectOp) -> None:
 def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
     assert op.parent is not None
     if any(isinstance(other, SharedLoadOp) for other in op.parent.ops):
-        context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must lie behind
+        context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must be complete
     barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
     when = None if op.when is None else context.scalar(op.when)
     if programs > 1:
@@ -218,7 +214,7 @@ def _bulk_wait(context: SimtContext, op: BulkWaitOp) -> None:
 
 
 def _rows_of_warps(context: SimtContext, op: BulkStoreOp) -> int:
-    """Return how many rows in a row each warp wrote of the buffer, 0 unless it wrote whole rows and no one else did.
+    """Return how many consecutive rows of the buffer each warp wrote, 0 unless it wrote whole rows and no one else did.
 
     Then each warp can store its rows without waiting for the others.
     """

@@ -1,7 +1,7 @@
 """The registry of SIMT lowering rules: one function per TIR-H op, found by the decorator.
 
 An op has either a *lowering* (its result exists once, in the layout that `placement` chose) or is *lazy*: cheap
-enough to be made anew, at each use, in whatever layout the use wants (constants, index arithmetic, broadcasts).
+enough to be recomputed, at each use, in whatever layout the use wants (constants, index arithmetic, broadcasts).
 """
 
 from __future__ import annotations

@@ -34,9 +34,7 @@ def _repeated(layout: LinearLayout, axes: list[int]) -> LinearLayout:
         dim: [[0 if axis in axes else x for axis, x in enumerate(vector)] for vector in vectors]
         for dim, vectors in layout.bases
     }
-    return LinearLayout.make(
-        bases, [1 if axis in axes else size for axis, size in enumerate(layout.out_sizes)]
-    )
+    return LinearLayout.make(bases, [1 if axis in axes else size for axis, size in enumerate(layout.out_sizes)])
 
 
 @lazy(BroadcastOp)
@@ -196,8 +194,7 @@ def _subtile(context: SimtContext, op: SubtileOp) -> None:
         elif any(beyond):
             first |= 1 << bit
     registers = [
-        first | sum(step for number, step in enumerate(free) if r >> number & 1)
-        for r in range(1 << len(free))
+        first | sum(step for number, step in enumerate(free) if r >> number & 1) for r in range(1 << len(free))
     ]
     source = context.tile(op.source, layout)
     context.define(op.result, context.value(RelayoutOp(source, part, registers)))

@@ -8,7 +8,7 @@ from tessera.errors import CompilerFault
 from tessera.ir.layouts import LinearLayout, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target import roles
-from tessera.ir.target.types import SWIZZLE_BYTES, BufferType, FragmentType
+from tessera.ir.target.types import BufferType, FragmentType
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
@@ -51,7 +51,7 @@ def _alloc(context: SimtContext, op: AllocSharedOp) -> None:
 @lowers(SharedViewOp)
 def _view(context: SimtContext, op: SharedViewOp) -> None:
     source, at, type_ = context.scalar(op.source), context.scalar(op.index), buffer_type(op.result.type)
-    if type_.swizzle.data == "panels" and type_.size_bytes % SWIZZLE_BYTES:
+    if type_.swizzle.data == "panels" and type_.size_bytes % type_.swizzle_bytes:
         raise CompilerFault(f"a stage of {type_.size_bytes} bytes starts within a swizzle")
     context.define(op.result, context.value(target.ViewOp(source, type_, at)))
 
@@ -120,9 +120,7 @@ def _load(context: SimtContext, op: SharedLoadOp) -> None:
     assert isinstance(type_, BufferType)
     layout = context.layout_of(op.result)
     result = FragmentType.of(type_.element, layout)
-    found = (
-        ldmatrix(layout, type_.shared_layout(), type_.dtype.bytes) if context.target.has("ldmatrix") else None
-    )
+    found = ldmatrix(layout, type_.shared_layout(), type_.dtype.bytes) if context.target.has("ldmatrix") else None
     if found is not None:
         context.define(op.result, context.value(target.LdmatrixOp(buffer, result, found.trans)))
     else:
@@ -143,17 +141,22 @@ def _copy(context: SimtContext, op: CpAsyncOp) -> None:
     box = box_of(context, op, buffer.type.shape)
     stored_last = buffer.type.permutation.index(len(buffer.type.shape) - 1)
     vector_bytes = min(box.vector, buffer.type.shape[stored_last]) * dtype_of(buffer.type.element).bytes
-    asynchronous = (
-        context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
-    )
+    asynchronous = context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
     if not asynchronous:
         context.note("copies", _why_plain(context, op, box, vector_bytes, stored_last))
     context.emit(
         target.MemcpyOp(
-            buffer, box.pointer, box.offsets, box.strides, box.sizes, box.axes, box.checked,
-            box.vector if box.unit_axis == stored_last else 1, "cp.async" if asynchronous else "plain",
+            buffer,
+            box.pointer,
+            box.offsets,
+            box.strides,
+            box.sizes,
+            box.axes,
+            box.checked,
+            box.vector if box.unit_axis == stored_last else 1,
+            "cp.async" if asynchronous else "plain",
         )
-    )  # fmt: skip
+    )
 
 
 @lowers(CommitGroupOp)
@@ -178,15 +181,11 @@ def _barrier(context: SimtContext, _op: BarrierOp) -> None:
     context.emit(target.BarrierOp())
 
 
-def _why_plain(
-    context: SimtContext, op: CpAsyncOp, box: BoxOperands, vector_bytes: int, stored_last: int
-) -> str:
+def _why_plain(context: SimtContext, op: CpAsyncOp, box: BoxOperands, vector_bytes: int, stored_last: int) -> str:
     """Say why a copy goes through registers."""
     name = context.params.infos[context.params.position(op.tensor)].name
     if not context.target.has("cp_async"):
         return f"{name}: {context.target.name} has no cp.async"
     if box.unit_axis != stored_last:
         return f"{name}: no dimension of the tile has stride 1 in memory and in the buffer"
-    return (
-        f"{name}: known alignment, strides and sizes allow {vector_bytes} bytes at a time, cp.async needs 4"
-    )
+    return f"{name}: known alignment, strides and sizes allow {vector_bytes} bytes at a time, cp.async needs 4"

@@ -57,7 +57,7 @@ def _send(context: SimtContext, op: PartialSendOp) -> None:
     for partial, buffer in zip(op.partials, op.buffers, strict=True):
         context.emit(BufferStoreOp(_exchanged(context, partial)[0], context.scalar(buffer)))
     context.emit(target.ClusterBarrierOp())
-    context.emit(target.ClusterBarrierOp())  # the first program has read: the buffers may go
+    context.emit(target.ClusterBarrierOp())  # the first program has read: the buffers may be freed
 
 
 @infers(PartialSumOp)

@@ -1,6 +1,6 @@
-"""SIMT lowering of launches whose programs share out the steps of the last tiles (stream-K).
+"""SIMT lowering of launches that distribute the steps of the last tiles over their programs (stream-K).
 
-The order in which a program goes through its work, and why it cannot wait for ever, is told in `schedule.stream_k`.
+`schedule.hopper.stream_k` explains in which order a program goes through its work, and why it cannot deadlock.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _Numbers:
 class Walk:
     """What a program goes through, in order: `items` parts of tiles.
 
-    The tiles from `base` on are one row of steps, `steps` for each. Every program, or `SHARERS` for each tile where
-    there are few, does `each` steps of it, and the first `extra` programs one more.
+    The tiles from `base` on are one sequence of steps, `steps` for each. Every program, or `SHARERS` for each tile
+    where there are few, does `each` steps of it, and the first `extra` programs one more.
 
     Args:
         numbers: builds arithmetic.
@@ -57,10 +57,10 @@ class Walk:
         programs: how many there are.
         steps: steps of a tile, at least 1.
         rounds: whole tiles that each program does.
-        base: the first tile of the row.
+        base: the first tile of the sequence.
         each: see above.
         extra: see above.
-        start: the first step of the row that the program does.
+        start: the first step of the sequence that the program does.
         stop: the step before which it ends.
         top: the last tile, counted from `base`, of which it does steps.
         early: 1 if it does the first steps of that tile but not the last ones, so that it begins with them.
@@ -82,10 +82,8 @@ class Walk:
     items: SSAValue
 
     @classmethod
-    def of(
-        cls, context: SimtContext, program: SSAValue, programs: SSAValue, tiles: SSAValue, steps: SSAValue
-    ) -> Walk:
-        """Compute what all of a program's work follows from; all are unsigned 32-bit numbers."""
+    def of(cls, context: SimtContext, program: SSAValue, programs: SSAValue, tiles: SSAValue, steps: SSAValue) -> Walk:
+        """Compute the numbers that determine a program's work; all are unsigned 32-bit."""
         n = _Numbers(context)
         full = n("floordiv", tiles, programs)
         even = n.test("eq", n("mul", full, programs), tiles)
@@ -104,22 +102,30 @@ class Walk:
         some = n.test("lt", start, stop)
         touched = n("sub", n("add", ends, partly), n("floordiv", start, steps))
         return cls(
-            n, program, programs, steps, rounds, base, each, extra, start, stop,
-            n("sub", n("add", ends, partly), 1), n.choose(some, partly, 0),
+            n,
+            program,
+            programs,
+            steps,
+            rounds,
+            base,
+            each,
+            extra,
+            start,
+            stop,
+            n("sub", n("add", ends, partly), 1),
+            n.choose(some, partly, 0),
             n("add", rounds, n.choose(some, touched, 0)),
-        )  # fmt: skip
+        )
 
     def item(self, number: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue, SSAValue]:
         """Return tile, first step, step before which it ends, whether it owns the tile, and how many help it."""
         n = self.numbers
-        turn = n("sub", number, self.early)  # wraps around for the first of all
+        turn = n("sub", number, self.early)  # wraps around for the very first step
         whole = n.test("lt", turn, self.rounds)
         first = n.test("lt", number, self.early)
         back = n("sub", self.top, n.choose(first, number, n("sub", number, self.rounds)))
         zero = n("mul", back, self.steps)
-        tile = n.choose(
-            whole, n("add", self.program, n("mul", turn, self.programs)), n("add", self.base, back)
-        )
+        tile = n.choose(whole, n("add", self.program, n("mul", turn, self.programs)), n("add", self.base, back))
         begin = n.choose(whole, 0, n("sub", n("maximum", self.start, zero), zero))
         end = n.choose(whole, self.steps, n("minimum", n("sub", self.stop, zero), self.steps))
         owner = n.test("eq", end, self.steps)
@@ -128,7 +134,7 @@ class Walk:
         return tile, begin, end, owner, others
 
     def _program_of(self, step: SSAValue) -> SSAValue:
-        """Return which program does a step of the row."""
+        """Return which program does a step of the sequence."""
         n = self.numbers
         larger = n("add", self.each, 1)
         cut = n("mul", self.extra, larger)
@@ -140,9 +146,7 @@ OneTile = Callable[[SSAValue, Callable[[Sequence[SSAValue]], list[SSAValue]], Se
 """Lowers one tile, given its number, a role's ops and the state before it, and yields the state after it."""
 
 
-def share_out(
-    context: SimtContext, share: ShareOp, programs: SSAValue, count: SSAValue, one_tile: OneTile
-) -> None:
+def share_out(context: SimtContext, share: ShareOp, programs: SSAValue, count: SSAValue, one_tile: OneTile) -> None:
     """Let the roles of a persistent launch walk parts of tiles.
 
     Args:
@@ -156,9 +160,7 @@ def share_out(
 
     def tiles(run: Callable[[Sequence[SSAValue]], list[SSAValue]], state: Sequence[SSAValue]) -> None:
         steps = scalars.binary("maximum", context.scalar(share.steps), 1)
-        walk = Walk.of(
-            context, *(scalars.cast(x, U32) for x in (context.value(ProgramIdOp()), programs, count, steps))
-        )
+        walk = Walk.of(context, *(scalars.cast(x, U32) for x in (context.value(ProgramIdOp()), programs, count, steps)))
         loop = Block(arg_types=[index, *(value.type for value in state)])
         with context.into(loop):
             tile, first, last, owner, others = walk.item(scalars.cast(loop.args[0], U32))
@@ -231,8 +233,6 @@ def _collect(context: SimtContext, op: CollectSumsOp) -> None:
                 added.append(context.value(ElementwiseOp("add", [before, left])))
             context.emit(scf.YieldOp(*added))
         zero, one = context.scalars.constant(0), context.scalars.constant(1)
-        sums = context.emit(
-            scf.ForOp(zero, context.scalar(op.others), one, list(fragments), Region(loop))
-        ).results
+        sums = context.emit(scf.ForOp(zero, context.scalar(op.others), one, list(fragments), Region(loop))).results
     for total, value in zip(op.sums, sums, strict=True):
         context.define(total, value)

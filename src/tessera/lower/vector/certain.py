@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
 
 _ORDERS = {"lt": "lt", "le": "le", "gt": "lt", "ge": "le"}
-"""How the largest element of the range that is to be the lesser compares with the smallest of the other."""
+"""How the largest element of the lesser range must compare with the smallest of the other."""
 
 
 @dataclass(frozen=True)

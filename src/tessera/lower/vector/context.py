@@ -58,7 +58,7 @@ UNALIGNED_COST = 8
 """A computed tile that is read broadcast or transposed is stored first when a chunk of it costs this much."""
 
 LONG_CHAIN = 512
-"""So many dependent steps are one loop; what follows is another: code generation takes quadratic time for a block."""
+"""Most dependent steps in one loop: the time of code generation is quadratic in the size of a block."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,7 @@ class VectorContext:
         """Store a tile that many dependent steps lead to."""
         for node in [self._nodes[result] for result in op.results if result in self._nodes]:
             operands = [each for each, _ in node.operands((Coord(0),) * len(node.shape))]
-            depth = 1 + max(
-                (self._depths.get(each, 0) for each in operands if each.stored is None), default=0
-            )
+            depth = 1 + max((self._depths.get(each, 0) for each in operands if each.stored is None), default=0)
             if depth >= LONG_CHAIN and isinstance(node, Apply | Convert | Gather):
                 self.materialise(node)
             self._depths[node] = depth
@@ -314,8 +312,7 @@ class VectorContext:
         """Return whether a tile is used only to compute tiles that are stored at the same time."""
         users = [use.operation for use in self._values[node].uses] if node in self._values else []
         return bool(users) and all(
-            isinstance(op, TRANSPARENT) and all(self._nodes.get(r) in stored for r in op.results)
-            for op in users
+            isinstance(op, TRANSPARENT) and all(self._nodes.get(r) in stored for r in op.results) for op in users
         )
 
     def _converted_operand(self, node: Node) -> Node | None:
@@ -407,9 +404,7 @@ class VectorContext:
     def _live(self) -> list[tuple[SSAValue, Node]]:
         """Return the tiles that are still used after the current op."""
         self._nodes = {
-            v: n
-            for v, n in self._nodes.items()
-            if not self.is_tile(v) or self.liveness.used_at(v, self.position)
+            v: n for v, n in self._nodes.items() if not self.is_tile(v) or self.liveness.used_at(v, self.position)
         }
         return [(v, n) for v, n in self._nodes.items() if self.liveness.live_after(v, self.position)]
 
@@ -430,9 +425,7 @@ class VectorContext:
 
     def before_write(self, resource: Resource) -> None:
         """Store every tile still in use that reads memory about to be written; operands are packed from it again."""
-        self.packed = {
-            key: each for key, each in self.packed.items() if ("buffer", each.buffer.root) != resource
-        }
+        self.packed = {key: each for key, each in self.packed.items() if ("buffer", each.buffer.root) != resource}
         for value, node in self._live():
             if isinstance(value.type, TileType) and resource in reads(node):
                 self.rescue(node)
@@ -460,9 +453,7 @@ class VectorContext:
             part = work.pop()
             if part.stored is not None or not costs_more(part, STORE_COST):
                 continue
-            if isinstance(part, Apply | Convert | Gather | RandomWord) or (
-                isinstance(part, Load) and part.cost > 1
-            ):
+            if isinstance(part, Apply | Convert | Gather | RandomWord) or (isinstance(part, Load) and part.cost > 1):
                 self.materialise(part)
             else:
                 work += reversed([each for each, _ in part.operands((Coord(0),) * len(part.shape))])

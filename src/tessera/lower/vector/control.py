@@ -95,10 +95,13 @@ def _run(context: VectorContext, op: Operation, block: Block, buffers: Sequence[
 
 
 def _sums_of_nothing(
-    context: VectorContext, op: scf.ForOp, begun: Collection[int], buffers: Sequence[Stored],
+    context: VectorContext,
+    op: scf.ForOp,
+    begun: Collection[int],
+    buffers: Sequence[Stored],
     bounds: Sequence[SSAValue],
-) -> None:  # fmt: skip
-    """Write the tiles whose sums the first iteration begins, for a loop that has none."""
+) -> None:
+    """Write the tiles whose sums the first iteration begins, for a loop without iterations."""
     if not begun:
         return
     tiles = [(position, value) for position, value in enumerate(op.iter_args) if _is_tile(value)]
@@ -135,9 +138,7 @@ def lower_for(context: VectorContext, op: scf.ForOp) -> None:
         context.writer.location = location
         return results
 
-    results = context.writer.loop(
-        bounds[0], bounds[1], bounds[2], _scalars_of(context, list(op.iter_args)), body
-    )
+    results = context.writer.loop(bounds[0], bounds[1], bounds[2], _scalars_of(context, list(op.iter_args)), body)
     _bind_scalars(context, list(op.results), results)
     _bind_tiles(context, list(op.results), buffers)
 
@@ -223,9 +224,7 @@ def assign(context: VectorContext, nodes: Sequence[Node], targets: Sequence[Stor
         write_together(context, shape, group)
 
 
-def write_together(
-    context: VectorContext, shape: tuple[int, ...], group: Sequence[tuple[Node, Stored]]
-) -> None:
+def write_together(context: VectorContext, shape: tuple[int, ...], group: Sequence[tuple[Node, Stored]]) -> None:
     """Write tiles of one shape to buffers in one nest, a chunk of each before the next chunk of any."""
 
     def body(site: Site, coords: Coords) -> None:

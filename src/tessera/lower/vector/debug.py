@@ -20,27 +20,25 @@ from tessera.lower.vector.site import Site
 
 @lowers(PrintOp)
 def lower_print(context: VectorContext, op: PrintOp) -> None:
-    """Print a line for each element of the largest tile; smaller ones repeat."""
+    """Print a line for each element of the tiles."""
     writer = context.writer
-    sizes = [prod(arg.type.shape) if isinstance(arg.type, TileType) else 0 for arg in op.args]
-    lines = max(sizes, default=0)
-    if lines == 0:
+    shape = next((arg.type.shape for arg in op.args if isinstance(arg.type, TileType)), None)
+    if shape is None:
         writer.insert(TargetPrintOp(op.format.data, [context.scalar(arg) for arg in op.args]))
         return
-    flat = [_flat(context, arg) if size else None for arg, size in zip(op.args, sizes, strict=True)]
+    flat = [_flat(context, arg) if isinstance(arg.type, TileType) else None for arg in op.args]
 
     def line(at: SSAValue, _carried: object) -> list[SSAValue]:
         values: list[SSAValue] = []
-        for arg, size, buffer in zip(op.args, sizes, flat, strict=True):
+        for arg, buffer in zip(op.args, flat, strict=True):
             if buffer is None:
                 values.append(context.scalar(arg))
             else:
-                place = at if size == lines else writer.scalars.binary("mod", at, size)
-                values.append(writer.value(BufferLoadOp(buffer, element_of(buffer.type), [place], [])))
+                values.append(writer.value(BufferLoadOp(buffer, element_of(buffer.type), [at], [])))
         writer.insert(TargetPrintOp(op.format.data, values))
         return []
 
-    writer.loop(0, lines, 1, [], line)
+    writer.loop(0, prod(shape), 1, [], line)
 
 
 def _flat(context: VectorContext, value: SSAValue) -> SSAValue:

@@ -153,10 +153,18 @@ class Gather(Node):
         place = at.place(site, coords, run)
         return site.writer.value(
             LoadOp(
-                at.pointer, place.offsets, at.strides, place.bounds, chunk_type(self.element, site.width),
-                place.axes, place.checked, place.vector, at.given_at(site, coords), self.fill,
+                at.pointer,
+                place.offsets,
+                at.strides,
+                place.bounds,
+                chunk_type(self.element, site.width),
+                place.axes,
+                place.checked,
+                place.vector,
+                at.given_at(site, coords),
+                self.fill,
             )
-        )  # fmt: skip
+        )
 
 
 def by_rows(

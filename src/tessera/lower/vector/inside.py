@@ -1,4 +1,4 @@
-"""Tests of index tiles against the size of a dimension: one unsigned comparison, as narrow and as seldom as it can be.
+"""Tests of index tiles against the size of a dimension: one unsigned comparison, as narrow and as rare as possible.
 
 Rows that are repeated along columns are tested once for a row, and 32-bit indices in 32 bits.
 """

@@ -119,12 +119,7 @@ class Liveness:
         work = [value]
         while work:
             part = work[-1]
-            reached = [
-                r
-                for use in part.uses
-                if isinstance(use.operation, TRANSPARENT)
-                for r in use.operation.results
-            ]
+            reached = [r for use in part.uses if isinstance(use.operation, TRANSPARENT) for r in use.operation.results]
             missing = [] if part in self._sinks else [r for r in reached if r not in self._sinks]
             if missing:
                 work += missing

@@ -52,9 +52,7 @@ def lower_load(context: VectorContext, op: LoadOp) -> None:
             context.next_rows.append(row)
         return
     mask = _scalar(context, op.mask)
-    load = TargetLoadOp(
-        box.pointer, box.offsets, box.strides, box.bounds, type_, [], box.unsafe, 1, mask, fill
-    )
+    load = TargetLoadOp(box.pointer, box.offsets, box.strides, box.bounds, type_, [], box.unsafe, 1, mask, fill)
     context.define_scalar(op.result, context.writer.value(load))
 
 
@@ -119,18 +117,24 @@ def _reads_same_place(node: Node, box: Box) -> bool:
     return True
 
 
-def _store_chunk(
-    site: Site, value: Node, box: Box, coords: Coords, mask: Node | None, stream: SSAValue | None
-) -> None:
+def _store_chunk(site: Site, value: Node, box: Box, coords: Coords, mask: Node | None, stream: SSAValue | None) -> None:
     place = site.place(box, coords)
     chunk = site.chunk(value, coords)
     condition = None if mask is None else site.chunk(mask, coords)
     site.writer.insert(
         TargetStoreOp(
-            chunk, box.pointer, place.offsets, list(box.strides), place.bounds, place.axes, place.checked,
-            place.vector, condition, stream if place.lanes else None,
+            chunk,
+            box.pointer,
+            place.offsets,
+            list(box.strides),
+            place.bounds,
+            place.axes,
+            place.checked,
+            place.vector,
+            condition,
+            stream if place.lanes else None,
         )
-    )  # fmt: skip
+    )
 
 
 def _strides(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
@@ -224,10 +228,17 @@ def _store_chunks(context: VectorContext, value: Node, at: Elements, memory: int
         chunk = site.chunk(value, coords)
         site.writer.insert(
             TargetStoreOp(
-                chunk, at.pointer, place.offsets, at.strides, place.bounds, place.axes, place.checked,
-                place.vector, mask,
+                chunk,
+                at.pointer,
+                place.offsets,
+                at.strides,
+                place.bounds,
+                place.axes,
+                place.checked,
+                place.vector,
+                mask,
             )
-        )  # fmt: skip
+        )
 
     # What stands for the elements evaluates as much of the index tiles as the body does.
     elements = Gather(value.shape, value.element, memory, at)

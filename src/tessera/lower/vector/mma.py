@@ -1,8 +1,8 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
-What is packed how is in `packing`, the instructions in `forms`. A left operand whose rows are contiguous is read where
-it lies, unless its rows turn out to crowd a few sets of the cache. With few rows so is a right operand whose rows or
-columns are contiguous: it is read once.
+`packing` says how operands are packed, `forms` has the instructions. A left operand whose rows are contiguous is read
+where it lies, unless its rows turn out to crowd a few sets of the cache. With few rows so is a right operand whose rows
+or columns are contiguous: it is read once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def product_form(context: VectorContext, op: MmaOp) -> Form:
 
 @lowers(MmaOp)
 def lower_mma(context: VectorContext, op: MmaOp) -> None:
-    """Pack what is not packed yet and multiply."""
+    """Pack the operands that are not packed yet and multiply."""
     form = product_form(context, op)
     element = element_type(form.total)
     right, form = _in_place(context, op, form) or (None, form)
@@ -120,7 +120,7 @@ def _clear_outside(
 def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand | None:
     """Return the left operand as it lies in its tensor, where its rows are what the kernels read anyway.
 
-    They read a few elements of a few rows at a time, so that packing would bring nothing.
+    They read a few elements of a few rows at a time, so that packing would gain nothing.
     """
     if (op.a, "a", form) in context.packed or not form.reads_rows:
         return None
@@ -138,7 +138,7 @@ def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand | N
 def _ahead(context: VectorContext, op: MmaOp, form: Form) -> tuple[SSAValue | None, tuple[SSAValue, ...]]:
     """Return the rows that the loop's next iteration packs as the right operand: their tensor and its `ahead`.
 
-    Packing waits for memory, multiplying does not: so the rows are asked for meanwhile.
+    Packing waits for memory, multiplying does not: so the rows are prefetched meanwhile.
     """
     found = None if (op.b, "b", form) in context.packed else plain_load(context.node(op.b))
     box = None if found is None else next_step(context, op, found[0].box)
@@ -230,6 +230,4 @@ def _packed(context: VectorContext, value: SSAValue, role: str, form: Form) -> P
     if (value, role, form) in context.packed:
         return context.packed[value, role, form]
     node = context.node(value)
-    return (
-        rows(context, node, form) if role == "a" else panels(context, node, form, panel_width(context, form))
-    )
+    return rows(context, node, form) if role == "a" else panels(context, node, form, panel_width(context, form))

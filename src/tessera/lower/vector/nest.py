@@ -65,9 +65,7 @@ def run_nest(
     def nest(site: Site) -> Sequence[SSAValue]:
         turned = against_order(roots, shape[0], shape[1], width) if turnable else []
         if turned:
-            squares(
-                site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at))
-            )
+            squares(site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at)))
         elif waiting := pending(roots):
             _strips(site, shape, axis, roots, body, waiting[0])
         else:
@@ -78,18 +76,17 @@ def run_nest(
 
 
 def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[Node]) -> int:
-    """Return the width of chunks of several vectors where arithmetic rules, else the given one.
+    """Return the width of chunks of several vectors where arithmetic dominates, else the given one.
 
     A long chain of dependent instructions fills a core's schedulers before the next chunk begins; chains side by side
-    keep its units busy. Four want registers for their values: 32 of them, and no f64, which takes two.
+    keep its units busy. Four chains need
+    registers for their values: 32 of them, and no f64, which takes two.
     The last chunk must not reach past the padding of a row, which is one of vectors.
     """
     if width < context.lanes:
         return width
     parts = {node: node for root in roots for node, _ in walk(root)}
-    if any(
-        isinstance(node, Gather) or (node.cost >= SCATTERED_COST and isinstance(node, Load)) for node in parts
-    ):
+    if any(isinstance(node, Gather) or (node.cost >= SCATTERED_COST and isinstance(node, Load)) for node in parts):
         return width
     cost = sum(node.cost for node in parts)
     for least, count in INTERLEAVED:

@@ -1,10 +1,10 @@
-"""Asking for the next program's rows while this one works on its own, and for the next iteration's in a loop.
+"""Prefetches the next program's rows while this one works on its own, and the next iteration's in a loop.
 
-A program that reads a row several times, to reduce it and then to use it, leaves the memory idle while it computes:
-the hardware follows one stream of addresses, and each row begins a new one. Programs run in the order of their
-numbers, so the rows that the next one reads are known. A loop that reduces this one's with much arithmetic asks for
-them, else the loop that writes its result. So do tiles of several rows that go along them: each row is a stream of its
-own, too short for the hardware to follow.
+A program that reads a row several times, to reduce it and then to use it, leaves the memory idle while it computes: the
+hardware follows one stream of addresses, and each row begins a new one. Programs run in the order of their numbers, so
+the rows that the next one reads are known. A loop that reduces this program's rows with much arithmetic prefetches
+them, else the loop that writes its result. So do programs that walk along tiles of several rows: each row is a stream
+of its own, too short for the hardware to follow.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
 
 BUSY_COST = 10
-"""Vector instructions of a chunk from which on a reduction leaves time for what it asks for."""
+"""Vector instructions of a chunk from which on a reduction leaves time for its prefetches."""
 LINE_BYTES = 64
 LEAST_BYTES = 2 << 10
 """Shorter rows are read ahead by the hardware as they follow one another."""
 MOST_BYTES = 128 << 10
-"""What one program may ask for: it must stay in the second cache until it is read."""
+"""Bytes that one program may prefetch: they must stay in the second-level cache until they are read."""
 
 
 def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box | None:
@@ -87,7 +87,7 @@ def next_step(context: VectorContext, op: Operation, box: Box) -> Box | None:
 
 
 def take_rows(context: VectorContext, shape: Sequence[int]) -> list[Box]:
-    """Return the rows to ask for in a loop over a tile of this shape; each is asked for once.
+    """Return the rows to prefetch in a loop over a tile of this shape, each once.
 
     Args:
         context: the lowering.
@@ -101,7 +101,7 @@ def take_rows(context: VectorContext, shape: Sequence[int]) -> list[Box]:
 
 
 def ask_for(site: Site, row: Box, coords: Coords) -> None:
-    """Write the requests for what a chunk at `coords` covers."""
+    """Write the prefetches of what a chunk at `coords` covers."""
     last = coords[-1]
     lanes = site.width if last.lanes else 1
     scalars = site.writer.scalars

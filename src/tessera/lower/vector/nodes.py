@@ -1,4 +1,4 @@
-"""Tiles as expressions: what a tile is made of, evaluated chunk by chunk inside the loop of a consumer.
+"""Tiles as expressions: how a tile is computed, evaluated chunk by chunk inside the loop of a consumer.
 
 A node stands for a whole tile. `evaluate` on a `Site` (a place inside a loop nest) gives the chunk, or the
 scalar, at some coordinates. A node that has been stored reads its buffer from then on.
@@ -20,18 +20,13 @@ from tessera.ir.types import dtype_of, element_type, i1, index
 from tessera.lower.philox import philox_rounds
 from tessera.lower.vector.writer import chunk_layout, chunk_type
 from tessera.numerics import dtypes
+from tessera.numerics.functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from tessera.lower.vector.site import Site
 
 Resource = tuple[str, object]
 U32 = element_type(dtypes.u32)
-
-_COSTS = {
-    "div": 4, "floordiv": 20, "mod": 20, "sqrt": 5, "rsqrt": 8, "pow": 40, "exp": 12, "exp2": 12, "expm1": 16,
-    "log": 14, "log2": 14, "log1p": 18, "sin": 20, "cos": 20, "tanh": 20, "erf": 24, "sigmoid": 16,
-}  # fmt: skip
-"""Vector instructions of a function, roughly; 1 where not named. Only ratios matter."""
 
 SCATTERED_COST = 16
 NARROW_COST = 6
@@ -84,7 +79,7 @@ class Node:
         return ()
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
-        """Write what computes the element or chunk at `coords`."""
+        """Write the code that computes the element or chunk at `coords`."""
         raise NotImplementedError
 
 
@@ -113,11 +108,7 @@ class Iota(Node):
         scalars = site.writer.scalars
         (coord,) = coords
         base = coord.base
-        start = (
-            scalars.constant(base, self.element)
-            if isinstance(base, int)
-            else scalars.cast(base, self.element)
-        )
+        start = scalars.constant(base, self.element) if isinstance(base, int) else scalars.cast(base, self.element)
         if not coord.lanes:
             return start
         lanes = site.writer.value(IotaOp(0, self.element, chunk_layout(site.width)))
@@ -141,7 +132,7 @@ class Apply(Node):
     def cost(self) -> int:
         """From the table; narrow floats also pay for their conversions."""
         dtype = dtype_of(self.element)
-        return _COSTS.get(self.fn, 1) + (NARROW_COST if dtype.is_float and dtype.bits < 32 else 0)
+        return FUNCTIONS[self.fn].cost + (NARROW_COST if dtype.is_float and dtype.bits < 32 else 0)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Apply the function; scalar operands are repeated only when another one is a chunk."""
@@ -236,8 +227,11 @@ class Box:
     def same_place(self, other: Box) -> bool:
         """Return whether both are known to be one and the same part of a tensor."""
         return (self.arg, self.starts, self.sizes, self.kept) == (
-            other.arg, other.starts, other.sizes, other.kept,
-        )  # fmt: skip
+            other.arg,
+            other.starts,
+            other.sizes,
+            other.kept,
+        )
 
 
 @dataclass(eq=False)
@@ -319,9 +313,11 @@ class RandomWord(Node):
         high = writer.value(CastOp(site.apply("shr", [wide, shift]), U32))
         zero = scalars.constant(0, U32)
         return philox_rounds(
-            (low, high, zero, zero), self.group.key, lambda v: scalars.constant(v, U32),
+            (low, high, zero, zero),
+            self.group.key,
+            lambda v: scalars.constant(v, U32),
             lambda fn, a, b: site.apply(fn, [a, b]),
-        )  # fmt: skip
+        )
 
 
 @dataclass(eq=False)

@@ -128,11 +128,7 @@ def _holds_groups(context: VectorContext, stored: Stored, form: Form) -> bool:
     """Whether rows of elements are rows of whole groups, with room for whole steps of a matrix unit."""
     length, pitch = stored.shape[1], stored.type.pitch.data
     step = form.group * (context.lanes if form.tiled else 1)
-    return (
-        not form.biased
-        and length % form.group == pitch % form.group == 0
-        and -(-length // step) * step <= pitch
-    )
+    return not form.biased and length % form.group == pitch % form.group == 0 and -(-length // step) * step <= pitch
 
 
 def _groups_of(context: VectorContext, stored: Stored, form: Form) -> Stored:
@@ -147,9 +143,7 @@ def _groups_of(context: VectorContext, stored: Stored, form: Form) -> Stored:
 def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed:
     """Return a right operand as panels of `width` columns."""
     converted = _converted(node, form)
-    source = Grouped(
-        (-(-node.shape[0] // form.group), node.shape[1]), packed_element(form), converted, 0, form
-    )
+    source = Grouped((-(-node.shape[0] // form.group), node.shape[1]), packed_element(form), converted, 0, form)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=0)
     return walk.pack(lambda shape: context.new_buffer(shape, packed_element(form), dense=True), width)
 
@@ -157,8 +151,8 @@ def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed
 def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
     """Whether a left operand stays in the order it is stored in, by columns, of which groups are interleaved.
 
-    Matrix units take rows, and so do the inner products of few rows. Turning squares of elements that are no groups
-    takes no longer than memory does.
+    Matrix units take rows, and so do the inner products of few rows. Transposing squares of
+    ungrouped elements takes no longer than memory does.
     """
     if node.shape[0] <= FEW_ROWS or form.group == 1 or form.tiled:
         return False
@@ -199,7 +193,7 @@ def plain_load(node: Node) -> tuple[Load, tuple[int, ...]] | None:
 
 
 def valid_sizes(context: VectorContext, node: Node) -> tuple[SSAValue | None, SSAValue | None] | None:
-    """Return how much of each axis lies inside the tensor (None: all); None when a tile is no plain box."""
+    """Return how much of each axis lies inside the tensor (None: all); None when a tile is not a plain box."""
     found = plain_load(node)
     if found is None:
         return None
@@ -268,9 +262,7 @@ class _Walk:
     def pack(self, make: Callable[[tuple[int, ...]], Stored], width: int | None) -> Packed:
         """Allocate the buffer by `make` and write it; panels are `width` columns wide, None for rows."""
         count, length = self.packed.shape
-        if self.turned or (
-            self.form.tiled and width is not None
-        ):  # squares are written whole, tiles read whole
+        if self.turned or (self.form.tiled and width is not None):  # squares are written whole, tiles read whole
             count = -(-count // self.lanes) * self.lanes
         if self.form.tiled and width is None:
             length = -(-length // self.lanes) * self.lanes
@@ -323,9 +315,7 @@ class _Walk:
             self.context.writer.branch(inside, lambda: side(False), lambda: side(True))
 
         counts = [self._squares_along(axis) for axis in (0, 1)]
-        self._each(
-            counts[1], lambda j: self._each(counts[0], lambda i: square(self._index(i), self._index(j)))
-        )
+        self._each(counts[1], lambda j: self._each(counts[0], lambda i: square(self._index(i), self._index(j))))
 
     def _squares_along(self, axis: int) -> SSAValue | int:
         valid, step = self.valid[axis], self._step(axis)

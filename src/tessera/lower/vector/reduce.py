@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import Attribute, SSAValue
 
-from tessera.ir.functions import COMBINE
 from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.tile.reduce import ReduceOp, ScanOp
 from tessera.ir.types import dtype_of
@@ -23,6 +22,7 @@ from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
 from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, costs_more
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
+from tessera.numerics.functions import COMBINE
 
 ACCUMULATORS = 4
 
@@ -115,21 +115,15 @@ class _Reduction:
                 site.store(square, (Coord(number), Coord(0, lanes=True)), self._chunk_of(site, outer))
 
             site.each(count, row)
-            turned = TransposeChunksOp(
-                [square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(count)]
-            )
+            turned = TransposeChunksOp([square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(count)])
             site.writer.insert(turned)
             values: list[SSAValue] = list(turned.columns)
             while len(values) > 1:
                 half = len(values) // 2
-                values = [
-                    site.apply(self.fn, pair) for pair in zip(values[:half], values[half:], strict=True)
-                ]
+                values = [site.apply(self.fn, pair) for pair in zip(values[:half], values[half:], strict=True)]
             site.store(target, (Coord(first, lanes=True),), values[0])
 
-        site.each(
-            self.source.shape[0] // count, lambda i: rows(site.writer.scalars.mul(site.index(i), count))
-        )
+        site.each(self.source.shape[0] // count, lambda i: rows(site.writer.scalars.mul(site.index(i), count)))
 
     def _outer(self, site: Site, axis: int, outer: Coords, target: Stored) -> None:
         """Loop over the axes that stay, then reduce."""
@@ -213,10 +207,7 @@ class _Reduction:
         def iteration(base: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
             scalars = site.writer.scalars
             return site.scoped(
-                lambda: [
-                    site.apply(self.fn, [acc, at(scalars.add(base, k * step))])
-                    for k, acc in enumerate(carried)
-                ]
+                lambda: [site.apply(self.fn, [acc, at(scalars.add(base, k * step))]) for k, acc in enumerate(carried)]
             )
 
         if rounds == 1:
@@ -245,11 +236,7 @@ def lower_scan(context: VectorContext, op: ScanOp) -> None:
     target = context.new_buffer(source.shape, source.element)
     start = context.writer.scalars.constant(identity(fn, source.element), source.element)
     scan = _Scan(source, axis, COMBINE[fn], start, op.reverse is not None, target)
-    width = (
-        1
-        if axis == lane_axis(source.shape)
-        else chunk_width(source.shape[lane_axis(source.shape)], context.lanes)
-    )
+    width = 1 if axis == lane_axis(source.shape) else chunk_width(source.shape[lane_axis(source.shape)], context.lanes)
 
     def nest(site: Site) -> Sequence[SSAValue]:
         scan.outer(site, 0, ())

@@ -76,9 +76,7 @@ def lower_cp_async(context: VectorContext, op: CpAsyncOp) -> None:
 
 
 @lowers(CommitGroupOp, WaitGroupOp, BarrierOp, ProxyFenceOp)
-def lower_synchronisation(
-    context: VectorContext, op: CommitGroupOp | WaitGroupOp | BarrierOp | ProxyFenceOp
-) -> None:
+def lower_synchronisation(context: VectorContext, op: CommitGroupOp | WaitGroupOp | BarrierOp | ProxyFenceOp) -> None:
     """Nothing to wait for: one thread runs the program in order."""
 
 

@@ -77,14 +77,14 @@ class Site:
         self._depth = 0
 
     def scoped(self, body: Callable[[], Any]) -> Any:
-        """Run `body` with what it evaluates forgotten afterwards (it stands in a loop or branch)."""
+        """Run `body`, and forget afterwards what it evaluated (it is in a loop or branch)."""
         self._scopes.append({})
         result = body()
         self._scopes.pop()
         return result
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what was made for `key` here or in an enclosing loop, else make it."""
+        """Return what was computed for `key` here or in an enclosing loop, else compute it."""
         for scope in self._scopes:
             if key in scope:
                 return scope[key]
@@ -133,9 +133,7 @@ class Site:
         kept = self._tees.get(node)
         if kept is not None:
             self.seed(node, coords, value)
-            self.store(
-                self.context.tee_buffer(kept), coords, value if kept is node else kept.emit(self, coords)
-            )
+            self.store(self.context.tee_buffer(kept), coords, value if kept is node else kept.emit(self, coords))
         return value
 
     def _chosen(self, node: Node) -> Node | None:
@@ -325,10 +323,6 @@ def versions(
         nodes = certain.nodes
         return context.writer.branch(certain.test, lambda: written(True, nodes), lambda: written(True))
 
-    results = (
-        list(inside())
-        if condition is None
-        else context.writer.branch(condition, inside, lambda: written(False))
-    )
+    results = list(inside()) if condition is None else context.writer.branch(condition, inside, lambda: written(False))
     context.finish_tees(tees.values())
     return results

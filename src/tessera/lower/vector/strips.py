@@ -1,7 +1,8 @@
 """Products that are computed a strip of rows at a time, each just before it is stored.
 
-A strip of sums is small: it stays close to the core between the matrix unit that makes it and the loop that rounds and
-stores it. A product whose only use is one store waits for that; so does that of a loop whose last iteration stores it.
+A strip of sums is small: it stays close to the core between the matrix unit that computes it and the loop that rounds
+and stores it. A product whose only use is one store waits for that; so does that of a loop whose last iteration stores
+it.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Product:
         sums: where it is added, or written.
         size: columns and terms that count.
         instruction: what multiplies.
-        ahead: what to ask memory for meanwhile, when all is computed at once.
+        ahead: what to prefetch meanwhile, when all is computed at once.
         fresh: whether the sums begin with this product.
         room: a buffer for a copy of rows in place.
     """
@@ -85,9 +86,14 @@ class Product:
         """Return the tile of sums, to be computed when it is stored."""
         used = self.left.memory, self.right.memory, ("buffer", self.sums.root)
         return Pending(
-            self.sums.shape, self.sums.element, self.sums, STRIP, used,
-            lambda: self.write(context), lambda start: self.write_strip(context, start),
-        )  # fmt: skip
+            self.sums.shape,
+            self.sums.element,
+            self.sums,
+            STRIP,
+            used,
+            lambda: self.write(context),
+            lambda start: self.write_strip(context, start),
+        )
 
     def write(self, context: VectorContext) -> None:
         """Write the product of all rows."""
@@ -137,10 +143,20 @@ class Product:
         room = None if self.room is None else self.room.buffer
         context.writer.insert(
             ProductOp(
-                a, self.right.value, sums, (rows, *self.size), self.instruction, self.right.place, place,
-                self.ahead[0], ahead, self.fresh, room, strips,
+                a,
+                self.right.value,
+                sums,
+                (rows, *self.size),
+                self.instruction,
+                self.right.place,
+                place,
+                self.ahead[0],
+                ahead,
+                self.fresh,
+                room,
+                strips,
             )
-        )  # fmt: skip
+        )
 
 
 def _strip_of(context: VectorContext, buffer: SSAValue, number: SSAValue) -> SSAValue:
@@ -154,7 +170,7 @@ def _strip_of(context: VectorContext, buffer: SSAValue, number: SSAValue) -> SSA
 
 
 def waits(context: VectorContext, op: MmaOp) -> bool:
-    """Return whether nothing but one store uses a product, and is the next thing to happen.
+    """Return whether a product's only use is a store that comes next.
 
     Either it follows, or it is all that the last iteration of the loop around the product does after it.
     """

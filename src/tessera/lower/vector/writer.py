@@ -17,7 +17,7 @@ from tessera.lower.scalars import Scalars
 
 
 class _CachedScalars(Scalars):
-    """Scalars whose constants stand once, at the start of the function."""
+    """Scalars whose constants are emitted once, at the start of the function."""
 
     def __init__(self, writer: Writer):
         super().__init__(writer.insert, lambda: writer.location)
@@ -87,9 +87,7 @@ class Writer:
         body: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
     ) -> list[SSAValue]:
         """Append `scf.for`; `body(index, carried)` writes an iteration and returns what it carries on."""
-        start, stop, by = (
-            self.scalars.constant(v) if isinstance(v, int) else v for v in (lower, upper, step)
-        )
+        start, stop, by = (self.scalars.constant(v) if isinstance(v, int) else v for v in (lower, upper, step))
         block = Block(arg_types=[index, *(v.type for v in carried)])
         with self.inside(block):
             self.insert(scf.YieldOp(*body(block.args[0], list(block.args[1:]))))

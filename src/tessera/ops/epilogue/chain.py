@@ -152,9 +152,11 @@ def chain(steps: Sequence[Step]) -> Epilogue:
     for step in steps:
         if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CallError(
-                f"{step!r:.60} is no epilogue step", code="not-a-step", location=caller_location(),
+                f"{step!r:.60} is not an epilogue step",
+                code="not-a-step",
+                location=caller_location(),
                 help="bias(b), gelu(), relu(), silu(), residual(r), scale(s), dropout(p, seed), cast(dtype) …",
-            )  # fmt: skip
+            )
     return Epilogue(tuple(steps))
 
 
@@ -180,6 +182,8 @@ def bad_argument(message: str, help: str) -> CallError:
 def wrong_rank(label: str, shape: tuple[int, ...], wanted: str) -> CallError:
     """Return the error for a tensor of the wrong number of dimensions."""
     return CallError(
-        f"{label}: the tensor has the shape {shape}", code="wrong-rank", location=caller_location(),
+        f"{label}: the tensor has the shape {shape}",
+        code="wrong-rank",
+        location=caller_location(),
         help=f"it takes {wanted}",
-    )  # fmt: skip
+    )

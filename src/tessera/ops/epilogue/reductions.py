@@ -123,8 +123,10 @@ class _Reduction(Step):
             raise CallError(
                 f"{self.layout.label}: the tensor has the shape {shape}, and the result "
                 f"{'' if batch == 1 else f'{batch} times '}{along} {self.axis}s",
-                code="wrong-shape", location=caller_location(), help="give one element for each",
-            )  # fmt: skip
+                code="wrong-shape",
+                location=caller_location(),
+                help="give one element for each",
+            )
         partials = arrays.maker(self.out, (-(-across // SLOT), batch, along), ts.f32)(self.out)
         return _Reduction(self.out, self.axis, self.op, len(shape), (partials,))
 

@@ -48,8 +48,6 @@ def dropout(x: Any, p: float, key: int) -> Any:
 
     counter = cast(Any, np.arange(x.size, dtype=np.uint64).reshape(x.shape))
     low, half, zero = np.uint64(0xFFFFFFFF), np.uint64(32), np.zeros(x.shape, np.uint64)
-    words = philox4x32(
-        (counter & low, counter >> half, zero, zero), (key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF)
-    )
+    words = philox4x32((counter & low, counter >> half, zero, zero), (key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF))
     uniform = (words[0] >> 8).astype(np.float64) * 2.0**-24
     return np.where(uniform >= np.float32(p), x / (1 - np.float32(p)), 0.0)

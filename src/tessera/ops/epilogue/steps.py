@@ -112,14 +112,14 @@ def residual(values: Any, factor: float | None = None) -> Step:
         raise wrong_rank("residual", found.shape, "(M, N) or (B, M, N)")
     fields = _tensor_fields("full", FORMALS[-len(found.shape) :], found.dtype)
     if factor is None:
-        return Step(
-            Layout.of("residual", _add, FORMALS, fields), (values,), lambda x: x + arrays.host(values)
-        )
+        return Step(Layout.of("residual", _add, FORMALS, fields), (values,), lambda x: x + arrays.host(values))
     number = ("factor", ScalarField(_number_dtype(found.dtype)))
     return Step(
-        Layout.of("residual", _add_scaled, FORMALS, (*fields, number)), (values, factor),
-        lambda x: x + factor * arrays.host(values), 2,
-    )  # fmt: skip
+        Layout.of("residual", _add_scaled, FORMALS, (*fields, number)),
+        (values, factor),
+        lambda x: x + factor * arrays.host(values),
+        2,
+    )
 
 
 @checked
@@ -194,9 +194,7 @@ def dropout(p: float, seed: int) -> Step:
     """
     if not 0 <= p < 1:
         raise bad_argument(f"dropout: the probability {p} is not in [0, 1)", "0 keeps everything")
-    layout = Layout.of(
-        "dropout", _dropout, FORMALS, (("p", ScalarField(ts.f32)), ("seed", ScalarField(ts.i64)))
-    )
+    layout = Layout.of("dropout", _dropout, FORMALS, (("p", ScalarField(ts.f32)), ("seed", ScalarField(ts.i64))))
     key = (seed + 2**63) % 2**64 - 2**63
     return Step(layout, (float(p), key), lambda x: reference.dropout(x, p, key), 12, weight=1)
 
@@ -215,9 +213,7 @@ def cast(dtype: DType, saturate: bool = False) -> Step:
 
 
 @checked
-def step(
-    function: Any, *, reference: Reference | None = None, flops: int = 1, weight: int = 0, **fields: Any
-) -> Step:
+def step(function: Any, *, reference: Reference | None = None, flops: int = 1, weight: int = 0, **fields: Any) -> Step:
     """Make a step of a function of one's own.
 
         @ts.function
@@ -242,7 +238,7 @@ def step(
         CallError: `bad-argument` or `wrong-rank`.
     """
     if not isinstance(function, DeviceFunction):
-        raise bad_argument(f"step: {function!r:.60} is no @ts.function", "decorate it with @ts.function")
+        raise bad_argument(f"step: {function!r:.60} is not a @ts.function", "decorate it with @ts.function")
     entry = typed("DeviceFunction[Any, Any]", function)
     parts: list[tuple[str, Field]] = []
     values: list[Any] = []
@@ -264,9 +260,7 @@ def _field(name: str, value: Any) -> tuple[Field, list[Any]]:
         dims = tuple(str(text).split())
         found = arrays.view(array, name)
         if not set(dims) <= set(FORMALS):
-            raise bad_argument(
-                f"step: {name} is over {text!r}", f"name dimensions among {', '.join(FORMALS)}"
-            )
+            raise bad_argument(f"step: {name} is over {text!r}", f"name dimensions among {', '.join(FORMALS)}")
         if len(dims) != len(found.shape):
             raise wrong_rank(f"step: {name}", found.shape, f"as many dimensions as {text!r} names")
         return TensorField(dims, found.dtype), [array]

@@ -103,9 +103,7 @@ def cpu_block(problem: Problem, target: TargetRecord) -> Block:
         block = _plain(problem)
     else:
         model = _Model(problem, target)
-        block = min(
-            model.candidates(), key=lambda found: (model.cycles(found), found[0] > problem.m, -found[0])
-        )
+        block = min(model.candidates(), key=lambda found: (model.cycles(found), found[0] > problem.m, -found[0]))
     if problem.m < 32 and not problem.reduces:
         block = (max(problem.m, 1), *block[1:])
     if problem.promote:

@@ -26,8 +26,9 @@ from tessera.ops.linalg.prepare import (
     sized,
 )
 from tessera.ops.linalg.problem import Options, default_out
-from tessera.ops.refusals import checked_methods, refuse
+from tessera.ops.refusals import WRONG_ARGUMENT, checked_methods, refuse
 from tessera.runtime.views import READERS
+from tessera.schedule.products import ALIGN_BYTES
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
@@ -128,32 +129,65 @@ class Gemm:
             Sums are kept in f32 (f64, i32) in the order of K within a tile; `K = 0` gives `epilogue(beta·c)`.
         """
         options = (
-            trans_a, trans_b, out_dtype, acc_dtype, compute, promote, triangular_only, mma_kind, cta_pairs, split_k,
-            stream_k, block, stages, num_warps, ping_pong, pack,
-        )  # fmt: skip
+            trans_a,
+            trans_b,
+            out_dtype,
+            acc_dtype,
+            compute,
+            promote,
+            triangular_only,
+            mma_kind,
+            cta_pairs,
+            split_k,
+            stream_k,
+            block,
+            stages,
+            num_warps,
+            ping_pong,
+            pack,
+        )
         try:
             return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
-        except Exception as error:
+        except WRONG_ARGUMENT as error:
             refuse(Gemm.__call__, locals(), error)
             raise
 
     def run(
-        self, a: Any, b: Any, c: Any, out: Any, alpha: float, beta: float, bias: Any, scale_a: Any, scale_b: Any,
-        epilogue: epi.Epilogue | None, options: tuple[Any, ...], stream: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        out: Any,
+        alpha: float,
+        beta: float,
+        bias: Any,
+        scale_a: Any,
+        scale_b: Any,
+        epilogue: epi.Epilogue | None,
+        options: tuple[Any, ...],
+        stream: Any = None,
+    ) -> Any:
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
         goal = None if out is None else _start(out, "out")
         over_c = goal is not None and c is not None and c is not out and _start(c, "c") == goal
         key = (
-            placed_a, placed_b, a is b, None if out is None else getattr(out, "dtype", None),
-            out is None, goal in (start_a, start_b), alpha == 1, beta == 0, options,
+            placed_a,
+            placed_b,
+            a is b,
+            None if out is None else getattr(out, "dtype", None),
+            out is None,
+            goal in (start_a, start_b),
+            alpha == 1,
+            beta == 0,
+            options,
             layout_of(epilogue),
-            None if beta == 0 or c is None else _traits(c, "c"), _traits(out, "out") if over_c else None,
+            None if beta == 0 or c is None else _traits(c, "c"),
+            _traits(out, "out") if over_c else None,
             None if bias is None else _traits(bias, "bias"),
             None if scale_a is None else _scale_traits(scale_a, "scale_a"),
             None if scale_b is None else _scale_traits(scale_b, "scale_b"),
-        )  # fmt: skip
+        )
         call = self._calls.get(key)
         if call is None:
             try:
@@ -200,9 +234,17 @@ class Gemm:
         return {"plan": self._last.plan.explain(), "kernel": None if kernel is None else kernel.explain()}
 
     def plan(
-        self, m: int, n: int, k: int, dtype: DType = ts.bf16, b_dtype: DType | None = None, *,
-        target: str | TargetRecord | None = None, epilogue: epi.Epilogue = EMPTY, **options: Any,
-    ) -> Plan:  # fmt: skip
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: DType = ts.bf16,
+        b_dtype: DType | None = None,
+        *,
+        target: str | TargetRecord | None = None,
+        epilogue: epi.Epilogue = EMPTY,
+        **options: Any,
+    ) -> Plan:
         """Return the schedule for contiguous operands; needs no device.
 
         Args:
@@ -215,13 +257,22 @@ class Gemm:
             epilogue: chain of steps.
             **options: `trans_a`, `out_dtype` and so on, as for a call.
         """
-        chosen = _options(options)
+        chosen = Options.of(options)
         return plan(sized(m, n, k, dtype, b_dtype or dtype, chosen, epilogue), _record(target), chosen.forced)
 
     def compile(
-        self, m: int, n: int, k: int, dtype: DType = ts.bf16, b_dtype: DType | None = None, *,
-        target: str | None = None, dump: tuple[str, ...] = (), epilogue: epi.Epilogue = EMPTY, **options: Any,
-    ) -> Artifact:  # fmt: skip
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: DType = ts.bf16,
+        b_dtype: DType | None = None,
+        *,
+        target: str | None = None,
+        dump: tuple[str, ...] = (),
+        epilogue: epi.Epilogue = EMPTY,
+        **options: Any,
+    ) -> Artifact:
         """Compile the product of contiguous operands, or of their copies, without running it; arguments as for `plan`.
 
         Args:
@@ -235,7 +286,7 @@ class Gemm:
             epilogue: chain of steps.
             **options: `trans_a`, `out_dtype` and so on, as for a call.
         """
-        chosen = _options(options)
+        chosen = Options.of(options)
         problem = sized(m, n, k, dtype, b_dtype or dtype, chosen, epilogue)
         schedule = plan(problem, _record(target), chosen.forced)
         a, b = copies(problem, schedule.pack_a, schedule.pack_b)
@@ -311,15 +362,6 @@ def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
     return factors[: shape[0], : shape[1]]
 
 
-def _options(given: dict[str, Any]) -> Options:
-    try:
-        options = Options(**given)
-    except TypeError as error:
-        raise CallError(str(error), code="unknown-keyword", location=caller_location()) from None
-    options.check()
-    return options
-
-
 def _traits(array: Any, name: str) -> Any:
     kind = cast("type[Any]", type(array))
     found = READERS.get(kind) or arrays.reader(array, name)
@@ -337,7 +379,7 @@ def _placed(array: Any, name: str) -> tuple[int, Any]:
     kind = cast("type[Any]", type(array))
     found = READERS.get(kind) or arrays.reader(array, name)
     pointer, traits, _ = found.read(array)
-    return pointer, (traits, pointer % 16 == 0)
+    return pointer, (traits, pointer % ALIGN_BYTES == 0)
 
 
 def _scale_traits(scale: Any, name: str) -> Any:

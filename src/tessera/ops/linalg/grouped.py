@@ -87,20 +87,29 @@ class Grouped:
             return _each(cast("Sequence[Any]", a), b, out, trans_b, epilogue, out_dtype)
         if offsets is None:
             raise CallError(
-                "offsets are missing", code="argument-count", location=caller_location(),
+                "offsets are missing",
+                code="argument-count",
+                location=caller_location(),
                 help="i32 of one element more than groups, or lists of matrices",
-            )  # fmt: skip
+            )
         key = (
-            _traits(a, "a"), _traits(b, "b"), _traits(offsets, "offsets"), out is None, trans_b,
-            layout_of(epilogue), getattr(out, "dtype", None), out_dtype, block, stages, num_warps,
+            _traits(a, "a"),
+            _traits(b, "b"),
+            _traits(offsets, "offsets"),
+            out is None,
+            trans_b,
+            layout_of(epilogue),
+            getattr(out, "dtype", None),
+            out_dtype,
+            block,
+            stages,
+            num_warps,
             out is not None and in_operand(out, a, b),
-        )  # fmt: skip
+        )
         call = self._calls.get(key)
         if call is None:
             try:
-                options = Options(
-                    trans_b=trans_b, out_dtype=out_dtype, block=block, stages=stages, num_warps=num_warps
-                )
+                options = Options(trans_b=trans_b, out_dtype=out_dtype, block=block, stages=stages, num_warps=num_warps)
                 call = _prepare(a, b, offsets, out, epilogue or EMPTY, options)
             except TesseraError as error:
                 raise error.at(caller_location()) from error.__cause__
@@ -127,9 +136,7 @@ class Grouped:
         return {"plan": self._last.plan.explain(), "kernel": None if kernel is None else kernel.explain()}
 
     @staticmethod
-    def reference(
-        a: Any, b: Any, offsets: Any, *, trans_b: bool = False, epilogue: epi.Epilogue = EMPTY
-    ) -> Any:
+    def reference(a: Any, b: Any, offsets: Any, *, trans_b: bool = False, epilogue: epi.Epilogue = EMPTY) -> Any:
         """Return the exact result in NumPy and float64; rows outside all groups are 0 before the epilogue."""
         rows, weights, starts = arrays.host(a), arrays.host(b), arrays.host(offsets).astype(int)
         weights = weights.swapaxes(-1, -2) if trans_b else weights
@@ -145,9 +152,7 @@ class Grouped:
         return 2 * rows * columns * k
 
     @staticmethod
-    def bytes(
-        rows: int, groups: int, columns: int, k: int, dtype: DType, out_dtype: DType | None = None
-    ) -> int:
+    def bytes(rows: int, groups: int, columns: int, k: int, dtype: DType, out_dtype: DType | None = None) -> int:
         """Return the bytes of operands, offsets and result, each once."""
         out = out_dtype or default_out(dtype)
         return (rows * k + groups * k * columns) * dtype.bytes + 4 * (groups + 1) + rows * columns * out.bytes
@@ -165,9 +170,11 @@ def _each(
     outs = [None] * len(a) if out is None else out
     if len(a) != len(b) or len(a) != len(outs):
         raise CallError(
-            f"{len(a)} left operands, {len(b)} right ones and {len(outs)} results", code="argument-count",
-            location=caller_location(), help="give one of each for every product",
-        )  # fmt: skip
+            f"{len(a)} left operands, {len(b)} right ones and {len(outs)} results",
+            code="argument-count",
+            location=caller_location(),
+            help="give one of each for every product",
+        )
     return [
         gemm(x, y, out=z, trans_b=trans_b, epilogue=epilogue, out_dtype=out_dtype)
         for x, y, z in zip(a, b, outs, strict=True)
@@ -177,19 +184,28 @@ def _each(
 def grouped_kernel(problem: Problem, groups: int, schedule: Plan, chain: epi.Epilogue) -> Kernel[..., Any]:
     """Return the kernel of a grouped product with a schedule and an epilogue's layout."""
     space = {
-        **schedule.space(), "trans_a": (False,), "trans_b": (problem.trans_b,), "a_batched": (False,),
-        "b_batched": (True,), "acc": (problem.acc,), "compute": (None,), "promote": (0,), "triangular": ("",),
+        **schedule.space(),
+        "trans_a": (False,),
+        "trans_b": (problem.trans_b,),
+        "a_batched": (False,),
+        "b_batched": (True,),
+        "acc": (problem.acc,),
+        "compute": (None,),
+        "promote": (0,),
+        "triangular": ("",),
         "groups": (1 << max(groups - 1, 0).bit_length(),),
-    }  # fmt: skip
+    }
     key = (tuple(space.items()), problem.a, problem.b, problem.out, chain.layout)
     if key not in _kernels:
         m, n, k = kernels.M, kernels.N, kernels.K
         right = (n, k) if problem.trans_b else (k, n)
         annotations = {
-            "a": ts.Tensor[m, k, problem.a], "b": ts.Tensor[(kernels.G, *right, problem.b)],
-            "offsets": ts.Tensor[kernels.OFFSETS, ts.i32], "out": ts.Tensor[m, n, problem.out],
+            "a": ts.Tensor[m, k, problem.a],
+            "b": ts.Tensor[(kernels.G, *right, problem.b)],
+            "offsets": ts.Tensor[kernels.OFFSETS, ts.i32],
+            "out": ts.Tensor[m, n, problem.out],
             "epilogue": epi.Epilogue[m, n],
-        }  # fmt: skip
+        }
         function = annotated(kernels.gemm_grouped, annotations)
         _kernels[key] = Kernel[..., Any](function, tuple(space.items()), (), {"epilogue": chain.layout})
     return _kernels[key]
@@ -204,17 +220,19 @@ def _prepare(a: Any, b: Any, offsets: Any, out: Any, chain: epi.Epilogue, option
     left, right, starts = arrays.view(a, "a"), arrays.view(b, "b"), arrays.view(offsets, "offsets")
     if (len(left.shape), len(right.shape), len(starts.shape)) != (2, 3, 1):
         raise CallError(
-            f"a has the shape {left.shape}, b {right.shape}, offsets {starts.shape}", code="wrong-rank",
+            f"a has the shape {left.shape}, b {right.shape}, offsets {starts.shape}",
+            code="wrong-rank",
             help="a (T, K), b (G, K, N), offsets (G + 1)",
-        )  # fmt: skip
+        )
     (rows, k), (groups, inner, n) = left.shape, right.shape
     if options.trans_b:
         inner, n = n, inner
     if k != inner or starts.shape[0] != groups + 1:
         raise CallError(
             f"a is ({rows}, {k}), b is {groups} times ({inner}, {n}), offsets has {starts.shape[0]} elements",
-            code="wrong-shape", help="a (T, K), b (G, K, N), offsets (G + 1)",
-        )  # fmt: skip
+            code="wrong-shape",
+            help="a (T, K), b (G, K, N), offsets (G + 1)",
+        )
     result = None if out is None else arrays.view(out, "out").dtype
     check_own_memory(out, a, b)
     problem = sized(rows, n, k, left.dtype, right.dtype, options, chain, result)

@@ -14,9 +14,16 @@ from tessera.ops.linalg.problem import Problem
 from tessera.target.records import TargetRecord
 
 _TILE_RATE = {
-    (128, 256): 1.0, (256, 128): 0.97, (128, 128): 0.95, (64, 256): 0.91, (128, 64): 0.78, (64, 128): 0.78,
-    (64, 64): 0.55, (128, 32): 0.40, (64, 32): 0.25,
-}  # fmt: skip
+    (128, 256): 1.0,
+    (256, 128): 0.97,
+    (128, 128): 0.95,
+    (64, 256): 0.91,
+    (128, 64): 0.78,
+    (64, 128): 0.78,
+    (64, 64): 0.55,
+    (128, 32): 0.40,
+    (64, 32): 0.25,
+}
 """Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
 
 CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
@@ -75,7 +82,7 @@ def is_tf32(problem: Problem) -> bool:
 def units_of(problem: Problem, path: str, rows: int, columns: int) -> tuple[int, int]:
     """Return a tile as the matrix units see it, or the tile of what they see: the schedule turns some products.
 
-    It does where a right operand in tf32 is not contiguous along K and the left one is (`schedule.rounding`).
+    It does where a right operand in tf32 is not contiguous along K and the left one is (`schedule.hopper.rounding`).
     """
     turns = path == "wgmma" and is_tf32(problem) and (problem.a_major, problem.b_major) == ("k", "other")
     return (columns, rows) if turns else (rows, columns)

@@ -76,9 +76,7 @@ def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
     """Compute a product that is not of two matrices."""
     x, y = arrays.view(a, "a"), arrays.view(b, "b")
     if not x.shape or not y.shape:
-        raise CallError(
-            f"a has the shape {x.shape} and b {y.shape}", code="wrong-rank", help="multiply numbers with *"
-        )
+        raise CallError(f"a has the shape {x.shape} and b {y.shape}", code="wrong-rank", help="multiply numbers with *")
     check_pair(x.dtype, y.dtype)
     left = a.reshape(1, -1) if len(x.shape) == 1 else a
     right = b.reshape(-1, 1) if len(y.shape) == 1 else b
@@ -86,17 +84,16 @@ def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
         batch = np.broadcast_shapes(tuple(left.shape[:-2]), tuple(right.shape[:-2]))
     except ValueError:
         raise CallError(
-            f"the batches of a {x.shape} and b {y.shape} do not broadcast", code="wrong-shape",
+            f"the batches of a {x.shape} and b {y.shape} do not broadcast",
+            code="wrong-shape",
             help="sizes must be equal or 1, counted from the last dimension",
-        ) from None  # fmt: skip
+        ) from None
     full = (*batch, left.shape[-2], right.shape[-1])
     shape = _without_vectors(full, len(x.shape) == 1, len(y.shape) == 1)
     if out is None:
         out = arrays.maker(a, shape, out_dtype or default_out(x.dtype))(a)
     elif tuple(out.shape) != shape:
-        raise CallError(
-            f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}", code="wrong-shape"
-        )
+        raise CallError(f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}", code="wrong-shape")
     target = out[..., None] if len(y.shape) == 1 else out
     _into(left, right, target[..., None, :] if len(x.shape) == 1 else target, batch)
     return out
@@ -196,9 +193,17 @@ class Linear:
 
     @checked
     def __call__(
-        self, x: Any, w: Any, bias: Any = None, *, epilogue: epi.Epilogue | None = None, out: Any = None,
-        out_dtype: DType | None = None, compute: DType | None = None, stream: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        x: Any,
+        w: Any,
+        bias: Any = None,
+        *,
+        epilogue: epi.Epilogue | None = None,
+        out: Any = None,
+        out_dtype: DType | None = None,
+        compute: DType | None = None,
+        stream: Any = None,
+    ) -> Any:
         """Return `epilogue(x·wᵀ + bias)`: a linear layer whose weights are stored `(outputs, inputs)`.
 
         Args:

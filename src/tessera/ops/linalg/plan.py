@@ -14,14 +14,19 @@ from tessera.errors import CallError, caller_location
 from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
-from tessera.ops.linalg.problem import FP8, SPLITS, Forced, Problem, power_of_two
+from tessera.ops.linalg.problem import CHOICES, FP8, Forced, Problem, power_of_two
 from tessera.ops.refusals import checked
-from tessera.target.fragments import wgmma_instruction
+from tessera.schedule.knobs import KNOBS
+from tessera.schedule.products import (
+    BARRIER_BYTES,
+    GROUP_WARPS,
+    Path,
+    has_roles,
+    path_of,
+    why_no_instruction,
+    why_no_turns,
+)
 from tessera.target.records import TargetRecord
-
-RESERVED_BYTES = 2048
-"""Shared memory that barriers and the epilogue's conversions keep."""
-
 
 _PACK = 2.5e-6
 """Seconds that the launch of copies adds, beside their bytes."""
@@ -68,9 +73,7 @@ class Plan:
 
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
-        found: dict[str, tuple[Any, ...]] = {
-            "BM": (self.block_m,), "BN": (self.block_n,), "BK": (self.block_k,)
-        }  # fmt: skip
+        found: dict[str, tuple[Any, ...]] = {"BM": (self.block_m,), "BN": (self.block_n,), "BK": (self.block_k,)}
         if self.stages is not None:
             found["stages"] = (self.stages,)
         if self.num_warps is not None:
@@ -114,7 +117,7 @@ def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -
     forced = forced or Forced()
     if not target.simt:
         if problem.mma_kind is not None:
-            raise _no_kind(problem, target, "vector units")
+            raise _no_kind(problem, target, "vector units", "")
         chosen = Plan(*cpu_block(problem, target), path="vector")
     else:
         chosen = _gpu(problem, target, forced)
@@ -142,12 +145,12 @@ def _gpu(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
 
 def _packings(problem: Problem, target: TargetRecord) -> list[tuple[Order, Order, Problem]]:
     """Return the copies that let warpgroup instructions compute a product that they cannot compute as it is."""
-    if not target.has("wgmma") or problem.mma_kind not in (None, "wgmma") or problem.k == 0:
+    if not has_roles(target) or problem.mma_kind not in (None, "wgmma") or problem.k == 0:
         return []
-    if _best_path(problem, target) == "wgmma":
+    if path_of(problem.product, target).path == "wgmma":
         return []
     for turned in (False, True):  # a copy in the order of storage is the cheaper one
-        ways = [way for way in packings(problem, turned) if _best_path(way[2], target) == "wgmma"]
+        ways = [way for way in packings(problem, turned) if path_of(way[2].product, target).path == "wgmma"]
         if ways:
             return ways
     return []
@@ -169,9 +172,13 @@ def _with_copies(problem: Problem, pack_a: Order, pack_b: Order, after: Plan, me
         f"{1e6 * seconds:.1f} µs predicted; pack=False computes without"
     )
     return replace(
-        after, pack_a=pack_a, pack_b=pack_b, scratch_bytes=size, seconds=after.seconds + seconds,
+        after,
+        pack_a=pack_a,
+        pack_b=pack_b,
+        scratch_bytes=size,
+        seconds=after.seconds + seconds,
         notes=(*after.notes, note),
-    )  # fmt: skip
+    )
 
 
 def _fastest(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
@@ -180,28 +187,33 @@ def _fastest(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
 
 def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord) -> Plan:
     """Return a plan with what the caller fixed in place of what was chosen."""
-    if (
-        problem.scaled
-        and forced.block is not None
-        and (max(forced.block[:2]) > 128 or forced.block[2] != 128)
-    ):
+    if problem.scaled and forced.block is not None and (max(forced.block[:2]) > 128 or forced.block[2] != 128):
         raise CallError(
-            f"block is {forced.block}, and scales belong to blocks of 128", code="bad-argument",
-            location=caller_location(), help="use at most 128 rows and columns, and 128 terms",
-        )  # fmt: skip
-    takes_turns = bool(forced.ping_pong) and chosen.path == "wgmma" and forced.split_k in (None, 1)
+            f"block is {forced.block}, and scales belong to blocks of 128",
+            code="bad-argument",
+            location=caller_location(),
+            help="use at most 128 rows and columns, and 128 terms",
+        )
+    takes_turns = bool(forced.ping_pong) and chosen.path == "wgmma" and _why_no_turns(forced) is None
     changes = _changes(chosen, forced, problem, target, takes_turns)
     notes = list(chosen.notes)
     if changes:
         notes.append(f"forced: {', '.join(name for name in changes if name != 'turned')}")
     if forced.pack and not (chosen.pack_a or chosen.pack_b):
         notes.append(f"pack=True: without effect, {_why_no_copies(problem, target)}")
-    return replace(chosen, **changes, notes=(*notes, *_without_effect(forced, target, takes_turns)))
+    notes += _without_effect(forced, target, takes_turns)
+    if forced.block is not None and chosen.path == "wgmma":
+        rows, columns = units_of(problem, chosen.path, *forced.block[:2])
+        reason = why_no_instruction(*problem.product.dtypes, (rows, columns, forced.block[2]))
+        notes += [] if reason is None else [f"block: no warpgroup instructions, {reason}"]
+    return replace(chosen, **changes, notes=tuple(notes))
 
 
-def _changes(
-    chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord, takes_turns: bool
-) -> dict[str, Any]:
+def _why_no_turns(forced: Forced) -> str | None:
+    return why_no_turns(forced.num_warps, (forced.split_k or 1) > 1)
+
+
+def _changes(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord, takes_turns: bool) -> dict[str, Any]:
     """Return the fields of a plan that the caller fixed."""
     gpu = target.simt
     changes: dict[str, Any] = {}
@@ -210,7 +222,7 @@ def _changes(
         warps = _warps(*units_of(problem, chosen.path, *forced.block[:2]))
         changes |= {"num_warps": warps if gpu else None, "turned": False}
     if takes_turns:
-        changes |= {"ping_pong": True, "num_warps": _GROUP_WARPS}
+        changes |= {"ping_pong": True, "num_warps": GROUP_WARPS}
     asked = {
         "stages": forced.stages if gpu else None,
         "num_warps": forced.num_warps if gpu else None,
@@ -223,26 +235,26 @@ def _changes(
 def _without_effect(forced: Forced, target: TargetRecord, takes_turns: bool) -> Iterator[str]:
     """Yield why some of what the caller fixed changes nothing."""
     if forced.ping_pong and not takes_turns:
-        yield f"ping_pong: without effect, {target.name} has no such schedule of this product"
-    if (forced.split_k or 1) > 1 and not target.has("clusters"):
-        yield f"split_k={forced.split_k}: without effect, {target.name} has no schedule that splits K"
-    if forced.stream_k and not target.has("wgmma"):
-        yield f"stream_k=1: without effect, {target.name} has no persistent programs"
+        reason = _why_no_turns(forced) or f"{target.name} has no such schedule of this product"
+        yield f"ping_pong: without effect, {reason}"
+    for name in ("split_k", "stream_k"):
+        knob, asked = KNOBS[name], getattr(forced, name)
+        if asked not in (None, knob.default) and not knob.works_on(target):
+            yield f"{name}={int(asked)}: without effect, {target.name} has no {knob.lacks}"
     if forced.stream_k and takes_turns:
         yield "stream_k=1: without effect, groups of consumers that take turns do not share tiles"
 
 
 def _why_no_copies(problem: Problem, target: TargetRecord) -> str:
-    if not target.has("wgmma"):
-        return f"{target.name} has no bulk copies to warpgroup products"
+    pack = CHOICES["pack"]
+    if not pack.works_on(target):
+        return f"{target.name} has no {pack.lacks}"
     if problem.mma_kind not in (None, "wgmma"):
         return f"mma_kind is {problem.mma_kind!r}"
-    if _best_path(problem, target) == "wgmma":
-        return "bulk copies fetch the operands as they are"
-    return f"no warpgroup product of {problem.a} and {problem.b} in {problem.acc}"
+    return path_of(problem.product, target).refused.get("wgmma", "bulk copies fetch the operands as they are")
 
 
-_KINDS = {"wgmma": "wgmma", "mma_sync": "mma", "fma": "fma"}
+_KINDS: dict[str, Path] = {"wgmma": "wgmma", "mma_sync": "mma", "fma": "fma"}
 
 
 def _path(problem: Problem, target: TargetRecord) -> str:
@@ -251,36 +263,25 @@ def _path(problem: Problem, target: TargetRecord) -> str:
     Raises:
         CallError: `unsupported-mma-kind`.
     """
-    best = _best_path(problem, target)
+    choice = path_of(problem.product, target)
+    best = choice.path
     if problem.mma_kind is None or _KINDS[problem.mma_kind] == best:
         return best
     if problem.mma_kind == "mma_sync" and best == "wgmma":
         return "mma"
-    raise _no_kind(problem, target, best)
+    raise _no_kind(problem, target, best, choice.refused.get(_KINDS[problem.mma_kind], ""))
 
 
-def _no_kind(problem: Problem, target: TargetRecord, best: str) -> CallError:
+def _no_kind(problem: Problem, target: TargetRecord, best: str, reason: str) -> CallError:
     kind = " in tf32" if is_tf32(problem) else ""
+    ways = problem.mma_kind == "wgmma" and _packings(problem, target)
     return CallError(
         f"mma_kind is {problem.mma_kind!r}, and {target.name} computes this product of {problem.a} and {problem.b}"
         f"{kind} with {best}",
-        code="unsupported-mma-kind", location=caller_location(),
-        help="leave mma_kind out; wgmma needs sm_90a, and without copies (pack=False) 16-byte aligned operands "
-        "with a contiguous dimension",
-    )  # fmt: skip
-
-
-def _best_path(problem: Problem, target: TargetRecord) -> str:
-    a, b = ("tf32", "tf32") if is_tf32(problem) else (problem.a.name, problem.b.name)
-    acc = problem.acc.name
-    if target.has("wgmma") and problem.aligned:
-        k_major = problem.a_major == "k" and problem.b_major == "k"
-        strided = "strided" in (problem.a_major, problem.b_major)
-        if wgmma_instruction(a, b, acc, 64) is not None and not strided and (problem.a.bytes > 1 or k_major):
-            return "wgmma"
-    kind = {"i8": "int8", "u8": "int8"}.get(problem.compute.name, problem.compute.name)
-    through_f16 = problem.a in FP8 and target.has("mma_f16")
-    return "mma" if target.has(f"mma_{kind}") or through_f16 else "fma"
+        code="unsupported-mma-kind",
+        location=caller_location(),
+        help=f"leave {'mma_kind or pack=False' if ways else 'mma_kind'} out{reason and f': {reason}'}",
+    )
 
 
 def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> Iterator[Plan]:
@@ -292,7 +293,7 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
         rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
         block_k = _block_k(problem, path, block_m + block_n)
         for turns in _turns(problem, path, forced):
-            warps = _GROUP_WARPS if turns else _warps(rows, columns)
+            warps = GROUP_WARPS if turns else _warps(rows, columns)
             if turns and (turned or not _holds((rows, columns), _weight(problem), warps)):
                 continue
             choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
@@ -304,9 +305,19 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
                 # Loads of single elements do not run on beside the products, so that more than two stages cost only.
                 stages = None if problem.aligned or path != "mma" else 2
                 yield Plan(
-                    block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path,
-                    seconds=seconds, notes=(note,),
-                )  # fmt: skip
+                    block_m,
+                    block_n,
+                    block_k,
+                    stages,
+                    warps,
+                    split,
+                    int(shared),
+                    turned,
+                    turns,
+                    path,
+                    seconds=seconds,
+                    notes=(note,),
+                )
 
 
 def _ways(
@@ -321,9 +332,9 @@ def _ways(
     asked = 1 if forced.stream_k and forced.split_k is None else forced.split_k
     tiles, count = tile_count(problem, choice.block_m, choice.block_n), target.machine.units
     alone = choice.path == "wgmma" and not (choice.turned or choice.turns)
-    for split in SPLITS:
+    for split, part in CLUSTERED.items():
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
-        idle = tiles * split <= count * CLUSTERED[split] and problem.k // split >= 2 * block_k
+        idle = tiles * split <= count * part and problem.k // split >= 2 * block_k
         # Sums of others come by registers.
         useful = alone and idle and _holds(units, 1, choice.warps)
         if asked == split or (asked is None and (split == 1 or useful)):
@@ -338,18 +349,13 @@ def _ways(
 _FULL = 0.8
 """Part of the last round of tiles and those before it from which tiles are never shared out over all programs."""
 
-_GROUP_WARPS = 4
-"""Warps of each of two groups that take tiles in turn."""
-
 
 def _turns(problem: Problem, path: str, forced: Forced) -> Iterator[bool]:
     """Yield whether two groups of warps may take a product's tiles in turn."""
-    able = path == "wgmma" and forced.split_k in (None, 1) and not problem.triangular
+    able = path == "wgmma" and _why_no_turns(forced) is None and not problem.triangular
     if not (able and forced.ping_pong):
         yield False
-    if able and (
-        forced.ping_pong or (forced.ping_pong is None and not forced.stream_k and forced.block is None)
-    ):
+    if able and (forced.ping_pong or (forced.ping_pong is None and not forced.stream_k and forced.block is None)):
         yield True
 
 
@@ -385,13 +391,7 @@ def _weight(problem: Problem) -> int:
 def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
     """Yield the tiles of products with few rows that are computed as the product of the transposes."""
     plain = not (problem.scaled or problem.promote or problem.triangular or problem.weight)
-    if (
-        path == "wgmma"
-        and problem.m <= _FEW_ROWS
-        and plain
-        and problem.batch is None
-        and problem.a_major == "k"
-    ):
+    if path == "wgmma" and problem.m <= _FEW_ROWS and plain and problem.batch is None and problem.a_major == "k":
         rows = power_of_two(problem.m, 16, _FEW_ROWS)
         if problem.a.bytes > 1 or problem.b_major == "k":
             yield rows, 64, True
@@ -428,9 +428,7 @@ def _warps(block_m: int, block_n: int) -> int:
     return 8 if block_m >= 128 and block_m * block_n >= 128 * 64 else 4
 
 
-def _fits(
-    problem: Problem, target: TargetRecord, block_m: int, block_n: int, block_k: int, split: int
-) -> bool:
+def _fits(problem: Problem, target: TargetRecord, block_m: int, block_n: int, block_k: int, split: int) -> bool:
     """Return whether shared memory holds two stages of copies beside what the end of a tile needs."""
     ring = block_k * (block_m * problem.a.bytes + block_n * problem.b.bytes)
     if is_tf32(problem) and problem.a_major == problem.b_major == "other":
@@ -438,7 +436,7 @@ def _fits(
     # 16-bit results are put into rows through shared memory, partial sums meet there.
     rows = block_m * block_n * problem.out.bytes if problem.out.bytes <= 2 and target.has("wgmma") else 0
     partial = block_m * block_n * 4 if split > 1 else 0
-    return 2 * ring + rows + partial <= target.shared_bytes - RESERVED_BYTES
+    return 2 * ring + rows + partial <= target.shared_bytes - BARRIER_BYTES
 
 
 def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:
@@ -455,16 +453,17 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
         tiles = _tiles(packed(problem, best.pack_a, best.pack_b), best.path)
         block_k = best.block_k
         options = {
-            "BM": tuple(sorted({m for m, _ in tiles})), "BN": tuple(sorted({n for _, n in tiles})),
-            "BK": (block_k, 2 * block_k), "stages": (4, 3, 2), "num_warps": (8, 4),
-        }  # fmt: skip
-        options["split_k"] = SPLITS
+            "BM": tuple(sorted({m for m, _ in tiles})),
+            "BN": tuple(sorted({n for _, n in tiles})),
+            "BK": (block_k, 2 * block_k),
+            "stages": (4, 3, 2),
+            "num_warps": (8, 4),
+        }
+        options["split_k"] = tuple(CLUSTERED)
         if best.path == "wgmma":
-            options |= {"stream_k": (0, 1), "ping_pong": (0, 1)}
+            options |= {name: KNOBS[name].values for name in ("stream_k", "ping_pong")}
     first = best.space()
-    return {
-        name: tuple(dict.fromkeys((*first.get(name, ())[:1], *values))) for name, values in options.items()
-    }
+    return {name: tuple(dict.fromkeys((*first.get(name, ())[:1], *values))) for name, values in options.items()}
 
 
 def points(space: Mapping[str, tuple[Any, ...]]) -> int:

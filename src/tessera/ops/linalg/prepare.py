@@ -22,6 +22,7 @@ from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, che
 from tessera.ops.linalg.scratch import Copies
 from tessera.ops.templates import annotated
 from tessera.runtime.views import ArrayView
+from tessera.schedule.products import ALIGN_BYTES
 
 EMPTY = epi.chain([])
 
@@ -171,9 +172,7 @@ def _repeats(view: ArrayView) -> bool:
 
 def _check_empty(result: ArrayView | None, shape: tuple[int, ...]) -> None:
     if result is not None and result.shape != shape:
-        raise CallError(
-            f"argument 'out' has the shape {result.shape}, the result is {shape}", code="wrong-shape"
-        )
+        raise CallError(f"argument 'out' has the shape {result.shape}, the result is {shape}", code="wrong-shape")
 
 
 def layout_of(epilogue: epi.Epilogue | None) -> Layout | None:
@@ -186,9 +185,11 @@ def layout_of(epilogue: epi.Epilogue | None) -> Layout | None:
         return None
     if not isinstance(epilogue, epi.Epilogue):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CallError(
-            f"argument 'epilogue' is {epilogue!r:.60}, not a chain", code="not-a-structure",
-            location=caller_location(), help=epi.Epilogue.HELP,
-        )  # fmt: skip
+            f"argument 'epilogue' is {epilogue!r:.60}, not a chain",
+            code="not-a-structure",
+            location=caller_location(),
+            help=epi.Epilogue.HELP,
+        )
     return epilogue.layout
 
 
@@ -200,9 +201,10 @@ def refuse_reductions(chain: epi.Epilogue, what: str) -> None:
     """
     if chain.needs_sizes:
         raise CallError(
-            f"{chain} combines rows or columns, which does not go with {what}", code="bad-argument",
+            f"{chain} combines rows or columns, which does not go with {what}",
+            code="bad-argument",
             help="reduce the result in a kernel of its own",
-        )  # fmt: skip
+        )
 
 
 def _zeroed(make: arrays.Maker) -> arrays.Maker:
@@ -250,9 +252,14 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
     if problem.scaled:
         space |= {"scale_a": (problem.scale_a,), "scale_b": (problem.scale_b,)}
     key = (
-        tuple(space.items()), problem.a, problem.b, problem.out, problem.batch is not None, schedule.turned,
+        tuple(space.items()),
+        problem.a,
+        problem.b,
+        problem.out,
+        problem.batch is not None,
+        schedule.turned,
         chain.layout,
-    )  # fmt: skip
+    )
     found = _kernels.get(key)
     if found is None:
         function = annotated(_template(problem, schedule), _annotations(problem))
@@ -307,12 +314,12 @@ def major(view: ArrayView, k_axis: int) -> Major:
 def _is_aligned(view: ArrayView) -> bool:
     """Return whether bulk copies can step through an array; nothing of it repeats but, maybe, a whole matrix."""
     steps = view.strides[1:] if _repeats(view) else view.strides
-    return all(step == 1 or (step > 0 and step * view.dtype.bytes % 16 == 0) for step in steps)
+    return all(step == 1 or (step > 0 and step * view.dtype.bytes % ALIGN_BYTES == 0) for step in steps)
 
 
 def _placed(problem: Problem, given: Operands) -> Problem:
     """Return a problem that knows where its operands begin."""
-    a, b = (arrays.start(array, name) % 16 == 0 for array, name in ((given.a, "a"), (given.b, "b")))
+    a, b = (arrays.start(array, name) % ALIGN_BYTES == 0 for array, name in ((given.a, "a"), (given.b, "b")))
     return replace(
         problem, a_aligned=problem.a_aligned and a, b_aligned=problem.b_aligned and b, same=given.a is given.b
     )
@@ -322,9 +329,10 @@ def _check_rank(view: ArrayView, name: str, batched: bool) -> None:
     if len(view.shape) not in ((2, 3) if batched else (2,)):
         what = "(B, M, K) or a matrix" if batched else "a matrix"
         raise CallError(
-            f"argument {name!r} has the shape {view.shape}, which is not {what}", code="wrong-rank",
+            f"argument {name!r} has the shape {view.shape}, which is not {what}",
+            code="wrong-rank",
             help="op.linalg.matmul takes vectors and any batch",
-        )  # fmt: skip
+        )
 
 
 def _problem(
@@ -342,9 +350,10 @@ def _problem(
         inner, n = n, inner
     if k != inner:
         raise CallError(
-            f"a is ({m}, {k}) and b is ({inner}, {n}): {k} != {inner}", code="wrong-shape",
+            f"a is ({m}, {k}) and b is ({inner}, {n}): {k} != {inner}",
+            code="wrong-shape",
             help="a (M, K) and b (K, N); trans_a and trans_b use an operand's transpose",
-        )  # fmt: skip
+        )
     made = sized(m, n, k, left.dtype, right.dtype, options, chain, result)
     return replace(
         made,
@@ -364,9 +373,10 @@ def _batch(left: ArrayView, right: ArrayView) -> int:
         raise CallError("neither a nor b has a batch", code="wrong-rank", help="use op.linalg.gemm")
     if sizes[0] != sizes[-1]:
         raise CallError(
-            f"a has a batch of {sizes[0]}, b one of {sizes[1]}", code="wrong-shape",
+            f"a has a batch of {sizes[0]}, b one of {sizes[1]}",
+            code="wrong-shape",
             help="op.linalg.matmul repeats a batch of 1",
-        )  # fmt: skip
+        )
     return sizes[0]
 
 
@@ -389,16 +399,30 @@ def sized(
     compute = options.compute or a
     if compute != a and not (compute == ts.tf32 and a == ts.f32):
         raise CallError(
-            f"{a} operands cannot be computed in {compute}", code="unsupported-dtypes",
+            f"{a} operands cannot be computed in {compute}",
+            code="unsupported-dtypes",
             help="compute=ts.tf32 is for f32 operands",
-        )  # fmt: skip
+        )
     default = ts.f32 if a.is_int and chain.steps else default_out(a)
     out = result or options.out_dtype or chain.out_dtype or default
     return Problem(
-        m, n, k, a, b, out, accumulator(a, options.acc_dtype), compute, trans_a=options.trans_a,
-        trans_b=options.trans_b, promote=options.promote, triangular=options.triangular_only or "",
-        mma_kind=options.mma_kind, weight=chain.weight, work=chain.flops(1), reduces=chain.reduces_columns,
-    ).with_majors()  # fmt: skip
+        m,
+        n,
+        k,
+        a,
+        b,
+        out,
+        accumulator(a, options.acc_dtype),
+        compute,
+        trans_a=options.trans_a,
+        trans_b=options.trans_b,
+        promote=options.promote,
+        triangular=options.triangular_only or "",
+        mma_kind=options.mma_kind,
+        weight=chain.weight,
+        work=chain.flops(1),
+        reduces=chain.reduces_columns,
+    ).with_majors()
 
 
 # Scales of the operands. A number, a vector or a single element joins the epilogue; blocks are applied as K runs.
@@ -432,18 +456,20 @@ def _scale_kind(name: str, scale: Any, size: int, k: int, per_line: str) -> str:
     if shape not in options:
         known = ", ".join(map(str, options))
         raise CallError(
-            f"argument {name!r} has the shape {shape}", code="wrong-shape",
+            f"argument {name!r} has the shape {shape}",
+            code="wrong-shape",
             help=f"one element, or one of {known} for blocks of {kernels.SCALE_BLOCK}",
-        )  # fmt: skip
+        )
     return options[shape]
 
 
 def _with_block_scales(problem: Problem, kinds: tuple[str, str]) -> Problem:
     if problem.batch is not None or problem.triangular:
         raise CallError(
-            "scales of blocks do not go with a batch or a triangle", code="bad-argument",
+            "scales of blocks do not go with a batch or a triangle",
+            code="bad-argument",
             help="give one scale for each row or column, or call gemm for each matrix",
-        )  # fmt: skip
+        )
     a, b = (kind if kind in ("row", "col", "block") else "" for kind in kinds)
     return replace(problem, scale_a=a, scale_b=b, promote=kernels.SCALE_BLOCK)
 

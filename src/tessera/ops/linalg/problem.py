@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from tessera.errors import CallError, caller_location
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, accumulator_of
+from tessera.schedule.knobs import HOPPER, KNOBS, Knob, nearest
+from tessera.schedule.products import ALIGN_BYTES, MatrixProduct, Operand
 
 Major = Literal["k", "other", "strided"]
 """Which dimension of an operand is contiguous: the one summed over, the other one, or neither."""
@@ -84,6 +87,16 @@ class Problem:
         return self.a_aligned and self.b_aligned
 
     @property
+    def product(self) -> MatrixProduct:
+        """What the scheduler asks of it to say which instructions compute it."""
+        return MatrixProduct(
+            Operand("a", self.a, self.a_major, self.a_aligned),
+            Operand("b", self.b, self.b_major, self.b_aligned),
+            self.acc,
+            self.compute == dtypes.tf32,
+        )
+
+    @property
     def flops(self) -> int:
         """Operations of the product: a multiplication and an addition for each term."""
         return 2 * self.m * self.n * self.k * (1 if self.batch is None else self.batch)
@@ -111,9 +124,41 @@ class Problem:
         rows = (self.m if self.trans_a else self.k) * self.a.bytes
         cols = (self.k if self.trans_b else self.n) * self.b.bytes
         return replace(
-            self, a_major="other" if self.trans_a else "k", b_major="k" if self.trans_b else "other",
-            a_aligned=rows % 16 == 0, b_aligned=cols % 16 == 0,
-        )  # fmt: skip
+            self,
+            a_major="other" if self.trans_a else "k",
+            b_major="k" if self.trans_b else "other",
+            a_aligned=rows % ALIGN_BYTES == 0,
+            b_aligned=cols % ALIGN_BYTES == 0,
+        )
+
+
+CHOICES: dict[str, Knob] = {
+    **{name: knob for name, knob in KNOBS.items() if "linalg" in knob.takers},
+    "block": Knob(
+        "block",
+        "rows, columns and terms of a step of a tile",
+        "the plan's choice",
+        count=3,
+        takers=("linalg",),
+    ),
+    "pack": Knob(
+        "pack",
+        "whether operands that bulk copies cannot fetch are copied first",
+        "the plan's choice",
+        (0, 1),
+        takers=("linalg",),
+        needs=HOPPER,
+        lacks="bulk copies to warpgroup products",
+    ),
+    "cta_pairs": Knob(
+        "cta_pairs",
+        "whether pairs of programs share one product; recorded, without effect before Blackwell's tcgen05",
+        0,
+        (0, 1),
+        takers=("linalg",),
+    ),
+}
+"""What of a product's schedule its caller may fix: knobs of the schedule, and what only plans know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +208,7 @@ class Options:
     @property
     def forced(self) -> Forced:
         """What of it is the schedule's."""
-        return Forced(
-            self.block, self.stages, self.num_warps, self.split_k, self.ping_pong, self.pack, self.stream_k
-        )
+        return Forced(**{field.name: getattr(self, field.name) for field in fields(Forced)})
 
     def values(self) -> tuple[Any, ...]:
         """Return the fields in order."""
@@ -178,29 +221,42 @@ class Options:
             CallError: `bad-argument`.
         """
         _one_of("triangular_only", self.triangular_only, (None, "lower", "upper"))
-        _one_of("mma_kind", self.mma_kind, (None, *MMA_KINDS))
         _one_of("promote", self.promote, (0, 32, 64, 128, 256))
-        _one_of("split_k", self.split_k, (None, *SPLITS))
-        _one_of("ping_pong", self.ping_pong, (None, False, True))
-        _one_of("pack", self.pack, (None, False, True))
-        _one_of("stream_k", self.stream_k, (None, 0, 1))
-        if self.block is not None and (len(self.block) != 3 or min(self.block) < 1):
-            raise CallError(
-                f"block is {self.block}", code="bad-argument", location=caller_location(),
-                help="give three positive sizes: block=(128, 256, 64)",
-            )  # fmt: skip
+        for name, knob in CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and not knob.accepts(value):
+                message, help_line = knob.refusal(value)
+                raise CallError(message, code="bad-argument", location=caller_location(), help=help_line)
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """Return checked options by name.
 
-MMA_KINDS = ("wgmma", "mma_sync", "fma")
-SPLITS = (1, 2, 4, 8)
+        Raises:
+            CallError: `unknown-keyword`, `bad-argument`.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise CallError(
+                    f"a product has no option {name!r}",
+                    code="unknown-keyword",
+                    location=caller_location(),
+                    help=nearest(name, known),
+                )
+        options = cls(**given)
+        options.check()
+        return options
 
 
 def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
         raise CallError(
-            f"{name} is {value!r}", code="bad-argument", location=caller_location(),
+            f"{name} is {value!r}",
+            code="bad-argument",
+            location=caller_location(),
             help=f"one of {', '.join(map(repr, known))}",
-        )  # fmt: skip
+        )
 
 
 FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)
@@ -216,9 +272,11 @@ def check_pair(a: DType, b: DType) -> None:
     if a not in OPERANDS or b not in OPERANDS or (a != b and not (a in FP8 and b in FP8)):
         names = ", ".join(dtype.name for dtype in OPERANDS)
         raise CallError(
-            f"a matrix product of {a} and {b} is not defined", code="unsupported-dtypes", location=caller_location(),
+            f"a matrix product of {a} and {b} is not defined",
+            code="unsupported-dtypes",
+            location=caller_location(),
             help=f"give both operands one dtype of {names} (fp8 formats may be mixed)",
-        )  # fmt: skip
+        )
 
 
 def default_out(a: DType) -> DType:
@@ -242,6 +300,8 @@ def accumulator(a: DType, wanted: DType | None) -> DType:
     if wanted == dtypes.f16 and a in (dtypes.f16, *FP8):
         return wanted
     raise CallError(
-        f"products of {a} are not summed in {wanted}", code="unsupported-dtypes", location=caller_location(),
+        f"products of {a} are not summed in {wanted}",
+        code="unsupported-dtypes",
+        location=caller_location(),
         help=f"leave acc_dtype out ({default})",
-    )  # fmt: skip
+    )

@@ -127,9 +127,11 @@ class Copies:
             if error.code != "out-of-memory":
                 raise
             raise DeviceError(
-                f"{error.message}, which copies of operands need", code=error.code, location=error.location,
+                f"{error.message}, which copies of operands need",
+                code=error.code,
+                location=error.location,
                 help="pass pack=False, or operands whose rows and address are multiples of 16 bytes",
-            ) from error  # fmt: skip
+            ) from error
 
     def _arrays(self, pointer: int, stream: int, like: Any) -> _Arrays:
         """Return the lines of each copy, and the copies as operands, in arrays of the library of `like`."""

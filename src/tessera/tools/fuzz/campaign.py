@@ -100,6 +100,7 @@ def _worker(connection: Connection, job: Job, folder: str) -> None:
     from tessera.tools.fuzz.measure import start_measuring, stop_measuring
 
     measuring = start_measuring()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what programs print is theirs
     done = 0
     while True:
         try:
@@ -213,9 +214,16 @@ def seeds(first: int | None) -> Iterator[int]:
 
 
 def campaign(
-    job: Job, source: Iterator[int], jobs: int, *, programs: int | None, seconds: float | None,
-    timeout: float = 60.0, report: Callable[[Outcome], Any] = lambda _: None, failures: int | None = None,
-) -> Summary:  # fmt: skip
+    job: Job,
+    source: Iterator[int],
+    jobs: int,
+    *,
+    programs: int | None,
+    seconds: float | None,
+    timeout: float = 60.0,
+    report: Callable[[Outcome], Any] = lambda _: None,
+    failures: int | None = None,
+) -> Summary:
     """Run programs until there are enough or the time is over.
 
     Args:
@@ -229,44 +237,72 @@ def campaign(
         failures: after how many failures to stop.
     """
     summary, started = Summary(), time.monotonic()
-    root = Path(tempfile.mkdtemp(prefix="tessera-fuzz-"))
-    workers = [_Process(job, root / str(number)) for number in range(jobs)]
-    given = 0
 
-    def more() -> bool:
-        enough = programs is not None and given >= programs
-        enough |= failures is not None and len(summary.failures) >= failures
-        return not enough and (seconds is None or time.monotonic() - started < seconds)
+    def wanted() -> Iterator[int]:
+        given = 0
+        while programs is None or given < programs:
+            if failures is not None and len(summary.failures) >= failures:
+                return
+            if seconds is not None and time.monotonic() - started >= seconds:
+                return
+            yield next(source)
+            given += 1
 
-    def settle(outcome: Outcome) -> None:
-        summary.add(outcome)
-        report(outcome)
-
+    workers, left = _Workers(job, jobs), wanted()
     try:
-        while True:
-            for number, worker in enumerate(workers):
-                if worker.seed is None and more():
-                    if worker.done >= PROGRAMS_PER_WORKER:
-                        worker.end()
-                        worker = workers[number] = _Process(job, root / str(number))
-                    worker.give(next(source))
-                    given += 1
-            busy = {worker.connection: worker for worker in workers if worker.seed is not None}
-            if not busy:
-                break
-            ready = wait(list(busy), timeout=1.0)
-            for number, worker in enumerate(workers):
-                outcome = _outcome_of(worker, worker.connection in ready, timeout)
-                if outcome is not None:
-                    settle(outcome)
-                    if worker.is_spent(outcome, job):
-                        workers[number] = _Process(job, root / str(number))
+        while workers.give(left):
+            for outcome in workers.outcomes(timeout):
+                summary.add(outcome)
+                report(outcome)
     finally:
-        for worker in workers:
-            worker.end()
-        shutil.rmtree(root, ignore_errors=True)
+        workers.end()
     summary.elapsed = time.monotonic() - started
     return summary
+
+
+class _Workers:
+    """The processes of a campaign. One that has died, hangs or has run enough programs is replaced.
+
+    Args:
+        job: what they do.
+        count: how many there are.
+    """
+
+    def __init__(self, job: Job, count: int) -> None:
+        self._job = job
+        self._root = Path(tempfile.mkdtemp(prefix="tessera-fuzz-"))
+        self._all = [self._new(number) for number in range(count)]
+
+    def _new(self, number: int) -> _Process:
+        return _Process(self._job, self._root / str(number))
+
+    def give(self, left: Iterator[int]) -> bool:
+        """Give a seed to each idle process while any is left; return whether a process is busy."""
+        for number, worker in enumerate(self._all):
+            seed = next(left, None) if worker.seed is None else None
+            if seed is None:
+                continue
+            if worker.done >= PROGRAMS_PER_WORKER:
+                worker.end()
+                worker = self._all[number] = self._new(number)
+            worker.give(seed)
+        return any(worker.seed is not None for worker in self._all)
+
+    def outcomes(self, timeout: float) -> Iterator[Outcome]:
+        """Wait up to a second; yield what came, and what became of processes that died or take too long."""
+        ready = wait([worker.connection for worker in self._all if worker.seed is not None], timeout=1.0)
+        for number, worker in enumerate(self._all):
+            outcome = _outcome_of(worker, worker.connection in ready, timeout)
+            if outcome is not None:
+                yield outcome
+                if worker.is_spent(outcome, self._job):
+                    self._all[number] = self._new(number)
+
+    def end(self) -> None:
+        """End all of them."""
+        for worker in self._all:
+            worker.end()
+        shutil.rmtree(self._root, ignore_errors=True)
 
 
 class Isolated:

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -32,9 +33,7 @@ def _summary(summary: Summary, first: int | None) -> str:
         f"{100 * summary.unknown / count:.2f} % of elements unknown",
     ]
     if summary.codes:
-        lines.append(
-            "refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common())
-        )
+        lines.append("refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common()))
     contexts = Counter(key.rsplit(" ", 1)[1] for key in summary.reached)
     pairs = ", ".join(f"{context} {number}" for context, number in sorted(contexts.items()))
     lines.append(f"reached {len(summary.reached)} operation × dtype × context: {pairs}")
@@ -82,12 +81,8 @@ def _options(texts: tuple[str, ...]) -> Options:
     show_default=True,
     help="`passes` interprets what each pass leaves, `races` runs what GPUs would run thread by thread.",
 )
-@click.option(
-    "--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3."
-)
-@click.option(
-    "--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing."
-)
+@click.option("--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3.")
+@click.option("--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing.")
 @click.option("--seed", type=int, help="The first seed; a random one by default, which is printed.")
 @click.option("--programs", type=int, help="How many programs; 1000 unless --minutes is given.")
 @click.option("--minutes", type=float, help="For how long.")
@@ -99,9 +94,7 @@ def _options(texts: tuple[str, ...]) -> Options:
     metavar="NAME=P",
     help="How often something is drawn, such as empty=0.1.",
 )
-@click.option(
-    "--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung."
-)
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung.")
 @click.option("--failures", type=int, help="Stop after so many.")
 @click.option("--shrink/--no-shrink", default=True, help="Make failing programs smaller. On by default.")
 @click.option(
@@ -112,9 +105,7 @@ def _options(texts: tuple[str, ...]) -> Options:
     help="Seconds to make one failing program smaller.",
 )
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for minimal programs.")
-@click.option(
-    "--reproduce", type=int, metavar="SEED", help="Run the program of one seed, and make it smaller."
-)
+@click.option("--reproduce", type=int, metavar="SEED", help="Run the program of one seed, and make it smaller.")
 @click.option(
     "--metamorphic",
     type=float,
@@ -131,17 +122,31 @@ def _options(texts: tuple[str, ...]) -> Options:
 @click.option("--lines", is_flag=True, help="Measure which lines of the compiler the programs reach (slow).")
 @click.option("--show", is_flag=True, help="Print the program of --seed and end.")
 @click.option("--replay", type=click.File("r"), help="Run the program of a JSON file that --save wrote.")
-@click.option(
-    "--save", type=click.Path(file_okay=False, path_type=Path), help="Folder for failing programs, as JSON."
-)
+@click.option("--save", type=click.Path(file_okay=False, path_type=Path), help="Folder for failing programs, as JSON.")
 @click.option("--quiet", is_flag=True, help="Print failures without their source.")
 def fuzz(
-    device: str, target: str, compile_only: str, seed: int | None, programs: int | None, minutes: float | None,
-    jobs: int, switches: tuple[str, ...], timeout: float, failures: int | None, shrink: bool, budget: float,
-    out: Path | None, reproduce: int | None, metamorphic: float, report_file: Path | None, lines: bool, show: bool,
-    replay: TextIO | None, save: Path | None,
+    device: str,
+    target: str,
+    compile_only: str,
+    seed: int | None,
+    programs: int | None,
+    minutes: float | None,
+    jobs: int,
+    switches: tuple[str, ...],
+    timeout: float,
+    failures: int | None,
+    shrink: bool,
+    budget: float,
+    out: Path | None,
+    reproduce: int | None,
+    metamorphic: float,
+    report_file: Path | None,
+    lines: bool,
+    show: bool,
+    replay: TextIO | None,
+    save: Path | None,
     quiet: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Run random programs of the whole language and compare what they store with what NumPy says they mean.
 
     A seed decides the program and its data. Failures are printed with their seed and source, and the exit code is 1.
@@ -163,24 +168,20 @@ def fuzz(
     flags = f"--compile-only {compile_only}" if compile_only else f"--device {device}"
     flags += f" --target {target}" if target else ""
     flags += "".join(f" --set {switch}" for switch in switches)
-    source_of_seeds = seeds(seed)
-    first = next(source_of_seeds)
+    first = next(seeds(seed))
     click.echo(f"first seed {first}")
-
-    def report(outcome: Outcome) -> None:
-        if outcome.failed:
-            _failure(outcome, options, flags, not quiet)
-            if save is not None:
-                save.mkdir(parents=True, exist_ok=True)
-                text = serial.dumps(generate(outcome.seed, options))
-                (save / f"{outcome.seed}.json").write_text(text + "\n", encoding="utf-8")
-
     job = Job(where, options, metamorphic=metamorphic)
     with measured(lines) as reach:
         summary = campaign(
-            job, seeds(first), 1 if reproduce is not None else jobs or os.cpu_count() or 1, programs=programs,
-            seconds=None if minutes is None else 60 * minutes, timeout=timeout, report=report, failures=failures,
-        )  # fmt: skip
+            job,
+            seeds(first),
+            1 if reproduce is not None else jobs or os.cpu_count() or 1,
+            programs=programs,
+            seconds=None if minutes is None else 60 * minutes,
+            timeout=timeout,
+            report=partial(_report, options=options, flags=flags, quiet=quiet, save=save),
+            failures=failures,
+        )
     click.echo(_summary(summary, first))
     if lines:
         click.echo(reach.table())
@@ -190,3 +191,14 @@ def fuzz(
         for text in follow_up(summary.failures, job, budget, out):
             click.echo(text)
     sys.exit(1 if summary.failures else 0)
+
+
+def _report(outcome: Outcome, options: Options, flags: str, quiet: bool, save: Path | None) -> None:
+    """Print a failure, and save its program where that is wanted."""
+    if not outcome.failed:
+        return
+    _failure(outcome, options, flags, not quiet)
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
+        text = serial.dumps(generate(outcome.seed, options))
+        (save / f"{outcome.seed}.json").write_text(text + "\n", encoding="utf-8")

@@ -29,9 +29,7 @@ def follow_up(failures: Sequence[Outcome], job: Job, seconds: float, folder: Pat
     for outcome in failures:
         kinds.setdefault(likeness(outcome), []).append(outcome)
     # One of each kind first: two mismatches may well be one fault.
-    rounds = sorted(
-        (number, outcome.seed) for found in kinds.values() for number, outcome in enumerate(found)
-    )
+    rounds = sorted((number, outcome.seed) for found in kinds.values() for number, outcome in enumerate(found))
     for _, seed in rounds[:MOST]:
         yield "\n" + explained(generate(seed, job.options), job, seconds, folder)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_plans import Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
@@ -14,26 +15,36 @@ from tessera.tools.fuzz.generate_statements import Statements
 from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_int
 
 _GPU_KNOBS = (
-    ("num_warps", (1, 2, 4, 8)), ("num_stages", (1, 2, 3)), ("group_m", (1, 2)), ("pipeline", (0, 1)),
-    ("bulk_stores", (0, 1)), ("ping_pong", (0, 1)),
-)  # fmt: skip
+    ("num_warps", (1, 2, 4, 8)),
+    ("num_stages", (1, 2, 3)),
+    ("group_m", (1, 2)),
+    ("pipeline", (0, 1)),
+    ("bulk_stores", (0, 1)),
+    ("ping_pong", (0, 1)),
+)
 
 
 _Weights = tuple[tuple[int, float], ...]
 _EXTENTS: dict[str, tuple[_Weights, _Weights, _Weights]] = {
     "small": (((0, 9.0), (1, 1.0)), ((1, 9.0), (2, 1.0)), ((1, 3.0), (2, 2.0), (3, 1.0))),
     "": (
-        ((0, 6.0), (1, 2.0), (2, 1.0)), ((1, 7.0), (2, 2.5), (3, 0.5)),
+        ((0, 6.0), (1, 2.0), (2, 1.0)),
+        ((1, 7.0), (2, 2.5), (3, 0.5)),
         ((1, 2.0), (3, 4.0), (6, 3.0), (12, 1.2), (22, 0.25)),
     ),
     "long": (((0, 2.0), (1, 1.0)), ((1, 3.0), (2, 2.0), (3, 1.0)), ((22, 3.0), (30, 1.0))),
-}  # fmt: skip
+}
 """How many helpers, grids and statements programs have, by their extent."""
 
 
 def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
-    dice = Dice(random.Random(seed), options or Options())
+    dice, places = Dice(random.Random(seed), options or Options()), random.Random(f"debug {seed}")
+    program = _drawn(seed, dice)
+    return instrumented(program, places) if places.random() < dice.options.debug else program
+
+
+def _drawn(seed: int, dice: Dice) -> tree.Program:
     profile = dice.pick(("strict", "deterministic")) if dice.chance(dice.options.profiles) else "fast"
     if dice.chance(dice.options.plans):
         return Plan(dice, profile).program(seed)
@@ -149,16 +160,12 @@ class _Maker:
         for number in range(dice.between(1, most)):
             dims: list[tuple[str | int, int]] = []
             for name in self._blocks:
-                dims.append(
-                    (name, self._dims[name]) if dice.chance(0.8) else (self._dims[name], self._dims[name])
-                )
+                dims.append((name, self._dims[name]) if dice.chance(0.8) else (self._dims[name], self._dims[name]))
             dims += [self._free() for _ in range(dice.weighted(((0, 4.0), (1, 4.0), (2, 1.0))))]
             self._tensor(f"X{number}", dice.shuffled(dims)[:4])
         for number in range(dice.between(0, 1) if self._small else dice.between(1, 3)):
             dims = [
-                self._free()
-                if dice.chance(0.6)
-                else (name := dice.pick(list(self._blocks)), self._dims[name])
+                self._free() if dice.chance(0.6) else (name := dice.pick(list(self._blocks)), self._dims[name])
                 for _ in range(dice.weighted(((1, 3.0), (2, 5.0), (3, 1.5), (4, 0.4))))
             ]
             self._tensor(f"A{number}", dims)
@@ -170,9 +177,7 @@ class _Maker:
             dtype = dice.pick(("i32", "i32", "f32", "f32", "f64", "f16", "bf16", *INTS))
             size = dice.pick((1, 3, 8, 17))
             self._tensors.append(
-                self._laid(
-                    "C0", (size,), dtype, (size,), tree.Contents("small", 0 if dtype[0] == "u" else -4, 4)
-                )
+                self._laid("C0", (size,), dtype, (size,), tree.Contents("small", 0 if dtype[0] == "u" else -4, 4))
             )
 
     def _tensor(self, name: str, dims: Sequence[tuple[str | int, int]]) -> None:
@@ -222,9 +227,7 @@ class _Maker:
                     steps[axis] = dice.pick((2, 3, 1, -1, -2))
             if dice.chance(0.5):
                 offset = dice.pick((1, 2, 3, 4, 7, 8))
-        return tree.Tensor(
-            name, dims, dtype, shape, contents, tree.Layout(tuple(order), tuple(steps), offset), policy
-        )
+        return tree.Tensor(name, dims, dtype, shape, contents, tree.Layout(tuple(order), tuple(steps), offset), policy)
 
     def _scalars(self) -> None:
         dice = self._dice
@@ -234,9 +237,7 @@ class _Maker:
         for number in range(dice.between(0, 2)):
             dtype = dice.pick([d for d in self._palette.dtypes if not d.startswith("fp")] or ["f32"])
             value = dice.pick((0.5, -1.5, 2.0, 3.0)) if is_float(dtype) else dice.between(0, 9)
-            self._params.append(
-                tree.ScalarParam(f"p{number}", dtype, value, dtype == "f32" and dice.chance(0.5))
-            )
+            self._params.append(tree.ScalarParam(f"p{number}", dtype, value, dtype == "f32" and dice.chance(0.5)))
         for number in range(dice.between(0, 2)):
             value = dice.pick((0.25, 2.0, -1.0)) if dice.chance(0.5) else dice.between(0, 7)
             self._params.append(tree.Constant(f"K{number}", value))
@@ -244,9 +245,7 @@ class _Maker:
     # Blocks
 
     def _scope(self, regions: dict[str, Region]) -> Scope:
-        scope = Scope(
-            self._dice, self._palette, regions, {}, {}, self._helpers, {}, self._params, self._counter, set()
-        )
+        scope = Scope(self._dice, self._palette, regions, {}, {}, self._helpers, {}, self._params, self._counter, set())
         for param in self._params:
             if isinstance(param, tree.ScalarParam):
                 if param.python and param.dtype == "i64":
@@ -330,9 +329,7 @@ class _Maker:
         if tensor.contents.kind == "perm":
             return Region(tensor, "read")
         if tensor.name.startswith("C"):
-            functions = (
-                ["max", "min"] if is_float(tensor.dtype) else ["add", "max", "min", "and", "or", "xor"]
-            )
+            functions = ["max", "min"] if is_float(tensor.dtype) else ["add", "max", "min", "and", "or", "xor"]
             if is_float(tensor.dtype) and self._palette.profile == "fast":
                 functions.append("add")
             return Region(tensor, "accumulate", fn=dice.pick(functions))
@@ -350,9 +347,7 @@ class _Maker:
         free = list(range(len(tensor.shape)))
         parts: dict[int, tuple[str, int]] = {}
         for name, part in grid.items():
-            named = [
-                axis for axis in free if tensor.dims[axis] == name or tensor.shape[axis] == self._dims[name]
-            ]
+            named = [axis for axis in free if tensor.dims[axis] == name or tensor.shape[axis] == self._dims[name]]
             axis = dice.pick(named) if named and dice.chance(0.95) else dice.pick(free)
             free.remove(axis)
             parts[axis] = part

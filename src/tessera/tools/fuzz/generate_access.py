@@ -80,9 +80,7 @@ class Access:
     def _can(self, chosen: tuple[int, ...], sizes: list[int]) -> bool:
         """Whether the owned part is large enough along the chosen dimensions."""
         parts = self.region.parts
-        return all(
-            axis not in parts or size <= parts[axis][1] for axis, size in zip(chosen, sizes, strict=True)
-        )
+        return all(axis not in parts or size <= parts[axis][1] for axis, size in zip(chosen, sizes, strict=True))
 
     def _with_new(self, axes: list[tree.Axis], shape: Shape, dropped: set[int]) -> tuple[tree.Axis, ...]:
         """Put `None` where the result has dimensions that the tensor has not."""
@@ -119,9 +117,7 @@ class Access:
             return tree.At(self._base(axis, 1))
         return tree.At(offset(self.scope, self.region.tensor.shape[axis], 1))
 
-    def _picked(
-        self, axes: list[tree.Axis], chosen: tuple[int, ...], sizes: list[int]
-    ) -> tuple[tree.Axis, ...] | None:
+    def _picked(self, axes: list[tree.Axis], chosen: tuple[int, ...], sizes: list[int]) -> tuple[tree.Axis, ...] | None:
         """Turn one span, or all of them, into index tiles."""
         dice = self.scope.dice
         which = [dice.between(0, len(chosen) - 1)] if dice.chance(0.6) else list(range(len(chosen)))
@@ -201,9 +197,10 @@ def distinct(scope: Scope, limit: int, size: int) -> tree.Expr | None:
     kind = dice.pick(("moved", "reversed", "strided", "rotated", "permutation"))
     if kind == "permutation":
         found = [
-            region for region in scope.regions.values()
+            region
+            for region in scope.regions.values()
             if region.tensor.contents.kind == "perm" and region.tensor.shape[0] == limit and region.readable
-        ]  # fmt: skip
+        ]
         if found:
             start = dice.between(0, limit - size)
             axis = tree.Span(None, size) if size == limit else tree.Span(tree.Number(start), size)
@@ -230,9 +227,10 @@ def inside(scope: Scope, limit: int, size: int) -> tree.Expr | None:
     if size <= limit and dice.chance(0.4):
         return distinct(scope, limit, size)
     found = [
-        (name, type_) for name, type_ in scope.names.items()
+        (name, type_)
+        for name, type_ in scope.names.items()
         if type_.shape == (size,) and type_.dtype in ("i16", "i32", "i64", "u16", "u32")
-    ]  # fmt: skip
+    ]
     lanes: tree.Expr = tree.Arange(0, size)
     if found and dice.chance(0.6):
         name, type_ = dice.pick(found)

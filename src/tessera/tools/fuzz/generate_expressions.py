@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.functions import APPROXIMATE
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
 from tessera.tools.fuzz.types import (
@@ -22,10 +23,6 @@ from tessera.tools.fuzz.types import (
     is_signed,
 )
 
-_APPROXIMATE = (
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "softplus",
-    "gelu", "gelu_tanh", "rsqrt",
-)  # fmt: skip
 _EXACT_FLOAT = ("floor", "ceil", "round", "trunc", "sqrt", "abs", "neg", "relu")
 
 
@@ -95,11 +92,7 @@ class Expressions:
             return tree.Cast(self.number(dtype), dtype)
         if self.scope.ids is not None:
             number = tree.Number(dice.between(0, 9))
-            return (
-                tree.Apply("lt", (self.scope.ids, number))
-                if dtype == "bool"
-                else tree.Cast(self.scope.ids, dtype)
-            )
+            return tree.Apply("lt", (self.scope.ids, number)) if dtype == "bool" else tree.Cast(self.scope.ids, dtype)
         if len(shape) == 1 and dtype != "bool" and bits(dtype) >= 16 and dice.chance(0.4):
             start = dice.between(0, 5) if dice.chance(0.3) else 0
             return tree.Arange(start, start + shape[0], dtype)
@@ -109,11 +102,7 @@ class Expressions:
         found = [n for n, type_ in self.scope.names.items() if type_.dtype == dtype and type_.shape == shape]
         if not shape and dtype == "i64" and self.scope.offsets and self.scope.dice.chance(0.5):
             offset = tree.Name(self.scope.dice.pick(list(self.scope.offsets)), INDEX)
-            return (
-                offset
-                if self.scope.dice.chance(self.scope.dice.options.index_values)
-                else tree.Cast(offset, "i64")
-            )
+            return offset if self.scope.dice.chance(self.scope.dice.options.index_values) else tree.Cast(offset, "i64")
         if not found:
             return None
         # Later names more often: they depend on the others.
@@ -136,9 +125,7 @@ class Expressions:
         fill = self.number(tensor.dtype) if dice.chance(0.15) else None
         if fill is not None and tensor.dtype == "bool":
             fill = None
-        loaded = tree.Load(
-            tensor.name, axes, tensor.dtype, fill, tensor.policy if tensor.policy == "tf32" else ""
-        )
+        loaded = tree.Load(tensor.name, axes, tensor.dtype, fill, tensor.policy if tensor.policy == "tf32" else "")
         if tensor.dtype == dtype:
             return loaded
         return self._converted(loaded, dtype)
@@ -150,20 +137,30 @@ class Expressions:
 
     # Inner nodes
 
-    def _choices(
-        self, dtype: str, shape: Shape
-    ) -> list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]]:
+    def _choices(self, dtype: str, shape: Shape) -> list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]]:
         choices: list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]] = [
-            (self._name, 2.0), (self._load, 2.0), (self._binary, 6.0), (self._unary, 2.0), (self._where, 1.2),
-            (self._cast, 1.0), (self._call, 0.5), (self._reduction, 1.0),
-        ]  # fmt: skip
+            (self._name, 2.0),
+            (self._load, 2.0),
+            (self._binary, 6.0),
+            (self._unary, 2.0),
+            (self._where, 1.2),
+            (self._cast, 1.0),
+            (self._call, 0.5),
+            (self._reduction, 1.0),
+        ]
         if self.scope.ids is not None:
             return choices[:-2]
         if shape:
             choices += [
-                (self._broadcast, 1.0), (self._reshape, 1.0), (self._transpose, 1.0), (self._scan, 0.5),
-                (self._random, 0.15), (self._shared, 1.0), (self._like, 0.1), (self._mirrored, 0.3),
-            ]  # fmt: skip
+                (self._broadcast, 1.0),
+                (self._reshape, 1.0),
+                (self._transpose, 1.0),
+                (self._scan, 0.5),
+                (self._random, 0.15),
+                (self._shared, 1.0),
+                (self._like, 0.1),
+                (self._mirrored, 0.3),
+            ]
         if len(shape) == 2:
             choices += [(self._product, 1.2 * self.scope.dice.options.products), (self._causal, 0.15)]
         return choices
@@ -237,14 +234,10 @@ class Expressions:
                 amount = tree.Apply("and", (self.draw(dtype, shape, depth), tree.Number(bits(dtype) - 1)))
             return tree.Apply(fn, (first, amount))
         if fn in ("clamp", "fma"):
-            return tree.Apply(
-                fn, (first, self._operand(dtype, shape, depth), self._operand(dtype, shape, depth))
-            )
+            return tree.Apply(fn, (first, self._operand(dtype, shape, depth), self._operand(dtype, shape, depth)))
         if fn == "pow":
             base = tree.Apply("add", (tree.Apply("abs", (first,)), tree.Number(0.5)))
-            return tree.Apply(
-                "pow", (base, tree.Number(dice.pick((0.5, -1.5, 2.5)))), form=dice.between(0, 1)
-            )
+            return tree.Apply("pow", (base, tree.Number(dice.pick((0.5, -1.5, 2.5)))), form=dice.between(0, 1))
         weak = self._weaker(dtype) if shape and is_float(dtype) and dice.chance(0.1) else dtype
         second = self._operand(weak, shape, depth)
         args = (first, second)
@@ -280,7 +273,7 @@ class Expressions:
         return tree.Apply(fn, (first, self._operand(dtype, shape, depth)))
 
     def condition(self, shape: Shape, depth: int = 2) -> tree.Expr:
-        """Return a condition that is no constant: a scalar one or a bool tile."""
+        """Return a condition that is not a constant: a scalar one or a bool tile."""
         return self._condition(shape, depth)
 
     def _unary(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
@@ -299,7 +292,7 @@ class Expressions:
 
     def _approximation(self, x: tree.Expr) -> tree.Expr:
         """Return a function of an argument in its domain, not too large."""
-        fn = self.scope.dice.pick(_APPROXIMATE)
+        fn = self.scope.dice.pick(APPROXIMATE)
         if fn in ("log", "log2", "rsqrt"):
             x = tree.Apply("add", (tree.Apply("abs", (x,)), tree.Number(0.5)))
         elif fn == "log1p":
@@ -382,9 +375,7 @@ class Expressions:
     def _reshape(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice
         size = elements(shape)
-        others = [
-            t.shape for t in self.scope.names.values() if t.shape and t.size == size and t.shape != shape
-        ]
+        others = [t.shape for t in self.scope.names.values() if t.shape and t.size == size and t.shape != shape]
         factors = [n for n in range(1, size + 1) if size % n == 0]
         first = dice.pick(factors)
         options: list[Shape] = [*others, (size,), (first, size // first), (size // first, first)]
@@ -394,11 +385,7 @@ class Expressions:
         x = self.draw(dtype, other, depth)
         if len(other) == 2 and dice.chance(0.4):
             x = tree.Transpose(self.draw(dtype, (other[1], other[0]), depth), (1, 0), dice.between(0, 1))
-        if (
-            len(shape) == 1
-            and isinstance(x, tree.Transpose)
-            and not dice.chance(dice.options.flat_transposes)
-        ):
+        if len(shape) == 1 and isinstance(x, tree.Transpose) and not dice.chance(dice.options.flat_transposes):
             return None
         return tree.Reshape(x, shape)
 
@@ -415,9 +402,12 @@ class Expressions:
     def _product(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice, scope = self.scope.dice, self.scope
         wanted = {
-            "f32": ("f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2"), "f64": ("f64", "f32"), "f16": ("f16",),
-            "i32": ("i8", "u8"), "u32": ("u8",),
-        }.get(dtype, ())  # fmt: skip
+            "f32": ("f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2"),
+            "f64": ("f64", "f32"),
+            "f16": ("f16",),
+            "i32": ("i8", "u8"),
+            "u32": ("u8",),
+        }.get(dtype, ())
         known = [d for d in wanted if d in scope.palette.dtypes] or list(wanted[:1])
         if not known or scope.work * elements(shape) > 40000:
             return None
@@ -440,9 +430,7 @@ class Expressions:
         # The default, minus infinity, turns sums into infinities soon.
         value = tree.Number(float("-inf") if dice.chance(0.2) and bits(dtype) > 8 else -5.0)
         first = tree.Cast(tree.Number(dice.between(0, shape[0])), "i64")
-        return tree.CausalMask(
-            self.draw(dtype, shape, depth), first, tree.Number(dice.between(0, shape[1])), value
-        )
+        return tree.CausalMask(self.draw(dtype, shape, depth), first, tree.Number(dice.between(0, shape[1])), value)
 
     def _mirrored(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         """Combine two differences of the same operands in both orders."""
@@ -480,9 +468,10 @@ class Expressions:
         """Return a shared buffer that holds such a tile, as it is or transposed."""
         found = [n for n, t in self.scope.buffers.items() if t.dtype == dtype and t.shape == shape]
         turned = [
-            n for n, t in self.scope.buffers.items()
+            n
+            for n, t in self.scope.buffers.items()
             if t.dtype == dtype and len(shape) == 2 and t.shape == (shape[1], shape[0])
-        ]  # fmt: skip
+        ]
         if found and self.scope.dice.chance(0.7):
             return tree.ReadShared(self.scope.dice.pick(found), Type(dtype, shape))
         if turned:
@@ -494,9 +483,7 @@ class Expressions:
         return None if other is None else tree.FullLike(other, self.number(dtype))
 
     def _call(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
-        found = [
-            h for h in self.scope.helpers if h.result.type.dtype == dtype and h.result.type.shape == shape
-        ]
+        found = [h for h in self.scope.helpers if h.result.type.dtype == dtype and h.result.type.shape == shape]
         if not found or "helper" in self.scope.contexts:
             return None
         helper = self.scope.dice.pick(found)

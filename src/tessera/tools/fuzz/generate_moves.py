@@ -134,6 +134,4 @@ def _swept(scope: Scope, region: Region, load: tree.Load) -> tree.Expr | None:
     axis = scope.dice.between(-len(load.type.shape), -1)
     if load.dtype == "bool":
         return tree.Scan("any", load, axis)
-    return tree.Cast(
-        tree.Scan(scope.dice.pick(("max", "sum")), load, axis, scope.dice.chance(0.4)), load.dtype
-    )
+    return tree.Cast(tree.Scan(scope.dice.pick(("max", "sum")), load, axis, scope.dice.chance(0.4)), load.dtype)

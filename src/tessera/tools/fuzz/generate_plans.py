@@ -15,17 +15,59 @@ from tessera.tools.fuzz.generate_scope import INDEX, Dice
 from tessera.tools.fuzz.types import accumulator, is_float
 
 KNOBS: Final = (
-    ("num_warps", (4, 8)), ("group_m", (1, 2)), ("pipeline", (0, 1)),
-    ("bulk_stores", (0, 1)), ("ping_pong", (1,)), ("split_k", (2, 4)), ("stream_k", (1,)), ("cluster", (2, 4)),
+    ("num_warps", (4, 8)),
+    ("group_m", (1, 2)),
+    ("pipeline", (0, 1)),
+    ("bulk_stores", (0, 1)),
+    ("ping_pong", (1,)),
+    ("split_k", (2, 4)),
+    ("stream_k", (1,)),
+    ("cluster", (2, 4)),
     ("mma_kind", ("mma_sync", "fma")),
-)  # fmt: skip
+)
 
 _OPERANDS: Final = (
-    ("bf16", 6.0), ("f16", 4.0), ("f32", 2.0), ("i8", 1.5), ("u8", 0.5), ("fp8_e4m3", 1.0), ("fp8_e5m2", 1.0),
+    ("bf16", 6.0),
+    ("f16", 4.0),
+    ("f32", 2.0),
+    ("i8", 1.5),
+    ("u8", 0.5),
+    ("fp8_e4m3", 1.0),
+    ("fp8_e5m2", 1.0),
     ("f64", 0.7),
-)  # fmt: skip
+)
 _NARROWER: Final = ("i8", "u8", "i16", "fp8_e4m3", "fp8_e5m2", "f32")
 """What operands of 16 bits may be stored as."""
+
+_BLOCKS: Final = (
+    (((8, 16, 32, 48), (8, 16, 32, 40), (8, 16, 32)), 4.0),
+    (((64, 64, 128), (64, 64, 128), (64, 64, 128)), 4.0),
+    (((64, 64, 128, 256), (8, 24, 128, 192, 256), (32, 64, 128)), 1.5),
+    (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 1.5),
+)
+"""Rows, columns and depth of the blocks of a product, with how often they are drawn."""
+
+_Axis = tuple[str, tree.Expr, int]
+"""A dimension's name, where a block starts in it, and the block's size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What a loop multiplies block by block.
+
+    Args:
+        operand: dtype of the operands.
+        rows: rows of the accumulator.
+        columns: columns of the accumulator.
+        depth: what is summed over.
+        batch: which product of a batch, None for a single product.
+    """
+
+    operand: str
+    rows: _Axis
+    columns: _Axis
+    depth: _Axis
+    batch: tree.Expr | None
 
 
 @dataclass(slots=True)
@@ -102,9 +144,13 @@ class Plan:
         return tree.Load(tensor.name, axes, tensor.dtype, None, tensor.policy)
 
     def _block(
-        self, name: str, dtype: str, rows: tuple[str, tree.Expr, int], columns: tuple[str, tree.Expr, int],
+        self,
+        name: str,
+        dtype: str,
+        rows: _Axis,
+        columns: _Axis,
         batch: tree.Expr | None = None,
-    ) -> tree.Expr:  # fmt: skip
+    ) -> tree.Expr:
         """Load a block of a new tensor, as it is stored or transposed."""
         turned = self.dice.chance(0.4)
         (first, a, height), (second, b, width) = (columns, rows) if turned else (rows, columns)
@@ -117,9 +163,13 @@ class Plan:
         return tree.Transpose(loaded, (1, 0), 1) if turned else loaded
 
     def _operand(
-        self, name: str, dtype: str, rows: tuple[str, tree.Expr, int], columns: tuple[str, tree.Expr, int],
+        self,
+        name: str,
+        dtype: str,
+        rows: _Axis,
+        columns: _Axis,
         batch: tree.Expr | None = None,
-    ) -> tree.Expr:  # fmt: skip
+    ) -> tree.Expr:
         """Draw an operand of a product: a block of a tensor, or one that is computed from blocks."""
         dice, shape = self.dice, (rows[2], columns[2])
         computed = 0.35 if dtype in ("bf16", "f16") else 0.1
@@ -141,8 +191,9 @@ class Plan:
             return tree.Apply("mul", (block, tree.Number(2)))
         keep = self._load(
             self._tensor(f"{name}_keep", (rows[0], columns[0]), "u8"),
-            tree.Span(rows[1], rows[2]), tree.Span(columns[1], columns[2]),
-        )  # fmt: skip
+            tree.Span(rows[1], rows[2]),
+            tree.Span(columns[1], columns[2]),
+        )
         zeros = tree.Full(shape, tree.Number(0), dtype)
         return tree.Where(tree.Apply("gt", (keep, tree.Number(1))), block, zeros)
 
@@ -156,62 +207,14 @@ class Plan:
         dice = self.dice
         self.plain = dice.chance(0.45)
         operand = dice.weighted(_OPERANDS[:2] if self.plain and dice.chance(0.7) else _OPERANDS)
-        bm, bn, bk = (
-            dice.pick(sizes)
-            for sizes in dice.weighted((
-                (((8, 16, 32, 48), (8, 16, 32, 40), (8, 16, 32)), 4.0),
-                (((64, 64, 128), (64, 64, 128), (64, 64, 128)), 4.0),
-                (((64, 64, 128, 256), (8, 24, 128, 192, 256), (32, 64, 128)), 1.5),
-                (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 1.5),
-            ))
-        )  # fmt: skip
-        small = bm < 64
+        bm, bn, bk = (dice.pick(sizes) for sizes in dice.weighted(_BLOCKS))
         batch = tree.Name("b", INDEX) if self._rarely(0.25) else None
-        extents = [self._size("M", bm, 3 if small else 2), self._size("N", bn, 2)]
+        extents = [self._size("M", bm, 3 if bm < 64 else 2), self._size("N", bn, 2)]
         end: tree.Expr = self._size("K", bk, 6 if bm * bn <= 64 * 128 else 3)
         if batch is not None:
             self.dims["B"] = dice.between(1, 2)
         m, n, k = (tree.Name(name, INDEX) for name in "mnk")
-        rows, columns, depth = ("M", m, bm), ("N", n, bn), ("K", k, bk)
-        loop: list[tree.Stmt] = []
-        left = self._operand("X", operand, rows, depth, batch)
-        products = 2 if bm * bn <= 128 * 64 and self._rarely(0.35) else 1
-        if products > 1 or self._rarely(0.4):
-            left = self._bind(left, loop)
-        sums: list[tree.Name] = []
-        kind = dice.weighted((("sum", 1.0), ("apart", 0.6), ("scaled", 0.3))) if self._rarely(0.6) else "sum"
-        compute = self._compute(operand)
-        total = accumulator(operand)
-        for number in range(products):
-            along = depth
-            if "J" not in self.dims and self._rarely(0.12):  # one that ends before the loop does
-                self._size("J", bk, 2)
-                along = ("J", k, bk)
-            right = self._operand("YZ"[number], operand, along, columns, batch)
-            start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
-            if self._rarely(0.25):
-                start = tree.Cast(
-                    self._load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total
-                )
-            acc = self._bind(start, self.body, f"acc{number}")
-            sums.append(acc)
-            if kind == "sum":
-                value: tree.Expr = tree.Mma(left, right, acc, "", compute)
-            else:
-                value = tree.Mma(left, right, None, "", compute)
-                value = (
-                    value
-                    if kind == "apart"
-                    else tree.Apply("mul", (value, tree.Number(0.5 if is_float(total) else 3)))
-                )
-                value = tree.Apply("add", (acc, value))
-            loop.append(tree.Assign((acc.name,), (value,)))
-        if isinstance(left, tree.Name) and is_float(operand) and dice.chance(0.3):
-            of_rows = self._bind(tree.Full((bm,), tree.Number(0), accumulator(operand)), self.body, "of_rows")
-            more = tree.Reduce(dice.pick(("sum", "max")), left, 1)
-            fn = "add" if more.op == "sum" else "maximum"
-            loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
-            sums.append(of_rows)
+        loop, sums = self._products(_Product(operand, ("M", m, bm), ("N", n, bn), ("K", k, bk), batch))
         if self._rarely(0.25):  # a triangle of blocks: tiles differ in their number of steps
             end = tree.Apply("minimum", (end, tree.Apply("add", (m, tree.Number(bm)))))
         first = tree.Number(bk if self._rarely(0.2) else 0)
@@ -224,6 +227,56 @@ class Plan:
                 extents[0] = tree.Number(self.dims["B"])
         return tree.Grid(tuple(names), tuple(extents), tuple(blocks), tuple(self.body))
 
+    def _products(self, of: _Product) -> tuple[list[tree.Stmt], list[tree.Name]]:
+        """Draw one or two products that share their left operand; return the loop's body and what it sums."""
+        dice, (_, _, bm), (_, _, bn) = self.dice, of.rows, of.columns
+        loop: list[tree.Stmt] = []
+        left = self._operand("X", of.operand, of.rows, of.depth, of.batch)
+        products = 2 if bm * bn <= 128 * 64 and self._rarely(0.35) else 1
+        if products > 1 or self._rarely(0.4):
+            left = self._bind(left, loop)
+        kind = dice.weighted((("sum", 1.0), ("apart", 0.6), ("scaled", 0.3))) if self._rarely(0.6) else "sum"
+        compute = self._compute(of.operand)
+        sums = [self._product(of, number, left, kind, compute, loop) for number in range(products)]
+        if isinstance(left, tree.Name) and is_float(of.operand) and dice.chance(0.3):
+            of_rows = self._bind(tree.Full((bm,), tree.Number(0), accumulator(of.operand)), self.body, "of_rows")
+            more = tree.Reduce(dice.pick(("sum", "max")), left, 1)
+            fn = "add" if more.op == "sum" else "maximum"
+            loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
+            sums.append(of_rows)
+        return loop, sums
+
+    def _product(
+        self, of: _Product, number: int, left: tree.Expr, kind: str, compute: str, loop: list[tree.Stmt]
+    ) -> tree.Name:
+        """Append a product to a loop's body; return its accumulator.
+
+        Args:
+            of: what it is a product of.
+            number: how many products the loop has already.
+            left: the left operand.
+            kind: `sum` accumulates in the product itself, `apart` adds to it, `scaled` scales it before.
+            compute: the precision of the product.
+            loop: the body.
+        """
+        (_, m, bm), (_, n, bn), (_, k, bk), total = of.rows, of.columns, of.depth, accumulator(of.operand)
+        along = of.depth
+        if "J" not in self.dims and self._rarely(0.12):  # one that ends before the loop does
+            self._size("J", bk, 2)
+            along = ("J", k, bk)
+        right = self._operand("YZ"[number], of.operand, along, of.columns, of.batch)
+        start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
+        if self._rarely(0.25):
+            start = tree.Cast(self._load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total)
+        acc = self._bind(start, self.body, f"acc{number}")
+        value: tree.Expr = tree.Mma(left, right, acc if kind == "sum" else None, "", compute)
+        if kind == "scaled":
+            value = tree.Apply("mul", (value, tree.Number(0.5 if is_float(total) else 3)))
+        if kind != "sum":
+            value = tree.Apply("add", (acc, value))
+        loop.append(tree.Assign((acc.name,), (value,)))
+        return acc
+
     def _out(self, name: str, dtype: str, turned: bool = False, batched: bool = False) -> tree.Tensor:
         dims = ("N", "M") if turned else ("M", "N")
         return self._tensor(name, (*(("B",) if batched else ()), *dims), dtype)
@@ -232,9 +285,12 @@ class Plan:
         return tree.Span(m, bm), tree.Span(n, bn)
 
     def _epilogue(
-        self, sums: list[tree.Name], rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int],
+        self,
+        sums: list[tree.Name],
+        rows: tuple[tree.Expr, int],
+        columns: tuple[tree.Expr, int],
         batch: tree.Expr | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Combine what a loop summed, change it and store it, sometimes twice or transposed."""
         dice, (m, bm), (n, bn) = self.dice, rows, columns
         value: tree.Expr = sums[0]
@@ -265,13 +321,11 @@ class Plan:
             if batch is not None:
                 axes.insert(0, tree.At(batch))
             fn = "add" if dtype in ("f32", "f64", "i32") and dice.chance(0.06) else ""
-            self.body.append(
-                tree.Store(out.name, tuple(axes), dtype, stored, dice.between(0, 1) if not fn else 0, fn)
-            )
+            self.body.append(tree.Store(out.name, tuple(axes), dtype, stored, dice.between(0, 1) if not fn else 0, fn))
 
     def _step(
         self, kind: str, value: tree.Expr, number: int, rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int]
-    ) -> tree.Expr:  # fmt: skip
+    ) -> tree.Expr:
         """Return a value after one step of an epilogue."""
         dice, (m, bm), (n, bn), dtype = self.dice, rows, columns, value.type.dtype
         side = "f32" if is_float(dtype) else dtype
@@ -288,15 +342,14 @@ class Plan:
         if kind == "scale":
             return tree.Apply("mul", (value, tree.Number(0.5 if is_float(dtype) else 2)))
         if kind == "clamp":
-            return tree.Apply(
-                "clamp", (value, tree.Number(5 if dtype.startswith("u") else -50), tree.Number(60))
-            )
+            return tree.Apply("clamp", (value, tree.Number(5 if dtype.startswith("u") else -50), tree.Number(60)))
         if kind == "mask":
             place = tree.Apply("add", (n, tree.Arange(0, bn, "i64")))
             return tree.Where(
-                tree.Apply("lt", (place, tree.Number(dice.between(0, bn)))), value,
+                tree.Apply("lt", (place, tree.Number(dice.between(0, bn)))),
+                value,
                 tree.Full((bm, bn), tree.Number(0), dtype),
-            )  # fmt: skip
+            )
         if kind == "narrow":
             return tree.Cast(tree.Cast(value, dice.pick(("bf16", "f16"))), dtype)
         return tree.Apply(kind, (value,))
@@ -309,28 +362,16 @@ class Plan:
         operand = dice.pick(("bf16", "bf16", "f16", "f32"))
         small = dice.chance(0.4)
         rows = dice.pick((16, 32) if small else (64, 64, 128))
-        columns, size = (
-            dice.pick((16, 32) if small else (32, 64, 128)),
-            dice.pick((16, 32) if small else (64, 64, 128)),
-        )
+        columns = dice.pick((16, 32) if small else (32, 64, 128))
+        size = dice.pick((16, 32) if small else (64, 64, 128))
         self.dims["H"] = dice.between(1, 2)
         extent, length = self._size("S", rows, 2), self._size("L", columns, 3)
         h, m, n = (tree.Name(name, INDEX) for name in "hmn")
         q = self._load(
-            self._tensor("Q", ("H", "S", size), operand),
-            tree.At(h),
-            tree.Span(m, rows),
-            tree.Span(None, size),
+            self._tensor("Q", ("H", "S", size), operand), tree.At(h), tree.Span(m, rows), tree.Span(None, size)
         )
-        keys: list[tree.Expr] = []
-        for name in ("KEYS", "GATES") if dice.chance(0.3) else ("KEYS",):
-            turned = dice.chance(0.7)
-            dims: tuple[str | int, ...] = ("H", "L", size) if turned else ("H", size, "L")
-            axes: list[tree.Axis] = [tree.Span(n, columns), tree.Span(None, size)]
-            block = self._load(
-                self._tensor(name, dims, operand), tree.At(h), *(axes if turned else axes[::-1])
-            )
-            keys.append(tree.Transpose(block, (1, 0), 1) if turned else block)
+        names = ("KEYS", "GATES") if dice.chance(0.3) else ("KEYS",)
+        keys = [self._keys(name, operand, h, (n, columns), size) for name in names]
         width = dice.pick((size, 2 * size)) if rows * size <= 64 * 64 else size
         values = self._tensor("VALUES", ("H", "L", width), operand)
         taken = self._load(values, tree.At(h), tree.Span(n, columns), tree.Span(None, width))
@@ -341,31 +382,35 @@ class Plan:
         scores: tree.Expr = tree.Mma(query, keys[0], None, "", compute)
         if len(keys) > 1:
             gate = self._bind(scores, loop)
-            scores = tree.Apply(
-                "mul", (tree.Apply("sigmoid", (gate,)), tree.Mma(query, keys[1], None, "", compute))
-            )
+            scores = tree.Apply("mul", (tree.Apply("sigmoid", (gate,)), tree.Mma(query, keys[1], None, "", compute)))
         scores = self._mask(tree.Apply("mul", (scores, tree.Number(0.125))), (m, rows), (n, columns), length)
         end: tree.Expr = length
         if dice.chance(0.3):
             end = tree.Apply("minimum", (length, tree.Apply("add", (m, tree.Number(rows)))))
-        out = self._online(scores, acc, taken, operand, rows, loop) if dice.chance(0.6) else None
-        if out is None:
-            p = tree.Apply("clamp", (scores, tree.Number(-2.0), tree.Number(2.0)))
-            product = tree.Mma(tree.Cast(p, operand), taken, acc, "", compute)
-            loop.append(tree.Assign(("acc",), (product,)))
-            out = acc
+        out: tree.Expr = acc
+        if dice.chance(0.6):
+            out = self._online(scores, acc, taken, operand, rows, loop)
+        else:
+            weights = tree.Cast(tree.Apply("clamp", (scores, tree.Number(-2.0), tree.Number(2.0))), operand)
+            loop.append(tree.Assign(("acc",), (tree.Mma(weights, taken, acc, "", compute),)))
         self.body.append(tree.For("n", tree.Number(0), end, tree.Number(columns), tuple(loop)))
         kept = dice.pick(("f32", operand))
         result = self._tensor("out", ("H", "S", width), kept)
         place: tuple[tree.Axis, ...] = (tree.At(h), tree.Span(m, rows), tree.Span(None, width))
-        self.body.append(
-            tree.Store("out", place, kept, out if kept == "f32" else tree.Cast(out, result.dtype))
-        )
+        self.body.append(tree.Store("out", place, kept, out if kept == "f32" else tree.Cast(out, result.dtype)))
         return tree.Grid(("h", "m"), (tree.Name("H", INDEX), extent), (1, rows), tuple(self.body))
+
+    def _keys(self, name: str, operand: str, head: tree.Expr, columns: tuple[tree.Expr, int], size: int) -> tree.Expr:
+        """Load a block of keys, `(size, columns)`, stored as it is or transposed."""
+        turned = self.dice.chance(0.7)
+        dims: tuple[str | int, ...] = ("H", "L", size) if turned else ("H", size, "L")
+        axes: list[tree.Axis] = [tree.Span(*columns), tree.Span(None, size)]
+        block = self._load(self._tensor(name, dims, operand), tree.At(head), *(axes if turned else axes[::-1]))
+        return tree.Transpose(block, (1, 0), 1) if turned else block
 
     def _mask(
         self, scores: tree.Expr, rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int], length: tree.Expr
-    ) -> tree.Expr:  # fmt: skip
+    ) -> tree.Expr:
         """Hide scores behind the diagonal or past the end, or none."""
         kind = self.dice.pick(("none", "causal", "end"))
         if kind == "causal":
@@ -377,7 +422,7 @@ class Plan:
 
     def _online(
         self, scores: tree.Expr, acc: tree.Name, taken: tree.Expr, operand: str, rows: int, loop: list[tree.Stmt]
-    ) -> tree.Expr:  # fmt: skip
+    ) -> tree.Expr:
         """Weigh values by a softmax that follows the largest score; return what is left to do behind the loop."""
         top = self._bind(tree.Full((rows,), tree.Number(-8.0), "f32"), self.body, "top")
         total = self._bind(tree.Full((rows,), tree.Number(0), "f32"), self.body, "total")
@@ -412,9 +457,7 @@ class Plan:
         total = self._bind(tree.Full((block,), tree.Number(start), wide), self.body, "total")
         fn = {"sum": "add", "max": "maximum", "min": "minimum"}[op]
         step = tree.Apply(fn, (total, tree.Reduce(op, loaded, 1)))
-        self.body.append(
-            tree.For("n", tree.Number(0), length, tree.Number(width), (tree.Assign(("total",), (step,)),))
-        )
+        self.body.append(tree.For("n", tree.Number(0), length, tree.Number(width), (tree.Assign(("total",), (step,)),)))
         if dice.chance(0.5):
             out = self._tensor("totals", ("M",), wide)
             self.body.append(tree.Store(out.name, (tree.Span(m, block),), wide, total))

@@ -41,6 +41,7 @@ class Options:
         products: matrix products.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
+        debug: programs with prints and asserts.
     """
 
     carries: float = 1.0
@@ -63,6 +64,7 @@ class Options:
     products: float = 1.0
     index_values: float = 0.7
     plans: float = 0.05
+    debug: float = 0.04
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +172,15 @@ def palette(dice: Dice, profile: str) -> Palette:
         sizes += (dice.pick(large),)
     limit = 16384 if is_large else 300 if extent == "small" else 1600
     return Palette(
-        tuple(sorted(floats)), tuple(sorted(ints)), sizes, limit, extent,
-        dice.chance(dice.options.approximate), dice.chance(dice.options.outside), profile,
-    )  # fmt: skip
+        tuple(sorted(floats)),
+        tuple(sorted(ints)),
+        sizes,
+        limit,
+        extent,
+        dice.chance(dice.options.approximate),
+        dice.chance(dice.options.outside),
+        profile,
+    )
 
 
 @dataclass(slots=True)
@@ -220,9 +228,13 @@ class Scope:
     def inner(self, context: str, work: int = 1) -> Scope:
         """Return the scope of a block inside this one."""
         return replace(
-            self, names=dict(self.names), offsets=dict(self.offsets), buffers=dict(self.buffers),
-            contexts=(*self.contexts, context), work=self.work * max(work, 1),
-        )  # fmt: skip
+            self,
+            names=dict(self.names),
+            offsets=dict(self.offsets),
+            buffers=dict(self.buffers),
+            contexts=(*self.contexts, context),
+            work=self.work * max(work, 1),
+        )
 
     def fresh(self, prefix: str = "v") -> str:
         """Return a name that is not used yet."""

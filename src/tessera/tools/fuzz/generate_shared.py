@@ -37,9 +37,13 @@ def pipeline(scope: Scope) -> list[tree.Stmt]:
         value = tree.Apply("clamp", (value, tree.Number(-3.0), tree.Number(3.0)))
     source = region.tensor.name
     body = (
-        tree.CopyAsync(name, source, later, dtype, ahead), tree.Commit(), tree.Wait(1), tree.Barrier(),
-        tree.Assign((total,), (value,)), tree.Barrier(),
-    )  # fmt: skip
+        tree.CopyAsync(name, source, later, dtype, ahead),
+        tree.Commit(),
+        tree.Wait(1),
+        tree.Barrier(),
+        tree.Assign((total,), (value,)),
+        tree.Barrier(),
+    )
     return [
         tree.AllocShared(name, (stages, *shape), dtype),
         tree.Assign((total,), (tree.Full(shape, tree.Number(1), dtype),)),

@@ -44,14 +44,22 @@ class Statements:
         nested = scope.work < _MOST_WORK and len(scope.contexts) < 4
         options = scope.dice.options
         choices: list[tuple[Callable[[int], Made], float]] = [
-            (self._new, 5.0 if scope.predicate is None else 1.5), (self._rebind, 3.0), (self._augment, 1.5),
-            (self._permute, 2.0 * options.carries), (self._store, 2.5), (self._inplace, 1.5 * options.inplace),
+            (self._new, 5.0 if scope.predicate is None else 1.5),
+            (self._rebind, 3.0),
+            (self._augment, 1.5),
+            (self._permute, 2.0 * options.carries),
+            (self._store, 2.5),
+            (self._inplace, 1.5 * options.inplace),
             (self._atomic, 0.8 * options.atomics),
-        ]  # fmt: skip
+        ]
         if nested and count > 1:
             choices += [
-                (self._for, 2.5), (self._static, 0.5), (self._while, 0.7), (self._branch, 1.2), (self._predicate, 1.2),
-            ]  # fmt: skip
+                (self._for, 2.5),
+                (self._static, 0.5),
+                (self._while, 0.7),
+                (self._branch, 1.2),
+                (self._predicate, 1.2),
+            ]
         if scope.ids is not None:
             return [choice for choice in choices if choice[0] not in (self._inplace, self._static)]
         if nested and scope.predicate is None:
@@ -129,9 +137,7 @@ class Statements:
         values: list[tree.Expr] = [tree.Name(n, type_) for n in (*chosen[1:], chosen[0])]
         if dice.chance(0.4):
             values[-1] = (
-                self.bounded(tree.Apply("add", (values[-1], values[0])))
-                if type_.dtype != "bool"
-                else values[-1]
+                self.bounded(tree.Apply("add", (values[-1], values[0]))) if type_.dtype != "bool" else values[-1]
             )
         if dice.chance(0.5):
             return [tree.Assign(tuple(chosen), tuple(values))]
@@ -191,9 +197,7 @@ class Statements:
             if axis in region.parts and limit == 1:
                 continue
             shape.append(
-                limit
-                if dice.chance(0.7)
-                else dice.pick([s for s in scope.palette.sizes if s <= limit] or [limit])
+                limit if dice.chance(0.7) else dice.pick([s for s in scope.palette.sizes if s <= limit] or [limit])
             )
         while elements(tuple(shape)) > scope.palette.limit:
             shape[shape.index(max(shape))] = max(max(shape) // 2, 1)
@@ -217,9 +221,7 @@ class Statements:
 
     def _atomic(self, count: int) -> Made:
         scope, dice = self.scope, self.scope.dice
-        regions = [
-            r for r in scope.regions.values() if r.role == "accumulate" or (r.role == "own" and _counts(r))
-        ]
+        regions = [r for r in scope.regions.values() if r.role == "accumulate" or (r.role == "own" and _counts(r))]
         if not regions:
             return []
         region = dice.pick(regions)
@@ -340,9 +342,7 @@ class Statements:
             name = scope.fresh()
             value = source
             if dice.chance(0.75):
-                value = tree.Apply(
-                    dice.pick(("add", "sub", "mul")), (source, self._expressions.number(dtype))
-                )
+                value = tree.Apply(dice.pick(("add", "sub", "mul")), (source, self._expressions.number(dtype)))
             made.append(tree.Assign((name,), (value,)))
             scope.names[name] = Type(dtype, shape)
             names.append(name)
@@ -357,9 +357,7 @@ class Statements:
             for name in names:
                 other = tree.Name(dice.pick(names), type_)
                 fn = dice.pick(("add", "sub", "maximum"))
-                value = tree.Apply(
-                    fn, (tree.Name(name, type_), other if dice.chance(0.5) else tree.Number(1))
-                )
+                value = tree.Apply(fn, (tree.Name(name, type_), other if dice.chance(0.5) else tree.Number(1)))
                 made.append(tree.Assign((name,), (self.bounded(value),)))
         if kind != "step":
             made += self._exchange(dice.shuffled(names), type_)

@@ -24,9 +24,7 @@ def use(name: str) -> None:
     host, wanted = host_target(), resolve(target_named(name))
     missing = wanted.features - host.features - {"avx512vl", "avx512bw", "avx512dq"}
     if missing:
-        raise TargetError(
-            f"this CPU cannot run {name}: it lacks {', '.join(sorted(missing))}", code="unsupported-host"
-        )
+        raise TargetError(f"this CPU cannot run {name}: it lacks {', '.join(sorted(missing))}", code="unsupported-host")
     record = replace(wanted, name=host.name, triple=host.triple, cores=host.cores)
     module: Any = cpu
     module.host_target = lambda: record

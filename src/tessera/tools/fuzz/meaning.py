@@ -215,9 +215,7 @@ def _dropout(machine: Machine, expr: tree.Dropout) -> Val:
     dtype = expr.type.dtype
     wide = "f64" if dtype == "f64" else "f32"
     value = cast(machine.value(expr.x), wide)
-    scaled = elementwise.apply(
-        "mul", [value, constant(1.0 / (1.0 - expr.p), wide)], wide, machine.program.profile
-    )
+    scaled = elementwise.apply("mul", [value, constant(1.0 / (1.0 - expr.p), wide)], wide, machine.program.profile)
     kept = elementwise.where(keep, scaled, constant(0.0, wide))
     return cast(_spread(kept, expr.type.shape), dtype)
 
@@ -264,14 +262,32 @@ def _read_shared(machine: Machine, expr: tree.ReadShared) -> Val:
 
 
 _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
-    tree.Number: _number, tree.Constexpr: _number, tree.Name: _name, tree.Apply: _apply,
-    tree.Power: _power, tree.Where: _where,
-    tree.Cast: _cast, tree.Reshape: _shape, tree.Expand: _shape, tree.Transpose: _transpose,
-    tree.BroadcastTo: _broadcast, tree.Arange: _arange, tree.Full: _full, tree.FullLike: _full,
-    tree.Reduce: _reduce, tree.Scan: _scan, tree.Mma: _mma, tree.CausalMask: _causal_mask, tree.Philox: _philox,
-    tree.Rand: _rand, tree.Dropout: _dropout, tree.Call: _call, tree.Load: _load, tree.Atomic: _atomic,
+    tree.Number: _number,
+    tree.Constexpr: _number,
+    tree.Name: _name,
+    tree.Apply: _apply,
+    tree.Power: _power,
+    tree.Where: _where,
+    tree.Cast: _cast,
+    tree.Reshape: _shape,
+    tree.Expand: _shape,
+    tree.Transpose: _transpose,
+    tree.BroadcastTo: _broadcast,
+    tree.Arange: _arange,
+    tree.Full: _full,
+    tree.FullLike: _full,
+    tree.Reduce: _reduce,
+    tree.Scan: _scan,
+    tree.Mma: _mma,
+    tree.CausalMask: _causal_mask,
+    tree.Philox: _philox,
+    tree.Rand: _rand,
+    tree.Dropout: _dropout,
+    tree.Call: _call,
+    tree.Load: _load,
+    tree.Atomic: _atomic,
     tree.ReadShared: _read_shared,
-}  # fmt: skip
+}
 
 
 # Statements
@@ -292,9 +308,7 @@ def _store(machine: Machine, node: tree.Store) -> None:
     if node.fn:
         old = place.load(machine.tensors[node.tensor], constant(0, node.dtype), mask)
         machine.env["#old"] = old
-        value = machine.value(
-            tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value))
-        )
+        value = machine.value(tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value)))
         del machine.env["#old"]
     else:
         value = machine.value(node.value) if not isinstance(node.value, tree.Number) else None
@@ -347,9 +361,7 @@ def _if(machine: Machine, node: tree.If) -> None:
         (node.orelse, elementwise.apply("not", [condition], "bool", "strict")),
     ):
         machine.env = dict(outer)
-        machine.predicate = (
-            own if before is None else elementwise.apply("and", [before, own], "bool", "strict")
-        )
+        machine.predicate = own if before is None else elementwise.apply("and", [before, own], "bool", "strict")
         machine.run(block)
         envs.append(machine.env)
     machine.predicate = before
@@ -361,11 +373,7 @@ def _if(machine: Machine, node: tree.If) -> None:
 
 
 def _alloc(machine: Machine, node: tree.AllocShared) -> None:
-    data = (
-        np.zeros(node.shape)
-        if is_float(node.dtype)
-        else constant(0, node.dtype).data + np.zeros(node.shape, bool)
-    )
+    data = np.zeros(node.shape) if is_float(node.dtype) else constant(0, node.dtype).data + np.zeros(node.shape, bool)
     if not is_float(node.dtype):
         data = data.astype(constant(0, node.dtype).data.dtype)
     machine.shared[node.name] = Val(node.dtype, data, None, np.zeros(node.shape, np.bool_))
@@ -406,12 +414,29 @@ def _copy(machine: Machine, node: tree.CopyAsync) -> None:
     _write_shared(machine, node.buffer, node.stage, value)
 
 
+def _check(machine: Machine, node: tree.Check) -> None:
+    if not machine.value(node.condition).data.all():
+        raise Undetermined("an assert fails")
+
+
 def _nothing(machine: Machine, node: tree.Stmt) -> None:
     pass
 
 
 _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
-    tree.Assign: _assign, tree.Augment: _augment, tree.Store: _store, tree.Evaluate: _evaluate, tree.For: _for,
-    tree.While: _while, tree.If: _if, tree.AllocShared: _alloc, tree.StoreShared: _store_shared,
-    tree.CopyAsync: _copy, tree.Commit: _nothing, tree.Wait: _nothing, tree.Barrier: _nothing,
-}  # fmt: skip
+    tree.Assign: _assign,
+    tree.Augment: _augment,
+    tree.Store: _store,
+    tree.Evaluate: _evaluate,
+    tree.For: _for,
+    tree.While: _while,
+    tree.If: _if,
+    tree.AllocShared: _alloc,
+    tree.StoreShared: _store_shared,
+    tree.CopyAsync: _copy,
+    tree.Commit: _nothing,
+    tree.Wait: _nothing,
+    tree.Barrier: _nothing,
+    tree.Print: _nothing,
+    tree.Check: _check,
+}

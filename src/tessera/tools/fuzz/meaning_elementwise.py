@@ -88,11 +88,21 @@ def _by_zero_is_zero(function: Any) -> Callable[[Array, Array], Array]:
 
 
 _INTS: Final[dict[str, Callable[..., Any]]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "not": np.invert, "neg": np.negative, "abs": np.abs, "shl": _shift_left,
-    "shr": _shift_right, "mulhi": _high, "floordiv": _by_zero_is_zero(np.floor_divide),
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "neg": np.negative,
+    "abs": np.abs,
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "mulhi": _high,
+    "floordiv": _by_zero_is_zero(np.floor_divide),
     "mod": _by_zero_is_zero(np.remainder),
-}  # fmt: skip
+}
 
 
 def _int(fn: str, args: Sequence[Val], dtype: str) -> Val:
@@ -104,9 +114,13 @@ def _int(fn: str, args: Sequence[Val], dtype: str) -> Val:
 # Comparisons and selections
 
 COMPARISONS: Final[dict[str, Any]] = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
     "ne": np.not_equal,
-}  # fmt: skip
+}
 
 
 def compare(fn: str, a: Val, b: Val) -> Val:
@@ -171,6 +185,10 @@ def _float(fn: str, args: Sequence[Val], dtype: str, profile: str) -> Val:
 def _add(args: Sequence[Val], dtype: str, profile: str, sign: float = 1.0) -> Val:
     a, b = args
     err = None if a.err is None and b.err is None else a.errors() + b.errors()
+    if profile == "fast" and sign > 0:  # a product may start from what it would be added to
+        for product, other in ((a, b), (b, a)):
+            if product.sums is not None and product.shape == other.shape:
+                err = (0.0 if err is None else err) + product.sums.reordered(other.data, FORMATS[dtype])
     return rounded(dtype, a.data + sign * b.data, err, known_of(a, b))
 
 
@@ -258,9 +276,7 @@ def _div(args: Sequence[Val], dtype: str, profile: str) -> Val:
     if profile != "strict":
         wide = "f64" if dtype == "f64" else "f32"
         form = FORMATS[wide]
-        more = np.where(
-            np.isfinite(quotient) & (a.data != 0), 8 * form.unit * np.abs(quotient) + form.tiny, 0.0
-        )
+        more = np.where(np.isfinite(quotient) & (a.data != 0), 8 * form.unit * np.abs(quotient) + form.tiny, 0.0)
         err = more if err is None else err + more
         bad |= (size < form.normal * 8) | (size > form.largest / 16) & np.isfinite(size)
     if bad.any():
@@ -294,9 +310,7 @@ def _whole(function: Any, args: Sequence[Val], dtype: str) -> Val:
 
 def _pow(args: Sequence[Val], dtype: str, profile: str) -> Val:
     a, b = args
-    corners = [
-        np.power(a.data + i * a.errors(), b.data + j * b.errors()) for i in (-1, 0, 1) for j in (-1, 0, 1)
-    ]
+    corners = [np.power(a.data + i * a.errors(), b.data + j * b.errors()) for i in (-1, 0, 1) for j in (-1, 0, 1)]
     result = corners[4]
     spread = np.max([np.abs(corner - result) for corner in corners], axis=0)
     err = np.where((a.errors() == 0) & (b.errors() == 0), 0.0, spread)
@@ -342,9 +356,16 @@ def _sqrt(args: Sequence[Val], dtype: str, profile: str) -> Val:
 
 
 _ARITHMETIC: Final[dict[str, Callable[[Sequence[Val], str, str], Val]]] = {
-    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "floordiv": _floordiv, "mod": _mod, "fma": _fma, "pow": _pow,
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "fma": _fma,
+    "pow": _pow,
     "sqrt": _sqrt,
-}  # fmt: skip
+}
 
 _STEPS: Final[dict[str, Any]] = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}
 

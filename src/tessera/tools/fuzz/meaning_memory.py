@@ -69,11 +69,7 @@ class Place:
         active = self._active(mask)
         if not tensor.data.size:
             return tensor
-        if (
-            active is None
-            and self.distinct
-            and value.err is tensor.err is value.known is tensor.known is None
-        ):
+        if active is None and self.distinct and value.err is tensor.err is value.known is tensor.known is None:
             tensor.data[self.indices] = value.data.reshape(self.raw)
             return tensor
         if active is None:
@@ -189,9 +185,7 @@ class FloatSums:
 
     def flushed(self, results: Array) -> Array:
         """Return what GPUs may lose of f32 sums: they take subnormal numbers for zero (PTX ISA, `atom`, `.add.f32`)."""
-        return np.where(
-            self._small | _is_subnormal(results).reshape(-1), self._times * 2 * _LEAST_NORMAL, 0.0
-        )
+        return np.where(self._small | _is_subnormal(results).reshape(-1), self._times * 2 * _LEAST_NORMAL, 0.0)
 
     def order_matters(self, dtype: str) -> Array:
         """Return which elements depend on an order that nobody promises."""

@@ -6,6 +6,7 @@ give the same and the result is exact; elsewhere each addition counts a rounding
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from tessera.tools.fuzz.meaning_values import (
     FORMATS,
     NUMPY,
     Array,
+    Sums,
     Val,
     either,
     every,
@@ -26,9 +28,13 @@ from tessera.tools.fuzz.meaning_values import (
 from tessera.tools.fuzz.types import is_float
 
 _UFUNCS: Final[dict[str, Any]] = {
-    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
     "all": np.logical_and,
-}  # fmt: skip
+}
 
 
 def reduce(op: str, x: Val, axis: int | None, wide: str) -> Val:
@@ -97,9 +103,7 @@ def _sum(value: Val, axis: int, running: bool, known: Array | None) -> Val:
     least = limit * (1 + 2 * form.unit) + slack * (limit + up + down)
     beyond, under = sums(finite - reach) - down > least, sums(-finite - reach) - up > least
     plus, minus, nan = found(data == np.inf), found(data == -np.inf), found(np.isnan(data))
-    decided = (
-        nan | (plus & minus) | (~below & (plus | (beyond & ~minus))) | (~above & (minus | (under & ~plus)))
-    )
+    decided = nan | (plus & minus) | (~below & (plus | (beyond & ~minus))) | (~above & (minus | (under & ~plus)))
     lost = (above | below) & ~decided
     err = np.where(exact, 0.0, data.shape[axis] * 2 * form.unit * size + form.tiny)
     err = err + _fold(np.add, errors, axis, running)
@@ -148,9 +152,7 @@ def _product_mask(a: Val, b: Val) -> Array | None:
     return every(a.mask(), 1)[:, None] & every(b.mask(), 0)[None, :]
 
 
-def _float_product(
-    a: Val, b: Val, acc: Val | None, accumulator: str, compute: str, known: Array | None
-) -> Val:
+def _float_product(a: Val, b: Val, acc: Val | None, accumulator: str, compute: str, known: Array | None) -> Val:
     form, inner = FORMATS[accumulator], FORMATS[compute if compute == "tf32" else a.dtype]
     depth = a.shape[1]
     start = np.zeros((a.shape[0], b.shape[1])) if acc is None else acc.data
@@ -183,7 +185,8 @@ def _float_product(
         total, err = np.where(special != 0, special, total), np.where(special != 0, 0.0, err)
     if lost.any():
         known, total, err = either(known, ~lost), np.where(lost, 0.0, total), np.where(lost, 0.0, err)
-    return rounded(accumulator, total, err if np.any(err) else None, known)
+    result = rounded(accumulator, total, err if np.any(err) else None, known)
+    return replace(result, sums=Sums(depth, size, step)) if acc is None else result
 
 
 def _special_sums(a: Array, b: Array, start: Array) -> tuple[Array, Array]:
@@ -228,8 +231,10 @@ def philox(seed: int, counter: Array, word: int) -> Array:
     for _ in range(10):
         first, second = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
         words = [
-            (second >> np.uint64(32)) ^ words[1] ^ np.uint64(keys[0]), second & low,
-            (first >> np.uint64(32)) ^ words[3] ^ np.uint64(keys[1]), first & low,
-        ]  # fmt: skip
+            (second >> np.uint64(32)) ^ words[1] ^ np.uint64(keys[0]),
+            second & low,
+            (first >> np.uint64(32)) ^ words[3] ^ np.uint64(keys[1]),
+            first & low,
+        ]
         keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return words[word].astype(np.uint32)

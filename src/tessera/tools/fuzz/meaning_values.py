@@ -78,6 +78,28 @@ class Undetermined(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What a value is a sum of, for those who add to it in another order.
+
+    Args:
+        depth: numbers in a sum.
+        size: sum of their magnitudes.
+        step: what all of them are multiples of.
+    """
+
+    depth: int
+    size: Array
+    step: Array
+
+    def reordered(self, other: Array, form: Format) -> Array:
+        """Return the bound on what adding another number first changes: infinity where that may overflow."""
+        size, step = self.size + np.abs(other), np.minimum(self.step, exact_steps(other))
+        exact = size <= step * 2.0 ** (form.mantissa + 1)
+        bound = np.where(size <= form.largest / 2, (2 * self.depth + 6) * 2 * form.unit * size, np.inf)
+        return np.where(exact | ~np.isfinite(other), 0.0, bound)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Val:
     """The value of an expression.
 
@@ -86,12 +108,14 @@ class Val:
         data: the numbers, in float64 for floats.
         err: bound on the distance of an implementation's floats; None where all are determined.
         known: where something is promised; None where everywhere.
+        sums: what a matrix product is a sum of.
     """
 
     dtype: str
     data: Array
     err: Array | None = None
     known: Array | None = None
+    sums: Sums | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

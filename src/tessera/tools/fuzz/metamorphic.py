@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import CallError, ResourceError
-from tessera.numerics.profiles import profile
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
+from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.run import Device, Outcome, check, load_kernel
@@ -45,18 +45,14 @@ def varied(program: tree.Program, device: Device, folder: Path) -> Outcome | Non
     if device.kind == "cuda":
         knobs = dice.choice(_KNOBS)
         outcome = check(replace(program, knobs=knobs), device, folder)
-        return (
-            replace(outcome, code="knobs", detail=f"with {knobs}: {outcome.detail}")
-            if outcome.failed
-            else None
-        )
+        return replace(outcome, code="knobs", detail=f"with {knobs}: {outcome.detail}") if outcome.failed else None
     if device.kind != "cpu" or device.target or not _repeats(program):
         return None
     name = dice.choice(sorted(CHECKS))
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     try:
         expected, _ = meaning(program, values)
-        with profile(program.profile):  # pyright: ignore[reportArgumentType]
+        with conditions(program):
             first, second = CHECKS[name](program, folder, values)
     except (Undetermined, ResourceError):
         return None
@@ -89,19 +85,19 @@ def _unequal(first: Run, second: Run, expected: Mapping[str, Val]) -> Iterator[s
             yield f"{name}: element {at} is {one.reshape(-1)[at]!s} in one run, {other.reshape(-1)[at]!s} in the other"
 
 
-def _call(
-    kernel: Callable[..., Any], program: tree.Program, values: Mapping[str, Array], dense: bool = False
-) -> Run:
+def _call(kernel: Callable[..., Any], program: tree.Program, values: Mapping[str, Array], dense: bool = False) -> Run:
     arrays: Run = {}
     for tensor in program.tensors:
         rank = len(tensor.shape)
         layout = tree.Layout(tuple(range(rank)), (1,) * rank) if dense else tensor.layout
         arrays[tensor.name] = placed(values[tensor.name], layout).view
-    kernel(*(
-        arrays[param.name] if isinstance(param, tree.Tensor) else param.value
-        for param in program.params
-        if not isinstance(param, tree.Constant)
-    ))  # fmt: skip
+    kernel(
+        *(
+            arrays[param.name] if isinstance(param, tree.Tensor) else param.value
+            for param in program.params
+            if not isinstance(param, tree.Constant)
+        )
+    )
     return arrays
 
 
@@ -130,7 +126,7 @@ def _cached(program: tree.Program, folder: Path, values: Mapping[str, Array]) ->
 
 def _saved(program: tree.Program, folder: Path, values: Mapping[str, Array]) -> tuple[Run, Run]:
     """An artefact as it was compiled, and from its file."""
-    from tessera.jit.compile import LoadedKernel, compile, load
+    from tessera.jit import LoadedKernel, compile, load
 
     artifact = compile(load_kernel(program, folder), target="cpu", dims=program.dims)
     path = folder / f"{program.seed & 0xFFFFFFFFFFFF:x}.art"

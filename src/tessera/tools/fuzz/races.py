@@ -46,10 +46,23 @@ def _mod(a: int, b: int) -> int:
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., int]]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": _floordiv, "mod": _mod,
-    "minimum": min, "maximum": max, "and": int.__and__, "or": int.__or__, "select": _select,
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
-}  # fmt: skip
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "minimum": min,
+    "maximum": max,
+    "and": int.__and__,
+    "or": int.__or__,
+    "select": _select,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
 
 
 @dataclass
@@ -174,9 +187,7 @@ class Machine:
 
     def _box(self, op: Any) -> None:
         arg = self.pointers[op.pointer]
-        tile = (
-            op.value.type if isinstance(op, StoreOp) else op.result.type if isinstance(op, LoadOp) else None
-        )
+        tile = op.value.type if isinstance(op, StoreOp) else op.result.type if isinstance(op, LoadOp) else None
         threads = 32 * self.func.num_warps.data
         if isinstance(tile, FragmentType):
             who, coordinates = _places(tile.linear)
@@ -205,9 +216,7 @@ class Machine:
         if (inside & ~valid).any():
             self.outside.append(op)
         inside &= valid
-        flat = (
-            np.ravel_multi_index(tuple(at[inside].T), self.sizes[arg]) if inside.any() else np.zeros(0, int)
-        )
+        flat = np.ravel_multi_index(tuple(at[inside].T), self.sizes[arg]) if inside.any() else np.zeros(0, int)
         if isinstance(op, StoreOp):
             self._write(op, arg, flat, who[inside])
         else:

@@ -20,6 +20,8 @@ from tessera.tools.fuzz.run import Device
 PARTS = ("canonicalize", "schedule", "lower", "backends")
 """The packages whose lines are counted."""
 
+_ROOT = Path(__file__).parents[2]
+
 
 @dataclass
 class Reach:
@@ -33,6 +35,12 @@ class Reach:
     files: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     note: str = ""
 
+    @property
+    def share(self) -> float:
+        """Percent of the lines that were reached; 0 when nothing was counted."""
+        lines = sum(counts["num_statements"] for counts in self.files.values())
+        return 100 * sum(counts["covered_lines"] for counts in self.files.values()) / lines if lines else 0.0
+
     def table(self) -> str:
         """Return a line for each package and for each file that is not reached in full."""
         if self.note:
@@ -41,10 +49,8 @@ class Reach:
         for part in PARTS:
             inside = {name: counts for name, counts in self.files.items() if name.split("/")[0] == part}
             total = {key: sum(counts[key] for counts in inside.values()) for key in _KEYS}
-            rows += [
-                _row(part, total),
-                *(_row(f"  {name}", counts) for name, counts in sorted(inside.items())),
-            ]
+            rows += [_row(part, total), *(_row(f"  {name}", counts) for name, counts in sorted(inside.items()))]
+        rows.append(_row("all", {key: sum(counts[key] for counts in self.files.values()) for key in _KEYS}))
         return "\n".join(f"{a:44}{b:>8}{c:>10}{d:>10}{e:>10}" for a, b, c, d, e in rows)
 
 
@@ -76,13 +82,7 @@ def measured(wanted: bool) -> Generator[Reach]:
         yield reach
         return
     with tempfile.TemporaryDirectory(prefix="tessera-coverage-") as folder:
-        config = Path(folder) / "config"
-        root = Path(__file__).parents[2]
-        include = "\n".join(f"    {root / part}/*" for part in PARTS)
-        config.write_text(
-            f"[run]\nbranch = True\ndata_file = {folder}/data\nparallel = True\n[report]\ninclude =\n{include}\n",
-            encoding="utf-8",
-        )
+        config = write_config(Path(folder))
         before = os.environ.get(MEASURE)
         os.environ[MEASURE] = str(config)
         try:
@@ -90,10 +90,27 @@ def measured(wanted: bool) -> Generator[Reach]:
         finally:
             if before is None:
                 del os.environ[MEASURE]
-        _collect(reach, config, root)
+        collect(reach, config)
 
 
-def _collect(reach: Reach, config: Path, root: Path) -> None:
+def write_config(folder: Path) -> Path:
+    """Write settings of `coverage` for worker processes, which leave their data in the folder; return the file."""
+    config = folder / "config"
+    include = "\n".join(f"    {_ROOT / part}/*" for part in PARTS)
+    config.write_text(
+        f"[run]\nbranch = True\ndata_file = {folder}/data\nparallel = True\n[report]\ninclude =\n{include}\n",
+        encoding="utf-8",
+    )
+    return config
+
+
+def collect(reach: Reach, config: Path) -> None:
+    """Add up what all worker processes reached.
+
+    Args:
+        reach: what gets the files, or the reason why there are none.
+        config: what `write_config` wrote.
+    """
     whole: Any = importlib.import_module("coverage").Coverage(config_file=str(config))
     data = list(config.parent.glob("data*"))
     if not data:
@@ -104,8 +121,8 @@ def _collect(reach: Reach, config: Path, root: Path) -> None:
     whole.json_report(outfile=str(target))
     for name, record in json.loads(target.read_text(encoding="utf-8"))["files"].items():
         place = Path(name).resolve()
-        if place.is_relative_to(root):
-            reach.files[place.relative_to(root).as_posix()] = {key: record["summary"][key] for key in _KEYS}
+        if place.is_relative_to(_ROOT):
+            reach.files[place.relative_to(_ROOT).as_posix()] = {key: record["summary"][key] for key in _KEYS}
 
 
 def as_json(summary: Summary, first: int, device: Device, reach: Reach) -> str:
@@ -119,9 +136,7 @@ def as_json(summary: Summary, first: int, device: Device, reach: Reach) -> str:
         "kinds": dict(summary.kinds),
         "refused": dict(summary.codes),
         "unknown_share": summary.unknown / max(summary.programs, 1),
-        "failures": [
-            {"seed": o.seed, "kind": o.kind, "code": o.code, "detail": o.detail} for o in summary.failures
-        ],
+        "failures": [{"seed": o.seed, "kind": o.kind, "code": o.code, "detail": o.detail} for o in summary.failures],
         "reached": dict(sorted(summary.reached.items())),
         "lines": reach.files or reach.note or None,
     }

@@ -14,9 +14,9 @@ import numpy as np
 
 from tessera.errors import CompilerFault, ResourceError, TesseraError
 from tessera.numerics.dtypes import BY_NAME
-from tessera.numerics.profiles import profile
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import Guarded, contents, offsets, placed
+from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.source import source
@@ -94,7 +94,7 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
         return Outcome(program.seed, kind, code, detail, took, _unknown(expected))
 
     try:
-        with profile(program.profile):  # pyright: ignore[reportArgumentType]
+        with conditions(program):
             found = _run(program, device, folder, values)
     except ResourceError as error:
         return outcome("refused", error.code, str(error))
@@ -116,9 +116,7 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
 
 def _unknown(expected: Mapping[str, Val]) -> float:
     total = sum(value.data.size for value in expected.values())
-    known = sum(
-        value.data.size if value.known is None else int(value.known.sum()) for value in expected.values()
-    )
+    known = sum(value.data.size if value.known is None else int(value.known.sum()) for value in expected.values())
     return 1 - known / total if total else 0.0
 
 
@@ -135,9 +133,7 @@ def load_kernel(program: tree.Program, folder: Path) -> Any:
     return module.kernel
 
 
-def _run(
-    program: tree.Program, device: Device, folder: Path, values: Mapping[str, Array]
-) -> dict[str, Guarded] | None:
+def _run(program: tree.Program, device: Device, folder: Path, values: Mapping[str, Array]) -> dict[str, Guarded] | None:
     """Run a program; return its arrays, or None when it was only compiled."""
     kernel = load_kernel(program, folder)
     if device.kind == "compile":
@@ -183,18 +179,14 @@ def _on_gpu(call: Callable[..., Any], program: tree.Program, arrays: Mapping[str
         arrays[name].base.view(np.uint8)[...] = block()
 
 
-def _gpu_view(
-    ts: Any, tensor: tree.Tensor, guarded: Guarded, bytes_: Array
-) -> tuple[Callable[[], Array], Any]:
+def _gpu_view(ts: Any, tensor: tree.Tensor, guarded: Guarded, bytes_: Array) -> tuple[Callable[[], Array], Any]:
     """Return how a block is read back, and the array inside it."""
     torch = sys.modules.get("torch")
     if torch is not None and (kind := getattr(torch, _TORCH.get(tensor.dtype, "?"), None)) is not None:
         block = torch.from_numpy(bytes_.copy()).cuda()
         strides, _, _ = offsets(tensor.shape, tensor.layout)
         first = (
-            (guarded.view.ctypes.data - guarded.base.ctypes.data) // guarded.base.itemsize
-            if guarded.view.size
-            else 0
+            (guarded.view.ctypes.data - guarded.base.ctypes.data) // guarded.base.itemsize if guarded.view.size else 0
         )
         if all(stride >= 0 for stride in strides):  # PyTorch has no others
             flat = block.view(kind)
@@ -209,15 +201,19 @@ def _gpu_view(
 
 
 _TORCH = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "bool": "bool",
-    "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
-    **{f"i{n}": f"int{n}" for n in (8, 16, 32, 64)}, **{f"u{n}": f"uint{n}" for n in (8, 16, 32, 64)},
-}  # fmt: skip
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "bool": "bool",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    **{f"i{n}": f"int{n}" for n in (8, 16, 32, 64)},
+    **{f"u{n}": f"uint{n}" for n in (8, 16, 32, 64)},
+}
 
 
-def _differences(
-    program: tree.Program, found: Mapping[str, Guarded], expected: Mapping[str, Val]
-) -> list[str]:
+def _differences(program: tree.Program, found: Mapping[str, Guarded], expected: Mapping[str, Val]) -> list[str]:
     lines: list[str] = []
     for tensor in program.tensors:
         guarded, want = found[tensor.name], expected[tensor.name]

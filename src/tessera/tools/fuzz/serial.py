@@ -11,9 +11,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.types import Type
 
 _CLASSES: Final[dict[str, type[Any]]] = {
-    name: value
-    for name, value in vars(tree).items()
-    if isinstance(value, type) and issubclass(value, tree.Node)
+    name: value for name, value in vars(tree).items() if isinstance(value, type) and issubclass(value, tree.Node)
 } | {"Type": Type}
 
 

@@ -166,14 +166,14 @@ def _settings(program: tree.Program) -> Iterator[Edit]:
         yield lambda knobs=knobs: replace(program, knobs=knobs)
     if program.profile != "fast":
         yield lambda: replace(program, profile="fast")
+    if program.asserts:
+        yield lambda: replace(program, asserts=False)
     for tensor in program.tensors:
         rank = len(tensor.shape)
         plain = tree.Layout(tuple(range(rank)), (1,) * rank)
         if tensor.layout != plain:
             yield partial(exchanged, program, tensor, replace(tensor, layout=plain))
-        small = tree.Contents(
-            "small", 0 if tensor.dtype[0] in "ub" else -2, 1 if tensor.dtype == "bool" else 2
-        )
+        small = tree.Contents("small", 0 if tensor.dtype[0] in "ub" else -2, 1 if tensor.dtype == "bool" else 2)
         if tensor.contents.kind in ("wide", "special", "quarters"):
             yield partial(exchanged, program, tensor, replace(tensor, contents=small))
 
@@ -202,9 +202,7 @@ def _values(node: tree.Node) -> Iterator[tree.Expr]:
 
 
 def _addresses(node: tree.Node, part: tree.Expr) -> bool:
-    return getattr(node, "stage", None) is part or (
-        isinstance(node, tree.CausalMask) and part is not node.scores
-    )
+    return getattr(node, "stage", None) is part or (isinstance(node, tree.CausalMask) and part is not node.scores)
 
 
 def _replacements(expr: tree.Expr) -> Iterator[tree.Expr]:
@@ -220,12 +218,8 @@ def _replacements(expr: tree.Expr) -> Iterator[tree.Expr]:
                 yield tree.Cast(part, wanted.dtype)
     if wanted.shape and not wanted.policy and not isinstance(expr, tree.Full):
         yield tree.Full(wanted.shape, constant(wanted), wanted.dtype)
-    elif (
-        not wanted.shape and wanted.dtype != "bool" and isinstance(expr, tree.Apply | tree.Reduce | tree.Load)
-    ):
-        yield tree.Cast(
-            tree.Reduce("max", tree.Full((1,), constant(wanted), wanted.dtype), None), wanted.dtype
-        )
+    elif not wanted.shape and wanted.dtype != "bool" and isinstance(expr, tree.Apply | tree.Reduce | tree.Load):
+        yield tree.Cast(tree.Reduce("max", tree.Full((1,), constant(wanted), wanted.dtype), None), wanted.dtype)
 
 
 def constant(type_: Type) -> tree.Number:
@@ -272,8 +266,7 @@ def _resize(node: _N, old: int, new: int) -> _N:
         changes["stop"] = node.start + new
     elif isinstance(node, tree.Grid):
         changes["extents"] = tuple(
-            tree.Number(of(int(extent.value))) if type(extent) is tree.Number else extent
-            for extent in node.extents
+            tree.Number(of(int(extent.value))) if type(extent) is tree.Number else extent for extent in node.extents
         )
     own = getattr(node, "own", None)
     if isinstance(own, Type):

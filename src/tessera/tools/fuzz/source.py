@@ -53,10 +53,7 @@ def dtype(name: str) -> str:
 
 def _parameter(param: tree.Param, program: tree.Program) -> str:
     if isinstance(param, tree.Tensor):
-        dims = [
-            (dim if program.seed % 2 else f'"{dim}"') if isinstance(dim, str) else str(dim)
-            for dim in param.dims
-        ]
+        dims = [(dim if program.seed % 2 else f'"{dim}"') if isinstance(dim, str) else str(dim) for dim in param.dims]
         element = f'"{param.policy}"' if "@" in param.policy else dtype(param.policy or param.dtype)
         return f"{param.name}: ts.Tensor[{', '.join([*dims, element])}]"
     if isinstance(param, tree.ScalarParam):
@@ -72,9 +69,7 @@ def _grid(grid: tree.Grid) -> Iterator[str]:
         yield f"{grid.vars[0]} = ts.tile.linear_id()"
         yield from block(grid.body)
         return
-    pairs = ", ".join(
-        f"({text(extent)}, {block})" for extent, block in zip(grid.extents, grid.blocks, strict=True)
-    )
+    pairs = ", ".join(f"({text(extent)}, {block})" for extent, block in zip(grid.extents, grid.blocks, strict=True))
     yield f"for {', '.join(grid.vars)} in ts.tile.grid({pairs}):"
     for line in block(grid.body):
         yield INDENT + line
@@ -144,18 +139,12 @@ def _read_shared(expr: tree.ReadShared) -> str:
 def _arange(expr: tree.Arange) -> str:
     bounds = f"{expr.start}, {expr.stop}" if expr.start else str(expr.stop)
     return (
-        f"ts.tile.arange({bounds})"
-        if expr.dtype == "i32"
-        else f"ts.tile.arange({bounds}, dtype={dtype(expr.dtype)})"
+        f"ts.tile.arange({bounds})" if expr.dtype == "i32" else f"ts.tile.arange({bounds}, dtype={dtype(expr.dtype)})"
     )
 
 
 def _full(expr: tree.Full) -> str:
-    if (
-        isinstance(expr.value, tree.Number)
-        and expr.value.value == 0
-        and not isinstance(expr.value.value, bool)
-    ):
+    if isinstance(expr.value, tree.Number) and expr.value.value == 0 and not isinstance(expr.value.value, bool):
         return f"ts.tile.zeros({_tuple(expr.shape)}, {dtype(expr.dtype)})"
     return f"ts.tile.full({_tuple(expr.shape)}, {text(expr.value)}, {dtype(expr.dtype)})"
 
@@ -375,4 +364,6 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.Commit: _lines("ts.tile.commit_group()"),
     tree.Wait: lambda node: iter([f"ts.tile.wait_group({node.pending})"]),
     tree.Barrier: _lines("ts.tile.barrier()"),
+    tree.Print: lambda node: iter([f"print({', '.join([repr(node.label), *map(text, node.values)])})"]),
+    tree.Check: lambda node: iter([f"assert {text(node.condition)}, {node.message!r}"]),
 }

@@ -16,12 +16,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.errors import ResourceError, TesseraError
 from tessera.ir.passes import Pass, PassRunner
-from tessera.numerics.profiles import profile
-from tessera.runtime.backend import host_record
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
+from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.run import Outcome, differs, load_kernel
@@ -68,9 +67,7 @@ class _Level:
         return ""
 
 
-def first_wrong(
-    program: tree.Program, folder: Path, targets: Sequence[str] = ("cpu", "sm_80", "sm_90a")
-) -> str:
+def first_wrong(program: tree.Program, folder: Path, targets: Sequence[str] = ("cpu", "sm_80", "sm_90a")) -> str:
     """Return the first step after which a program's meaning has changed, and how; `BELOW` when none has.
 
     Args:
@@ -84,12 +81,12 @@ def first_wrong(
     except Undetermined as reason:
         return f"{UNDETERMINED}: {reason}"
     level = _Level(program, values, expected)
-    with profile(program.profile):  # pyright: ignore[reportArgumentType]
+    with conditions(program):
         try:
             module = built(program, folder, values)
         except TesseraError as error:
             return f"front end: {str(error).splitlines()[0]}"
-        return _walk(level, module, [host_record() if t == "cpu" else target_named(t) for t in targets])
+        return _walk(level, module, list(map(target_named, targets)))
 
 
 def checked(program: tree.Program, folder: Path) -> Outcome:
@@ -102,9 +99,7 @@ def checked(program: tree.Program, folder: Path) -> Outcome:
     found = first_wrong(program, folder, ("sapphirerapids", "sm_80", "sm_90a"))
     if found.startswith(UNDETERMINED):
         return Outcome(program.seed, "skipped", detail=found)
-    return Outcome(
-        program.seed, "same" if found == BELOW else "mismatch", "", "" if found == BELOW else found
-    )
+    return Outcome(program.seed, "same" if found == BELOW else "mismatch", "", "" if found == BELOW else found)
 
 
 def _walk(level: _Level, module: ModuleOp, targets: Sequence[TargetRecord]) -> str:
@@ -166,4 +161,5 @@ def built(program: tree.Program, folder: Path, values: Mapping[str, Array]) -> M
         else:
             facts.append(ArgFacts("scalar", param.dtype))
     constants = tuple((p.name, p.default) for p in signature.params if p not in signature.runtime_params)
-    return build_kernel(signature, Specialization(tuple(facts), constants, profile=program.profile)).module  # pyright: ignore
+    given = Specialization(tuple(facts), constants, profile=program.profile, debug=program.asserts)  # pyright: ignore
+    return build_kernel(signature, given).module

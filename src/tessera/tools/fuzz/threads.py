@@ -12,11 +12,11 @@ from xdsl.dialects import scf
 from tessera.errors import ResourceError, TesseraError
 from tessera.ir.passes import PassRunner
 from tessera.ir.target.structure import FuncOp
-from tessera.numerics.profiles import profile
 from tessera.target.artifact import evaluate
 from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents
+from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.races import Machine, Unknown
 from tessera.tools.fuzz.run import Outcome
 from tessera.tools.fuzz.steps import built
@@ -60,7 +60,7 @@ def _lowered(program: tree.Program, folder: Path, target: str) -> list[FuncOp]:
 
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     record, runner = target_named(target), PassRunner()
-    with profile(program.profile):  # pyright: ignore[reportArgumentType]
+    with conditions(program):
         module = built(program, folder, values)
         runner.run(module, "canonicalize", CANONICALIZE)
         knobs = Knobs.from_config(dict(program.knobs))

@@ -597,6 +597,22 @@ class Barrier(Stmt):
     """`ts.tile.barrier()`."""
 
 
+@dataclass(frozen=True)
+class Print(Stmt):
+    """`print("label", value, …)`."""
+
+    label: str
+    values: tuple[Name, ...]
+
+
+@dataclass(frozen=True)
+class Check(Stmt):
+    """`assert condition, "message"`."""
+
+    condition: Expr
+    message: str
+
+
 # Kernels
 
 
@@ -714,6 +730,7 @@ class Program(Node):
         grids: its launches, in order.
         profile: numerics profile.
         knobs: schedule knobs, by name.
+        asserts: whether it is compiled with its asserts (`TESSERA_DEBUG=1`).
     """
 
     seed: int
@@ -722,6 +739,7 @@ class Program(Node):
     grids: tuple[Grid, ...]
     profile: str = "fast"
     knobs: tuple[tuple[str, int | str], ...] = ()
+    asserts: bool = False
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 class TreeError(Exception):
-    """A tree that is no program of the language."""
+    """A tree that is not a program of the language."""
 
 
 @dataclass(frozen=True, slots=True)

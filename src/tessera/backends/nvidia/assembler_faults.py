@@ -1,0 +1,62 @@
+"""Works around assembler bugs: rewrites PTX text, before it is assembled, so that it is translated correctly.
+
+Plain LLVM IR would not do: LLVM folds each spelling into the one that goes wrong. Each rewrite names the versions it is
+for; `tests/conformance/test_wrapping.py` runs the programs that show the fault.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tessera.target.nvidia import compute_capability
+from tessera.target.records import TargetRecord
+
+_NARROW_EXTREME = re.compile(r"\b(max|min)\.([su])16\s+(%\w+), ([^,;]+), ([^;]+);")
+_ABSOLUTE = re.compile(r"\babs\.s16\s+(%\w+), (%\w+);")
+_EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
+_NEGATION = re.compile(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);")
+
+
+def respelled(ptx: str, target: TargetRecord) -> str:
+    """Return PTX that assemblers, and drivers that compile it, translate correctly for the target."""
+    ptx = _ABSOLUTE.sub(_wrapped_absolute, ptx)
+    if not 90 <= compute_capability(target.name) < 120 or _EXTREME.search(ptx) is None:
+        return ptx
+    return _NARROW_EXTREME.sub(_widened_extreme, _NEGATION.sub(_spelled_negation, ptx))
+
+
+def _wrapped_absolute(found: re.Match[str]) -> str:
+    """Write absolute values of 16 bits with 32.
+
+    ptxas and nvJitLink 13.0 compare `abs.s16` of the least number as 32768 (sm_75 to sm_120): it wraps to itself.
+    """
+    result, operand = found.groups()
+    return f"{{ .reg .b32 %wide; cvt.s32.s16 %wide, {operand}; abs.s32 %wide, %wide; cvt.u16.u32 {result}, %wide; }}"
+
+
+def _spelled_negation(found: re.Match[str]) -> str:
+    """Write `-x` as `~x + 1`.
+
+    For sm_90 to sm_103, ptxas, nvJitLink and drivers up to CUDA 13.3 make one VIMNMX3 of `max(max(a, b), c)` and forget
+    the negation of its second operand.
+    """
+    bits, result, operand = found.groups()
+    return f"not.b{bits} \t{result}, {operand}; add.s{bits} \t{result}, {result}, 1;"
+
+
+def _widened_extreme(found: re.Match[str]) -> str:
+    """Write maxima and minima of 16 bits with 32.
+
+    CUDA 13.0 makes a packed VIMNMX.S16x2 of them, lets it answer comparisons of the result with an operand too, and
+    takes the answer of the other half.
+    """
+    name, sign, result, *operands = found.groups()
+    lines, given = ["{ .reg .b32 %wide<2>;"], list[str]()
+    for number, operand in enumerate(map(str.strip, operands)):
+        if operand.startswith("%"):
+            lines.append(f"cvt.{sign}32.{sign}16 %wide{number}, {operand};")
+            given.append(f"%wide{number}")
+        else:
+            given.append(str(int(operand) & 0xFFFF if sign == "u" else int(operand)))
+    lines.append(f"{name}.{sign}32 %wide0, {', '.join(given)}; cvt.u16.u32 {result}, %wide0; }}")
+    return " ".join(lines)

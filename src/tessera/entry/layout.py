@@ -1,0 +1,309 @@
+"""Tables of the compiled entry: byte offsets of their 8-byte words, shared by who writes and who reads them.
+
+A kernel object points at its table; a table lists records; a record says for which arguments it holds (one
+`ARG` each, one `AXIS` for each dimension) and what is launched then (one `LAUNCH` for each grid).
+
+A call works in one block of memory on the stack, whose offsets the tables hold: sizes, strides and integer
+scalars first (what the cost of a launch depends on), then addresses and other scalars, the error word, the
+programs of each launch, the pointers to each launch's parameters, and last the tensor maps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORD: Final = 8
+
+ENTRY: Final = "tessera_entry"
+"""The symbol of the entry. Its type is CPython's `vectorcallfunc`."""
+
+
+def _words(*names: str) -> dict[str, int]:
+    return {name: WORD * place for place, name in enumerate(names)}
+
+
+# A kernel object: after CPython's header, where the entry is called, the table, and the record that ran last.
+KERNEL: Final = {"call": 16, "table": 24, "last": 32}
+KERNEL_BYTES: Final = 40
+
+API: Final = _words(
+    "context_get",
+    "call",
+    "clear",
+    "occurred",
+    "incref",
+    "decref",
+    "save",
+    "restore",
+    "long_value",
+    "long_double",
+    "pack_half",
+    "compare",
+    "from_long",
+    "tuple_new",
+    "tuple_set",
+    "clock",
+    "clock_kind",
+    "array_type",
+    "float_type",
+    "float64_type",
+    "long_type",
+    "bool_type",
+    "true",
+    "false",
+    "none",
+    "profile",
+    "generation",
+)
+"""Functions and objects of CPython and of this process. `profile` is the context variable, `generation` a counter
+that a record made before its last change does not outlive."""
+
+TABLE: Final = _words("owner", "api", "slow", "count", "hint", "records")
+"""`owner` is the Python object that keeps all of it alive; `records` is the first of `count` pointers."""
+
+RECORD: Final = _words(
+    "id",
+    "arguments",
+    "positional",
+    "names",
+    "arg_count",
+    "args",
+    "fill_count",
+    "fills",
+    "equal_count",
+    "equals",
+    "apart_count",
+    "aparts",
+    "profile",
+    "generation",
+    "block_bytes",
+    "cost_bytes",
+    "error",
+    "counts",
+    "launch_count",
+    "launches",
+    "costs",
+    "threads",
+    "scratch",
+    "scratch_busy",
+    "pool",
+    "make_pool",
+    "failed",
+    "return_count",
+    "returns",
+    "gpu",
+    "context",
+    "current_context",
+    "launch_kernel",
+    "launch_with",
+    "stream_of",
+    "device",
+    "encode",
+    "map_count",
+    "maps",
+    "slots_bytes",
+    "workspace",
+    "workspaces",
+    "is_capturing",
+    "stream_id",
+)
+"""`names` points at `arguments - positional` keyword names; `equals` at pairs of block offsets that must hold the
+same, `aparts` at pairs that must not; `fills` at block offsets and what is put there; `returns` at positions of
+arguments. Where `slots_bytes` is not 0, the block's word `workspace` gets the address of the one of `workspaces` that
+belongs to the stream."""
+
+WORKSPACE: Final = _words("stream", "slots_bytes", "address")
+WORKSPACE_BYTES: Final = WORD * len(WORKSPACE)
+WORKSPACES: Final = 16
+"""Workspaces of a GPU that the entry knows: those of the streams that came last."""
+
+ARG: Final = _words(
+    "kind",
+    "place",
+    "type",
+    "other_type",
+    "dtype",
+    "device",
+    "flags",
+    "rank",
+    "shift",
+    "align_mask",
+    "align",
+    "written",
+    "pointer",
+    "sizes",
+    "axes",
+    "low",
+    "high",
+    "read",
+    "inner",
+    "mark",
+    "mark_mask",
+)
+ARG_BYTES: Final = WORD * len(ARG)
+NUMPY, DLPACK, DEVICE, FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INTEGER, BOOLEAN, SAME, EQUAL = range(11)
+"""Kinds of arguments. `SAME` is one object, `EQUAL` a number or string of one value."""
+
+AXIS: Final = _words("size", "zero", "some", "stride", "stride_zero", "stride_some")
+"""Guards of one dimension: its size (-1: any), bits that must be 0 and bits of which one must not be 0 in it, and
+the same for its stride, which is 0, 1, or (`ANY_STRIDE`) neither."""
+AXIS_BYTES: Final = WORD * len(AXIS)
+ANY_STRIDE: Final = -1
+
+LAUNCH: Final = _words(
+    "function",
+    "param_count",
+    "params",
+    "pointers",
+    "grid",
+    "grid_end",
+    "threads",
+    "shared",
+    "scratch",
+    "most",
+    "overlaps",
+    "shares",
+)
+"""`params` points at block offsets (`SCRATCH` for the worker's own memory), `pointers` is the block offset of what
+the launch gets; `grid` to `grid_end` is the program that computes how many programs it has."""
+LAUNCH_BYTES: Final = WORD * len(LAUNCH)
+SCRATCH: Final = -1
+LAUNCH_LIMIT: Final = 2**31 - 1
+
+# `CUlaunchConfig` and the one `CUlaunchAttribute` of launches that may begin while the one before still runs.
+CONFIG: Final = {"grid": 0, "block": 12, "shared": 24, "stream": 32, "attributes": 40, "count": 48}
+CONFIG_WORDS: Final = 7
+ATTRIBUTE: Final = {"id": 0, "value": 8}
+ATTRIBUTE_WORDS: Final = 9
+PROGRAMMATIC_SERIALIZATION: Final = 6
+
+STEP: Final = _words("code", "operand")
+STEP_BYTES: Final = WORD * len(STEP)
+GRID_CODES: Final = ("const", "load", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum", "blocks")
+"""Steps of a grid program, on a stack. `blocks` replaces an extent by the blocks of `operand` it takes."""
+GRID_DEPTH: Final = 16
+
+COST: Final = _words("signature", "uses", "nanoseconds")
+COST_BYTES: Final = WORD * len(COST)
+COST_SLOTS: Final = 16
+COST_PROBES: Final = 3
+COST_PERIOD: Final = 256
+"""The first `COST_PROBES` of every `COST_PERIOD` launches of one set of sizes are timed."""
+INLINE_NS: Final = 15_000
+"""A launch that takes less than this alone is not worth waking workers for."""
+HOLD_NS: Final = 3_000
+"""A launch that takes less than this keeps the GIL: giving it up and taking it back costs 0.05 µs and more."""
+
+MAP: Final = _words(
+    "kind",
+    "rank",
+    "pointer",
+    "bytes",
+    "box",
+    "ones",
+    "at",
+    "cache",
+    "interleave",
+    "swizzle",
+    "promotion",
+    "fill",
+    "axes",
+)
+"""A tensor map; `axes` is the first of `MAP_AXES` pairs of block offsets of a size and a stride."""
+MAP_AXES: Final = 5
+MAP_WORDS: Final = len(MAP) - 1 + 2 * MAP_AXES
+MAP_KEY_WORDS: Final = 1 + 2 * MAP_AXES
+MAP_DATA: Final = 128
+MAP_ENTRY: Final = 256
+"""One remembered map: its key in the first 128 bytes, then the map."""
+MAP_SLOTS: Final = 8
+
+# Objects of CPython and NumPy (`PyArrayObject_fields`); `host.py` checks each of them on a probe.
+OBJECT_TYPE: Final = 8
+FLOAT_VALUE: Final = 16
+BYTES_DATA: Final = 32
+TUPLE_SIZE: Final = 16
+TUPLE_ITEMS: Final = 24
+ARRAY: Final = {"data": 16, "rank": 24, "sizes": 32, "strides": 40, "dtype": 56, "flags": 64}
+WRITEABLE: Final = 0x400
+
+# `DLTensor` of DLPack 1.3, and functions of its `DLPackExchangeAPI`.
+TENSOR: Final = {"data": 0, "device": 8, "rank": 16, "dtype": 20, "sizes": 24, "strides": 32, "offset": 40}
+TENSOR_BYTES: Final = 48
+EXCHANGE: Final = {"tensor": 40, "stream": 48}
+DEVICE_CUDA: Final = 2
+
+# The worker pool: one block of memory, its hot words on cache lines of their own.
+POOL: Final = {
+    "posted": 0,
+    "state": 64,
+    "next": 128,
+    "function": 192,
+    "params": 200,
+    "count": 208,
+    "scratch": 216,
+    "last": 224,
+    "chunk": 232,
+    "limit": 240,
+    "busy": 256,
+    "broken": 264,
+    "started": 272,
+    "stop": 280,
+    "sleepers": 288,
+    "ended": 296,
+    "home": 304,
+    "mutex": 320,
+    "wake": 448,
+    "done": 576,
+    "threads": 704,
+    "create": 2752,
+    "join": 2760,
+    "lock": 2768,
+    "unlock": 2776,
+    "wait": 2784,
+    "broadcast": 2792,
+    "sigmask": 2800,
+    "setmask": 2808,
+    "clock": 2816,
+    "clock_kind": 2824,
+    "memalign": 2832,
+    "free": 2840,
+    "save": 2848,
+    "restore": 2856,
+    "check": 2864,
+    "cpu": 2872,
+    "affinity": 2880,
+    "set_affinity": 2888,
+}
+"""`posted` counts jobs, `state` holds `POOL_OPEN`, `POOL_WAITING` and the workers inside, `next` is the first program
+that nobody has taken, `home` the CPU of the last caller that woke workers. A job stands from `function` on. From
+`create` on: functions of the C library and of CPython."""
+POOL_BYTES: Final = 2944
+POOL_RESET: Final = 2752
+"""Bytes that a forked child clears: threads do not survive a fork."""
+POOL_OPEN: Final = 1 << 30
+POOL_WAITING: Final = 1 << 29
+POOL_THREADS: Final = 256
+POOL_CPUS: Final = 8192
+"""CPUs that an affinity mask tells apart."""
+POOL_PARAMS: Final = 2048
+"""Parameters of a launch that a worker can hold a copy of."""
+POOL_SPIN_NS: Final = 20_000
+"""How long a worker looks out for the next job before it sleeps: as long as waking a sleeper takes, so that at worst
+twice the least is spent."""
+POOL_LINGER_NS: Final = 2_000_000
+"""How long a worker that finds nothing left waits for the others to end the job, before it begins to look out: one that
+came late must not sleep again and so be late for the next job, and the one after that."""
+POOL_CLOSE_NS: Final = 100_000
+"""How long a caller waits for late workers before it sleeps: a virtual machine takes so long to wake it."""
+POOL_WAKE_NS: Final = 80_000
+"""A job that takes less than this alone wakes nobody, unless it follows another so closely that it wakes them for all
+that come: waking a thread costs its caller up to 30 µs on a virtual machine."""
+POOL_POLL_NS: Final = 50_000_000
+"""How often a caller asks CPython for signals."""
+POOL_PIECES: Final = 8
+"""Pieces of a job for each thread: enough to even out, few enough that taking one costs nothing."""
+POOL_RUN: Final = "tessera_pool_run"
+POOL_STOP: Final = "tessera_pool_stop"
+POOL_WORDS: Final = {"run": 0, "pool": WORD}
+"""Where the entry finds the pool: `run` is 0 until there is one."""

@@ -1,0 +1,136 @@
+"""What schedules decide: every attribute `tessera_schedule.*`, what it means, who writes it and which ops may carry it.
+
+A decision is an integer on an op, so that it can be read in a dump and edited there. What a user asks for is none: it
+is an option of a pass. The verifier refuses keys that are not declared here, and values and ops that do not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Attribute, Operation
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.roles import AllocBarriersOp
+from tessera.ir.tile.shared import AllocSharedOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.warpgroup import MmaStartOp
+from tessera.ir.types import int_value
+
+PREFIX = "tessera_schedule."
+
+_PRODUCTS = (MmaOp, MmaStartOp)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision of the schedule, an integer on an op.
+
+    Args:
+        name: its key, without the prefix.
+        meaning: what it says of the op.
+        ops: the ops that may carry it.
+        writers: the passes that decide it; others only copy it along with its op.
+        least: the smallest value.
+        most: the largest one, None for any.
+    """
+
+    name: str
+    meaning: str
+    ops: tuple[type[Operation], ...]
+    writers: tuple[str, ...]
+    least: int = 0
+    most: int | None = 1
+
+    @property
+    def key(self) -> str:
+        """The name of the attribute."""
+        return PREFIX + self.name
+
+    def of(self, op: Operation) -> int | None:
+        """Return what was decided of an op, None where nothing was."""
+        return int_value(op.attributes.get(self.key))
+
+    def on(self, op: Operation) -> bool:
+        """Return whether something else than 0 was decided of an op."""
+        return bool(self.of(op))
+
+    def write(self, op: Operation, value: int = 1) -> None:
+        """Write the decision on an op."""
+        op.attributes[self.key] = IntAttr(value)
+
+    def check(self, op: Operation, attribute: Attribute) -> None:
+        """Check that an op may carry the decision, with this value.
+
+        Raises:
+            VerifyException: it may not.
+        """
+        if not isinstance(op, self.ops):
+            raise VerifyException(f"{self.key} belongs on {' or '.join(cls.name for cls in self.ops)}, not {op.name}")
+        value = int_value(attribute)
+        if value is None or value < self.least or (self.most is not None and value > self.most):
+            end = "on" if self.most is None else f"to {self.most}"
+            raise VerifyException(f"{self.key} is an integer (#builtin.int) from {self.least} {end}, got {attribute}")
+
+
+NUM_WARPS = Decision(
+    "num_warps", "warps of a program that compute", (GridOp, KernelOp), ("choose-warps", "warp-specialize"), 1, 32
+)
+ROWS_ONLY = Decision("rows_only", "warps split the rows of a product and not its columns", _PRODUCTS, ("choose-warps",))
+GROUP = Decision("group", "rows of tiles that programs walk together", (GridOp,), ("choose-warps",), 1, None)
+STAGES = Decision("stages", "depth of a loop's rings", (scf.ForOp,), ("stage-copies", "warp-specialize"), 2, None)
+WARPGROUP = Decision("warpgroup", "a warpgroup instruction computes a product", _PRODUCTS, ("warp-specialize",))
+SPREAD_ROWS = Decision(
+    "spread_rows",
+    "a product takes rows in the order in which threads read 32-bit data",
+    _PRODUCTS,
+    ("warp-specialize",),
+)
+PERSISTENT = Decision("persistent", "programs take one tile after another", (GridOp,), ("warp-specialize",))
+UNEVEN = Decision("uneven", "tiles take different numbers of steps", (GridOp,), ("warp-specialize",))
+PING_PONG = Decision(
+    "ping_pong",
+    "consumers take turns: two groups with tiles (on a grid), or two warpgroups with products (on a loop)",
+    (GridOp, scf.ForOp),
+    ("warp-specialize", "pipeline-products"),
+)
+RING = Decision(
+    "ring",
+    "which buffers and barriers belong together",
+    (AllocSharedOp, AllocBarriersOp),
+    ("warp-specialize",),
+    0,
+    None,
+)
+CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k"), 1, 8)
+SPLIT_K = Decision("split_k", "programs that share each tile's loop", (GridOp,), ("split-k",), 1, 8)
+STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles", (GridOp,), ("stream-k",))
+LEADER = Decision(
+    "leader", "only the program that has a tile's total runs this branch", (scf.IfOp,), ("split-k", "stream-k")
+)
+STORE_BUFFERS = Decision("store_buffers", "buffers that stores take in turn", (GridOp,), ("bulk-stores",), 1, None)
+SKIPS_MASK = Decision("skips_mask", "a mask that hides nothing is skipped", (scf.IfOp,), ("skip-masks",))
+PIPELINE = Decision("pipeline", "products overlap the work between them", (scf.ForOp,), ("pipeline-products",))
+CYCLES = Decision(
+    "cycles", "length of an iteration, as the cost model has it", (scf.ForOp,), ("pipeline-products",), 0, None
+)
+
+DECISIONS = {each.name: each for each in list(globals().values()) if isinstance(each, Decision)}
+
+
+def check_decisions(op: Operation) -> None:
+    """Check the decisions that an op carries.
+
+    Raises:
+        VerifyException: one is unknown, or belongs on other ops, or has a wrong value.
+    """
+    for key, attribute in op.attributes.items():
+        if not key.startswith(PREFIX):
+            continue
+        decision = DECISIONS.get(key.removeprefix(PREFIX))
+        if decision is None:
+            raise VerifyException(f"{key} is not a decision of a schedule; there are {', '.join(DECISIONS)}")
+        decision.check(op, attribute)

@@ -1,0 +1,40 @@
+"""Adds ops to a block one after the other: what rewrites of tile IR build new ops with."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
+from tessera.ir.types import index
+
+
+class Inserter:
+    """Adds ops before a fixed op (or at a block's start), all with one location."""
+
+    def __init__(self, point: InsertPoint, like: Operation):
+        self.point = point
+        self.like = like
+
+    def add(self, op: Operation) -> Operation:
+        """Add an op."""
+        op.location = self.like.location
+        Rewriter.insert_op(op, self.point)
+        return op
+
+    def value(self, op: Operation) -> SSAValue:
+        """Add an op and return its result."""
+        return self.add(op).results[0]
+
+    def constant(self, value: int) -> SSAValue:
+        """Add an index constant."""
+        return self.value(ConstantOp(value, index))
+
+    def binary(self, fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Add index arithmetic."""
+        return self.value(ElementwiseOp(fn, [a, b]))
+
+
+def ceildiv(insert: Inserter, value: SSAValue, by: SSAValue, one: SSAValue) -> SSAValue:
+    """Return `value / by`, rounded up."""
+    return insert.binary("floordiv", insert.binary("add", value, insert.binary("sub", by, one)), by)

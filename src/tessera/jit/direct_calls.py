@@ -1,0 +1,440 @@
+"""Hands a kernel's repeated calls to the compiled entry, which CPython calls in place of `__call__`.
+
+A call that came through the Python path is turned into a record: guards that hold for all calls of its kind, and
+what it launched. From then on the entry serves calls of this kind, and leaves all others to the Python path.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
+from typing import Any, cast
+
+import numpy as np
+
+from tessera.entry import exchange, host, layout
+from tessera.entry.tables import (
+    Argument,
+    ArrayGuard,
+    AxisGuard,
+    ConstantGuard,
+    Filled,
+    MemoryGuards,
+    NotDirect,
+    Record,
+    ScalarGuard,
+    Table,
+    Work,
+)
+from tessera.errors import TesseraError, caller_location
+from tessera.frontend.annotations import Dim
+from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
+from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.jit.native import load_native
+from tessera.jit.settings import settings
+from tessera.jit.variants import Variant
+from tessera.numerics.dtypes import DType
+from tessera.runtime.cpu import CpuLauncher
+from tessera.runtime.forking import compiling
+from tessera.runtime.packing import scalar_bits
+
+_SLOW_CALLS = 2
+"""Calls of a variant that make a record: a program that calls a kernel once never loads the entry."""
+_RECORDS = 32
+"""Records of a kernel; the oldest goes first."""
+_EAGER_RECORDS = 16
+"""Records of a variant, after which only calls with sizes seen before make one: a record costs 0.1 ms."""
+_TRIES = 4
+"""Records tried for calls of one set of sizes, which may come with other keywords or constants."""
+_PLANS_KEPT = 512
+"""Plans of former records remembered for `explain()`."""
+
+
+@dataclass(slots=True)
+class Origin:
+    """What a launch was made from.
+
+    Args:
+        spec: facts of the call.
+        variant: the code.
+        launcher: the code, loaded.
+        calls: how many such calls took the Python path.
+        tries: how often a record was made, or could not be made, of one.
+    """
+
+    spec: Specialization
+    variant: Variant
+    launcher: Any
+    calls: int = 0
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Calls of one variant that took the Python path, and the records made of them."""
+
+    calls: int = 0
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of a call.
+
+    Args:
+        values: one for each parameter, defaults filled in.
+        positional: how many came by position.
+        names: names of the others, in order.
+    """
+
+    values: Sequence[Any]
+    positional: int
+    names: tuple[str, ...]
+
+    def place(self, number: int, name: str) -> int | None:
+        """Return where the caller put a parameter, None where it did not give it."""
+        if number < self.positional:
+            return number
+        return self.positional + self.names.index(name) if name in self.names else None
+
+
+@cache
+def _load_entry() -> tuple[Any, int]:
+    """Return the loaded code and the entry's address; compiled at most once for a machine and a version."""
+    loaded = load_native("entry")
+    return loaded, loaded.address(layout.ENTRY)
+
+
+class DirectCalls:
+    """The records of one kernel.
+
+    Args:
+        kernel: the kernel object.
+        signature: its parameters.
+        key: names whose values select a tuning result.
+    """
+
+    def __init__(self, kernel: host.Callable, signature: Signature, key: Sequence[str]) -> None:
+        self._signature = signature
+        self._address = id(kernel)
+        self._slow = cast(Any, type(kernel)).__call__
+        self._key = frozenset(key)
+        self._tallies: dict[int, _Tally] = {}
+        self._records: list[Record] = []
+        self._made: dict[int, object] = {}
+        self._table: Table | None = None
+        self._building = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """How many kinds of calls the entry serves."""
+        return len(self._records)
+
+    def last(self) -> Any:
+        """Return the plan of the call that the entry served last, None when the Python path served a later one."""
+        return None if host.why_not() else self._made.get(host.word(self._address + layout.KERNEL["last"]))
+
+    def served_slowly(self, plan: Any, origin: Origin | None, given: Given | None) -> None:
+        """Note a call that took the Python path, and make a record of its kind.
+
+        Args:
+            plan: what it launched.
+            origin: what that was made from, None when the interpreter ran it.
+            given: its arguments, None when it named a stream.
+        """
+        if host.why_not():
+            return
+        host.put_word(self._address + layout.KERNEL["last"], 0)
+        if origin is None or given is None or not settings().entry:
+            return
+        tally = self._tallies.setdefault(id(origin.variant), _Tally())
+        tally.calls += 1
+        origin.calls += 1
+        repeated = origin.calls >= _SLOW_CALLS or tally.records < _EAGER_RECORDS
+        if tally.calls < _SLOW_CALLS or not repeated or origin.tries >= _TRIES:
+            return
+        with compiling():
+            tally.records += self._try(origin, given, plan)
+
+    def _try(self, origin: Origin, given: Given, plan: object) -> bool:
+        """Make a record of a call's kind, unless another thread makes one; return whether there is a new one."""
+        if not self._building.acquire(blocking=False):
+            return False
+        try:
+            origin.tries += 1
+            return self._add(make_record(self._signature, self._key, origin, given), plan)
+        except NotDirect:  # calls that stay with the Python path; `docs/launch.md` lists them
+            return False
+        finally:
+            self._building.release()
+
+    def _add(self, record: Record, plan: object) -> bool:
+        if any(one.kind == record.kind for one in self._records):
+            return False  # the entry left the call to Python for another reason, such as another thread's use
+        _, entry = _load_entry()
+        self._records = [*self._records[-(_RECORDS - 1) :], record]
+        if len(self._made) >= _PLANS_KEPT:
+            used = {one.number for one in self._records}
+            self._made = {number: made for number, made in self._made.items() if number in used}
+        self._made[record.number] = plan
+        table = Table(self._records, self._slow)
+        host.put_word(self._address + layout.KERNEL["table"], table.address)
+        host.put_word(self._address + layout.KERNEL["call"], entry)
+        self._table = table  # frees the old one, unless a call is reading it
+        return True
+
+
+def make_record(signature: Signature, key: frozenset[str], origin: Origin, given: Given) -> Record:
+    """Return the record of a call's kind.
+
+    Args:
+        signature: the kernel's parameters.
+        key: names whose values select a tuning result.
+        origin: what the call's launch was made from.
+        given: the call's arguments.
+
+    Raises:
+        NotDirect: the entry cannot serve such calls.
+    """
+    sizes = _SizeGuards(signature, origin.variant.fixed, key)
+    arguments, constants = _guards(signature, key, origin, given, sizes)
+    placed = [
+        given.place(number, param.name)
+        for number, param in enumerate(signature.params)
+        if not isinstance(param, ConstexprParam)
+    ]
+    returns = [placed[runtime] for runtime in origin.variant.artifact.returns]
+    if None in returns:
+        raise NotDirect("a default is returned")
+    return Record(
+        given.positional,
+        [sys.intern(name) for name in given.names],
+        arguments,
+        constants,
+        sizes.equal,
+        cast("list[int]", returns),
+        origin.spec.profile,
+        _work(origin, given),
+        _memory(origin),
+    )
+
+
+def _memory(origin: Origin) -> MemoryGuards:
+    """Return which arrays the code assumes to be the same memory, and which to be distinct."""
+    written = [spec.written for spec in origin.variant.artifact.args]
+    facts = origin.spec.seen_aliases(written).args
+    firsts = [place if fact.alias < 0 else fact.alias for place, fact in enumerate(facts)]
+    changed = {first for first, stored in zip(firsts, written, strict=True) if stored}
+    memories = [place for place, fact in enumerate(facts) if fact.kind == "tensor" and firsts[place] == place]
+    return MemoryGuards(
+        tuple((fact.alias, place) for place, fact in enumerate(facts) if fact.alias >= 0),
+        tuple((fact.view, place) for place, fact in enumerate(facts) if fact.view >= 0),
+        tuple(pair for pair in combinations(memories, 2) if not changed.isdisjoint(pair)),
+    )
+
+
+def _guards(
+    signature: Signature, key: frozenset[str], origin: Origin, given: Given, sizes: _SizeGuards
+) -> tuple[list[Argument], list[ConstantGuard]]:
+    arguments: list[Argument] = []
+    constants: list[ConstantGuard] = []
+    facts = iter(origin.spec.args)
+    specs = iter(origin.variant.artifact.args)
+    for number, param in enumerate(signature.params):
+        place, value = given.place(number, param.name), given.values[number]
+        if isinstance(param, ConstexprParam):
+            if place is not None and value is not MISSING:
+                constants.append(ConstantGuard(place, value, type(value) in (int, str)))
+            continue
+        fact, spec = next(facts), next(specs)
+        if isinstance(param, ScalarParam):
+            if param.name in key:
+                raise NotDirect("a scalar selects the tuning point")
+            arguments.append(_scalar(param.dtype, place, value))
+        else:
+            assert place is not None, "tensors have no default"
+            array = _array(value, place, fact, spec.written)
+            arguments.append(replace(array, axes=sizes.axes(param, fact, value)))
+    return arguments, constants
+
+
+class _SizeGuards:
+    """Which sizes a record fixes, and which must be equal.
+
+    Args:
+        signature: the kernel's parameters.
+        fixed: sizes that the code holds as constants, by dimension.
+        key: names whose values select a tuning result.
+    """
+
+    def __init__(self, signature: Signature, fixed: dict[str, int], key: frozenset[str]) -> None:
+        dims = {str(dim): dim for tensor in signature.tensors for dim in tensor.dims if not dim.is_static}
+        compound = [dim for dim in dims.values() if len(dim.factors) > 1 or dim.scale != 1]
+        used = [name for dim in dims.values() for name in set(dim.factors)]
+        exact = set(key)
+        for dim in compound:
+            # A product of names that occur nowhere else is like one name. Other products fix all that
+            # they depend on, as the sizes were found to agree.
+            if dim.scale != 1 or any(used.count(name) > 1 for name in dim.factors):
+                exact |= set(dim.factors)
+        for text in fixed.keys() - dims.keys():
+            exact |= set(Dim.parse(text).factors)
+        self._exact = exact
+        self._fixed = fixed
+        self._first: dict[str, tuple[int, int]] = {}
+        self.equal: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        runtime = signature.runtime_params
+        self._position = {param.name: place for place, param in enumerate(runtime)}
+
+    def axes(self, param: TensorParam, fact: ArgFacts, array: Any) -> tuple[AxisGuard, ...]:
+        """Return the guards of an array's dimensions."""
+        return tuple(
+            AxisGuard(
+                self._size(param, axis, dim, int(array.shape[axis])),
+                fact.dim_div[axis],
+                fact.strides[axis],
+                fact.stride_div[axis],
+            )
+            for axis, dim in enumerate(param.dims)
+        )
+
+    def _size(self, param: TensorParam, axis: int, dim: Dim, size: int) -> int:
+        text = str(dim)
+        if dim.is_static or text in self._fixed or not self._exact.isdisjoint(dim.factors):
+            return size
+        here = (self._position[param.name], axis)
+        first = self._first.setdefault(text, here)
+        if first != here:
+            self.equal.append((first, here))
+        return -1
+
+
+_FLOATS = {"f64": layout.FLOAT64, "f32": layout.FLOAT32, "f16": layout.FLOAT16, "bf16": layout.BFLOAT16}
+
+
+def _scalar(dtype: DType, place: int | None, value: Any) -> Argument:
+    name = dtype.storage.name
+    signed, unsigned = name[:1] == "i", name[:1] == "u"
+    if place is None:
+        bits = scalar_bits(dtype.storage.name, value)
+        whole = name == "bool" or signed or unsigned
+        return Filled(int(value) if whole else int.from_bytes(bits, "little", signed=True), whole)
+    if name in _FLOATS:
+        return ScalarGuard(place, _FLOATS[name])
+    if name == "bool":
+        return ScalarGuard(place, layout.BOOLEAN)
+    if not signed and not unsigned:
+        raise NotDirect(f"scalars of {name} are packed in Python")
+    width = 8 * dtype.storage.bytes
+    low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, min(2**width, 2**63) - 1)
+    return ScalarGuard(place, layout.INTEGER, low, high)
+
+
+def _array(value: Any, place: int, fact: ArgFacts, written: bool) -> ArrayGuard:
+    """Return the guard of an array without its dimensions. A subclass may mean something else: exact types only."""
+    lanes = 16 // fact.dtype.bytes
+    if type(value) is np.ndarray:
+        shift = fact.dtype.bytes.bit_length() - 1
+        return ArrayGuard(
+            place,
+            layout.NUMPY,
+            (id(np.ndarray),),
+            id(value.dtype),
+            lanes,
+            fact.align,
+            (),
+            written,
+            shift,
+            keep=(value.dtype,),
+        )
+    read = _device_array if _is_device_array(value) else _tensor
+    return replace(read(value), place=place, lanes=lanes, align=fact.align, written=written)
+
+
+def _device_array(value: Any) -> ArrayGuard:
+    from tessera.runtime.cuda_array import DeviceArray, description_offset
+
+    if value.description is None:
+        raise NotDirect("the array has a stream, or a dtype that DLPack lacks")
+    held = layout.BYTES_DATA + id(value.description)
+    facts = exchange.description_at(held)
+    return ArrayGuard(
+        0,
+        layout.DEVICE,
+        (id(DeviceArray),),
+        facts.dtype,
+        1,
+        1,
+        (),
+        False,
+        device=facts.device,
+        inner=description_offset(value),
+    )
+
+
+def _tensor(value: Any) -> ArrayGuard:
+    types = _torch_types()
+    if type(value) not in types:
+        raise NotDirect(f"arrays of type {type(value).__name__} are read in Python")
+    found = exchange.torch_exchange()
+    facts = None if found is None else exchange.describe(found, value)
+    if found is None or facts is None:
+        raise NotDirect("this PyTorch has no exchange functions that we know")
+    return ArrayGuard(
+        0,
+        layout.DLPACK,
+        tuple(map(id, types)),
+        facts.dtype,
+        1,
+        1,
+        (),
+        False,
+        device=facts.device,
+        read=found.read,
+        inner=found.inner,
+        mark=found.mark,
+        mark_mask=found.mark_mask,
+        keep=types,
+    )
+
+
+def _torch_types() -> tuple[type[Any], ...]:
+    torch: Any = sys.modules.get("torch")
+    return () if torch is None else (torch.Tensor, torch.nn.Parameter)
+
+
+def _is_device_array(value: Any) -> bool:
+    module: Any = sys.modules.get("tessera.runtime.cuda_array")
+    return module is not None and type(value) is module.DeviceArray
+
+
+def _located(callback: Callable[..., object]) -> Callable[..., object]:
+    """Return a function of the record whose errors name the line of the call, as those of the Python path do."""
+
+    def call(*numbers: int) -> object:
+        try:
+            return callback(*numbers)
+        except TesseraError as error:
+            raise error.at(caller_location()) from error.__cause__
+
+    return call
+
+
+def _work(origin: Origin, given: Given) -> Work:
+    work = _new_work(origin, given)
+    return replace(work, failed=_located(work.failed))
+
+
+def _new_work(origin: Origin, given: Given) -> Work:
+    if isinstance(origin.launcher, CpuLauncher):
+        return origin.launcher.work()
+    if not any(type(value) in _torch_types() for value in given.values):
+        return origin.launcher.work()
+    found = exchange.torch_exchange()
+    if found is None or any(_is_device_array(value) for value in given.values):
+        raise NotDirect("Tessera's arrays follow a stream of PyTorch's in Python")
+    return origin.launcher.work(found.stream)

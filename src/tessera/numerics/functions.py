@@ -1,0 +1,110 @@
+"""The table of elementwise functions, shared by all levels of the IR.
+
+A new one, such as sinh, takes a line here, a declaration with its docstring in `frontend/tile/math.py`, and the code of
+CPUs and GPUs in `backends/llvm/vecmath.py`. The interpreter takes NumPy's function of the same name; one that NumPy
+lacks has its formula in `interp/elementwise.py`. Tests name the place that is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Domain = Literal["float", "number", "int", "bool", "any", "int_or_bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One elementwise function.
+
+    Args:
+        name: its name in the IR and in `ts.tile`.
+        arity: number of operands, all of one type (`select` takes a condition first).
+        domain: kinds of operand it is defined for.
+        result: `same` as the operands, or `bool`.
+        commutative: whether operands may be exchanged.
+        cost: vector instructions of a CPU, roughly; only ratios matter.
+        special: whether a GPU's special function unit computes it, or most of it.
+        ulp: what every backend keeps in f32 and f64, `fast` included, for a function that it may approximate: the error
+            of the result, and of the argument, in units in the last place (two unit roundoffs). Of the argument, as
+            `ex2.approx(x * log2 e)` rounds the product, and the fast power goes through the logarithm likewise.
+    """
+
+    name: str
+    arity: int
+    domain: Domain
+    result: Literal["same", "bool"] = "same"
+    commutative: bool = False
+    cost: int = 1
+    special: bool = False
+    ulp: tuple[float, float] | None = None
+
+
+_TABLE = (
+    Function("add", 2, "number", commutative=True),
+    Function("sub", 2, "number"),
+    Function("mul", 2, "number", commutative=True),
+    Function("div", 2, "float", cost=4, special=True),
+    Function("floordiv", 2, "number", cost=20),
+    Function("mod", 2, "number", cost=20),
+    Function("mulhi", 2, "int", commutative=True),
+    Function("maximum", 2, "number", commutative=True),
+    Function("minimum", 2, "number", commutative=True),
+    Function("pow", 2, "float", cost=40, special=True, ulp=(4.0, 2.0)),
+    Function("neg", 1, "number"),
+    Function("abs", 1, "number"),
+    Function("fma", 3, "float"),
+    Function("select", 3, "any"),
+    Function("lt", 2, "number", "bool"),
+    Function("le", 2, "number", "bool"),
+    Function("gt", 2, "number", "bool"),
+    Function("ge", 2, "number", "bool"),
+    Function("eq", 2, "any", "bool", commutative=True),
+    Function("ne", 2, "any", "bool", commutative=True),
+    Function("isnan", 1, "float", "bool"),
+    Function("and", 2, "int_or_bool", commutative=True),
+    Function("or", 2, "int_or_bool", commutative=True),
+    Function("xor", 2, "int_or_bool", commutative=True),
+    Function("not", 1, "int_or_bool"),
+    Function("shl", 2, "int"),
+    Function("shr", 2, "int"),
+    Function("floor", 1, "float"),
+    Function("ceil", 1, "float"),
+    Function("round", 1, "float"),
+    Function("trunc", 1, "float"),
+    Function("sqrt", 1, "float", cost=5, special=True),
+    Function("rsqrt", 1, "float", cost=8, special=True, ulp=(3.0, 0.0)),
+    Function("exp", 1, "float", cost=12, special=True, ulp=(3.0, 1.0)),
+    Function("exp2", 1, "float", cost=12, special=True, ulp=(3.0, 0.0)),
+    Function("expm1", 1, "float", cost=16, ulp=(3.0, 0.0)),
+    Function("log", 1, "float", cost=14, special=True, ulp=(3.0, 0.0)),
+    Function("log2", 1, "float", cost=14, special=True, ulp=(3.0, 0.0)),
+    Function("log1p", 1, "float", cost=18, ulp=(3.0, 0.0)),
+    Function("sin", 1, "float", cost=20, special=True, ulp=(3.0, 0.0)),
+    Function("cos", 1, "float", cost=20, special=True, ulp=(3.0, 0.0)),
+    Function("tanh", 1, "float", cost=20, special=True, ulp=(3.0, 0.0)),
+    Function("erf", 1, "float", cost=24, special=True, ulp=(3.0, 0.0)),
+    Function("sigmoid", 1, "float", cost=16, special=True, ulp=(5.0, 1.0)),
+)
+
+FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
+
+TRANSCENDENTAL = frozenset(name for name, function in FUNCTIONS.items() if function.ulp is not None)
+"""The functions that no processor rounds correctly: `fast` may use a target's approximation."""
+
+
+COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul", "any": "or", "all": "and"}
+"""The function that a reduction combines two elements with."""
+
+
+def accepts(function: Function, kind: str) -> bool:
+    """Return whether operands of dtype kind `kind` (`float`, `int`, `uint`, `bool`) are in the domain."""
+    allowed = {
+        "float": {"float"},
+        "number": {"float", "int", "uint"},
+        "int": {"int", "uint"},
+        "bool": {"bool"},
+        "any": {"float", "int", "uint", "bool"},
+        "int_or_bool": {"int", "uint", "bool"},
+    }
+    return kind in allowed[function.domain]

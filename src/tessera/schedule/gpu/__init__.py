@@ -1,0 +1,1 @@
+"""Passes for any GPU: they need at most `cp.async`."""

@@ -1,0 +1,314 @@
+"""Stages the operands of products in shared memory, and pipelines the copies of a loop.
+
+Before::
+
+    scf.for %k ... iter_args(%acc) {
+      %a = load %A[%m, %k]
+      %b = load %B[%k, %n]
+      %next = mma %a, %b, %acc
+    }
+
+After, with a ring of S buffers::
+
+    %ra = alloc_shared [S, BM, BK]; %rb = alloc_shared [S, BK, BN]
+    cp_async %ra[0] ...; cp_async %rb[0] ...; commit_group        (S - 1 times, for the first iterations)
+    scf.for %k ... iter_args(%acc, %read = 0, %write = S - 1) {
+      wait_group (S - 2); barrier
+      cp_async %ra[%write], %A[%m, %k + (S-1)*BK]; cp_async %rb[%write], ...; commit_group
+      %next = mma %ra[%read], %rb[%read], %acc
+    }
+    wait_group 0; barrier
+
+A load qualifies when nothing but products (or transposes that feed products) use it. Copies of iterations past the
+end are bounded like all slices; what they read is never used. The one barrier of an iteration both publishes the
+stage that is read and says that the stage to be overwritten, read one iteration ago, is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.errors import ResourceError
+from tessera.ir import decisions
+from tessera.ir.inserter import Inserter
+from tessera.ir.locations import location_of
+from tessera.ir.loops import movable, remade, with_arguments
+from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.ir.tile.memory import AtomicOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.shape import TransposeOp
+from tessera.ir.tile.shared import (
+    AllocSharedOp,
+    BarrierOp,
+    CommitGroupOp,
+    CpAsyncOp,
+    SharedTransposeOp,
+    SharedViewOp,
+    WaitGroupOp,
+)
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
+from tessera.ir.tile.types import TensorType, TileType
+from tessera.schedule.knobs import Knobs
+from tessera.schedule.scheduled_pass import ScheduledPass, launches
+from tessera.target.records import TargetRecord
+
+MOST_STAGES = 4
+
+
+@dataclass
+class Staged:
+    """A load that becomes a copy to shared memory.
+
+    Args:
+        load: the load.
+        transposed: whether the buffer is stored with its two axes exchanged (the tensor's contiguous one last).
+        swizzle: how the buffer is stored.
+        tf32: whether the copy rounds f32 to tf32.
+    """
+
+    load: LoadOp
+    transposed: bool
+    swizzle: str = "xor"
+    tf32: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the buffer as stored."""
+        assert isinstance(self.load.result.type, TileType)
+        shape = self.load.result.type.shape
+        return tuple(reversed(shape)) if self.transposed else shape
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one stage, sizes rounded up to powers of two."""
+        assert isinstance(self.load.result.type, TileType)
+        return prod(1 << (s - 1).bit_length() for s in self.shape) * self.load.result.type.dtype.bytes
+
+
+@dataclass(frozen=True)
+class StageCopiesPass(ScheduledPass):
+    """Stages operands of products in shared memory and pipelines the copies of loops.
+
+    Args:
+        target: the GPU.
+        knobs: `stages` forces the depth of the rings.
+    """
+
+    name: ClassVar[str] = "stage-copies"
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrite every kernel of the module in place.
+
+        Raises:
+            ResourceError: `shared-memory` when even one stage does not fit, with the sizes.
+        """
+        for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
+            for unit in launches(kernel):
+                _stage_launch(kernel, unit, self.target, self.knobs)
+
+
+def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
+    found = [
+        Staged(op, stored_transposed(kernel, op), _swizzle(op))
+        for op in unit.walk()
+        if isinstance(op, LoadOp) and qualifies(op)
+    ]
+    if not found:
+        return
+    loops: dict[scf.ForOp, list[Staged]] = {}
+    single: list[Staged] = []
+    stored = written_memories(unit)
+    for staged in found:
+        loop = staged.load.parent_op()
+        ahead = memory_of(staged.load.tensor) not in stored  # a copy for a later iteration must not miss a store
+        if ahead and isinstance(loop, scf.ForOp) and all(movable(o, loop) for o in staged.load.offsets):
+            loops.setdefault(loop, []).append(staged)
+        else:
+            single.append(staged)
+    allocated = sum(
+        prod(op.result.type.shape) * op.result.type.dtype.bytes for op in unit.walk() if isinstance(op, AllocSharedOp)
+    )
+    once = allocated + sum(s.size_bytes for s in single)
+    ring = sum(s.size_bytes for group in loops.values() for s in group)
+    stages = _stages(target, knobs, once, ring, found)
+    body = unit.body.block
+    for staged in single:
+        _stage_once(staged, body)
+    for loop, group in loops.items():
+        if stages == 1:
+            for staged in group:
+                _stage_once(staged, body)
+        else:
+            _pipeline(loop, group, stages, body)
+
+
+def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Sequence[Staged]) -> int:
+    """Return the depth of the rings: what was asked for, else the most that fits (one without `cp.async`)."""
+    fitting = (target.shared_bytes - once) // ring if ring else 1
+    wanted = knobs.stages or (min(MOST_STAGES, fitting) if target.has("cp_async") else 1)
+    if once + ring * max(wanted, 1) > target.shared_bytes:
+        sizes = ", ".join(f"{'x'.join(map(str, s.shape))}: {s.size_bytes}" for s in found)
+        raise ResourceError(
+            f"{max(wanted, 1)} stages need {once + ring * max(wanted, 1)} bytes of shared memory, "
+            f"{target.name} has {target.shared_bytes}",
+            code="shared-memory",
+            location=location_of(found[0].load),
+            help=f"use smaller tiles or fewer stages; bytes of one stage: {sizes}",
+        )
+    return wanted
+
+
+def written_memories(unit: Operation) -> set[SSAValue]:
+    """Return the memories (`memory_of`) that a launch stores to."""
+    return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
+
+
+def qualifies(op: LoadOp) -> bool:
+    """Return whether `op` is a two-dimensional load that only products use."""
+    if not isinstance(op.result.type, TileType):
+        return False
+    if op.result.type.rank != 2 or op.mask is not None or op.fill is not None or not op.result.uses.get_length():
+        return False
+    return _only_products(op.result)
+
+
+def _only_products(value: SSAValue) -> bool:
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, MmaOp) and use.index < 2:
+            continue
+        if isinstance(user, TransposeOp) and _only_products(user.result) and user.result.uses.get_length():
+            continue
+        return False
+    return True
+
+
+def _swizzle(op: LoadOp) -> str:
+    """Return how the buffer of a load is stored: in panels where a warpgroup instruction reads it."""
+    users = [use.operation for use in op.result.uses]
+    users += [use.operation for user in users if isinstance(user, TransposeOp) for use in user.result.uses]
+    warpgroup = any(decisions.WARPGROUP.on(user) for user in users)
+    return "panels" if warpgroup else "xor"
+
+
+def stored_transposed(kernel: KernelOp, op: LoadOp) -> bool:
+    """Return whether the tensor is contiguous along the tile's first axis and not its last."""
+    info = kernel.info_of(op.tensor)
+    first, last = op.kept
+    return info.strides[last] != 1 and info.strides[first] == 1
+
+
+def allocate(staged: Staged, stages: int, body: Block) -> SSAValue:
+    """Allocate the buffer (or ring) at the start of the program."""
+    tensor = staged.load.tensor.type
+    assert isinstance(tensor, TensorType)
+    shape = (stages, *staged.shape) if stages > 1 else staged.shape
+    op = AllocSharedOp(shape, tensor.element, staged.swizzle)
+    op.location = staged.load.location
+    Rewriter.insert_op(op, InsertPoint.at_start(body))
+    return op.result
+
+
+def logical(insert: Inserter, buffer: SSAValue, staged: Staged) -> SSAValue:
+    """Return the buffer with the tile's axis order."""
+    return insert.value(SharedTransposeOp(buffer, [1, 0])) if staged.transposed else buffer
+
+
+def _copy(insert: Inserter, buffer: SSAValue, staged: Staged, offsets: Sequence[SSAValue]) -> None:
+    load = staged.load
+    target = logical(insert, buffer, staged)
+    insert.add(CpAsyncOp(target, load.tensor, offsets, load.size_list, load.dropped))
+
+
+def replace_load(staged: Staged, buffer: SSAValue) -> None:
+    """Let products read the buffer instead of the loaded tile; transposes become views."""
+    for use in list(staged.load.result.uses):
+        user = use.operation
+        if isinstance(user, TransposeOp):
+            insert = Inserter(InsertPoint.before(user), user)
+            view = insert.value(SharedTransposeOp(buffer, user.permutation))
+            for inner in list(user.result.uses):
+                inner.operation.operands[inner.index] = view
+            Rewriter.erase_op(user)
+        else:
+            user.operands[use.index] = buffer
+    Rewriter.erase_op(staged.load)
+
+
+def _stage_once(staged: Staged, body: Block) -> None:
+    """Copy where the load stands, and wait for it."""
+    load = staged.load
+    buffer = allocate(staged, 1, body)
+    insert = Inserter(InsertPoint.before(load), load)
+    insert.add(BarrierOp())
+    _copy(insert, buffer, staged, list(load.offsets))
+    insert.add(CommitGroupOp())
+    insert.add(WaitGroupOp(0))
+    insert.add(BarrierOp())
+    replace_load(staged, logical(insert, buffer, staged))
+
+
+def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) -> None:
+    """Replace the loads of a loop by a ring of `stages` buffers each, filled `stages - 1` iterations ahead."""
+    rings = [allocate(staged, stages, body) for staged in group]
+    before = Inserter(InsertPoint.before(loop), loop)
+    counter = loop.body.block.args[0]
+    for stage in range(stages - 1):
+        at = before.binary("add", loop.lb, before.binary("mul", loop.step, before.constant(stage)))
+        _fill(before, loop, group, rings, before.constant(stage), {counter: at})
+    first, last = before.constant(0), before.constant(stages - 1)
+    ahead = before.binary("mul", loop.step, before.constant(stages - 1))
+    loop = with_arguments(loop, [first, last])
+    block = loop.body.block
+    read, write = block.args[-2:]
+    start = Inserter(InsertPoint.at_start(block), loop)
+    start.add(WaitGroupOp(stages - 2))
+    start.add(BarrierOp())
+    later = start.binary("add", block.args[0], ahead)
+    _fill(start, loop, group, rings, write, {block.args[0]: later})
+    for staged, ring in zip(group, rings, strict=True):
+        insert = Inserter(InsertPoint.before(staged.load), staged.load)
+        stage = insert.value(SharedViewOp(ring, read))
+        replace_load(staged, logical(insert, stage, staged))
+    _advance(loop, stages)
+    decisions.STAGES.write(loop, stages)
+    after = Inserter(InsertPoint.after(loop), loop)
+    after.add(WaitGroupOp(0))
+    after.add(BarrierOp())
+
+
+def _fill(
+    insert: Inserter,
+    loop: scf.ForOp,
+    group: list[Staged],
+    rings: list[SSAValue],
+    stage: SSAValue,
+    known: dict[SSAValue, SSAValue],
+) -> None:
+    """Start the copies of one iteration into a stage, as one group."""
+    for staged, ring in zip(group, rings, strict=True):
+        offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
+        _copy(insert, insert.value(SharedViewOp(ring, stage)), staged, offsets)
+    insert.add(CommitGroupOp())
+
+
+def _advance(loop: scf.ForOp, stages: int) -> None:
+    """Yield the next stages to read and to write, around the ring."""
+    block = loop.body.block
+    end = block.last_op
+    assert end is not None
+    insert = Inserter(InsertPoint.before(end), end)
+    nexts: list[SSAValue] = []
+    for argument in block.args[-2:]:
+        following = insert.binary("add", argument, insert.constant(1))
+        wraps = insert.binary("eq", following, insert.constant(stages))
+        nexts.append(insert.value(ElementwiseOp("select", [wraps, insert.constant(0), following])))
+    end.operands = [*end.operands, *nexts]

@@ -1,0 +1,101 @@
+"""Chooses warps per program, how products spread over them, and the raster order of the grid.
+
+Rules: a matrix kernel gets one warp per 4096 accumulator elements (128 registers a thread), so that a warp's tile
+is as near to 64x64 as can be; others one warp per 1024 elements of the largest tile (32 a thread, 64 bytes of bf16
+in flight: measured best for row kernels). Where rows are reduced or a product feeds another, warps split rows only,
+so that neither crosses warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir import decisions
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceOp, ScanOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TileType
+from tessera.schedule.knobs import KNOBS, Knobs
+from tessera.schedule.scheduled_pass import ScheduledPass, launches
+from tessera.target.records import TargetRecord
+
+ACCUMULATORS_PER_WARP = 4096
+ELEMENTS_PER_WARP = 1024
+ROWS_PER_WARP = 16
+
+
+@dataclass(frozen=True)
+class ChooseWarpsPass(ScheduledPass):
+    """Writes `tessera_schedule.num_warps`, `.rows_only` and `.group` on grids and products.
+
+    Args:
+        target: the GPU.
+        knobs: `num_warps` and `group_m` force the choice.
+    """
+
+    name: ClassVar[str] = "choose-warps"
+
+    def apply(self, module: ModuleOp) -> None:
+        """Annotate every kernel of the module in place."""
+        for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
+            for unit in launches(kernel):
+                _schedule_launch(unit, self.target, self.knobs)
+
+
+def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> None:
+    ops = [op for op in unit.walk() if op is not unit]
+    products = [op for op in ops if isinstance(op, MmaOp)]
+    rows_only = any(_feeds_rows(op.result, set()) for op in products)
+    chosen = decisions.NUM_WARPS.of(unit)  # by warp-specialize
+    warps = chosen or knobs.num_warps or _warps(ops, products, rows_only, target)
+    decisions.NUM_WARPS.write(unit, warps)
+    for op in products:
+        decisions.ROWS_ONLY.write(op, int(rows_only))
+    if products and isinstance(unit, GridOp) and len(unit.block_sizes) == 2:
+        decisions.GROUP.write(unit, knobs.group_m or int(KNOBS["group_m"].default))
+
+
+def _elements(type_: object) -> int:
+    return prod(type_.shape) if isinstance(type_, TileType) else 0
+
+
+def _power_of_two(value: float, low: int, high: int) -> int:
+    power = 1
+    while power < value:
+        power *= 2
+    return max(low, min(power, high))
+
+
+def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, target: TargetRecord) -> int:
+    most = target.max_threads // target.warp_size
+    if products:
+        total = sum(_elements(op.acc.type) for op in products)
+        wanted = _power_of_two(total / ACCUMULATORS_PER_WARP, 4, min(8, most))
+        rows = min(op.acc.type.shape[0] for op in products if isinstance(op.acc.type, TileType))
+        return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted
+    largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
+    reduces = any(isinstance(op, ReduceOp | ScanOp) for op in ops)
+    return _power_of_two(largest / ELEMENTS_PER_WARP, 4 if not reduces else 1, min(16, most))
+
+
+def _feeds_rows(value: SSAValue, seen: set[SSAValue]) -> bool:
+    """Return whether a product's result is, after arithmetic, reduced along rows or the left operand of a product."""
+    if value in seen:
+        return False
+    seen.add(value)
+    for use in value.uses:
+        op = use.operation
+        if isinstance(op, ReduceOp) and op.axis.data == 1:
+            return True
+        if isinstance(op, MmaOp) and use.index == 0:
+            return True
+        if isinstance(op, ElementwiseOp | CastOp) and _feeds_rows(op.result, seen):
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Passes for GPUs with what Hopper introduced: tensor maps (TMA), warpgroup instructions, warp roles, clusters."""

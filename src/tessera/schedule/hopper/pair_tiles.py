@@ -1,0 +1,98 @@
+"""Groups programs of vertically adjacent tiles into clusters, which fetch what they share only once (Hopper).
+
+Before::
+
+    grid(%M, %N) by [BM, BN] { ^(%m, %n): ... load A[%m, ...]; load B[..., %n] ... }
+
+After, for clusters of P programs::
+
+    grid(%M, %N) by [P * BM, BN] { ^(%first, %n): %m = %first + cluster_rank * BM; ... } {cluster = P}
+
+A load that does not depend on the rank is the same in all programs of a cluster: `warp-specialize` lets each fetch a
+part of it for all (TMA multicast). Tiles past the end are computed on zeros and stored nowhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.dialects.scf import ForOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tessera.ir import decisions
+from tessera.ir.inserter import Inserter
+from tessera.ir.tile.cluster import ClusterRankOp
+from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.memory import AtomicOp, ScatterOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.schedule.notes import Unfit
+from tessera.schedule.scheduled_pass import AskedPass
+
+
+@dataclass(frozen=True)
+class PairTilesPass(AskedPass):
+    """Groups the programs of launches where the caller asks for it.
+
+    Args:
+        target: the GPU.
+        knobs: `cluster` is the number of programs.
+    """
+
+    name: ClassVar[str] = "pair-tiles"
+    knob: ClassVar[str] = "cluster"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Group the programs of a launch, unless its clusters share tiles already."""
+        if not decisions.SPLIT_K.on(grid):
+            super().rewrite(kernel, grid)
+
+    def fulfil(self, grid: GridOp, asked: int) -> None:
+        """Group the programs of a launch.
+
+        Raises:
+            Unfit: the launch must not run programs past its end.
+        """
+        _check(grid)
+        _pair(grid, asked)
+
+
+def _check(grid: GridOp) -> None:
+    if len(grid.block_sizes) != 2:
+        raise Unfit("the grid is not two-dimensional")
+    if not any(isinstance(op, MmaOp) for op in grid.walk()):
+        raise Unfit("the launch has no product")
+    if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp) for op in grid.walk()):
+        # Programs past the end run too: slices drop what they store, but these effects would happen.
+        raise Unfit("the launch writes at computed places, prints or asserts")
+
+
+def _pair(grid: GridOp, programs: int) -> None:
+    body = grid.body.block
+    rows = grid.block_sizes[0]
+    sizes = [rows * programs, *grid.block_sizes[1:]]
+    grid.blocks = ArrayAttr([IntAttr(size) for size in sizes])
+    first = body.args[0]
+    assert body.first_op is not None
+    insert = Inserter(InsertPoint.at_start(body), body.first_op)
+    rank = insert.value(ClusterRankOp())
+    place = insert.binary("mul", rank, insert.constant(rows))
+    moved = insert.binary("add", first, place)
+    first.replace_uses_with_if(moved, lambda use: use.operation is not moved.owner)
+    decisions.CLUSTER.write(grid, programs)
+
+
+def depends_on_rank(value: SSAValue) -> bool:
+    """Return whether a value may differ between the programs of a cluster."""
+    owner = value.owner
+    if isinstance(owner, Operation):
+        return isinstance(owner, ClusterRankOp) or any(depends_on_rank(operand) for operand in owner.operands)
+    around = owner.parent_op()
+    if isinstance(around, GridOp | KernelOp):
+        return False
+    if isinstance(around, ForOp) and value is owner.args[0]:
+        return any(depends_on_rank(bound) for bound in (around.lb, around.ub, around.step))
+    return True  # carried by a loop: not followed

@@ -1,0 +1,170 @@
+"""Overlaps products of a consumer's loop with the arithmetic between them (Hopper).
+
+Before, as attention has it::
+
+    scf.for ... iter_args(%o, ...) {
+      barrier_wait K; %s = mma Q, K; barrier_arrive K; softmax of %s
+      barrier_wait V; %o' = mma %p, V, %o * alpha; barrier_arrive V
+    }
+
+After::
+
+    S of the first block; its softmax
+    scf.for ... iter_args(%o, %p, ...) {
+      barrier_wait K; %1 = mma_start Q, K            (of this iteration)
+      barrier_wait V; %2 = mma_start %p, V, %o       (of the one before)
+      %s = mma_wait %1 pending 1; barrier_arrive K; softmax of %s, while %2 runs
+      %o' = mma_wait %2 pending 0; barrier_arrive V; %o' * alpha; the next %p
+    }
+    O of the last block
+
+`schedule.modulo` decides which op belongs to which iteration; the loop's attributes record the choice
+(`tessera_schedule.pipeline` and `.cycles`) and its note the reason. The producer's loop gets the same stages, so that
+it fetches in the order in which the consumers read. Loops whose products do not depend on each other stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint
+
+from tessera.ir import decisions
+from tessera.ir.inserter import Inserter
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.roles import BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
+from tessera.ir.tile.structure import GridOp
+from tessera.ir.tile.warpgroup import MmaStartOp, TurnOp
+from tessera.schedule.dependences import Graph, is_remade, ring_of
+from tessera.schedule.hopper.rings import product_depths
+from tessera.schedule.hopper.stage_shift import Instance, shift
+from tessera.schedule.knobs import Knobs
+from tessera.schedule.modulo import Schedule, in_order, overlapped
+from tessera.schedule.notes import note
+from tessera.schedule.products import GROUP_WARPS
+from tessera.schedule.scheduled_pass import ScheduledPass
+from tessera.target.machines import Rates
+
+GAIN = 0.95
+"""A schedule must make an iteration this much shorter to be worth its registers and code."""
+
+RESERVED_REGISTERS = 48
+"""Registers of a thread for addresses, counters and temporaries, besides tiles."""
+
+
+@dataclass(frozen=True)
+class PipelineProductsPass(ScheduledPass):
+    """Pipelines the loops of consumers whose products wait for each other.
+
+    Args:
+        target: the GPU.
+        knobs: `pipeline` forces or forbids it, `ping_pong` lets warpgroups take turns.
+    """
+
+    name: ClassVar[str] = "pipeline-products"
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrite every loop of the module in place."""
+        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
+            grid = roles.parent_op()
+            warps = decisions.NUM_WARPS.of(grid) if isinstance(grid, GridOp) else None
+            for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
+                if warps is not None and max(product_depths(loop.body.block).values(), default=0):
+                    _try(roles, loop, warps, self.target.machine.rates, self.knobs)
+
+
+def _try(roles: RolesOp, loop: scf.ForOp, warps: int, rates: Rates, knobs: Knobs) -> None:
+    schedule, reason = _chosen(Graph.of(loop, warps, rates), roles.consumer_registers.data, knobs.pipeline)
+    if schedule is not None:
+        _shift_producer(roles, schedule)
+        loop = shift(loop, schedule.stage, lambda now, before: _emit(schedule, now, before))
+        decisions.CYCLES.write(loop, round(schedule.cycles))
+        if knobs.ping_pong and warps == 2 * GROUP_WARPS:
+            _take_turns(roles, loop)
+    decisions.PIPELINE.write(loop, int(schedule is not None))
+    note(loop, "pipeline", [reason])
+
+
+def _chosen(graph: Graph, registers: int, asked: int | None) -> tuple[Schedule | None, str]:
+    """Return the schedule to use, None to leave the loop as it is, and why."""
+    plain = in_order(graph)
+    if asked == 0:
+        return None, "products in order: asked for"
+    found = overlapped(graph)
+    if not found:
+        return None, "products in order: no other order of this loop keeps its dependences"
+    fitting = [s for s in found if s.registers() + RESERVED_REGISTERS <= registers]
+    if not fitting and not asked:
+        least = min(schedule.registers() for schedule in found)
+        return None, f"products in order: {least:.0f} registers of tiles leave too few of {registers}"
+    best = (fitting or found)[0]
+    if best.cycles > GAIN * plain.cycles and not asked:
+        return None, f"products in order: {best.cycles:.0f} cycles an iteration against {plain.cycles:.0f}"
+    stages = ", ".join(str(best.stage[op]) for op in graph.products)
+    return best, (
+        f"products in stages {stages}: {best.cycles:.0f} cycles an iteration of a warpgroup alone, "
+        f"{plain.cycles:.0f} in order; {best.registers():.0f} registers of tiles"
+    )
+
+
+def _emit(schedule: Schedule, now: Instance, before: Instance) -> None:
+    """Write the new loop's body."""
+    started: dict[Operation, MmaStartOp] = {}
+    for node in schedule.order:
+        op = node.op
+        instance = before if schedule.stage[op] else now
+        if op not in schedule.graph.products:
+            instance.add(op)
+            continue
+        assert isinstance(op, MmaOp)
+        if op not in started:
+            started[op] = instance.start(op)
+        else:
+            instance.wait(op, started[op], schedule.pending(node))
+
+
+def _take_turns(roles: RolesOp, loop: scf.ForOp) -> None:
+    """Let two warpgroups start their products in turn, so that one computes while the other multiplies."""
+    starts = [op for op in loop.body.block.ops if isinstance(op, MmaStartOp)]
+    Inserter(InsertPoint.before(roles), roles).add(TurnOp("init"))
+    Inserter(InsertPoint.before(starts[0]), starts[0]).add(TurnOp("take"))
+    Inserter(InsertPoint.after(starts[-1]), starts[-1]).add(TurnOp("pass"))
+    decisions.PING_PONG.write(loop)
+
+
+def _shift_producer(roles: RolesOp, schedule: Schedule) -> None:
+    """Let the producer fetch in the order in which the shifted consumers want."""
+    wanted = {
+        ring: at
+        for op, at in schedule.stage.items()
+        if isinstance(op, BarrierWaitOp) and (ring := ring_of(op.barriers)) is not None
+    }
+    for loop in [op for op in roles.producer.block.ops if isinstance(op, scf.ForOp)]:
+        stage = _stages_of_copies(loop.body.block, wanted)
+        if stage is not None and len(set(stage.values())) > 1:
+            shift(loop, stage, lambda now, before, stage=stage: _emit_copies(stage, now, before))
+
+
+def _stages_of_copies(block: Block, wanted: dict[int, int]) -> dict[Operation, int] | None:
+    """Return the stage of a producer's ops; None where one belongs to no ring."""
+    stage: dict[Operation, int] = {}
+    for op in block.ops:
+        if op is block.last_op or is_remade(op):
+            continue
+        if not isinstance(op, BarrierWaitOp | BarrierExpectOp | BulkCopyOp):
+            return None
+        ring = ring_of(op.barriers)
+        if ring not in wanted:
+            return None
+        stage[op] = wanted[ring]
+    return stage
+
+
+def _emit_copies(stage: dict[Operation, int], now: Instance, before: Instance) -> None:
+    for number, instance in enumerate((now, before)):
+        for op in (op for op, at in stage.items() if at == number):
+            instance.add(op)

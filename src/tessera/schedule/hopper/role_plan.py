@@ -1,0 +1,121 @@
+"""How a launch is split into roles: what goes through rings, how many warps consume it, and how deep the rings are.
+
+Rings are as deep as shared memory allows besides what products and stores keep there; a tile that only threads read
+stays with the consumers where it would leave room for fewer than two stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects import scf
+
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.schedule.gpu.copies import Staged, qualifies
+from tessera.schedule.hopper.prologue import Product, computed_from, staged_bytes
+from tessera.schedule.hopper.rings import ring_groups
+from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
+from tessera.schedule.knobs import Knobs
+from tessera.schedule.notes import Unfit
+from tessera.schedule.products import BARRIER_BYTES, GROUP_ROWS, GROUP_WARPS
+from tessera.schedule.resources import ALIGN_BYTES, free_shared_bytes
+from tessera.target.records import TargetRecord
+
+MOST_STAGES = 8
+REGISTERS = {4: (56, 240), 8: (24, 240)}
+"""Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
+
+SHARING_REGISTERS = {4: (56, 240), 8: (40, 232)}
+"""The same where programs share out steps, whose arithmetic the producer does too."""
+
+
+@dataclass
+class RolePlan:
+    """How a launch is split.
+
+    Args:
+        loop: the loop whose loads become copies.
+        operands: loads that products read as they are.
+        raw: loads that threads read, to compute operands or anything else.
+        plain: the other loads of the loop, and why the consumers do them.
+        ahead: those of them that are small, which are done one iteration ahead.
+        products: every product of the launch.
+        once: operands that are loaded before the loop and that the producer can fetch, once for each tile.
+    """
+
+    loop: scf.ForOp
+    operands: list[Staged]
+    raw: list[Staged]
+    plain: dict[LoadOp, str]
+    ahead: list[LoadOp]
+    products: list[Product]
+    once: list[Staged]
+
+    @property
+    def group(self) -> list[Staged]:
+        """What a stage of the rings holds."""
+        return [*self.operands, *self.raw]
+
+    def notes(self) -> list[str]:
+        """Say which loads the consumers do, and why."""
+        return [
+            f"loaded by consumers{', one iteration ahead' if op in self.ahead else ''}: {reason}"
+            for op, reason in self.plain.items()
+        ]
+
+
+def consumer_warps(products: Sequence[Product], knobs: Knobs, groups: int) -> int:
+    """Return the consumer warps of a tile: each warpgroup takes 64 rows of every product.
+
+    Raises:
+        Unfit: the rows, or the registers, are not enough for them.
+    """
+    rows = {product.shape[0] for product in products}
+    warps = knobs.num_warps or (8 if min(rows) >= 2 * GROUP_ROWS and groups == 1 else GROUP_WARPS)
+    if warps not in REGISTERS or any(size % (warps * 16) for size in rows):
+        raise Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
+    held = sum(prod(product.shape[:2]) for product in products)
+    if held / (32 * warps) > REGISTERS[warps * groups][1] * 0.75:
+        raise Unfit(f"the accumulators of {warps} warps leave no registers")
+    return warps
+
+
+def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, plan: RolePlan, groups: int) -> int:
+    """Return the depth of the rings; raw tiles for which there is no room stay with the consumers.
+
+    Raises:
+        Unfit: two stages do not fit, or fewer were asked for.
+    """
+    if knobs.stages == 1:
+        raise Unfit("one stage was asked for, and roles need two")
+    other = sum(staged_bytes(product) for product in plan.products) + sum(
+        Staged(op, False).size_bytes
+        for op in grid.walk()
+        if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
+    )
+    rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
+    free = free_shared_bytes(target, grid) - groups * other - (rings - 1) * BARRIER_BYTES
+    free -= ALIGN_BYTES if groups > 1 else 0  # barriers for their turns
+    stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
+    least = least_bytes(kernel, grid, stores, groups)
+    turned = any(product.turned for product in plan.products)
+    roomy = free - groups * max(least, bytes_across(stores, groups) if turned else 0)
+    while True:
+        ring = sum(staged.size_bytes for staged in plan.group)
+        fitting, wanted = free // ring, roomy // ring
+        stages = knobs.stages or min(MOST_STAGES, wanted if wanted > 1 else fitting)
+        if 2 <= stages <= fitting:
+            return stages
+        dropped = next((s for s in plan.raw if not _feeds_products(s, plan.products)), None)
+        if dropped is None:
+            raise Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
+        plan.raw.remove(dropped)
+        tile = "x".join(map(str, dropped.shape))
+        plan.plain[dropped.load] = f"a stage of {dropped.size_bytes} bytes for {tile} does not fit in shared memory"
+
+
+def _feeds_products(staged: Staged, products: Sequence[Product]) -> bool:
+    return any(staged.load in computed_from(v) for product in products for v in (product.op.a, product.op.b))

@@ -1,0 +1,277 @@
+"""Stores tiles through shared memory by bulk copies, which complete while the role goes on with the next tile (Hopper).
+
+Before, at the end of the consumers' role::
+
+    store %tile -> C[%m, %n]
+
+After, for each part of the tile, with a ring of D buffers (a part is 128 bytes wide, or, where rows of the tensor run
+across the warps, some rows)::
+
+    bulk_wait (D - 1); %part = <columns 64 * i to 64 * i + 63 of %tile>; shared_store %part, %ring_i
+    bulk_store %ring_i -> C[%m, %n + 64 * i]
+
+Work that leads to the tile alone is done part by part as well (`schedule.hopper.parts`). `bulk_wait` leaves as many
+stores in flight as were started after the last one from the same buffer, counted around the loop over tiles. A store
+that the copy engine cannot do stays as it is; the reason is noted on its grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.ir import decisions
+from tessera.ir.inserter import Inserter
+from tessera.ir.target.types import PANEL_BYTES, SWIZZLE_BYTES
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.roles import BulkStoreOp, BulkWaitOp, RolesOp
+from tessera.ir.tile.shape import TransposeOp
+from tessera.ir.tile.shared import AllocSharedOp, SharedStoreOp, SharedTransposeOp
+from tessera.ir.tile.split import PartialSumOp
+from tessera.ir.tile.stream import CollectSumsOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
+from tessera.ir.tile.types import TensorType, TileType, element_of
+from tessera.schedule.hopper.parts import Parts
+from tessera.schedule.hopper.tensor_maps import check_tensor
+from tessera.schedule.notes import Unfit, note
+from tessera.schedule.resources import ALIGN_BYTES, free_shared_bytes
+from tessera.schedule.scheduled_pass import GridPass
+
+MOST_BUFFERS = 4
+LEAST_BUFFERS = {1: 2, 2: 1}
+"""By number of consumer groups: of two, one may wait for its stores while the other's products run."""
+WHOLE_BYTES = 64 * 1024
+PART_BYTES = 16 * 1024
+"""Bytes up to which a tile across the warps is stored as a whole, and size of the parts of a larger one."""
+
+
+@dataclass
+class _Bulk:
+    """A store that becomes bulk stores.
+
+    Args:
+        op: the store.
+        flipped: whether the tile is the transpose of the matrix that is written to shared memory.
+        transposed: whether the tensor is contiguous along that matrix's first dimension.
+        parts: how many parts it is stored in.
+        buffers: buffers of the ring, a power of two that divides the parts.
+    """
+
+    op: StoreOp
+    flipped: bool
+    transposed: bool
+    parts: int
+    buffers: int = 0
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """The sizes of a part of the matrix."""
+        assert isinstance(self.op.value.type, TileType)
+        rows, columns = reversed(self.op.value.type.shape) if self.flipped else self.op.value.type.shape
+        return rows, columns // self.parts
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of a buffer."""
+        assert isinstance(self.op.value.type, TileType)
+        return prod(self.part_shape) * self.op.value.type.dtype.bytes
+
+
+@dataclass(frozen=True)
+class BulkStoresPass(GridPass):
+    """Rewrites the stores at the end of consumer roles.
+
+    Args:
+        target: the GPU.
+        knobs: `bulk_stores` = 0 keeps the stores as they are.
+    """
+
+    name: ClassVar[str] = "bulk-stores"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Rewrite the stores of a launch that has roles."""
+        if self.knobs.bulk_stores != 0:
+            for roles in [op for op in grid.body.block.ops if isinstance(op, RolesOp)]:
+                self._rewrite(kernel, grid, roles)
+
+    def _rewrite(self, kernel: KernelOp, grid: GridOp, roles: RolesOp) -> None:
+        found: list[_Bulk] = []
+        notes: list[str] = []
+        groups = roles.groups.data
+        for op in final_stores(roles.consumer.block):
+            try:
+                bulk = _candidate(kernel, grid, op)
+                if groups > 1 and bulk.part_bytes % SWIZZLE_BYTES:
+                    raise Unfit(f"buffers of {bulk.part_bytes} bytes for each group would start within a swizzle")
+                found.append(bulk)
+            except Unfit as reason:
+                notes.append(f"stored from registers: {reason}")
+        least, free = LEAST_BUFFERS[groups], free_shared_bytes(self.target, grid) // groups
+        # Two groups leave room for what else threads exchange, lest it cost a stage of the ring.
+        if found and not _share(found, free, least, ALIGN_BYTES if groups > 1 else 0):
+            names = {1: "a buffer for each group", 2: "two buffers"}
+            notes.append(f"stored from registers: no shared memory is left for {names[least]}")
+            found = []
+        for number in range(len(found)):
+            _replace(grid, found, number)
+        if found:
+            decisions.STORE_BUFFERS.write(grid, max(bulk.buffers for bulk in found))
+        if notes:
+            note(grid, "stores", notes)
+
+
+def final_stores(block: Block) -> list[StoreOp]:
+    """Return the stores of tiles that a role does once for each of its program's tiles."""
+    found: list[StoreOp] = []
+    for op in block.ops:
+        if isinstance(op, StoreOp) and isinstance(op.value.type, TileType):
+            found.append(op)
+        elif isinstance(op, scf.IfOp) and decisions.LEADER.on(op):
+            found += final_stores(op.true_region.block)
+    return found
+
+
+def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
+    tile = op.value.type
+    assert isinstance(tile, TileType)
+    name = kernel.info_of(op.tensor).name
+    if tile.rank != 2 or op.mask is not None:
+        raise Unfit(f"{name} is stored under a mask or not as a matrix")
+    memory = memory_of(op.tensor)
+    alike = [
+        other
+        for other in grid.walk()
+        if isinstance(other, LoadOp | GatherOp | AtomicOp | StoreOp | ScatterOp) and memory_of(other.tensor) is memory
+    ]
+    readers = [r for r in alike if isinstance(r, LoadOp | GatherOp | AtomicOp)]
+    others = [w for w in alike if isinstance(w, StoreOp | ScatterOp) and w is not op]
+    if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
+        raise Unfit(f"{name} is also written or read elsewhere in the launch")
+    if not all(isinstance(r, LoadOp) and _same_box(r, op) for r in readers):
+        raise Unfit(f"{name} is also read, at other places than the tile that is stored")
+    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype)
+    flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
+    transposed = (op.kept.index(contiguous) == 0) != flipped
+    # A product's rows are spread over warps, so that parts along them would first have to move between warps.
+    parts = _parts_across(tile) if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
+    return _Bulk(op, flipped, transposed, parts)
+
+
+def _same_box(load: LoadOp, store: StoreOp) -> bool:
+    """Return whether a load reads what a store overwrites, element by element."""
+    return (
+        load.tensor is store.tensor
+        and list(load.offsets) == list(store.offsets)
+        and (load.size_list, load.dropped) == (store.size_list, store.dropped)
+    )
+
+
+def _parts_across(tile: TileType) -> int:
+    """Return in how many parts to store a tile whose rows in memory run across the warps: one unless it is large."""
+    total = prod(tile.shape) * tile.dtype.bytes
+    return 1 if total <= WHOLE_BYTES else total // PART_BYTES
+
+
+def bytes_across(stores: Sequence[StoreOp], groups: int) -> int:
+    """Return the shared memory that the largest of some stores needs for a group, if sums lie across its rows."""
+    tiles = [op.value.type for op in stores if isinstance(op.value.type, TileType)]
+    wanted = [(prod(tile.shape) * tile.dtype.bytes, _parts_across(tile)) for tile in tiles]
+    return max((total // parts * min(LEAST_BUFFERS[groups], parts) for total, parts in wanted), default=0)
+
+
+def _transposed_source(value: SSAValue) -> SSAValue | None:
+    """Return the matrix of which a value is the transpose, perhaps cast."""
+    owner = value.owner
+    if isinstance(owner, CastOp):
+        owner = owner.source.owner
+    return owner.source if isinstance(owner, TransposeOp) else None
+
+
+def _is_turned(value: SSAValue) -> bool | None:
+    """Return whether a tile is computed from the transpose of sums of products, None if from no such sums."""
+    owner = value.owner
+    if isinstance(owner, TransposeOp):
+        turned = _is_turned(owner.source)
+        return None if turned is None else not turned
+    if isinstance(owner, PartialSumOp | CollectSumsOp):
+        place = next(i for i, total in enumerate(owner.sums) if total is value)
+        return _is_turned(owner.partials[place])
+    if isinstance(owner, ElementwiseOp | CastOp):
+        found = [_is_turned(operand) for operand in owner.operands if isinstance(operand.type, TileType)]
+        return next((turned for turned in found if turned is not None), None)
+    return False if isinstance(owner, scf.ForOp | MmaOp) else None
+
+
+def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp], groups: int) -> int:
+    """Return the least shared memory that a launch's stores need for each group of consumers."""
+    total = 0
+    for op in stores:
+        try:
+            bulk = _candidate(kernel, grid, op)
+        except Unfit:
+            continue
+        total += bulk.part_bytes * min(LEAST_BUFFERS[groups], bulk.parts)
+    return total
+
+
+def _share(found: Sequence[_Bulk], free: int, least: int, spare: int) -> bool:
+    """Give each store as many buffers as fit and leave bytes to spare; return whether the least fit."""
+    for bulk in found:
+        bulk.buffers = min(least, bulk.parts)
+    used = sum(bulk.buffers * bulk.part_bytes for bulk in found)
+    if used > free:
+        return False
+    for bulk in found:
+        while (
+            bulk.buffers * 2 <= min(bulk.parts, MOST_BUFFERS) and used + bulk.buffers * bulk.part_bytes <= free - spare
+        ):
+            used += bulk.buffers * bulk.part_bytes
+            bulk.buffers *= 2
+    return True
+
+
+def _replace(grid: GridOp, found: Sequence[_Bulk], number: int) -> None:
+    """Replace one store by its parts."""
+    bulk = found[number]
+    op = bulk.op
+    tensor, tile = op.tensor.type, op.value.type
+    assert isinstance(tensor, TensorType)
+    assert isinstance(tile, TileType)
+    shape = tuple(reversed(bulk.part_shape)) if bulk.transposed else bulk.part_shape
+    ring: list[SSAValue] = []
+    for _ in range(bulk.buffers):
+        buffer = AllocSharedOp(shape, tensor.element, "panels")
+        buffer.location = op.location
+        Rewriter.insert_op(buffer, InsertPoint.at_start(grid.body.block))
+        ring.append(buffer.result)
+    insert = Inserter(InsertPoint.before(op), op)
+    matrix = _transposed_source(op.value)
+    if matrix is None:
+        matrix = insert.value(TransposeOp(op.value, [1, 0])) if bulk.flipped else op.value
+    elif element_of(matrix.type) != tile.element:
+        matrix = insert.value(CastOp(matrix, tile.element))
+    width, moving = bulk.part_shape[1], op.kept[0 if bulk.flipped else 1]
+    total = sum(other.parts for other in found)
+    parts = Parts.of(matrix, width, op)
+    for part in range(bulk.parts):
+        since = bulk.buffers if part >= bulk.buffers else total - bulk.parts + bulk.buffers
+        insert.add(BulkWaitOp(since - 1))
+        value = parts.at(insert, part * width) if bulk.parts > 1 else matrix
+        buffer = ring[part % bulk.buffers]
+        turned = insert.value(SharedTransposeOp(buffer, [1, 0])) if bulk.transposed or bulk.flipped else buffer
+        insert.add(SharedStoreOp(value, turned if bulk.transposed else buffer))
+        offsets, sizes = list(op.offsets), list(op.size_list)
+        if part:
+            offsets[moving] = insert.binary("add", offsets[moving], insert.constant(part * width))
+        sizes[moving] = width
+        outer = turned if bulk.transposed != bulk.flipped else buffer
+        insert.add(BulkStoreOp(outer, op.tensor, offsets, sizes, op.dropped))
+    Rewriter.erase_op(op)

@@ -1,0 +1,75 @@
+"""What the copy engine can move: the conditions on a tensor and a box that a tensor map describes (TMA).
+
+Source: CUDA Driver API, "Tensor Map Object Management" (`cuTensorMapEncodeTiled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.target.types import PANEL_BYTES
+from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.types import DYNAMIC, shape_of
+from tessera.numerics.dtypes import DType
+from tessera.schedule.notes import Unfit
+from tessera.schedule.products import ALIGN_BYTES, why_not_fetched
+from tessera.target.artifact import MOST_MAPPED
+
+BOX_LIMIT = 256
+"""Most elements of a box in one dimension."""
+MOST_DIMENSIONS = 5
+NARROW_ROWS = (16, 32, 64)
+"""Bytes of rows shorter than a panel, which the copy engine swizzles in their own way."""
+
+
+def check_tensor(
+    kernel: KernelOp,
+    tensor: SSAValue,
+    kept: Sequence[int],
+    sizes: Sequence[int],
+    dtype: DType,
+    *,
+    narrow: bool = False,
+) -> int:
+    """Return the contiguous dimension of a tensor whose boxes the copy engine can move.
+
+    Args:
+        kernel: the kernel whose argument the tensor is.
+        tensor: the tensor.
+        kept: the tensor dimensions that the tile has.
+        sizes: the box, a size per tensor dimension.
+        dtype: its elements.
+        narrow: whether rows of 16, 32 and 64 bytes are accepted, which matrix instructions do not read.
+
+    Raises:
+        Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
+            contiguous dimension, sizes that are powers of two, boxes of at most 256, coordinates of 32 bits.
+    """
+    info = kernel.info_of(tensor)
+    if (reason := why_not_fetched(info.name, 1 in info.strides, info.align % ALIGN_BYTES == 0)) is not None:
+        raise Unfit(reason)
+    contiguous = info.strides.index(1)
+    if contiguous not in kept:
+        raise Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
+    if max(shape_of(tensor.type)) > MOST_MAPPED:
+        raise Unfit(f"{info.name} has more than {MOST_MAPPED} elements in a dimension")
+    if 0 in info.strides:
+        raise Unfit(f"{info.name} repeats elements by a stride of 0")
+    for axis, stride in enumerate(info.strides):
+        divisor = info.stride_div[axis] if stride == DYNAMIC else stride
+        if axis != contiguous and divisor * dtype.bytes % ALIGN_BYTES:
+            raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
+    row_bytes = sizes[contiguous] * dtype.bytes
+    if narrow and row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS:
+        raise Unfit(f"the tile of {info.name} has rows of {row_bytes} bytes")
+    if not narrow and row_bytes % PANEL_BYTES:
+        raise Unfit(f"the tile of {info.name} is not a multiple of 128 bytes along its contiguous dimension")
+    if any(size > BOX_LIMIT for axis, size in enumerate(sizes) if axis != contiguous) or (
+        len(info.strides) > MOST_DIMENSIONS
+    ):
+        raise Unfit(f"the tile of {info.name} is larger than a box of the copy engine")
+    if any(size & (size - 1) for size in sizes):
+        raise Unfit(f"the tile of {info.name} has a size that is not a power of two")
+    return contiguous

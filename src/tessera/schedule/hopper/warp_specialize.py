@@ -1,0 +1,411 @@
+"""Splits a kernel's warps into a producer of bulk copies and consumers of tiles (Hopper).
+
+Before::
+
+    grid {
+      scf.for %k ... iter_args(%acc) { %a = load A; %b = load B; yield mma %a, %b, %acc }
+      store
+    }
+
+After, with rings of S buffers and two barriers per stage (operands of products that wait for each other, as K and V
+of attention, have rings with barriers of their own)::
+
+    grid {
+      rings; %full = alloc_barriers; %empty = alloc_barriers
+      roles(%slot = 0, %parity = 0) producer {
+        scf.for %k ... iter_args(%slot, %parity) {
+          barrier_wait %empty[%slot] parity (1 - %parity); barrier_expect %full[%slot] bytes
+          bulk_copy A -> %ra[%slot]; bulk_copy B -> %rb[%slot]
+        }
+      } consumer {
+        scf.for %k ... iter_args(%acc, %slot, %parity) {
+          barrier_wait %full[%slot] parity %parity
+          mma %ra[%slot], %rb[%slot], %acc; barrier_arrive %empty[%slot]
+        }
+        store
+      }
+    }
+
+Operands that are loaded before the loop are copied by the producer too, once for each tile, into buffers of one stage.
+
+The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
+program's tiles, so that the copies of the next tile overlap the end of this one.
+
+With `ping_pong`, two groups of consumers take the tiles in turn (`schedule.hopper.ping_pong`).
+
+Other tiles that the loop loads go through the same rings: consumers read them from there, for operands that they
+compute or anything else (`schedule.hopper.prologue`).
+
+Applies to a launch with one outermost loop whose matrix operands the copy engine can fetch and whose products all have
+a warpgroup instruction; anything else is left to `stage-copies`. Why a kernel does not qualify, and why a tile does not
+go through a ring, is noted on its grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tessera.ir import decisions
+from tessera.ir.effects import Effect, effect_of
+from tessera.ir.inserter import Inserter
+from tessera.ir.loops import depends_on, remade, with_arguments
+from tessera.ir.tile.elementwise import ElementwiseOp, RoundTf32Op
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.roles import (
+    AllocBarriersOp,
+    BarrierArriveOp,
+    BarrierExpectOp,
+    BarrierWaitOp,
+    BulkCopyOp,
+    RoleEndOp,
+    RolesOp,
+)
+from tessera.ir.tile.shared import AllocSharedOp
+from tessera.ir.tile.split import AllocLinksOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
+from tessera.ir.tile.types import SharedType, TileType
+from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed, written_memories
+from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
+from tessera.schedule.hopper.pair_tiles import depends_on_rank
+from tessera.schedule.hopper.ping_pong import GROUPS, Turns, check_groups, is_plain
+from tessera.schedule.hopper.prologue import (
+    Product,
+    carry_turned,
+    check_staged,
+    computed_from,
+    is_direct,
+    is_small,
+    load_ahead,
+    raw_boxes,
+    read_raw,
+    spread_rows,
+    stage_right,
+    stored_along_k,
+    turn,
+)
+from tessera.schedule.hopper.reuse import fetched_once
+from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single
+from tessera.schedule.hopper.role_plan import (
+    REGISTERS,
+    SHARING_REGISTERS,
+    RolePlan,
+    consumer_warps,
+    ring_stages,
+)
+from tessera.schedule.hopper.rounding import round_operands, undo
+from tessera.schedule.loops import only_loop
+from tessera.schedule.notes import Unfit, note
+from tessera.schedule.products import has_roles, why_no_instruction
+from tessera.schedule.scheduled_pass import GridPass
+
+
+@dataclass(frozen=True)
+class WarpSpecializePass(GridPass):
+    """Rewrites the launches that profit from warp roles.
+
+    Args:
+        target: the GPU.
+        knobs: `stages` forces the depth of the rings, `num_warps` the consumer warps; `ping_pong` asks for two groups
+            of consumers.
+    """
+
+    name: ClassVar[str] = "warp-specialize"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Split a launch into roles, or note why not."""
+        if not has_roles(self.target):
+            return
+        if not any(isinstance(op, MmaOp) for op in grid.walk()):
+            return
+        rounded: list[RoundTf32Op] = []
+        try:
+            if self.knobs.mma_kind not in (None, "wgmma"):
+                raise Unfit(f"mma_kind={self.knobs.mma_kind} was asked for")
+            loop = only_loop(grid)
+            rounded += round_operands(kernel, grid, lambda op: _is_fetched(kernel, grid, loop, op))
+            plan = _candidate(kernel, grid, loop)
+            groups, notes = self._groups(kernel, grid, plan)
+            warps = consumer_warps(plan.products, self.knobs, groups)
+            stages = ring_stages(self.target, self.knobs, kernel, grid, plan, groups)
+        except Unfit as reason:
+            undo(rounded)
+            note(grid, "roles", [f"one role: {reason}"])
+            return
+        if notes := [*notes, *plan.notes()]:
+            note(grid, "roles", notes)
+        _specialize(kernel, grid, plan, stages, warps, groups)
+
+    def _groups(self, kernel: KernelOp, grid: GridOp, plan: RolePlan) -> tuple[int, list[str]]:
+        """Return how many groups of consumers take tiles in turn, and why not as many as were asked for."""
+        if not self.knobs.ping_pong or not is_plain(plan.loop):
+            return 1, []
+        try:
+            check_groups(grid, plan.loop, [s.load for s in plan.operands], plan.once, self.knobs)
+            consumer_warps(plan.products, self.knobs, GROUPS)
+            ring_stages(self.target, self.knobs, kernel, grid, replace(plan, raw=list(plan.raw)), GROUPS)
+        except Unfit as reason:
+            return 1, [f"no ping-pong: {reason}"]
+        return GROUPS, []
+
+
+def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
+    stored = written_memories(grid)
+    loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and qualifies(op) and ahead_of(op, loop)]
+    raw, plain = raw_boxes(kernel, loop, stored)
+    for staged in list(raw):
+        try:
+            _check_shared(grid, loop, [staged.load])
+        except Unfit as reason:
+            raw.remove(staged)
+            plain[staged.load] = str(reason)
+    products = [_product(op, raw) for op in grid.walk() if isinstance(op, MmaOp)]
+    fetched = {staged.load for staged in raw}
+    if not loads and not any(computed_from(v) & fetched for p in products for v in (p.op.a, p.op.b)):
+        raise Unfit("no operand of a product is loaded by the loop")
+    for product in products:
+        _check_product(product)
+    for op in loads:
+        if memory_of(op.tensor) in stored:
+            raise Unfit("an operand of a product is stored to by the same launch")
+        check_operand(kernel, op)
+    _check_shared(grid, loop, [*loads, *fetched])
+    operands = [_operand(kernel, op) for op in loads]
+    ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and memory_of(op.tensor) not in stored]
+    return RolePlan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
+
+
+def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged]:
+    """Return the operands that are loaded before the loop and that the producer can fetch, once for each tile.
+
+    The others are left to `stage-copies`.
+    """
+    return [
+        _operand(kernel, op)
+        for op in grid.body.block.ops
+        if isinstance(op, LoadOp) and qualifies(op) and _is_fetched(kernel, grid, loop, op)
+    ]
+
+
+def _is_fetched(kernel: KernelOp, grid: GridOp, loop: scf.ForOp, op: LoadOp) -> bool:
+    """Return whether the producer will fetch an operand, should the launch have one."""
+    if op.parent is not grid.body.block:
+        return ahead_of(op, loop)
+    if not op.is_before_in_block(loop) or memory_of(op.tensor) in written_memories(grid):
+        return False
+    try:
+        check_operand(kernel, op)
+        _check_shared(grid, loop, [op])
+    except Unfit:
+        return False
+    return True
+
+
+def _operand(kernel: KernelOp, op: LoadOp) -> Staged:
+    return Staged(op, stored_transposed(kernel, op), "panels", is_tf32(op))
+
+
+def _product(op: MmaOp, raw: list[Staged]) -> Product:
+    """Return how a product is computed: transposed if only its right operand is computed from what is fetched."""
+    turned = Product(op, True)
+    if is_direct(op.a) and not is_direct(op.b) and computed_from(op.b) & {staged.load for staged in raw}:
+        try:
+            _check_product(turned)
+        except Unfit:
+            return Product(op)
+        return turned
+    return Product(op)
+
+
+def _check_product(product: Product) -> None:
+    if any(isinstance(value.type, SharedType) for value in (product.op.a, product.op.b)):
+        raise Unfit("an operand of a product is a shared buffer of the kernel's own")
+    if (reason := why_no_instruction(*product.dtypes, product.shape)) is not None:
+        raise Unfit(reason)
+    if not is_direct(product.right):
+        check_staged(product)
+
+
+def _specialize(kernel: KernelOp, grid: GridOp, plan: RolePlan, stages: int, warps: int, groups: int) -> None:
+    body, group = grid.body.block, plan.group
+    products = [turn(product.op) if product.turned else product.op for product in plan.products]
+    spread_rows(kernel, products, {staged.load for staged in plan.raw})
+    for op in products:
+        decisions.WARPGROUP.write(op)
+        if not is_direct(op.b):
+            stage_right(op, body, stored_along_k(kernel, op))
+    plan.loop = carry_turned(plan.loop)
+    loop = load_ahead(plan.loop, plan.ahead)
+    uneven = any(depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
+    programs = decisions.CLUSTER.of(grid) or 1
+    if any(depends_on_rank(bound) for bound in (loop.lb, loop.ub, loop.step)):
+        programs = 1  # each waits for the parts that all others fetch: they have to take the same number of steps
+    shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
+    rings = allocate_rings(loop, group, shared, stages, body)
+    single = allocate_single(loop, plan.once, body) if plan.once else None
+    setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
+    turns = setup.value(AllocBarriersOp(groups, 1)) if groups > 1 else None
+    state = [setup.constant(0) for _ in range(3 if plan.once or turns is not None else 2)]
+    once = {id(staged): fetched_once(setup, grid, staged.load) for staged in (*group, *plan.once)}
+    producer = _producer(loop, rings, stages, single, once, len(state))
+    consumer = Block(arg_types=[value.type for value in state])
+    for op in _not_shared(body):
+        op.detach()
+        consumer.add_op(op)
+    registers = SHARING_REGISTERS if decisions.STREAM_K.on(grid) else REGISTERS
+    roles = RolesOp(producer, consumer, *registers[warps * groups], state, groups)
+    roles.location = loop.location
+    body.add_op(roles)
+    _consume(loop, rings, stages, single, turns)
+    if not decisions.SPLIT_K.on(grid):  # with few tiles, none is left for a second turn
+        decisions.PERSISTENT.write(grid)
+        if uneven:
+            decisions.UNEVEN.write(grid)
+    decisions.NUM_WARPS.write(grid, warps)
+    if groups > 1:
+        decisions.PING_PONG.write(grid)
+
+
+def _not_shared(body: Block) -> list[Operation]:
+    """Return the ops that only consumers run: all but the buffers and the pure scalar ops that need none of these."""
+    moved: dict[Operation, None] = {}
+    for op in body.ops:
+        scalar = effect_of(op) == Effect.PURE and not any(isinstance(r.type, TileType) for r in op.results)
+        buffer = isinstance(op, AllocSharedOp | AllocBarriersOp | AllocLinksOp)
+        if op.regions or not (scalar or buffer) or any(operand.owner in moved for operand in op.operands):
+            moved[op] = None
+    return list(moved)
+
+
+def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
+    """Raise unless the producer can compute what it needs: it runs neither loads of scalars nor branches."""
+    theirs = set(_not_shared(grid.body.block))
+    needed: list[SSAValue] = [loop.lb, loop.ub, loop.step]
+    for op in loads:
+        needed += _from_outside(op.offsets, loop)
+    if any(value.owner in theirs for value in needed):
+        raise Unfit("the loop's bounds or the places it loads from are not known before the roles part")
+
+
+def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]:
+    """Return what movable values of a loop's body depend on outside of it."""
+    found: list[SSAValue] = []
+    for value in values:
+        owner = value.owner
+        if isinstance(owner, Operation) and owner.parent is loop.body.block:
+            found += _from_outside(owner.operands, loop)
+        else:
+            found.append(value)
+    return found
+
+
+def _is_shared(load: LoadOp) -> bool:
+    """Return whether all programs of a cluster fetch the same box."""
+    return not any(depends_on_rank(offset) for offset in load.offsets)
+
+
+def _producer(
+    loop: scf.ForOp,
+    rings: Sequence[Ring],
+    stages: int,
+    single: Ring | None,
+    once: dict[int, SSAValue],
+    size: int,
+) -> Block:
+    """Return the producer's block: the loop with nothing but copies, behind those that a tile needs once."""
+    block = Block(arg_types=[loop.lb.type] * size)
+    outer = Inserter(InsertPoint.at_end(block), loop)
+    turns: list[SSAValue] = list(block.args[2:])
+    if single is not None:
+        _fill(outer, single, loop, outer.constant(0), block.args[2], {}, once)
+        turns = [outer.binary("sub", outer.constant(1), block.args[2])]
+    inner = Block(arg_types=[loop.lb.type] * 3)
+    counter, at, phase = inner.args
+    insert = Inserter(InsertPoint.at_end(inner), loop)
+    known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
+    for ring in rings:
+        _fill(insert, ring, loop, at, phase, known, once)
+    insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
+    copies = outer.add(scf.ForOp(loop.lb, loop.ub, loop.step, list(block.args[:2]), Region(inner)))
+    outer.add(RoleEndOp([*copies.results, *turns]))
+    return block
+
+
+def _fill(
+    insert: Inserter,
+    ring: Ring,
+    loop: scf.ForOp,
+    at: SSAValue,
+    phase: SSAValue,
+    known: dict[SSAValue, SSAValue],
+    once: dict[int, SSAValue],
+) -> None:
+    """Start the copies of one stage when it is free: its consumers have ended the phase before this one."""
+    insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
+    insert.add(BarrierExpectOp(ring.full, at, sum(staged.size_bytes for staged in ring.operands)))
+    for staged, buffer, programs in zip(ring.operands, ring.buffers, ring.programs, strict=True):
+        load = staged.load
+        offsets = [remade(insert, offset, loop, known) for offset in load.offsets]
+        view = logical(insert, ring.stage(insert, buffer, at), staged)
+        box = (load.size_list, load.dropped)
+        alone = once[id(staged)]
+        insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs, alone, staged.tf32))
+
+
+def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:
+    """Return the next slot around the ring, and the parity, which flips when the ring starts over."""
+    zero, one = insert.constant(0), insert.constant(1)
+    following = insert.binary("add", slot, one)
+    wraps = insert.binary("eq", following, insert.constant(stages))
+    flipped = insert.binary("sub", one, parity)
+    return [
+        insert.value(ElementwiseOp("select", [wraps, zero, following])),
+        insert.value(ElementwiseOp("select", [wraps, flipped, parity])),
+    ]
+
+
+def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring | None, turns: SSAValue | None) -> None:
+    """Let the loop read the rings: wait for a stage, use it, hand it back."""
+    role = loop.parent_block()
+    assert role is not None
+    places: Sequence[SSAValue] = role.args[:2]
+    around = Turns.of(loop, turns, role.args[2], stages) if turns is not None else None
+    following: list[SSAValue] = []
+    if around is not None:
+        places = around.skip(Inserter(InsertPoint.before(loop), loop), places, around.before)
+        following.append(around.following)
+    if single is not None:
+        start = Inserter(InsertPoint.at_start(role), loop)
+        following.append(start.binary("sub", start.constant(1), role.args[2]))
+        _drain(role, single, start.constant(0), role.args[2])
+    loop = with_arguments(loop, places)
+    block = loop.body.block
+    slot, parity = block.args[-2:]
+    for ring in rings:
+        _drain(block, ring, slot, parity)
+    end = block.last_op
+    assert end is not None
+    end.operands = [*end.operands, *_next(Inserter(InsertPoint.before(end), end), slot, parity, stages)]
+    decisions.STAGES.write(loop, stages)
+    insert, places = Inserter(InsertPoint.at_end(role), loop), loop.results[-2:]
+    if around is not None:
+        around.take(loop)
+        places = around.skip(insert, places, around.after)
+    insert.add(RoleEndOp([*places, *following]))
+
+
+def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue) -> None:
+    """Let a block read a stage of a ring in place of what it loaded."""
+    first, last = ring.first_and_last_use(block)
+    Inserter(InsertPoint.before(first), first).add(BarrierWaitOp(ring.full, slot, parity))
+    Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
+    for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
+        insert = Inserter(InsertPoint.before(staged.load), staged.load)
+        read = replace_load if qualifies(staged.load) else read_raw
+        read(staged, logical(insert, ring.stage(insert, buffer, slot), staged))

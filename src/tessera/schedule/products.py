@@ -1,0 +1,175 @@
+"""Which instructions compute a matrix product, and why none that are faster.
+
+Scheduling passes ask about the products of a kernel, plans of `ops.linalg` about one that has no kernel yet. Nothing
+here needs the IR, so that a plan is made without the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tessera.numerics.dtypes import DType
+from tessera.schedule.knobs import HOPPER
+from tessera.target.fragments import mma_for, wgmma_instruction
+from tessera.target.records import TargetRecord
+
+ALIGN_BYTES = 16
+"""The copy engine fetches from addresses and strides that are multiples of this."""
+GROUP_ROWS = 64
+"""Rows of a product that a warpgroup computes."""
+GROUP_WARPS = 4
+"""Warps of a warpgroup, and of each of two groups of consumers that take tiles in turn."""
+BARRIER_BYTES = 2048
+"""Shared memory of the two rows of barriers of a ring, in buffers of their own."""
+
+Path = Literal["wgmma", "mma", "fma"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand of a product, as it lies in memory.
+
+    Args:
+        name: what messages call it.
+        dtype: its elements.
+        contiguous: `k` where elements of one sum lie side by side, `other` for those of the other dimension, `strided`
+            for neither.
+        aligned: whether address and other strides are known to be positive multiples of `ALIGN_BYTES`.
+    """
+
+    name: str
+    dtype: DType
+    contiguous: Literal["k", "other", "strided"]
+    aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """A product of two tensors.
+
+    Args:
+        a: the left operand.
+        b: the right operand.
+        acc: dtype of the sums.
+        tf32: whether f32 operands are rounded to 10 bits.
+    """
+
+    a: Operand
+    b: Operand
+    acc: DType
+    tf32: bool = False
+
+    @property
+    def dtypes(self) -> tuple[str, str, str]:
+        """Names of the dtypes of the left operand, the right one and the sum, as instructions have them."""
+        a, b = ("tf32", "tf32") if self.tf32 else (self.a.dtype.name, self.b.dtype.name)
+        return a, b, self.acc.name
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What computes a product.
+
+    Args:
+        path: warpgroup instructions with roles, instructions of one warp, or multiply-adds of threads.
+        refused: why not each of the faster ones.
+    """
+
+    path: Path
+    refused: Mapping[Path, str]
+
+
+def path_of(product: MatrixProduct, target: TargetRecord) -> Choice:
+    """Return the fastest instructions that compute a product in tiles of the plan's choice, and why no faster ones.
+
+    Args:
+        product: the product.
+        target: a GPU.
+    """
+    refused: dict[Path, str] = {}
+    reason = why_no_roles(product, target)
+    if reason is None:
+        return Choice("wgmma", refused)
+    refused["wgmma"] = reason
+    a, b, acc = product.dtypes
+    if mma_for(a, b, acc, target)[0] is not None:
+        return Choice("mma", refused)
+    refused["mma"] = f"{target.name} has no instruction for {a} x {b} -> {acc}"
+    return Choice("fma", refused)
+
+
+def has_roles(target: TargetRecord) -> bool:
+    """Return whether a target has warpgroup products, and bulk copies to feed them."""
+    return all(map(target.has, HOPPER))
+
+
+def why_no_roles(product: MatrixProduct, target: TargetRecord) -> str | None:
+    """Return why a producer of bulk copies cannot feed warpgroup instructions with a product, None where it can."""
+    if not has_roles(target):
+        return f"{target.name} has no bulk copies to warpgroup products"
+    reasons = [why_no_instruction(*product.dtypes)]
+    for operand in (product.a, product.b):
+        reasons += [
+            why_not_fetched(operand.name, operand.contiguous != "strided", operand.aligned),
+            why_not_read(operand.name, operand.dtype, operand.contiguous == "k"),
+        ]
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def why_no_instruction(a: str, b: str, acc: str, shape: tuple[int, int, int] | None = None) -> str | None:
+    """Return why no warpgroup instruction computes a product of dtypes, None where one does.
+
+    Args:
+        a: dtype of the left operand.
+        b: dtype of the right one.
+        acc: dtype of the sums.
+        shape: rows, columns and depth of a tile; None asks whether any tile will do.
+    """
+    m, n, k = shape or (GROUP_ROWS, GROUP_ROWS, 0)
+    instruction = wgmma_instruction(a, b, acc, n)
+    if instruction is None:
+        return f"no warpgroup instruction for {a} x {b} -> {acc}" + (f" with {n} columns" if shape else "")
+    if m % GROUP_ROWS or n & (n - 1) or m & (m - 1) or k % instruction.k or k & (k - 1):
+        rule = f"rows in {GROUP_ROWS}s, columns and K in powers of two, K in {instruction.k}s are needed"
+        return f"a product of {m}x{n}x{k}: {rule}"
+    return None
+
+
+def why_not_fetched(name: str, contiguous: bool, aligned: bool) -> str | None:
+    """Return why the copy engine cannot fetch boxes of a tensor, None where it can.
+
+    Args:
+        name: the tensor's.
+        contiguous: whether it has a contiguous dimension.
+        aligned: whether its address is a multiple of `ALIGN_BYTES`.
+    """
+    if contiguous and aligned:
+        return None
+    return f"{name} has no contiguous dimension or is not aligned to {ALIGN_BYTES} bytes"
+
+
+def why_not_read(name: str, dtype: DType, along_k: bool) -> str | None:
+    """Return why warpgroup instructions cannot read an operand as it lies, None where they can.
+
+    Args:
+        name: the operand's.
+        dtype: its elements.
+        along_k: whether elements of one sum lie side by side.
+    """
+    if dtype.bytes > 1 or along_k:
+        return None
+    return f"8-bit operands are read along K; {name} is contiguous along the other dimension"
+
+
+def why_no_turns(num_warps: int | None, shares_tiles: bool) -> str | None:
+    """Return why two groups of consumers cannot take tiles in turn, None where they can.
+
+    Args:
+        num_warps: the warps that were asked for.
+        shares_tiles: whether programs share a tile's loop over K.
+    """
+    if num_warps not in (None, GROUP_WARPS):
+        return f"num_warps={num_warps} was asked for, and a group has {GROUP_WARPS}"
+    return "programs share a tile's loop over K" if shares_tiles else None

@@ -1,0 +1,121 @@
+"""Staging and pipelining of copies: the scheduled kernel means what the plain one means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from xdsl.dialects import scf
+
+import tessera as ts
+from tessera.errors import LanguageError, ResourceError
+from tessera.interp import interpret
+from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp, SharedTransposeOp
+from tessera.schedule.gpu.copies import StageCopiesPass
+from tessera.schedule.knobs import Knobs
+from tessera.target.registry import target_named
+from tests.unit.frontend.support import built
+
+
+def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 32), (N, 16)):
+        acc = ts.tile.zeros((32, 16), ts.f32)
+        for k in ts.tile.range(0, K, 16):
+            acc = ts.tile.mma(a[m : m + 32, k : k + 16], b[k : k + 16, n : n + 16], acc)
+        c[m : m + 32, n : n + 16] = acc
+
+
+def scores(q: ts.Tensor["S", 32, ts.bf16], k: ts.Tensor["S", 32, ts.bf16], c: ts.Tensor["S", "S", ts.f32]) -> None:
+    for m in ts.tile.grid((S, 16)):
+        query = q[m : m + 16, :]
+        for n in ts.tile.range(0, S, 16):
+            c[m : m + 16, n : n + 16] = ts.tile.mma(query, k[n : n + 16, :].T, accumulator=ts.f32)
+
+
+def scaled(a: ts.Tensor["M", 16, ts.bf16], b: ts.Tensor[16, "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 16), (N, 16)):
+        c[m : m + 16, n : n + 16] = ts.tile.mma(a[m : m + 16, :] * 2, b[:, n : n + 16], accumulator=ts.f32)
+
+
+def staged(function: Any, target: str = "sm_80", stages: int | None = None) -> Any:
+    module = built(function).module
+    StageCopiesPass(target_named(target), Knobs(stages=stages)).apply(module)
+    module.verify()
+    return module
+
+
+def count(module: Any, kind: type[Any]) -> int:
+    return sum(isinstance(op, kind) for op in module.walk())
+
+
+def random_bf16(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, None])
+@pytest.mark.parametrize("size", [(32, 16, 16), (70, 33, 50), (1, 1, 1), (64, 48, 5), (33, 17, 160)])
+def test_a_pipelined_product_equals_float64(stages: int | None, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    a, b = random_bf16(m, k), random_bf16(k, n)
+    c = np.full((m, n), np.nan, np.float32)
+    interpret(staged(product, stages=stages), [a, b, c])
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-5 * k)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_transposed_operands_become_views(stages: int) -> None:
+    module = staged(scores, stages=stages)
+    assert count(module, LoadOp) == 0
+    assert count(module, SharedTransposeOp) >= 1
+    q, k = random_bf16(50, 32), random_bf16(50, 32) * 2
+    c = np.full((50, 50), np.nan, np.float32)
+    interpret(module, [q, k, c])
+    np.testing.assert_allclose(c, q.astype(np.float64) @ k.astype(np.float64).T, rtol=1e-5, atol=1e-4)
+
+
+def test_depth_follows_the_knob_the_target_and_the_memory() -> None:
+    def depth(module: Any) -> int:
+        return next(op.attributes["tessera_schedule.stages"].data for op in module.walk() if isinstance(op, scf.ForOp))
+
+    assert depth(staged(product, stages=2)) == 2
+    assert depth(staged(product)) == 4
+    turing = staged(product, "sm_75")
+    assert not any("tessera_schedule.stages" in op.attributes for op in turing.walk())
+    shapes = {op.result.type.shape for op in staged(product, stages=3).walk() if isinstance(op, AllocSharedOp)}
+    assert shapes == {(3, 32, 16), (3, 16, 16)}
+
+
+def test_a_load_with_other_uses_stays_a_load() -> None:
+    module = staged(scaled)
+    assert count(module, LoadOp) == 1, "a is scaled in registers"
+    assert count(module, CpAsyncOp) == 1, "b goes straight to the product"
+
+
+def test_more_stages_than_memory_is_an_error_that_lists_the_sizes() -> None:
+    with pytest.raises(ResourceError, match=r"200 stages need .* sm_80 has 166912") as caught:
+        staged(product, stages=200)
+    assert "32x16: 1024" in str(caught.value)
+
+
+@pytest.mark.parametrize("config", [{"num_warps": 3}, {"num_warps": 64}, {"stages": 0}, {"num_stages": "two"}])
+def test_a_knob_out_of_range_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(LanguageError) as caught:
+        Knobs.from_config(config)
+    assert caught.value.code == "bad-knob"
+
+
+def in_place(a: ts.Tensor["M", 16, ts.bf16], b: ts.Tensor[16, 16, ts.bf16]) -> None:
+    for _ in ts.tile.grid((1, 1)):
+        for m in ts.tile.range(0, M, 16):
+            a[16:32, :] = ts.tile.mma(a[m : m + 16, :], b[:, :], accumulator=ts.f32)
+
+
+def test_an_operand_that_the_loop_stores_to_is_not_fetched_ahead() -> None:
+    a, b = random_bf16(48, 16), np.eye(16).astype(ml_dtypes.bfloat16)
+    a[16:32] = 9
+    expected = a[32:48].copy()  # the last iteration's rows; the second iteration reads what the first stored
+    interpret(staged(in_place, stages=3), [a, b])
+    np.testing.assert_array_equal(a[16:32], expected)

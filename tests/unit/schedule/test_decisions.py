@@ -1,0 +1,127 @@
+"""What passes decide is declared: who writes it, which ops carry it, and what the verifier refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
+from tessera.errors import CompilerFault, VerifyError
+from tessera.ir.decisions import DECISIONS, PREFIX, check_decisions
+from tessera.ir.passes import Pass, PassRunner
+from tessera.ir.text import parse_module
+from tessera.ir.tile.structure import GridOp
+from tessera.jit.pipeline import schedule_passes
+from tessera.schedule.knobs import Knobs
+from tessera.target.registry import target_named
+from tessera.tools.opt import registered_passes
+from tests.unit.lower.support import aligned
+from tests.unit.schedule.hopper.kernels import attention_of, gemm, gemm_wide
+from tests.unit.schedule.hopper.test_rounding import tn
+
+HEADS = {"H": 2, "S": 256}
+CUBE = {"M": 256, "N": 256, "K": 256}
+SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
+    (gemm, CUBE, "sm_80", Knobs()),
+    (gemm, CUBE, "sm_90a", Knobs()),
+    (gemm, CUBE, "sm_90a", Knobs(split_k=2)),
+    (gemm, CUBE, "sm_90a", Knobs(stream_k=1)),
+    (gemm, CUBE, "sm_90a", Knobs(cluster=2)),
+    (gemm_wide, CUBE, "sm_90a", Knobs(ping_pong=1)),
+    (tn, CUBE, "sm_90a", Knobs()),
+    (attention_of(64, 64, 64, True), HEADS, "sm_90a", Knobs(pipeline=1)),
+    (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
+]
+GRID = """
+tessera_tile.kernel @k profile "fast" () {{
+  %n = tessera_tile.constant 4 : index
+  tessera_tile.grid(%n) by [2] {{
+  ^bb0(%i: index):
+  }} {{{attributes}}}
+  tessera_tile.return
+}}
+"""
+
+
+def carried(module: ModuleOp) -> set[str]:
+    """Return the keys that ops of a module carry, and check them."""
+    for op in module.walk():
+        check_decisions(op)
+    return {key for op in module.walk() for key in op.attributes if key.startswith("tessera_schedule.")}
+
+
+def test_each_decision_is_written_by_the_passes_that_it_names() -> None:
+    found: dict[str, set[str]] = {}
+    for kernel, sizes, target, knobs in SCHEDULES:
+        module = aligned(kernel, sizes)
+        before = carried(module)
+        assert before == set()
+        for step in schedule_passes(target_named(target), knobs):
+            step.apply(module)
+            after = carried(module)
+            for key in after - before:
+                found.setdefault(key, set()).add(step.name)
+            before = after
+    assert found == {decision.key: set(decision.writers) for decision in DECISIONS.values()}
+    assert set().union(*found.values()) <= {cls.name for cls in registered_passes().values()}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ("tessera_schedule.num_warp = #builtin.int<4>", "tessera_schedule.num_warp is not a decision of a schedule"),
+        (
+            "tessera_schedule.stages = #builtin.int<2>",
+            "tessera_schedule.stages belongs on scf.for, not tessera_tile.grid",
+        ),
+        ('tessera_schedule.num_warps = "4"', 'is an integer (#builtin.int) from 1 to 32, got "4"'),
+        ("tessera_schedule.num_warps = 4 : i32", "is an integer (#builtin.int) from 1 to 32, got 4 : i32"),
+        ("tessera_schedule.num_warps = #builtin.int<0>", "from 1 to 32"),
+        ("tessera_schedule.num_warps = #builtin.int<64>", "from 1 to 32"),
+        ("tessera_schedule.persistent = #builtin.int<2>", "from 0 to 1"),
+        ("tessera_schedule.group = #builtin.int<0>", "from 1 on"),
+        ("tessera_schedule.split_k", "from 1 to 8"),
+    ],
+)
+def test_what_is_no_decision_is_refused(attributes: str, said: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        parse_module(GRID.format(attributes=attributes), "k.mlir")
+    assert said in str(caught.value)
+    assert caught.value.location is not None
+    assert (caught.value.location.frame.file, caught.value.location.frame.line) == ("k.mlir", 4)
+
+
+def test_decisions_and_attributes_of_others_are_read_back() -> None:
+    module = parse_module(GRID.format(attributes='tessera_schedule.num_warps = #builtin.int<4>, mine = "x"'))
+    (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
+    assert DECISIONS["num_warps"].of(grid) == 4
+    assert DECISIONS["group"].of(grid) is None
+    assert not DECISIONS["persistent"].on(grid)
+
+
+@dataclass(frozen=True)
+class _GuessingPass(Pass):
+    """Writes a key that nobody has declared."""
+
+    name = "guessing"
+
+    def apply(self, module: ModuleOp) -> None:
+        next(op for op in module.walk() if isinstance(op, GridOp)).attributes[f"{PREFIX}guess"] = StringAttr("so")
+
+
+def test_a_pass_that_writes_another_key_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(CompilerFault, match=r"pass guessing of stage test left invalid IR: tessera_schedule\.guess"):
+        PassRunner(tmp_path).run(parse_module(GRID.format(attributes="")), "test", [_GuessingPass()])
+
+
+def test_the_page_tells_all_decisions() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "gpu-schedules.md"
+    text = page.read_text(encoding="utf-8")
+    for decision in DECISIONS.values():
+        ops = ", ".join(f"`{cls.name.removeprefix('tessera_tile.')}`" for cls in decision.ops)
+        passes = ", ".join(f"`{name}`" for name in decision.writers)
+        row = f"| `{decision.name}` | {ops} | {passes} | {decision.meaning} |\n"
+        assert row in text, f"docs/gpu-schedules.md lacks the row {row}"
