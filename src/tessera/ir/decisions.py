@@ -92,10 +92,10 @@ SPREAD_ROWS = Decision(
 PERSISTENT = Decision("persistent", "programs take one tile after another", (GridOp,), ("warp-specialize",))
 UNEVEN = Decision("uneven", "tiles take different numbers of steps", (GridOp,), ("warp-specialize",))
 PING_PONG = Decision(
-    "ping_pong",
-    "consumers take turns: two groups with tiles (on a grid), or two warpgroups with products (on a loop)",
-    (GridOp, scf.ForOp),
-    ("warp-specialize", "pipeline-products"),
+    "ping_pong", "two groups of consumers take a program's tiles in turn", (GridOp,), ("warp-specialize",)
+)
+PRODUCT_TURNS = Decision(
+    "product_turns", "two warpgroups start a loop's products in turn", (scf.ForOp,), ("pipeline-products",)
 )
 RING = Decision(
     "ring",

@@ -17,6 +17,9 @@ from tessera.target.records import TargetRecord
 
 Steps = tuple[tuple[int, int], ...]
 
+PANEL_BYTES = 128
+"""Width of the panels that the copy engine and the warpgroup matrix unit read wide tiles in."""
+
 
 @dataclass(frozen=True)
 class Fragment:

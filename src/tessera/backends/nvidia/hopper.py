@@ -15,7 +15,7 @@ from tessera.backends.nvidia.matrix import operand_words
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
 from tessera.ir.target.arithmetic import SplatOp, constant_value
 from tessera.ir.target.tensor_core import TensorCoreOp
-from tessera.ir.target.types import PANEL_BYTES, SWIZZLE_BYTES, BufferType, FragmentType, element_of
+from tessera.ir.target.types import SWIZZLE_BYTES, BufferType, FragmentType, element_of
 from tessera.ir.target.warpgroup import (
     OrderOp,
     TensorCoreBeginOp,
@@ -26,7 +26,7 @@ from tessera.ir.target.warpgroup import (
 )
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
-from tessera.target.fragments import WgmmaInstruction, warpgroup_instruction
+from tessera.target.fragments import PANEL_BYTES, WgmmaInstruction, warpgroup_instruction
 
 GROUP_WARPS = 4
 _GROUP_ROWS = 64

@@ -27,7 +27,8 @@ from tessera.ir.target.roles import (
     WarpBarrierOp,
 )
 from tessera.ir.target.structure import GridWaitOp
-from tessera.ir.target.types import PANEL_BYTES, BufferType
+from tessera.ir.target.types import BufferType
+from tessera.target.fragments import PANEL_BYTES
 
 _EVICT_FIRST, _EVICT_NORMAL = 0x12F0000000000000, 0x1000000000000000
 """Cache policies as CUTLASS has them (cute/arch/copy_sm90_desc.hpp). The first is what `createpolicy` gives; what it

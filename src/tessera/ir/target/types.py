@@ -15,9 +15,8 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir.layouts import LayoutError, LinearLayout, axis_names, row_major, xor_swizzle
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
+from tessera.target.fragments import PANEL_BYTES
 
-PANEL_BYTES = 128
-"""Width of the panels that the copy engine and the warpgroup matrix unit read wide tiles in."""
 SWIZZLE_BYTES = 8 * PANEL_BYTES
 """After so many bytes the order of a panel's columns repeats; the engines tell it from the address."""
 

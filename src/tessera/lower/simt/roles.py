@@ -12,7 +12,7 @@ from tessera.ir.layouts import WARP
 from tessera.ir.target import cluster
 from tessera.ir.target import memory as memory
 from tessera.ir.target import roles as target
-from tessera.ir.target.types import PANEL_BYTES, BufferType
+from tessera.ir.target.types import BufferType
 from tessera.ir.tile.roles import (
     AllocBarriersOp,
     BarrierArriveOp,
@@ -36,6 +36,7 @@ from tessera.lower.simt.placement import Placements, infers, place_block
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 from tessera.target.artifact import MOST_MAPPED
+from tessera.target.fragments import PANEL_BYTES
 
 
 @infers(RolesOp)

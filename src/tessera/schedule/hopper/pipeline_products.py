@@ -133,7 +133,7 @@ def _take_turns(roles: RolesOp, loop: scf.ForOp) -> None:
     Inserter(InsertPoint.before(roles), roles).add(TurnOp("init"))
     Inserter(InsertPoint.before(starts[0]), starts[0]).add(TurnOp("take"))
     Inserter(InsertPoint.after(starts[-1]), starts[-1]).add(TurnOp("pass"))
-    decisions.PING_PONG.write(loop)
+    decisions.PRODUCT_TURNS.write(loop)
 
 
 def _shift_producer(roles: RolesOp, schedule: Schedule) -> None:

@@ -30,7 +30,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.loops import remade, with_arguments
-from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
@@ -49,6 +48,7 @@ from tessera.ir.types import dtype_of
 from tessera.schedule.gpu.copies import Staged, qualifies, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_box, name_of
 from tessera.schedule.notes import Unfit
+from tessera.target.fragments import PANEL_BYTES
 
 _COMPUTES = (ElementwiseOp, CastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
 SMALL_BYTES = 1024

@@ -28,7 +28,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
-from tessera.ir.target.types import PANEL_BYTES, SWIZZLE_BYTES
+from tessera.ir.target.types import SWIZZLE_BYTES
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
@@ -44,6 +44,7 @@ from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.notes import Unfit, note
 from tessera.schedule.resources import ALIGN_BYTES, free_shared_bytes
 from tessera.schedule.scheduled_pass import GridPass
+from tessera.target.fragments import PANEL_BYTES
 
 MOST_BUFFERS = 4
 LEAST_BUFFERS = {1: 2, 2: 1}

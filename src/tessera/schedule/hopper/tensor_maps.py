@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.target.types import PANEL_BYTES
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, shape_of
 from tessera.numerics.dtypes import DType
 from tessera.schedule.notes import Unfit
 from tessera.schedule.products import ALIGN_BYTES, why_not_fetched
 from tessera.target.artifact import MOST_MAPPED
+from tessera.target.fragments import PANEL_BYTES
 
 BOX_LIMIT = 256
 """Most elements of a box in one dimension."""

@@ -152,7 +152,7 @@ def test_two_warpgroups_take_turns_where_it_is_asked_for() -> None:
     ]
     (split,) = ops(module, RolesOp)
     assert isinstance(split.prev_op, TurnOp)
-    assert fact(loop, "ping_pong") == 1
+    assert fact(loop, "product_turns") == 1
     assert not ops(scheduled(attention_of(64, 128, 128, False), SIZES), TurnOp)
     assert not ops(scheduled(attention, SIZES, ping_pong=1), TurnOp), "one warpgroup has no other"
 
