@@ -148,6 +148,56 @@ def _isnan(x, y, z):
 
 
 @ts.function
+def _isinf(x, y, z):
+    return ts.tile.isinf(x)
+
+
+@ts.function
+def _isfinite(x, y, z):
+    return ts.tile.isfinite(x)
+
+
+@ts.function
+def _sign(x, y, z):
+    return ts.tile.sign(x)
+
+
+@ts.function
+def _copysign(x, y, z):
+    return ts.tile.copysign(z, x)
+
+
+@ts.function
+def _rotl(x, y, z):
+    return ts.tile.rotl(x, z)
+
+
+@ts.function
+def _rotr(x, y, z):
+    return ts.tile.rotr(x, z)
+
+
+@ts.function
+def _popcount(x, y, z):
+    return ts.tile.popcount(x)
+
+
+@ts.function
+def _clz(x, y, z):
+    return ts.tile.clz(x)
+
+
+@ts.function
+def _ctz(x, y, z):
+    return ts.tile.ctz(x)
+
+
+@ts.function
+def _byte_perm(x, y, z):
+    return ts.tile.byte_perm(x, y, x * 7 + z)
+
+
+@ts.function
 def _and(x, y, z):
     return x & y
 
@@ -301,6 +351,14 @@ def _exact_erf(x: np.ndarray) -> np.ndarray:
     return np.array([np.longdouble(text) for text in texts]).reshape(x.shape)
 
 
+def _exact_fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """The sum of which long double would have lost the product's last bits where it cancels."""
+    with mpmath.workprec(200):
+        rows = zip(*(v.astype(np.float64).ravel() for v in (x, y, z)), strict=True)
+        texts = [mpmath.nstr(mpmath.mpf(a) * mpmath.mpf(b) + mpmath.mpf(c), 25) for a, b, c in rows]
+    return np.array([np.longdouble(text) for text in texts]).reshape(x.shape)
+
+
 def _exact_gelu(x: np.ndarray) -> np.ndarray:
     """At -inf it is 0, the limit."""
     product = 0.5 * x * (1 + _exact_erf(x * np.sqrt(np.longdouble(0.5))))
@@ -335,6 +393,29 @@ def _mul_high(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     return exact.astype(x.dtype)
 
 
+def _on_bits(function: Callable[[int, int, int, int], int]) -> Callable[..., Any]:
+    """Return a function of the bits of three integers and their width, number by number."""
+
+    def evaluate(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        width = 8 * x.dtype.itemsize
+        mask = (1 << width) - 1
+        rows = zip(x.ravel(), y.ravel(), z.ravel(), strict=True)
+        found = [function(int(a) & mask, int(b) & mask, int(c) & mask, width) & mask for a, b, c in rows]
+        return np.array(found, f"u{x.dtype.itemsize}").view(x.dtype).reshape(x.shape)
+
+    return evaluate
+
+
+def _rotated(x: int, n: int, width: int) -> int:
+    text = f"{x:0{width}b}"
+    return int(text[n % width :] + text[: n % width], 2)
+
+
+def _picked(x: int, y: int, selector: int) -> int:
+    pool = x.to_bytes(4, "little") + y.to_bytes(4, "little")
+    return int.from_bytes([pool[int(digit, 16) & 7] for digit in reversed(f"{selector:08x}"[4:])], "little")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One function under test.
@@ -346,6 +427,7 @@ class Entry:
         bound: its tolerance, by dtype; None for one rounding.
         magnitude: what the tolerance scales with.
         to_float: whether integers give f32.
+        bits: the only width it is defined for.
     """
 
     fn: Any
@@ -354,6 +436,7 @@ class Entry:
     bound: Callable[[DType], Tolerance] | None = None
     magnitude: Callable[..., Any] = lambda x, y, z: 0.0
     to_float: bool = True
+    bits: int | None = None
 
 
 def _approximate(name: str) -> Callable[[DType], Tolerance]:
@@ -393,7 +476,7 @@ ENTRIES: dict[str, Entry] = {
     "cube": Entry(_cube, lambda x, y, z: x * x * x, NUMBERS, lambda dt: of_rounding(dt, 2.1), to_float=False),
     "neg": Entry(_neg, lambda x, y, z: -x, NUMBERS, _exactly, to_float=False),
     "abs": Entry(_abs, lambda x, y, z: np.abs(x), NUMBERS, _exactly, to_float=False),
-    "fma": Entry(_fma, lambda x, y, z: x * y + z, NUMBERS),
+    "fma": Entry(_fma, _exact_fma, NUMBERS),
     "select": Entry(_where, lambda x, y, z: np.where(x < y, x, z), NUMBERS, _exactly, to_float=False),
     "lt": Entry(_lt, lambda x, y, z: x < y, NUMBERS, _exactly, to_float=False),
     "le": Entry(_le, lambda x, y, z: x <= y, NUMBERS, _exactly, to_float=False),
@@ -402,6 +485,24 @@ ENTRIES: dict[str, Entry] = {
     "eq": Entry(_eq, lambda x, y, z: x == y, ALL, _exactly, to_float=False),
     "ne": Entry(_ne, lambda x, y, z: x != y, ALL, _exactly, to_float=False),
     "isnan": Entry(_isnan, lambda x, y, z: np.isnan(x), "float", _exactly),
+    "isinf": Entry(_isinf, lambda x, y, z: np.isinf(x), "float", _exactly),
+    "isfinite": Entry(_isfinite, lambda x, y, z: np.isfinite(x), "float", _exactly),
+    "sign": Entry(_sign, lambda x, y, z: np.sign(x), NUMBERS, _exactly, to_float=False),
+    "copysign": Entry(_copysign, lambda x, y, z: np.copysign(z, x), NUMBERS, _exactly),
+    "rotl": Entry(_rotl, _on_bits(lambda x, y, z, width: _rotated(x, z, width)), "int uint", to_float=False),
+    "rotr": Entry(_rotr, _on_bits(lambda x, y, z, width: _rotated(x, -z, width)), "int uint", to_float=False),
+    "popcount": Entry(_popcount, _on_bits(lambda x, y, z, width: x.bit_count()), "int uint", to_float=False),
+    "clz": Entry(_clz, _on_bits(lambda x, y, z, width: width - x.bit_length()), "int uint", to_float=False),
+    "ctz": Entry(
+        _ctz, _on_bits(lambda x, y, z, width: (x & -x).bit_length() - 1 if x else width), "int uint", to_float=False
+    ),
+    "byte_perm": Entry(
+        _byte_perm,
+        _on_bits(lambda x, y, z, width: _picked(x, y, (x * 7 + z) % 2**32)),
+        "int uint",
+        to_float=False,
+        bits=32,
+    ),
     "and": Entry(_and, lambda x, y, z: x & y, "int uint bool", to_float=False),
     "or": Entry(_or, lambda x, y, z: x | y, "int uint bool", to_float=False),
     "xor": Entry(_xor, lambda x, y, z: x ^ y, "int uint bool", to_float=False),
@@ -572,7 +673,11 @@ def _cases() -> list[Case]:
     cases: list[Case] = []
     for at, name in enumerate(DTYPES):
         dt = dtype(name)
-        same = [n for n, e in ENTRIES.items() if dt.kind in e.kinds and (dt.is_float or not e.to_float)]
+        same = [
+            n
+            for n, e in ENTRIES.items()
+            if dt.kind in e.kinds and (dt.is_float or not e.to_float) and e.bits in (None, dt.bits)
+        ]
         floats = [n for n, e in ENTRIES.items() if dt.is_int and dt.kind in e.kinds.split() and e.to_float]
         if dt.kind == "bool":
             same = ["and", "or", "xor", "not", "eq", "ne"]
@@ -596,14 +701,67 @@ def test_functions(case, backend):
     check(case, backend)
 
 
-COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne", "isnan"]
+COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
+CLASSES = ["isnan", "isinf", "isfinite"]
 
 
 @conformance(
-    [_case(COMPARISONS, dtype(name), ts.bool_, (37, 33), (16, 48), "strict", specials=True) for name in FLOATS]
-    + [_case(COMPARISONS[:-1], dtype(name), ts.bool_, (3, 50), (2, 24)) for name in (*INTS, "u64")]
+    [
+        _case([*COMPARISONS, *CLASSES], dtype(name), ts.bool_, (37, 33), (16, 48), "strict", specials=True)
+        for name in FLOATS
+    ]
+    + [_case(COMPARISONS, dtype(name), ts.bool_, (3, 50), (2, 24)) for name in (*INTS, "u64")]
 )
 def test_comparisons_give_bool(case, backend):
+    check(case, backend)
+
+
+PAIRS = (
+    ("f64", "i64"),
+    ("u64", "f64"),
+    ("f32", "u32"),
+    ("i32", "f32"),
+    ("bf16", "u16"),
+    ("i16", "f16"),
+    ("f16", "bf16"),
+)
+
+
+def _bits_kernel(source: DType, target: DType) -> Callable[..., Any]:
+    def kernel(x: ts.Tensor["m", "n", source], r: ts.Tensor["m", "n", target]):
+        for i, j in ts.tile.grid((m, 8), (n, 24)):
+            bits = ts.tile.bitcast(x[i : i + 8, j : j + 24], target)
+            r[i : i + 8, j : j + 24] = bits.T.T
+
+    return kernel
+
+
+def _numbers(source: DType) -> Callable[[np.random.Generator, tuple[int, int]], np.ndarray]:
+    """Return a maker of numbers of any bits that mean no NaN in any type: the exponents are not the largest."""
+
+    def make(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        bits = rng.integers(0, 2**source.bits, shape, np.uint64) & np.uint64(~(1 << (source.bits - 3)) % 2**64)
+        return bits.astype(f"u{source.bytes}").view(source.numpy())
+
+    return make
+
+
+@conformance(
+    [
+        Case(
+            f"bitcast-{source}-{target}",
+            _bits_kernel(dtype(source), dtype(target)),
+            lambda rng, source=source, target=target: [
+                _numbers(dtype(source))(rng, (37, 50)),
+                Output((37, 50), dtype(target)),
+            ],
+            lambda x, _r, target=target: x.view(dtype(target).numpy()),
+            EXACT,
+        )
+        for source, target in PAIRS
+    ]
+)
+def test_bitcasts_keep_every_bit(case, backend):
     check(case, backend)
 
 

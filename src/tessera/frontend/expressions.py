@@ -391,8 +391,6 @@ _OF_OTHERS = {
     "stack": "store the parts to slices next to each other",
     "split": "load the parts as slices of their own",
     "flip": "load with an index tile that counts down: X[n - 1 - ts.tile.arange(64)]",
-    "popcount": "add up the bits: (x >> i) & 1 for i in ts.tile.static_range(32)",
-    "bitcast": "view the array as the other dtype before the call",
     "argmax": "take the maximum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
     "argmin": "take the minimum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
     "dot": "use ts.tile.mma(a, b, acc)",
@@ -402,7 +400,6 @@ _OF_OTHERS = {
     "cdiv": "write (a + b - 1) // b",
     "softmax": "subtract ts.tile.max, take ts.tile.exp and divide by ts.tile.sum",
     "tan": "use ts.tile.sin(x) / ts.tile.cos(x)",
-    "isinf": "use ts.tile.abs(x) == math.inf",
 }
 """What to use instead of functions that other tile and array languages have."""
 _OTHER_NAMES = {
@@ -433,7 +430,8 @@ def _missing_attribute(owner: Any, name: str) -> LanguageError:
     near = difflib.get_close_matches(name, names, 1, 0.7)
     help = f"did you mean {near[0]!r}?" if near else "see the language reference for what there is"
     if is_tile:
-        help = _OF_OTHERS.get(_OTHER_NAMES.get(name, name), help)
+        known = _OTHER_NAMES.get(name, name)
+        help = f"use ts.tile.{known}" if known in TILE_FUNCTIONS else _OF_OTHERS.get(known, help)
     return LanguageError(f"{what} has no {name!r}", code="unknown-name", help=help)
 
 

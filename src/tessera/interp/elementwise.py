@@ -15,7 +15,7 @@ import numpy as np
 from tessera.interp.casts import round_once, to_f32
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
-from tessera.ir.tile.elementwise import ArangeOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
@@ -112,6 +112,56 @@ def _mulhi_u64(a: Array, b: Array) -> Array:
     return a1 * b1 + (middle >> half) + (carry >> half)
 
 
+def _bits_of(a: Array) -> tuple[Array, Any, int]:
+    """Return the bits of integers as unsigned numbers, their type and its width."""
+    kind = np.dtype(f"u{a.dtype.itemsize}")
+    return np.asarray(a).view(kind), kind.type, 8 * kind.itemsize
+
+
+def _rotl(a: Array, b: Array) -> Array:
+    """Rotate the bits to the left; the amount counts modulo the width."""
+    bits, kind, width = _bits_of(a)
+    left = _bits_of(b)[0] & kind(width - 1)
+    right = (kind(width) - left) & kind(width - 1)
+    return ((bits << left) | (bits >> right)).view(a.dtype)
+
+
+def _rotr(a: Array, b: Array) -> Array:
+    """Rotate the bits to the right."""
+    return _rotl(a, -b)
+
+
+def _clz(a: Array) -> Array:
+    """Count the zero bits above the highest one: the bits that are not below it."""
+    bits, kind, width = _bits_of(a)
+    for shift in (1, 2, 4, 8, 16, 32):
+        bits = bits | (bits >> kind(shift) if shift < width else kind(0))
+    return (kind(width) - np.bitwise_count(bits).astype(kind)).view(a.dtype)
+
+
+def _ctz(a: Array) -> Array:
+    """Count the zero bits below the lowest one."""
+    bits, kind, _ = _bits_of(a)
+    return np.bitwise_count(~bits & (bits - kind(1))).astype(kind).view(a.dtype)
+
+
+def _popcount(a: Array) -> Array:
+    bits, kind, _ = _bits_of(a)
+    return np.bitwise_count(bits).astype(kind).view(a.dtype)
+
+
+def _byte_perm(x: Array, y: Array, selector: Array) -> Array:
+    """Pick four of the eight bytes of two words, by the low three bits of the selector's digits of four bits."""
+    pool = _bits_of(x)[0].astype(np.uint64) | (_bits_of(y)[0].astype(np.uint64) << np.uint64(32))
+    digits = _bits_of(selector)[0].astype(np.uint64)
+    result = np.zeros_like(pool)
+    for place in range(4):
+        which = (digits >> np.uint64(4 * place)) & np.uint64(7)
+        byte = (pool >> (which * np.uint64(8))) & np.uint64(255)
+        result = result | (byte << np.uint64(8 * place))
+    return result.astype(np.uint32).view(x.dtype)
+
+
 _FORMULAS: dict[str, FormulaFn] = {
     "add": np.add,
     "sub": np.subtract,
@@ -134,12 +184,21 @@ _FORMULAS: dict[str, FormulaFn] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
     "not": np.invert,
     "shl": np.left_shift,
     "shr": np.right_shift,
+    "rotl": _rotl,
+    "rotr": _rotr,
+    "popcount": _popcount,
+    "clz": _clz,
+    "ctz": _ctz,
+    "byte_perm": _byte_perm,
+    "copysign": np.copysign,
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
@@ -190,6 +249,12 @@ def scalar(value: float, dtype: DType) -> Any:
 @handles(ConstantOp)
 def _constant(op: ConstantOp, machine: Machine) -> Any:
     return scalar(op.python_value, dtype_at(op.result.type))
+
+
+@handles(BitcastOp)
+def _bitcast(op: BitcastOp, machine: Machine) -> Any:
+    source = np.asarray(machine.get(op.source))
+    return np.ascontiguousarray(source).view(dtype_at(op.result.type).numpy()).reshape(source.shape)[()]
 
 
 @handles(SplatOp)

@@ -28,6 +28,7 @@ class Function:
         ulp: what every backend keeps in f32 and f64, `fast` included, for a function that it may approximate: the error
             of the result, and of the argument, in units in the last place (two unit roundoffs). Of the argument, as
             `ex2.approx(x * log2 e)` rounds the product, and the fast power goes through the logarithm likewise.
+        bits: the only width of operands, None for all.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Function:
     cost: int = 1
     special: bool = False
     ulp: tuple[float, float] | None = None
+    bits: int | None = None
 
 
 _TABLE = (
@@ -62,12 +64,21 @@ _TABLE = (
     Function("eq", 2, "any", "bool", commutative=True),
     Function("ne", 2, "any", "bool", commutative=True),
     Function("isnan", 1, "float", "bool"),
+    Function("isinf", 1, "float", "bool", cost=2),
+    Function("isfinite", 1, "float", "bool", cost=2),
     Function("and", 2, "int_or_bool", commutative=True),
     Function("or", 2, "int_or_bool", commutative=True),
     Function("xor", 2, "int_or_bool", commutative=True),
     Function("not", 1, "int_or_bool"),
     Function("shl", 2, "int"),
     Function("shr", 2, "int"),
+    Function("rotl", 2, "int"),
+    Function("rotr", 2, "int"),
+    Function("popcount", 1, "int", cost=8),
+    Function("clz", 1, "int", cost=8),
+    Function("ctz", 1, "int", cost=8),
+    Function("byte_perm", 3, "int", cost=16, bits=32),
+    Function("copysign", 2, "float"),
     Function("floor", 1, "float"),
     Function("ceil", 1, "float"),
     Function("round", 1, "float"),

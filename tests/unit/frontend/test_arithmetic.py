@@ -107,6 +107,8 @@ FUNCTIONS = {
     "relu": lambda v: np.maximum(v, 0),
     "gelu": lambda v: v * 0.5 * (1 + np.vectorize(math.erf)(v * math.sqrt(0.5))),
     "softplus": lambda v: np.log1p(np.exp(v)),
+    "sign": np.sign,
+    "isfinite": np.isfinite,
 }
 
 

@@ -84,6 +84,12 @@ def wrong_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
         lambda: with_result(elementwise.ElementwiseOp("lt", [tile(4), tile(4)]), TileType.of([4], F32)),
     )
     yield "keeps the shape", lambda: with_result(elementwise.CastOp(tile(4), BF16), TileType.of([8], BF16))
+    yield "a bitcast keeps the shape", lambda: with_result(elementwise.BitcastOp(tile(4), I32), TileType.of([8], I32))
+    yield "bitcast of tile<4xf32> to tile<4xbf16>", lambda: elementwise.BitcastOp(tile(4), BF16)
+    yield (
+        "byte_perm takes integers of 32 bits, not tile<4xi16>",
+        lambda: elementwise.ElementwiseOp("byte_perm", [tile(4, element=element_type(dtypes.i16))] * 3),
+    )
     yield "splat of f32", lambda: with_result(elementwise.SplatOp(value(F32), [4]), TileType.of([4], BF16))
     yield "one-dimensional integer", lambda: elementwise.ArangeOp(4, F32)
     yield "cannot be f32", lambda: with_result(elementwise.ConstantOp(1, index), F32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.backends.llvm import casts, elementwise
 from tessera.backends.llvm.emitter import Emitter, Handlers
-from tessera.ir.target.arithmetic import CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.target.arithmetic import BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.target.types import element_of
 from tessera.ir.types import dtype_of
 
@@ -34,6 +34,16 @@ def emit_cast(emitter: Emitter, op: CastOp) -> None:
     width, saturate = emitter.unit_width(op.source.type), op.saturate is not None
     units = emitter.units(op.source)
     emitter.bind(op.result, [casts.cast(emitter, u, source, result, width, saturate) for u in units])
+
+
+@ARITHMETIC.register(BitcastOp)
+def emit_bitcast(emitter: Emitter, op: BitcastOp) -> None:
+    """Name the bits of each unit by the other type."""
+    source, result = emitter.unit_type(op.source.type), emitter.unit_type(op.result.type)
+    units = emitter.units(op.source)
+    if source != result:
+        units = [emitter.ops.convert("bitcast", source, unit, result) for unit in units]
+    emitter.bind(op.result, units)
 
 
 @ARITHMETIC.register(SplatOp)

@@ -6,6 +6,7 @@ way (transcendental functions, conversions) goes through the hooks of `Target`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -26,6 +27,10 @@ class Target(Protocol):
 
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Apply a transcendental function to f32 or f64 lanes."""
+        ...
+
+    def byte_perm(self, width: int, x: str, y: str, selector: str) -> str:
+        """Pick four of the eight bytes of two words."""
         ...
 
     def widen(self, value: str, dtype: DType, width: int) -> str:
@@ -73,6 +78,8 @@ def _direct(target: Target, fn: str, dtype: DType, type_: LLVMType, args: Sequen
         if fn in _FLOAT_INTRINSIC:
             return ops.intrinsic(_FLOAT_INTRINSIC[fn], type_, *args)
         return _FLOAT_OTHER[fn](ops, type_, *args)
+    if fn == "byte_perm":
+        return target.byte_perm(type_.width, *args)
     signed = dtype.kind == "int"
     if fn in _INT_BINARY:
         return ops.binary(_INT_BINARY[fn], type_, *args)
@@ -94,6 +101,7 @@ _FLOAT_INTRINSIC = {
     "round": "roundeven",
     "trunc": "trunc",
     "sqrt": "sqrt",
+    "copysign": "copysign",
 }
 _INT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _INT_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
@@ -143,11 +151,21 @@ def _isnan(ops: Ops, type_: LLVMType, a: str) -> str:
     return ops.compare("uno", type_, a, a)
 
 
+def _isinf(ops: Ops, type_: LLVMType, a: str) -> str:
+    return ops.compare("oeq", type_, ops.intrinsic("fabs", type_, a), ops.real(type_, math.inf))
+
+
+def _isfinite(ops: Ops, type_: LLVMType, a: str) -> str:
+    return ops.compare("olt", type_, ops.intrinsic("fabs", type_, a), ops.real(type_, math.inf))
+
+
 _FLOAT_OTHER: dict[str, Callable[..., str]] = {
     "mod": _float_mod,
     "floordiv": _float_floordiv,
     "neg": _negate,
     "isnan": _isnan,
+    "isinf": _isinf,
+    "isfinite": _isfinite,
 }
 
 
@@ -227,6 +245,41 @@ def _shr(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
     return ops.select(type_, inside, ops.binary("lshr", type_, a, amount), ops.integer(type_, 0))
 
 
+def _rotl(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    return ops.intrinsic("fshl", type_, a, a, b)
+
+
+def _rotr(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
+    return ops.intrinsic("fshr", type_, a, a, b)
+
+
+def _popcount(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
+    return ops.intrinsic("ctpop", type_, a)
+
+
+def _clz(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
+    return ops.intrinsic("ctlz", type_, a, extra=[(LLVMType("i1"), "false")])
+
+
+def _ctz(ops: Ops, type_: LLVMType, signed: bool, a: str) -> str:
+    return ops.intrinsic("cttz", type_, a, extra=[(LLVMType("i1"), "false")])
+
+
+def byte_perm(ops: Ops, width: int, x: str, y: str, selector: str) -> str:
+    """Pick four of the eight bytes of two words by shifts of 64 bits."""
+    type_, wide = LLVMType("i32", width), LLVMType("i64", width)
+    low, high, digits = (ops.convert("zext", type_, value, wide) for value in (x, y, selector))
+    pool = ops.binary("or", wide, low, ops.binary("shl", wide, high, ops.integer(wide, 32)))
+    eightfold = ops.binary("shl", wide, digits, ops.integer(wide, 3))
+    result = ops.integer(wide, 0)
+    for place in range(4):
+        digit = ops.binary("lshr", wide, eightfold, ops.integer(wide, 4 * place))
+        shift = ops.binary("and", wide, digit, ops.integer(wide, 56))
+        byte = ops.binary("and", wide, ops.binary("lshr", wide, pool, shift), ops.integer(wide, 255))
+        result = ops.binary("or", wide, result, ops.binary("shl", wide, byte, ops.integer(wide, 8 * place)))
+    return ops.convert("trunc", wide, result, type_)
+
+
 _INT_OTHER: dict[str, Callable[..., str]] = {
     "floordiv": _int_floordiv,
     "mod": _int_mod,
@@ -236,4 +289,9 @@ _INT_OTHER: dict[str, Callable[..., str]] = {
     "mulhi": _mulhi,
     "shl": _shl,
     "shr": _shr,
+    "rotl": _rotl,
+    "rotr": _rotr,
+    "popcount": _popcount,
+    "clz": _clz,
+    "ctz": _ctz,
 }

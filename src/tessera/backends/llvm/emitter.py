@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.backends.llvm import narrow as narrow_floats
+from tessera.backends.llvm.elementwise import byte_perm as bytes_of_words
 from tessera.backends.llvm.ops import Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, literal, of_dtype
@@ -88,6 +89,10 @@ class Emitter:
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Apply a transcendental function to f32 or f64 lanes."""
         raise NotImplementedError
+
+    def byte_perm(self, width: int, x: str, y: str, selector: str) -> str:
+        """Pick four of the eight bytes of two words."""
+        return bytes_of_words(self.ops, width, x, y, selector)
 
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Return the f32 value of a float narrower than that."""

@@ -317,6 +317,13 @@ class NvidiaEmitter(SimtEmitter):
         given = ", ".join(f"{type_} {arg}" for arg in args)
         return self.fn.assign(f"call {type_} @{function.name}({given})")
 
+    def byte_perm(self, width: int, x: str, y: str, selector: str) -> str:
+        """Pick four of the eight bytes of two words; the top bit of a digit would repeat the byte's sign."""
+        if width > 1:
+            return super().byte_perm(width, x, y, selector)
+        digits = self.ops.binary("and", I32, selector, str(0x7777))
+        return self.ops.call("llvm.nvvm.prmt", I32, [(I32, x), (I32, y), (I32, digits)])
+
     def _sigmoid(self, dtype: DType, value: str) -> str:
         type_ = LLVMType("float" if dtype.name == "f32" else "double")
         one = self.ops.real(type_, 1.0)

@@ -15,13 +15,16 @@ from tessera.frontend.convert import (
     cast_to,
     check_rounding,
     constant,
+    default_element,
     operand,
     to_policy,
 )
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.registry import attribute, compiles, method
 from tessera.frontend.values import BoundMethod, Scalar, Shared, Tile, Value, is_number, show, wrap
+from tessera.ir.tile.types import element_of
 from tessera.ir.types import element_type
+from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, Policy
 from tessera.numerics.functions import FUNCTIONS
 from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
@@ -33,7 +36,7 @@ def _register_table() -> None:
     """Every function of `numerics.functions` that `ts.tile` has under the same name needs no more than its name."""
     for name in FUNCTIONS:
         declared = getattr(tile, name, None)
-        if declared is not None and name not in ("pow", *_NOT_FUNCTIONS):
+        if declared is not None and name not in ("pow", "byte_perm", *_NOT_FUNCTIONS):
             compiles(declared)(_plain(name))
 
 
@@ -131,6 +134,23 @@ def _clamp(b: Builder, x: Any, lo: Any, hi: Any) -> Any:
 @compiles(tile.relu)
 def _relu(b: Builder, x: Any) -> Any:
     return apply(b, "maximum", x, 0, what="relu")
+
+
+@compiles(tile.sign)
+def _sign(b: Builder, x: Any) -> Any:
+    ready = operand(b, x, "sign")
+    value = ready if isinstance(ready, Value) else wrap(constant(b, ready, default_element(ready)))
+    if value.dtype.kind == "bool":
+        value = wrap(cast_to(b, value.ssa, element_type(dtypes.i32)))
+    # A comparison with 0 leaves NaN, which is its own sign.
+    rest: Any = apply(b, "select", apply(b, "eq", value, 0), 0, value) if value.dtype.is_float else _zero(b, value)
+    if value.dtype.kind != "uint":
+        rest = apply(b, "select", apply(b, "lt", value, 0), -1, rest)
+    return apply(b, "select", apply(b, "gt", value, 0), 1, rest)
+
+
+def _zero(b: Builder, like: Value) -> Value:
+    return wrap(constant(b, 0, element_of(like.type)))
 
 
 def _float(b: Builder, x: Any, what: str) -> Any:

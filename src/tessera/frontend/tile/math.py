@@ -16,6 +16,7 @@ __all__ = [
     "cast",
     "ceil",
     "clamp",
+    "copysign",
     "cos",
     "erf",
     "exp",
@@ -24,6 +25,8 @@ __all__ = [
     "floor",
     "fma",
     "gelu",
+    "isfinite",
+    "isinf",
     "isnan",
     "log",
     "log1p",
@@ -36,6 +39,7 @@ __all__ = [
     "round",
     "rsqrt",
     "sigmoid",
+    "sign",
     "silu",
     "sin",
     "softplus",
@@ -251,6 +255,59 @@ def isnan(x: TileLike) -> Tile:
 
     Returns:
         Bool tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def isinf(x: TileLike) -> Tile:
+    """Return where `x` is infinite, of either sign.
+
+    Args:
+        x: float tile or scalar.
+
+    Returns:
+        Bool tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def isfinite(x: TileLike) -> Tile:
+    """Return where `x` is neither infinite nor NaN.
+
+    Args:
+        x: float tile or scalar.
+
+    Returns:
+        Bool tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def sign(x: TileLike) -> Tile:
+    """Return -1, 0 or 1 for negative numbers, zeros and positive numbers; NaN for NaN.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Tile of the same shape and dtype.
+    """
+    ...
+
+
+@tile_function
+def copysign(x: TileLike, y: TileLike) -> Tile:
+    """Return the magnitude of `x` with the sign of `y`, zeros and infinities included.
+
+    Args:
+        x: tile, scalar or number.
+        y: tile, scalar or number.
+
+    Returns:
+        Float tile of the broadcast shape and promoted dtype.
     """
     ...
 

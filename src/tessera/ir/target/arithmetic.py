@@ -115,6 +115,26 @@ class CastOp(IRDLOperation):
 
 
 @op_definition
+class BitcastOp(IRDLOperation):
+    """Takes the bits of a scalar or fragment for another dtype, with the meaning of `tessera_tile.bitcast`."""
+
+    name = "tessera_target.bitcast"
+    source = operand_def()
+    result = result_def()
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, element: Attribute):
+        super().__init__(operands=[source], result_types=[with_element(source.type, element)])
+
+    def verify_(self) -> None:
+        """Check that the width stays."""
+        widths = [dtype_of(element_of(value.type)).bits for value in (self.source, self.result)]
+        if widths[0] != widths[1]:
+            raise VerifyException(f"a bitcast keeps the width, got {widths[0]} and {widths[1]} bits")
+
+
+@op_definition
 class RoundTf32Op(IRDLOperation):
     """Rounds f32 values of a fragment, with the meaning of `tessera_tile.round_tf32`."""
 

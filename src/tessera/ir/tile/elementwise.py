@@ -103,6 +103,8 @@ class ElementwiseOp(IRDLOperation):
             raise VerifyException(f"{function.name}: operands differ: {', '.join(describe(t) for t in types)}")
         if not accepts(function, dtype_of(element_of(types[0])).kind):
             raise VerifyException(f"{function.name} is not defined for {describe(types[0])}")
+        if function.bits not in (None, dtype_of(element_of(types[0])).bits):
+            raise VerifyException(f"{function.name} takes integers of {function.bits} bits, not {describe(types[0])}")
         expected = with_element(types[0], i1) if function.result == "bool" else types[0]
         if self.result.type != expected:
             raise VerifyException(f"{function.name} gives {describe(expected)}, not {describe(self.result.type)}")
@@ -134,6 +136,28 @@ class CastOp(IRDLOperation):
         """Check that only the element type changes."""
         if shape_of(self.source.type) != shape_of(self.result.type):
             raise VerifyException("a cast keeps the shape")
+
+
+@op_definition
+class BitcastOp(IRDLOperation):
+    """Takes the bits of a tile or scalar for another dtype of the same width."""
+
+    name = "tessera_tile.bitcast"
+    source = operand_def()
+    result = result_def()
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, element: Attribute):
+        super().__init__(operands=[source], result_types=[with_element(source.type, element)])
+
+    def verify_(self) -> None:
+        """Check that shape and width stay, and that both dtypes fill their bytes."""
+        if shape_of(self.source.type) != shape_of(self.result.type):
+            raise VerifyException("a bitcast keeps the shape")
+        widths = [dtype_of(element_of(value.type)).bits for value in (self.source, self.result)]
+        if widths[0] != widths[1] or widths[0] % 8:
+            raise VerifyException(f"bitcast of {describe(self.source.type)} to {describe(self.result.type)}")
 
 
 @op_definition

@@ -7,13 +7,13 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as target
 from tessera.ir.target.types import FragmentType
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, RoundTf32Op, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, RoundTf32Op, SplatOp
 from tessera.ir.tile.types import element_of
 from tessera.lower.simt.context import SimtContext, is_tile
 from tessera.lower.simt.placement import follow, infers
 from tessera.lower.simt.rules import lazy, lowers
 
-infers(ElementwiseOp, CastOp, RoundTf32Op)(follow)
+infers(ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)(follow)
 
 
 @lowers(ConstantOp)
@@ -75,6 +75,21 @@ def _lazy_cast(context: SimtContext, op: CastOp, layout: LinearLayout) -> SSAVal
     source = context.tile(op.source, layout)
     assert isinstance(source.type, FragmentType)
     return context.value(target.CastOp(source, element_of(op.result.type), op.saturate is not None))
+
+
+@lowers(BitcastOp)
+def _bitcast(context: SimtContext, op: BitcastOp) -> None:
+    if not is_tile(op.result):
+        context.define(op.result, context.value(target.BitcastOp(context.scalar(op.source), op.result.type)))
+        return
+    layout = _placed(context, op)
+    if layout is not None:
+        context.define(op.result, _lazy_bitcast(context, op, layout))
+
+
+@lazy(BitcastOp)
+def _lazy_bitcast(context: SimtContext, op: BitcastOp, layout: LinearLayout) -> SSAValue:
+    return context.value(target.BitcastOp(context.tile(op.source, layout), element_of(op.result.type)))
 
 
 @lowers(RoundTf32Op)

@@ -11,7 +11,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.layouts import LinearLayout
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
+from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
@@ -21,7 +21,7 @@ from tessera.lower.simt.context import tile_shape
 from tessera.lower.simt.placement import Placements
 from tessera.lower.simt.shape import collapse, keeps_places, reshaped
 
-_ELEMENTWISE = (ElementwiseOp, CastOp, RoundTf32Op)
+_ELEMENTWISE = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)
 
 MOST_REGISTERS = 16
 """Registers that a tile loaded one iteration ahead may take in a thread."""

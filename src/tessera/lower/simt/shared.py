@@ -9,7 +9,7 @@ from tessera.ir.layouts import LinearLayout, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target import roles
 from tessera.ir.target.types import BufferType, FragmentType
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
+from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import (
@@ -94,7 +94,7 @@ def _wanted(placements: Placements, value: SSAValue, fastest: int) -> Placement 
             after = _wanted(placements, user.result, user.permutation.index(fastest))
             inverse = [user.permutation.index(axis) for axis in range(len(user.permutation))]
             found = Placement(after.layout.transpose(inverse), after.strength) if after else None
-        elif isinstance(user, ElementwiseOp | CastOp | RoundTf32Op):
+        elif isinstance(user, ElementwiseOp | CastOp | BitcastOp | RoundTf32Op):
             found = _wanted(placements, user.result, fastest)
         if found is not None:
             return found

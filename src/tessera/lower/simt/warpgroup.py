@@ -11,7 +11,7 @@ from tessera.ir.target.warpgroup import (
     TensorCoreStartOp,
     TensorCoreWaitOp,
 )
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
+from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.warpgroup import MmaBeginOp, MmaRetireOp, MmaStartOp, MmaWaitOp, PendingType, TurnOp
 from tessera.lower.simt.context import SimtContext
@@ -38,7 +38,7 @@ def _start(context: SimtContext, op: MmaStartOp) -> None:
 
 @lowers(MmaWaitOp)
 def _wait(context: SimtContext, op: MmaWaitOp) -> None:
-    if isinstance(op.prev_op, ElementwiseOp | CastOp | RoundTf32Op | ReduceOp):
+    if isinstance(op.prev_op, ElementwiseOp | CastOp | BitcastOp | RoundTf32Op | ReduceOp):
         context.emit(OrderOp())
     product = context.scalar(op.product)
     context.define(op.result, context.value(TensorCoreWaitOp(product, op.pending.data)))

@@ -34,6 +34,7 @@ from tessera.lower.vector.nodes import (
     Load,
     Node,
     RandomWord,
+    Reinterpret,
     Resource,
     Stored,
     costs_more,
@@ -146,7 +147,7 @@ class VectorContext:
         for node in [self._nodes[result] for result in op.results if result in self._nodes]:
             operands = [each for each, _ in node.operands((Coord(0),) * len(node.shape))]
             depth = 1 + max((self._depths.get(each, 0) for each in operands if each.stored is None), default=0)
-            if depth >= LONG_CHAIN and isinstance(node, Apply | Convert | Gather):
+            if depth >= LONG_CHAIN and isinstance(node, Apply | Convert | Reinterpret | Gather):
                 self.materialise(node)
             self._depths[node] = depth
 
@@ -193,7 +194,7 @@ class VectorContext:
         """Say what a tile has become; mark it for storing when computing it at each use costs more."""
         self._nodes[value] = node
         self._values[node] = value
-        if isinstance(node, Apply | Convert | Gather | RandomWord | Load):
+        if isinstance(node, Apply | Convert | Reinterpret | Gather | RandomWord | Load):
             repeats = self.liveness.demand(value) - 1
             node.wanted = repeats > 0 and costs_more(node, STORE_COST // repeats)
 
@@ -453,7 +454,9 @@ class VectorContext:
             part = work.pop()
             if part.stored is not None or not costs_more(part, STORE_COST):
                 continue
-            if isinstance(part, Apply | Convert | Gather | RandomWord) or (isinstance(part, Load) and part.cost > 1):
+            if isinstance(part, Apply | Convert | Reinterpret | Gather | RandomWord) or (
+                isinstance(part, Load) and part.cost > 1
+            ):
                 self.materialise(part)
             else:
                 work += reversed([each for each, _ in part.operands((Coord(0),) * len(part.shape))])
@@ -473,7 +476,7 @@ def _stored_before(roots: Sequence[Node]) -> Node | None:
     """Return a node that must be stored before a nest over `roots`, which reads it elsewhere than where it is."""
     for root in roots:
         for node, aligned in walk(root):
-            if not aligned and isinstance(node, Apply | Convert | Gather | RandomWord):
+            if not aligned and isinstance(node, Apply | Convert | Reinterpret | Gather | RandomWord):
                 if node.wanted or costs_more(node, UNALIGNED_COST - 1):
                     return node
     return None

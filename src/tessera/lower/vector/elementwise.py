@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from math import prod
 
+from tessera.ir.target.arithmetic import BitcastOp as TargetBitcastOp
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
 from tessera.ir.target.arithmetic import ElementwiseOp as TargetElementwiseOp
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.control import write_together
-from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Node, Philox, RandomWord, Remap, Uniform
+from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Node, Philox, RandomWord, Reinterpret, Remap, Uniform
 from tessera.lower.vector.rules import lowers
 from tessera.numerics import dtypes
 
@@ -81,6 +82,16 @@ def lower_cast(context: VectorContext, op: CastOp) -> None:
     else:
         cast = TargetCastOp(context.scalar(op.source), type_, saturate)
         context.define_scalar(op.result, context.writer.value(cast))
+
+
+@lowers(BitcastOp)
+def lower_bitcast(context: VectorContext, op: BitcastOp) -> None:
+    """Take the bits of a scalar for another dtype, or note that for a tile."""
+    type_ = op.result.type
+    if isinstance(type_, TileType):
+        context.define(op.result, Reinterpret(type_.shape, type_.element, context.node(op.source)))
+    else:
+        context.define_scalar(op.result, context.writer.value(TargetBitcastOp(context.scalar(op.source), type_)))
 
 
 @lowers(SplatOp)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp
 from tessera.ir.tile.memory import GatherOp, LoadOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.lower.launch import LaunchPlan
 
-TRANSPARENT = (ElementwiseOp, CastOp, BroadcastOp, ReshapeOp, TransposeOp, GatherOp, LoadOp, PhiloxOp)
+TRANSPARENT = (ElementwiseOp, CastOp, BitcastOp, BroadcastOp, ReshapeOp, TransposeOp, GatherOp, LoadOp, PhiloxOp)
 """Ops whose results are computed where they are used."""
 
 Sink = tuple[Operation, Attribute]

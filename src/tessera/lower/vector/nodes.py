@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, SSAValue
 
-from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, IotaOp
+from tessera.ir.target.arithmetic import BitcastOp, CastOp, ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferLoadOp, LoadOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.types import dtype_of, element_type, i1, index
@@ -159,6 +159,26 @@ class Convert(Node):
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Convert the chunk or scalar."""
         return site.writer.value(CastOp(site.evaluate(self.source, coords), self.element, self.saturate))
+
+
+@dataclass(eq=False)
+class Reinterpret(Node):
+    """The bits of a tile as another dtype of the same width."""
+
+    source: Node
+
+    def operands(self, coords: Coords) -> list[tuple[Node, Coords]]:
+        """The source at the same place."""
+        return [(self.source, coords)]
+
+    @property
+    def cost(self) -> int:
+        """Nothing: the bits stay in their registers."""
+        return 0
+
+    def emit(self, site: Site, coords: Coords) -> SSAValue:
+        """Take the bits of the chunk or scalar for the other dtype."""
+        return site.writer.value(BitcastOp(site.evaluate(self.source, coords), self.element))
 
 
 @dataclass(eq=False)

@@ -30,7 +30,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.loops import remade, with_arguments
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
+from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
@@ -50,7 +50,7 @@ from tessera.schedule.hopper.boxes import ahead_of, check_box, name_of
 from tessera.schedule.notes import Unfit
 from tessera.target.fragments import PANEL_BYTES
 
-_COMPUTES = (ElementwiseOp, CastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
+_COMPUTES = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
 SMALL_BYTES = 1024
 """Most bytes of a tile that consumers load ahead: it takes few registers a thread."""
 

@@ -16,7 +16,8 @@ class Function:
     Args:
         name: its name in `ts.tile` and in the tree.
         arity: number of operands.
-        domain: `number` (int and float), `float` (integers are converted to f32), `int`, `bits` (int and bool), `any`.
+        domain: `number` (int and float), `float` (integers are converted to f32), `int`, `bits` (int and bool), `any`,
+            `word` (32-bit integers, which become u32).
         forms: how it is written, with `{0}`, `{1}`, … for the operands; `ts.tile.NAME(…)` when there is none.
         result: `same` or `bool`.
         augmented: the operator of the augmented assignment that means it, if there is one.
@@ -58,6 +59,12 @@ APPROXIMATE: Final = (
 )
 """Functions of one float that implementations may be off by a few ULP in."""
 
+CLASSES: Final = ("isnan", "isinf", "isfinite")
+"""Questions about one float."""
+
+BIT_COUNTS: Final = ("popcount", "clz", "ctz")
+"""Counts of bits of one integer."""
+
 _TABLE = (
     _binary("add", "+"),
     _binary("sub", "-"),
@@ -71,6 +78,9 @@ _TABLE = (
     _binary("shl", "<<", "int"),
     _binary("shr", ">>", "int"),
     Function("mulhi", 2, "int"),
+    *(Function(name, 2, "int") for name in ("rotl", "rotr")),
+    *(Function(name, 1, "int") for name in BIT_COUNTS),
+    Function("byte_perm", 3, "word"),
     Function("maximum", 2, "number"),
     Function("minimum", 2, "number"),
     Function("pow", 2, "float", ("({0} ** {1})", "ts.tile.pow({0}, {1})")),
@@ -86,7 +96,9 @@ _TABLE = (
     _compare("ge", ">="),
     _compare("eq", "==", "any"),
     _compare("ne", "!=", "any"),
-    Function("isnan", 1, "float", result="bool"),
+    *(Function(name, 1, "float", result="bool") for name in CLASSES),
+    Function("sign", 1, "number"),
+    Function("copysign", 2, "float"),
     *(Function(name, 1, "float") for name in ("floor", "ceil", "round", "trunc", "sqrt")),
     *(Function(name, 1, "float") for name in APPROXIMATE if name != "gelu_tanh"),
     Function("gelu_tanh", 1, "float", ("ts.tile.gelu({0}, approximate=True)",)),
@@ -98,6 +110,8 @@ FUNCTIONS: Final = {function.name: function for function in _TABLE}
 def operand_dtype(name: str, types: Sequence[Type]) -> str:
     """Return the dtype that a function's operands are converted to."""
     dtype, domain = common(types), FUNCTIONS[name].domain
+    if domain == "word":
+        return "u32"
     if domain == "float" and not is_float(dtype):
         return "f32"
     return "i32" if domain in ("number", "int") and dtype == "bool" else dtype

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.functions import APPROXIMATE
+from tessera.tools.fuzz.functions import APPROXIMATE, BIT_COUNTS, CLASSES
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
 from tessera.tools.fuzz.types import (
     FLOATS,
+    INTS,
     Shape,
     Type,
     accumulator,
@@ -23,7 +24,10 @@ from tessera.tools.fuzz.types import (
     is_signed,
 )
 
-_EXACT_FLOAT = ("floor", "ceil", "round", "trunc", "sqrt", "abs", "neg", "relu")
+_EXACT_FLOAT = ("floor", "ceil", "round", "trunc", "sqrt", "abs", "neg", "relu", "sign")
+
+_BITS_SEEN = ("f64", "f32", "f16", "bf16", *INTS)
+"""Dtypes that are drawn on either side of a bitcast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ class Expressions:
                 ("minimum", 1.5),
                 ("clamp", 0.7),
             ]
-            names += [("fma", 0.5), ("mod", 0.1), ("floordiv", 0.1)]
+            names += [("fma", 0.5), ("mod", 0.1), ("floordiv", 0.1), ("copysign", 0.2)]
             if self.scope.palette.approximate:
                 names += [("div", 1.5), ("pow", 0.1)]
             if dice.chance(0.15):
@@ -215,7 +219,8 @@ class Expressions:
                 ("clamp", 0.5),
             ]
             names += [("and", 1.0), ("or", 1.0), ("xor", 1.0), ("mulhi", 0.4), ("power", 0.4)]
-            names += [("floordiv", 0.7), ("mod", 0.7), ("shl", 0.6), ("shr", 0.8)]
+            names += [("floordiv", 0.7), ("mod", 0.7), ("shl", 0.6), ("shr", 0.8), ("rotl", 0.3), ("rotr", 0.3)]
+            names += [("byte_perm", 0.5 if dtype == "u32" else 0.0)]
         return self._binary_of(dice.weighted(names), dtype, shape, depth)
 
     def _halved(self, dtype: str, shape: Shape, depth: int) -> tree.Expr:
@@ -233,7 +238,7 @@ class Expressions:
             if dice.chance(0.3):
                 amount = tree.Apply("and", (self.draw(dtype, shape, depth), tree.Number(bits(dtype) - 1)))
             return tree.Apply(fn, (first, amount))
-        if fn in ("clamp", "fma"):
+        if fn in ("clamp", "fma", "byte_perm"):
             return tree.Apply(fn, (first, self._operand(dtype, shape, depth), self._operand(dtype, shape, depth)))
         if fn == "pow":
             base = tree.Apply("add", (tree.Apply("abs", (first,)), tree.Number(0.5)))
@@ -267,7 +272,7 @@ class Expressions:
             return tree.Apply("not", (self.draw("bool", shape, depth),))
         dtype = dice.pick(self.scope.palette.dtypes)
         if is_float(dtype) and dice.chance(0.08):
-            return tree.Apply("isnan", (self.draw(dtype, shape, depth),))
+            return tree.Apply(dice.pick(CLASSES), (self.draw(dtype, shape, depth),))
         first = self.draw(dtype, shape, depth)
         fn = dice.pick(("lt", "le", "gt", "ge", "eq", "ne"))
         return tree.Apply(fn, (first, self._operand(dtype, shape, depth)))
@@ -288,7 +293,7 @@ class Expressions:
             if fn == "sqrt":
                 x = tree.Apply("abs", (x,))
             return tree.Apply(fn, (x,))
-        return tree.Apply(dice.pick(("neg", "abs", "not", "relu")), (x,))
+        return tree.Apply(dice.pick(("neg", "abs", "not", "relu", "sign", dice.pick(BIT_COUNTS))), (x,))
 
     def _approximation(self, x: tree.Expr) -> tree.Expr:
         """Return a function of an argument in its domain, not too large."""
@@ -311,6 +316,9 @@ class Expressions:
         return tree.Where(condition, a, b)
 
     def _cast(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        alike = [other for other in _BITS_SEEN if bits(other) == bits(dtype) and other != dtype]
+        if dtype in _BITS_SEEN and alike and self.scope.dice.chance(0.12):
+            return tree.Bitcast(self.draw(self.scope.dice.pick(alike), shape, depth), dtype)
         source = self.scope.dtype()
         if source == dtype:
             return None

@@ -14,7 +14,7 @@ from tessera.tools.fuzz import meaning_memory as memory
 from tessera.tools.fuzz import meaning_reductions as reductions
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.functions import operand_dtype
-from tessera.tools.fuzz.meaning_casts import cast
+from tessera.tools.fuzz.meaning_casts import bitcast, cast
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val, constant, stored
 from tessera.tools.fuzz.types import Shape, accumulator, common, is_float
 
@@ -269,6 +269,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Power: _power,
     tree.Where: _where,
     tree.Cast: _cast,
+    tree.Bitcast: lambda machine, expr: bitcast(machine.value(expr.x), expr.dtype),
     tree.Reshape: _shape,
     tree.Expand: _shape,
     tree.Transpose: _transpose,

@@ -76,3 +76,30 @@ def truncated(x: Array, dtype: str) -> Array:
     safe = np.where(above | below, 0.0, inside).astype(NUMPY[dtype])
     top, bottom = NUMPY[dtype].type(high), NUMPY[dtype].type(low)
     return np.where(above, top, np.where(below, bottom, safe))
+
+
+def bitcast(value: Val, dtype: str) -> Val:
+    """Return the bits as another dtype; of a float that is NaN, zero or not determined, nobody promises them."""
+    known = value.known
+    if is_float(value.dtype):
+        codes = _codes(value.data, value.dtype)
+        known = either(known, (value.errors() == 0) & (value.data != 0) & ~np.isnan(value.data))
+    else:
+        codes = np.ascontiguousarray(value.data).view(f"u{value.data.dtype.itemsize}").reshape(value.shape)
+    if is_float(dtype):
+        return Val(dtype, _numbers(codes, dtype), None, known)
+    return Val(dtype, codes.view(NUMPY[dtype]), None, known)
+
+
+def _codes(data: Array, dtype: str) -> Array:
+    """Return the bits of numbers of a float format as unsigned integers."""
+    if dtype == "bf16":  # the upper half of an f32
+        return np.asarray((data.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+    return data.astype(f"f{bits(dtype) // 8}").view(f"u{bits(dtype) // 8}")
+
+
+def _numbers(codes: Array, dtype: str) -> Array:
+    """Return what bits mean in a float format."""
+    if dtype == "bf16":
+        return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    return codes.view(f"f{bits(dtype) // 8}").astype(np.float64)

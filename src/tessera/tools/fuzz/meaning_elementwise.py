@@ -32,8 +32,10 @@ def apply(fn: str, args: Sequence[Val], dtype: str, profile: str) -> Val:
     with np.errstate(all="ignore"):
         if fn in COMPARISONS:
             return compare(fn, args[0], args[1])
-        if fn == "isnan":
-            return Val("bool", np.isnan(args[0].data), None, args[0].known)
+        if fn in _CLASSES:
+            return _class(_CLASSES[fn], args[0])
+        if fn == "sign":
+            return _sign(args[0])
         if fn == "relu":
             zero = Val(dtype, np.zeros_like(args[0].data))
             return larger(args[0], zero)
@@ -87,6 +89,49 @@ def _by_zero_is_zero(function: Any) -> Callable[[Array, Array], Array]:
     return divide
 
 
+def _unsigned(a: Array) -> list[int]:
+    mask = (1 << (8 * a.dtype.itemsize)) - 1
+    return [int(value) & mask for value in a.ravel()]
+
+
+def _each(function: Callable[..., int]) -> Callable[..., Array]:
+    """Return a function of the bits of integers and their width, number by number."""
+
+    def apply_to_all(*args: Array) -> Array:
+        spread = np.broadcast_arrays(*args)
+        kind, width = spread[0].dtype, 8 * spread[0].dtype.itemsize
+        found = [function(*row, width) for row in zip(*map(_unsigned, spread), strict=True)]
+        return np.array(found, f"u{kind.itemsize}").view(kind).reshape(spread[0].shape)
+
+    return apply_to_all
+
+
+def _rotated(x: int, n: int, width: int) -> int:
+    n %= width
+    return ((x << n) | (x >> (width - n))) & ((1 << width) - 1)
+
+
+def _rotated_back(x: int, n: int, width: int) -> int:
+    return _rotated(x, -n, width)
+
+
+def _set_bits(x: int, width: int) -> int:
+    return x.bit_count()
+
+
+def _zeros_above(x: int, width: int) -> int:
+    return width - x.bit_length()
+
+
+def _zeros_below(x: int, width: int) -> int:
+    return (x & -x).bit_length() - 1 if x else width
+
+
+def _picked(x: int, y: int, selector: int, width: int) -> int:
+    pool = x | y << 32
+    return sum((pool >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i for i in range(4))
+
+
 _INTS: Final[dict[str, Callable[..., Any]]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -100,6 +145,12 @@ _INTS: Final[dict[str, Callable[..., Any]]] = {
     "shl": _shift_left,
     "shr": _shift_right,
     "mulhi": _high,
+    "rotl": _each(_rotated),
+    "rotr": _each(_rotated_back),
+    "popcount": _each(_set_bits),
+    "clz": _each(_zeros_above),
+    "ctz": _each(_zeros_below),
+    "byte_perm": _each(_picked),
     "floordiv": _by_zero_is_zero(np.floor_divide),
     "mod": _by_zero_is_zero(np.remainder),
 }
@@ -132,6 +183,29 @@ def compare(fn: str, a: Val, b: Val) -> Val:
     reach = a.errors() + b.errors()
     sure = (reach == 0) | ~(np.abs(a.data - b.data) <= reach)
     return Val("bool", result, None, either(known, sure))
+
+
+_CLASSES: Final[dict[str, Any]] = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+
+
+def _class(function: Any, x: Val) -> Val:
+    """Return whether a float is NaN, infinite or finite: an error leaves finite numbers finite."""
+    return Val("bool", np.asarray(function(x.data)), None, x.known)
+
+
+def _sign(x: Val) -> Val:
+    """Return the sign; unknown where the error decides."""
+    sign = np.sign(x.data).astype(x.data.dtype)
+    sure = None if x.err is None else (x.err == 0) | (np.abs(x.data) > x.err)
+    return Val(x.dtype, sign, None, either(x.known, sure))
+
+
+def _copysign(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    """Return a magnitude with another's sign; unknown where that is a zero's or NaN's, or the error decides."""
+    a, b = args
+    sure = (np.abs(b.data) > b.errors()) & ~np.isnan(b.data)
+    err = None if a.err is None else np.broadcast_to(a.err, np.broadcast_shapes(a.shape, b.shape))
+    return Val(dtype, np.copysign(a.data, b.data), err, either(known_of(a, b), sure))
 
 
 def larger(a: Val, b: Val) -> Val:
@@ -365,6 +439,7 @@ _ARITHMETIC: Final[dict[str, Callable[[Sequence[Val], str, str], Val]]] = {
     "fma": _fma,
     "pow": _pow,
     "sqrt": _sqrt,
+    "copysign": _copysign,
 }
 
 _STEPS: Final[dict[str, Any]] = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}

@@ -252,6 +252,7 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Power: _power,
     tree.Where: _where,
     tree.Cast: _cast,
+    tree.Bitcast: lambda expr: f"ts.tile.bitcast({text(expr.x)}, {dtype(expr.dtype)})",
     tree.Reshape: _reshape,
     tree.Transpose: _transpose,
     tree.Expand: _expand,

@@ -281,6 +281,18 @@ class Cast(Expr):
         return Type(self.dtype, self.x.type.shape)
 
 
+@dataclass(frozen=True)
+class Bitcast(Expr):
+    """The bits as another dtype of the same width."""
+
+    x: Expr
+    dtype: str
+
+    def _typed(self) -> Type:
+        """The operand's shape."""
+        return Type(self.dtype, self.x.type.shape)
+
+
 # Shapes
 
 
