@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Hashable, MutableMapping
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 from xdsl.traits import IsolatedFromAbove, IsTerminator
 
+from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp

@@ -10,13 +10,12 @@ An op does nothing else when its effect, joined over its regions, is at most `ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.scf import WhileOp
 from xdsl.ir import Block, Operation
 from xdsl.traits import IsTerminator, SymbolOpInterface
 
+from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.passes import Pass
 from tessera.ir.tile.shared import AllocSharedOp

@@ -15,13 +15,13 @@ are computed by the interpreter, so folding rounds exactly as running does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, known
+from tessera.data import dataclass
 from tessera.interp.casts import convert
 from tessera.interp.elementwise import apply, scalar
 from tessera.ir.passes import PatternPass

@@ -14,12 +14,12 @@ transpose that only moves dimensions of size 1 becomes a reshape, which moves no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import splat_source
+from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.reduce import ReduceOp

@@ -17,12 +17,12 @@ Gathers and slices treat what lies outside the tensor alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, splat_source
+from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp

@@ -12,13 +12,12 @@ Integer division moves only when its divisor is a nonzero constant: the loop may
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.scf import ForOp
 from xdsl.ir import Operation, SSAValue
 
 from tessera.canonicalize.matching import dtype_of_value, known
+from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ArangeOp, ElementwiseOp, SplatOp

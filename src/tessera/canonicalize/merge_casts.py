@@ -16,13 +16,13 @@ clamps on the way stay clamped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import dtype_of_value
+from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.types import element_of

@@ -13,7 +13,7 @@ the wide part: sizes and positions, which are far from overflowing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -21,6 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import dtype_of_value
+from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp, constant_value
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp

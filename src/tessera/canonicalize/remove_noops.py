@@ -12,13 +12,13 @@ too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import copysign
 
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, known
+from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.debug import AssertOp
 from tessera.ir.tile.elementwise import ElementwiseOp

@@ -10,13 +10,13 @@ A value that every trip yields unchanged, or that nobody reads, is no longer car
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.scf import ForOp, IfOp, YieldOp
 from xdsl.ir import Block, BlockArgument, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.tile.elementwise import constant_value
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.entry import layout
 from tessera.entry.host import word
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.entry import host, layout
 from tessera.entry.layout import ARG, AXIS, LAUNCH, MAP, RECORD, TABLE, WORD
 from tessera.target.artifact import Launch, Parameter
@@ -132,6 +133,7 @@ class MemoryGuards:
     apart: tuple[tuple[int, int], ...] = ()
 
 
+_ALL_APART = MemoryGuards()
 Argument = ArrayGuard | ScalarGuard | Filled
 Axis = tuple[int, int]
 """Position of an argument among the run-time arguments, and a dimension of it."""
@@ -301,7 +303,7 @@ class Record:
         returns: Sequence[int],
         profile: str,
         work: Work,
-        memory: MemoryGuards = MemoryGuards(),
+        memory: MemoryGuards = _ALL_APART,
     ) -> None:
         self.number = next(_numbers)
         self._kept: list[object] = [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import linecache
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
+
+from tessera.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cast
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, caller_location
 from tessera.numerics.dtypes import DType, Policy, as_policy
 

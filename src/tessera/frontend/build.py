@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, TesseraError, TypeMismatchError
 from tessera.frontend import branches as branches
 from tessera.frontend import calls as calls

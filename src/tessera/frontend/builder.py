@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -14,6 +14,7 @@ import numpy as np
 from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, Location, TesseraError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.liveness import Liveness

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder, LoopPlace
 from tessera.frontend.convert import cast_to, constant, default_element

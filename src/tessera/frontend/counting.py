@@ -7,12 +7,12 @@ is computed without overflow, and multiply.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import BlockArgument, SSAValue
 
+from tessera.data import dataclass
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import apply, cast_to, constant, to_index
 from tessera.frontend.values import LoopSpec, Scalar

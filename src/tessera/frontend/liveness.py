@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tessera.data import dataclass
 
 Names = frozenset[str]
 NONE: Names = frozenset()

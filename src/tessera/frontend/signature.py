@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, cast
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, Location, caller_location
 from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation
 from tessera.frontend.source import source_of

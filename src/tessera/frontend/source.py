@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tessera.data import dataclass
 from tessera.errors import Frame, LanguageError, Location
 from tessera.frontend.liveness import Liveness, Names, assigned
 from tessera.frontend.text import FunctionText, no_source, text_of

@@ -8,9 +8,9 @@ parameters of the kernel, and calling it in the kernel's body inlines its entry 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError, caller_location
 from tessera.frontend.annotations import Dim, OneType
 from tessera.frontend.exact import exact

@@ -6,12 +6,13 @@ Both follow the arithmetic of the language: integers wrap at the width of their 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import LoadOp

@@ -12,12 +12,13 @@ import hashlib
 import linecache
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from tessera.data import dataclass
 from tessera.errors import Frame, LanguageError, Location
 from tessera.frontend.exact import same
 

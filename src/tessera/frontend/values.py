@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.frontend.signature import TensorParam
 from tessera.frontend.structure import StructureValue
 from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, element_of, shape_of

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TextIO, TypeVar
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault, DeviceError
 from tessera.interp.values import Program
 from tessera.ir.locations import location_of

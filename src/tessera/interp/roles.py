@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Semaphore
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import DeviceError
 from tessera.interp.casts import tf32
 from tessera.interp.machine import Machine, handles

@@ -6,12 +6,12 @@ tiles ask for it would never come. What is left in the end, the next launch woul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Program, Share
 from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from xdsl.ir import Attribute, Operation
 
+from tessera.data import dataclass
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType

@@ -6,13 +6,12 @@ is an option of a pass. The verifier refuses keys that are not declared here, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.data import dataclass
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp
 from tessera.ir.tile.shared import AllocSharedOp

@@ -6,7 +6,6 @@ larger. Two ops may be exchanged only if `commutes` says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from xdsl.ir import Operation
@@ -16,6 +15,8 @@ from xdsl.traits import (
     MemoryEffectKind,
     OpTrait,
 )
+
+from tessera.data import dataclass
 
 
 class Effect(IntEnum):

@@ -15,7 +15,7 @@ import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -32,6 +32,7 @@ from xdsl.pattern_rewriter import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.data import dataclass
 from tessera.errors import CallError, CompilerFault, TesseraError
 from tessera.ir.decisions import check_decisions
 from tessera.ir.record import passed

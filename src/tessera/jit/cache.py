@@ -31,10 +31,10 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from tessera.data import dataclass
 from tessera.errors import CallError, DiagnosticWarning
 from tessera.frontend.reads import Path as ReadPath
 from tessera.jit import version

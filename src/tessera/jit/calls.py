@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from tessera.data import dataclass
 from tessera.entry.host import Callable as EntryCallable
 from tessera.errors import CallError, TesseraError, caller_location
 from tessera.frontend.exact import exact

@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
 
+from tessera.data import dataclass
 from tessera.entry import exchange, host, layout
 from tessera.entry.tables import (
     Argument,

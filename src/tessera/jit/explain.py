@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.target.artifact import Artifact
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.data import dataclass
 from tessera.errors import CallError, VerifyError
 from tessera.ir.locations import location_of
 from tessera.ir.record import record_of

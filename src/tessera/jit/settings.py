@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from tessera.data import dataclass
 from tessera.errors import CallError
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
 from tessera.frontend.reads import Reads

@@ -7,11 +7,12 @@ dimension, before anything is multiplied, unless this file shows that the test a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp

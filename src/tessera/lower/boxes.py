@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from xdsl.ir import SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of

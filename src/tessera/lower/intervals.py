@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tessera.data import dataclass
 from tessera.numerics.dtypes import DType
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError
 from tessera.ir import decisions
 from tessera.ir.locations import location_of

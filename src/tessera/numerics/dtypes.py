@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, caller_location
 
 Kind = Literal["float", "int", "uint", "bool"]

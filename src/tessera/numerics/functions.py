@@ -7,8 +7,9 @@ lacks has its formula in `interp/elementwise.py`. Tests name the place that is m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tessera.data import dataclass
 
 Domain = Literal["float", "number", "int", "bool", "any", "int_or_bool"]
 

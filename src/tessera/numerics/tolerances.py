@@ -16,8 +16,7 @@ functions as measured in `backends/llvm/vecmath.py`; CUDA C++ Programming Guide,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tessera.data import dataclass
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import FUNCTIONS

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tessera.data import dataclass
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named
 from tessera.runtime.device import Device

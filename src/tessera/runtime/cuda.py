@@ -9,10 +9,10 @@ import importlib
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.errors import CallError, DeviceError, TargetError
 from tessera.runtime.device import Device
 from tessera.target.nvidia import NVIDIA_TARGETS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from tessera.data import dataclass
 from tessera.errors import TargetError
 from tessera.target.registry import families
 

@@ -6,9 +6,9 @@ Source: DLPack 1.1, `dlpack.h`.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named
 from tessera.runtime.device import Device

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from tessera.data import dataclass
 from tessera.errors import TargetError
 from tessera.numerics.dtypes import DType
 from tessera.runtime.device import CPU, Device

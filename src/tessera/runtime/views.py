@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
 import numpy as np
 
+from tessera.data import dataclass
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named, from_numpy
 from tessera.runtime import dlpack

@@ -16,10 +16,10 @@ Management" (cuGraphRetainUserObject).
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.entry.host import function_address
 from tessera.entry.layout import WORKSPACE, WORKSPACES
 from tessera.runtime import cuda

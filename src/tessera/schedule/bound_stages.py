@@ -14,7 +14,6 @@ makes come later, and theirs always exist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -22,6 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.inserter import Inserter
 from tessera.ir.passes import Pass

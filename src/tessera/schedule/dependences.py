@@ -7,11 +7,12 @@ A product is two nodes, its start and its wait; other ops are one. Ops that are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.effects import Effect, commutes, effect_of, reads_only
 from tessera.ir.tile.elementwise import ArangeOp, SplatOp

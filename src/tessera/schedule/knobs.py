@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from numbers import Integral
 from typing import Any, Literal, cast
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError
 from tessera.target.records import TargetRecord
 

@@ -9,11 +9,12 @@ soon as it can and waits for them as late as it can, and the one with the shorte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 
 from xdsl.ir import Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType

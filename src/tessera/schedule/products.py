@@ -7,9 +7,9 @@ here needs the IR, so that a plan is made without the compiler.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from tessera.data import dataclass
 from tessera.numerics.dtypes import DType
 from tessera.schedule.knobs import HOPPER
 from tessera.target.fragments import mma_for, wgmma_instruction

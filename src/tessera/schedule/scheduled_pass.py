@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.data import dataclass
 from tessera.ir.passes import Pass
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.schedule.knobs import KNOBS, Knobs, read_by

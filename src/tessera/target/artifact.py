@@ -6,11 +6,12 @@ An artefact is data only: JSON and machine code, never anything Python runs on l
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from tessera.data import dataclass
 from tessera.errors import CallError
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.container import pack, unpack

@@ -10,9 +10,9 @@ Source of those of NVIDIA: PTX ISA 9.2, "Matrix multiply-accumulate operation us
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+from tessera.data import dataclass
 from tessera.target.records import TargetRecord
 
 Steps = tuple[tuple[int, int], ...]

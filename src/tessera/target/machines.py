@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tessera.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

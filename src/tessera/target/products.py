@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tessera.data import dataclass
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 from tessera.target.records import TargetRecord

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.backends.cpu.texts import LINE_BYTES, Loops, Size, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
+from tessera.data import dataclass
 
 
 @dataclass(frozen=True)

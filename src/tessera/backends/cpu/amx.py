@@ -6,12 +6,11 @@ read them, are tiles already: only strides differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.backends.cpu.texts import Loops, Size
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
+from tessera.data import dataclass
 
 TILE = 16
 """Rows of a tile, and its 32-bit columns."""

@@ -8,7 +8,7 @@ worker's scratch memory and that of the error word.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.llvm.vecmath import supported, vecmath_function
+from tessera.data import dataclass
 from tessera.ir.locations import location_of
 from tessera.ir.target.debug import AssertOp
 from tessera.ir.target.structure import FuncOp

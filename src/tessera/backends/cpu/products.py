@@ -6,7 +6,7 @@ known only at run time: then there is a kernel for each size that blocks of rows
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tessera.backends.cpu.ahead import Ahead, ask_function
 from tessera.backends.cpu.amx import DOTS
@@ -21,6 +21,7 @@ from tessera.backends.cpu.tiles import TileLoops
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType, llvm_element
+from tessera.data import dataclass
 from tessera.ir.target.product import GroupChunksOp, ProductOp
 from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import dtype_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType
+from tessera.data import dataclass
 
 LINE_BYTES = 64
 """Bytes of a line of the caches."""

@@ -6,10 +6,9 @@ Rounding is to nearest even; subnormals are kept. Overflow gives infinity where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.backends.llvm.ops import Ops
 from tessera.backends.llvm.types import LLVMType
+from tessera.data import dataclass
 from tessera.numerics.dtypes import DType
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from tessera.data import dataclass
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 

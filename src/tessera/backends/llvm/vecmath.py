@@ -34,7 +34,6 @@ take a reciprocal from AVX-512's estimate, and keep their errors. Subnormal resu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backends.llvm import vecmath_exp as exponentials
@@ -42,6 +41,7 @@ from tessera.backends.llvm import vecmath_log as logarithms
 from tessera.backends.llvm import vecmath_pow as powers
 from tessera.backends.llvm import vecmath_trig as trigonometry
 from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
+from tessera.data import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ further out tanh is 1 - 2 / (e^2|x| + 1), and erf is 1 - 2^P(|x|), where P appro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backends.llvm import vecmath_coefficients as table
 from tessera.backends.llvm.vecmath_ir import FORMATS, Format, Value, Writer
+from tessera.data import dataclass
 
 TANH_SPLIT: Final = 0.65625
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")

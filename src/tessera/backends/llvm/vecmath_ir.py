@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
+
+from tessera.data import dataclass
 
 LLVM_ELEMENT: Final = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", "i1": "i1"}
 FLOAT_KINDS: Final = frozenset({"f32", "f64"})

@@ -8,7 +8,6 @@ Floating-Point Arithmetic, 2nd ed., chapter 11.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backends.llvm import vecmath_coefficients as table
@@ -20,6 +19,7 @@ from tessera.backends.llvm.vecmath_exp import (
     polynomial,
 )
 from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
+from tessera.data import dataclass
 
 # The least 1 + f. From 3/4 up, log1p(x) has f = x exactly for small x; from sqrt(1/2) up, log2 cancels least.
 THREE_QUARTERS: Final = 0.75

@@ -10,7 +10,6 @@ et al., Handbook of Floating-Point Arithmetic, 2nd ed., chapters 5 and 11), from
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backends.llvm import vecmath_coefficients as table
@@ -24,6 +23,7 @@ from tessera.backends.llvm.vecmath_exp import (
 )
 from tessera.backends.llvm.vecmath_ir import F32, F64, FORMATS, Value, Writer
 from tessera.backends.llvm.vecmath_log import SQRT_HALF, Split, log2_of_parts, split
+from tessera.data import dataclass
 
 THIRD: Final = 1 / 3
 THIRD_LOW: Final = float.fromhex("0x1.5555555555555p-56")

@@ -11,12 +11,12 @@ over the vector; for f64 it is a scalar helper, called for every lane of such a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backends.llvm import vecmath_coefficients as table
 from tessera.backends.llvm.vecmath_exp import nearest_integer
 from tessera.backends.llvm.vecmath_ir import F32, F64, FORMATS, Value, Writer
+from tessera.data import dataclass
 
 TWO_OVER_PI: Final = float.fromhex("0x1.45f306dc9c883p-1")
 HALF_PI: Final = float.fromhex("0x1.921fb54442d18p+0")

@@ -7,7 +7,6 @@ register parts are constants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.ir import Attribute, SSAValue
@@ -18,6 +17,7 @@ from tessera.backends.llvm.emitter import Emitter, Handlers
 from tessera.backends.llvm.ops import I8, I16, I32, I64
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, memory_element, of_dtype
+from tessera.data import dataclass
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.target.warpgroup import PendingType

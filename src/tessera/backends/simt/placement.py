@@ -6,11 +6,10 @@ the second group's after it, so that no buffer of one group shares bytes with an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.memory import AllocOp, ViewOp
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp

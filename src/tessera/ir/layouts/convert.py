@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from tessera.data import dataclass
 from tessera.ir.layouts.f2 import Span, kernel
 from tessera.ir.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
 

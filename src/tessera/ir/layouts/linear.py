@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from tessera.data import dataclass
 from tessera.ir.layouts.f2 import Span, log2_exact
 
 REGISTER, LANE, WARP, BLOCK = "register", "lane", "warp", "block"

@@ -6,8 +6,8 @@ A shared layout is a bijective `LinearLayout` from `offset`, counted in elements
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tessera.data import dataclass
 from tessera.ir.layouts.f2 import log2_exact, rank
 from tessera.ir.layouts.linear import LANE, REGISTER, WARP, LayoutError, LinearLayout
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.data import dataclass
 from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, HasEffect, declared
 from tessera.ir.tile.types import SharedType, TileType, describe, element_of, shape_of

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import ElementwiseOp, constant_value
 
 DEEPEST = 16

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault, ResourceError
 from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
 from tessera.ir.locations import location_of

@@ -7,11 +7,10 @@ rest is emulated with fused multiply-adds over shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
 from tessera.ir.target import memory as target

@@ -21,12 +21,13 @@ model", causality order).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import LANE, WARP, LinearLayout
 from tessera.ir.locations import location_of

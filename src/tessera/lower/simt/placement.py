@@ -8,13 +8,14 @@ are not placed are lazy: each use computes them in the layout it wants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import LinearLayout, blocked, reduction
 from tessera.ir.tile.types import TileType

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Region, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target import stream as target
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramIdOp

@@ -7,11 +7,12 @@ elements are true. Loops over blocks ask it once for a tile, and choose between 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.types import dtype_of, index
 from tessera.lower.vector.nodes import Apply, Convert, Coord, Iota, Node, Remap, Uniform, walk
 

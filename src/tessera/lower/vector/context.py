@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp

@@ -7,10 +7,10 @@ and the row is tested once instead of in each lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import GatherOp, LoadOp
 from tessera.ir.types import dtype_of

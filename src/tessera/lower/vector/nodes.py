@@ -7,12 +7,13 @@ scalar, at some coordinates. A node that has been stored reads its buffer from t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import BitcastOp, CastOp, ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferLoadOp, LoadOp
 from tessera.ir.target.types import BufferType

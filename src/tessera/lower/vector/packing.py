@@ -9,10 +9,11 @@ the last chunk, row and group of each axis.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.product import GroupChunksOp

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import ResourceError
 from tessera.ir.locations import from_loc
 from tessera.ir.target.memory import AllocOp

@@ -8,11 +8,11 @@ exists twice: without bounds tests for boxes inside, and with them; a test choos
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferStoreOp
 from tessera.ir.target.types import fragment_of

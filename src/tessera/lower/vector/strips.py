@@ -7,11 +7,10 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.product import ProductOp

@@ -7,9 +7,9 @@ feed them worse) and the time of its bytes from the L2 cache and from memory. Nu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from tessera.data import dataclass
 from tessera.ops.linalg.problem import Problem
 from tessera.target.records import TargetRecord
 

@@ -7,11 +7,12 @@ operand that is stored otherwise can be copied once into rows that begin at mult
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Literal
 
+from tessera.data import dataclass
 from tessera.numerics.dtypes import DType
 from tessera.ops.linalg.problem import Problem
 

@@ -6,10 +6,11 @@ The candidates are tiles whose sums stay in registers; `machine.predict` says ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from math import ceil, prod
 from typing import Any
 
+from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, predict, tile_count, units_of

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import tessera as ts
+from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.frontend.structure import Layout
 from tessera.jit.kernel import Kernel

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
+from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, accumulator_of

@@ -6,10 +6,11 @@ share it, and a CUDA graph holds the allocation as it holds the launches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import tessera as ts
+from tessera.data import dataclass
 from tessera.errors import DeviceError
 from tessera.jit.kernel import Kernel
 from tessera.jit.launch import stream_source

@@ -22,7 +22,7 @@ then lie outside their tensors, and nothing is added.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -30,6 +30,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.elementwise import CastOp, constant_value

@@ -27,7 +27,6 @@ stage that is read and says that the stage to be overwritten, read one iteration
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -36,6 +35,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.data import dataclass
 from tessera.errors import ResourceError
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter

@@ -16,13 +16,13 @@ them itself wants all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp

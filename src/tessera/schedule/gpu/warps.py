@@ -9,13 +9,13 @@ so that neither crosses warps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.mma import MmaOp

@@ -23,7 +23,6 @@ that work on one tile fill these gaps for each other, so that their loops stay a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -31,6 +30,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.data import dataclass
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RolesOp

@@ -14,7 +14,6 @@ part of it for all (TMA multicast). Tiles past the end are computed on zeros and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
@@ -22,6 +21,7 @@ from xdsl.dialects.scf import ForOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.cluster import ClusterRankOp

@@ -5,10 +5,11 @@ A tile of 128 x 256 is 128 registers a thread; an epilogue that works on all of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import AtomicOp, LoadOp, ScatterOp, StoreOp

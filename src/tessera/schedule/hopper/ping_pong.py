@@ -27,7 +27,6 @@ All tiles must have the same number of steps, so that a group knows where the ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -35,6 +34,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.loops import depends_on

@@ -25,7 +25,6 @@ it fetches in the order in which the consumers read. Loops whose products do not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -33,6 +32,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.mma import MmaOp

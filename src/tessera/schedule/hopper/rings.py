@@ -9,12 +9,12 @@ is refilled while the second one runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.mma import MmaOp

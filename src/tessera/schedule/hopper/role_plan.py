@@ -7,11 +7,11 @@ stays with the consumers where it would leave room for fewer than two stages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import scf
 
+from tessera.data import dataclass
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.schedule.gpu.copies import Staged, qualifies

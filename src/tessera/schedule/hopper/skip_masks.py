@@ -15,7 +15,6 @@ A mask qualifies when its comparisons are between positions, each a scalar plus 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -23,6 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter

@@ -18,7 +18,6 @@ that the copy engine cannot do stays as it is; the reason is noted on its grid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.target.types import SWIZZLE_BYTES

@@ -30,12 +30,12 @@ notes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.loops import depends_on

@@ -44,13 +44,14 @@ go through a ring, is noted on its grid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
