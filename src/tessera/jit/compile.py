@@ -17,6 +17,7 @@ from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Space, compile_point, points
 from tessera.numerics.profiles import current_profile
+from tessera.platforms.platform import check_dumps
 from tessera.runtime.backend import default_device
 from tessera.runtime.forking import compiling
 from tessera.runtime.platforms import platform_of
@@ -47,7 +48,7 @@ def compile(
     Args:
         kernel: what `@ts.kernel` made; or the path or the text of a dump, edited or not, to go on from there.
         target: `"cpu"` (this machine), `"sm_90a"`, …; by default the chosen backend's device, or what the dump says.
-        dump: stages to keep in `Artifact.dumps`: `tirh`, `tirt`, `ll`, `ptx`, `cubin`, `asm`.
+        dump: stages to keep in `Artifact.dumps`: `tirh`, `tirt`, `ll`; on GPUs `ptx`, `cubin`; on CPUs `asm`.
         dims: sizes of dimension names: fixed where the kernel needs one at compile time, hints elsewhere.
         strides: strides of tensor arguments, in elements, by name.
         **constexprs: values of constexpr parameters, of tunables and of structured parameters.
@@ -57,7 +58,8 @@ def compile(
 
     Raises:
         CallError: `unknown-dump`, `unknown-dim`, `unknown-keyword`, `argument-count`, or `bad-argument` for strides;
-            for a dump `no-record`, `no-target`, `wrong-target` or `no-such-level`.
+            `no-such-level` for a dump that the target lacks; for a kernel from a dump also `no-record`, `no-target`
+            or `wrong-target`.
         VerifyError: a dump is wrong; has the line.
         TargetError: `unknown-target`.
         TesseraError: what the compiler says.
@@ -73,6 +75,7 @@ def compile(
     signature = kernel.signature
     sizes = _checked_dims(signature, _mapping(dims, "dims"))
     record = target_record(target)
+    check_dumps(dump, record)
     space = _narrowed(signature, kernel.space, constexprs)
     steps = _mapping(strides, "strides")
     _check_strides(signature, steps)

@@ -20,7 +20,7 @@ from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import parse_module, text_of
 from tessera.jit.pipeline import Generate, compile_threads, compile_tiles, with_texts
 from tessera.jit.records import kernel_of, thread_record, tile_record
-from tessera.platforms.platform import Platform, platform_named
+from tessera.platforms.platform import Platform, check_dumps, platform_named
 from tessera.target.artifact import Artifact, check_together
 from tessera.target.header import split_header
 from tessera.target.records import TargetRecord
@@ -184,15 +184,8 @@ def _target(recorded: str, given: TargetRecord | None, file: str, fixed: str) ->
 
 def _platform(target: TargetRecord, dump: Sequence[str], level: str) -> Platform:
     """Return the platform of a target, which has all levels asked for, at or below `level`."""
-    platform = platform_named(target.backend)
-    levels = platform.levels[platform.levels.index(level) :] if level in platform.levels else ()
-    for name in dump:
-        if name not in (*levels, *filter(None, platform.code_kinds)):
-            why = f"{target.name} has no level {name!r}"
-            if name in platform.levels:
-                why = f"{name} stands before {level}"
-            raise CallError(why, code="no-such-level", help=f"one of {', '.join(levels)}")
-    return platform
+    check_dumps(dump, target, level)
+    return platform_named(target.backend)
 
 
 def _agreeing(artifact: Artifact, file: str) -> Artifact:

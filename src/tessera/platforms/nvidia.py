@@ -38,6 +38,12 @@ class NvidiaPlatform(Platform):
     comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";", "ptx": "//"})
     has_tensor_maps = True
 
+    def dumps(self, target: TargetRecord) -> tuple[str, ...]:
+        """Return the texts, and `cubin` where there is an assembler for the target."""
+        from tessera.backends.nvidia.assemble import can_assemble
+
+        return (*self.levels, "cubin") if can_assemble(target) else self.levels
+
     def target(self, name: str) -> TargetRecord:
         """Return the record of a GPU."""
         return nvidia_target(name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from tessera.errors import TargetError
+from tessera.errors import CallError, TargetError
 from tessera.target.records import TargetRecord
 from tessera.target.registry import family
 
@@ -41,6 +41,10 @@ class Platform(ABC):
     def levels(self) -> tuple[str, ...]:
         """Names of all texts that a kernel becomes, in order."""
         return ("tirh", "tirt", *self.texts)
+
+    def dumps(self, target: TargetRecord) -> tuple[str, ...]:
+        """Return the names of what can be kept of a kernel for a target: its texts, and code such as `cubin`."""
+        return self.levels
 
     @abstractmethod
     def target(self, name: str) -> TargetRecord:
@@ -81,3 +85,19 @@ def platform_named(name: str) -> Platform:
     if found is None:
         raise TargetError(f"no compiler for backend {name!r} yet", code="unsupported-backend")
     return cast(Platform, found)
+
+
+def check_dumps(names: Iterable[str], target: TargetRecord, level: str = "tirh") -> None:
+    """Refuse to keep what a target lacks, or what stands before the level that compilation starts from.
+
+    Raises:
+        CallError: `no-such-level`, with the names there are.
+    """
+    platform = platform_named(target.backend)
+    first = platform.levels.index(level) if level in platform.levels else len(platform.levels)
+    there = platform.dumps(target)[first:]
+    for name in names:
+        if name not in there:
+            before = name in platform.levels[:first]
+            why = f"{name} stands before {level}" if before else f"{target.name} has no level {name!r}"
+            raise CallError(why, code="no-such-level", help=f"one of {', '.join(there)}")

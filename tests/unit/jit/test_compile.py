@@ -59,6 +59,21 @@ def test_dumps_of_every_stage(target, names):
     json.dumps(artifact.reflection)
 
 
+@pytest.mark.parametrize(
+    ("target", "missing", "there"),
+    [
+        ("cpu", "ptx", "tirh, tirt, ll, asm"),
+        ("aarch64", "cubin", "tirh, tirt, ll, asm"),
+        ("sm_90a", "asm", "tirh, tirt, ll, ptx, cubin"),
+        ("sm_70", "cubin", "tirh, tirt, ll, ptx"),
+    ],
+)
+def test_a_dump_that_the_target_lacks_is_an_error(target, missing, there):
+    with pytest.raises(CallError, match=f"{target} has no level '{missing}'") as caught:
+        ts.compile(saxpy, target=target, dump=["tirh", missing])
+    assert (caught.value.code, caught.value.help) == ("no-such-level", f"one of {there}")
+
+
 def test_a_target_without_assembler_gives_ptx():
     artifact = ts.compile(saxpy, target="sm_70", dump=["ptx"])
     assert ".target sm_70" in artifact.dumps["ptx"]

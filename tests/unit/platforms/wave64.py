@@ -52,6 +52,7 @@ class Wave64(Platform):
     name = "wave64"
     targets = ("gfx90a",)
     code_kinds = ("hsaco", "")
+    texts = ("ll", "asm")
 
     def target(self, name: str) -> TargetRecord:
         return GFX90A

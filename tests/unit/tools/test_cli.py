@@ -99,6 +99,7 @@ def test_compile_writes_a_folder(run, file, tmp_path):
         (["{file}:scale", "--dims", "q=3"], "unknown-dim"),
         (["{file}:scale", "--const", "Q=3"], "unknown-keyword"),
         (["{file}:scale", "--dump", "sass"], "unknown-dump"),
+        (["{file}:scale", "-t", "cpu", "--dump", "ll,ptx"], "no-such-level"),
         (["{file}:scale", "-t", "sm_80", "--dump", "cubin"], "bad-option"),
         (["{folder}/broken.py:scale"], "bad-file"),
         (["{folder}/syntax.py:scale"], "bad-file"),
