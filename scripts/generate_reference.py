@@ -91,6 +91,7 @@ def _kernel_items() -> list[tuple[str, Any]]:
         ("ts.function", ts.function),
         ("ts.Tensor[...]", ts.Tensor),
         ("ts.dims", ts.dims),
+        ("ts.cdiv", ts.cdiv),
         ("ts.compile", ts.compile),
         ("ts.load", ts.load),
         ("kernel.explain", type(_sample).explain),

@@ -48,6 +48,7 @@ from tessera.numerics.dtypes import (
     u64,
 )
 from tessera.numerics.dtypes import boolean as bool_
+from tessera.numerics.integers import cdiv
 from tessera.platforms import PLATFORMS
 from tessera.target.registry import register as _register
 
@@ -99,6 +100,7 @@ __all__ = [
     "asarray",
     "bf16",
     "bool_",
+    "cdiv",
     "compile",
     "constexpr",
     "dims",

@@ -98,6 +98,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "to_numpy": (ts.to_numpy, [ARRAY], {}),
     "dims": (ts.dims, ["M N"], {}),
     "Tensor": (lambda *items: ts.Tensor[items], ["M", 4, ts.f32], {}),
+    "cdiv": (ts.cdiv, [7, 2], {}),
     "constexpr": (lambda item: ts.constexpr[item], [int], {}),
     "kernel": (ts.kernel, [lambda: None], {}),
     "autotune": (ts.kernel.autotune, [{"BM": [1]}], {"key": ("M",)}),

@@ -16,10 +16,10 @@ from tessera.frontend.constants import static_call
 from tessera.frontend.evaluate import evaluate, execute, expression
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.function import DeviceFunction
-from tessera.frontend.registry import handler_of, method_of
+from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.source import source_of
 from tessera.frontend.structure import StructureValue
-from tessera.frontend.values import BoundMethod, Scalar, show
+from tessera.frontend.values import BoundMethod, Scalar, leaves, show
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
@@ -55,9 +55,9 @@ _INSTEAD: dict[Any, str] = {
     open: "kernels have no files",
     isinstance: "types are known when the kernel is compiled; compare x.dtype",
     list: "use a tuple",
-    max: "use ts.tile.maximum for two values, ts.tile.max to reduce",
-    min: "use ts.tile.minimum for two values, ts.tile.min to reduce",
-    abs: "use ts.tile.abs",
+    max: "use ts.tile.max(x) to reduce a tile; max(a, b) takes two values or more",
+    min: "use ts.tile.min(x) to reduce a tile; min(a, b) takes two values or more",
+    abs: "it takes one value",
     round: "use ts.tile.round",
     sum: "use ts.tile.sum",
     pow: "use ts.tile.pow",
@@ -89,7 +89,8 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
     found = handler_of(callee)
     if found is not None:
         handler, signature = found
-        return handler(b, *bind(f"ts.tile.{callee.__name__}", signature, args, kwargs).values())
+        home = "ts.tile" if getattr(tile, callee.__name__, None) is callee else "ts"
+        return handler(b, *bind(f"{home}.{callee.__name__}", signature, args, kwargs).values())
     if isinstance(callee, DeviceFunction):
         return inline(b, callee.function, args, kwargs)
     if isinstance(callee, StructureValue):
@@ -101,9 +102,20 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         return handler(b, callee.owner, *bind(callee.name, rest, args, kwargs).values())
     if callee is builtins.print:
         return call(b, tile.device_print, args, kwargs)
+    if any(_runs(b, arg) for arg in leaves(tuple(args))):
+        meant = builtin_of(callee, args, kwargs)
+        if meant is not None:
+            return meant(b, *args)
     if _is_static_function(callee):
         return _static(b, callee, args, kwargs)
     raise _cannot_call(callee)
+
+
+def _runs(b: Builder, value: Any) -> bool:
+    """Return whether a value is known only when the kernel runs, whatever sizes of dimensions are fixed."""
+    if isinstance(value, Scalar) and value.dtype.is_int:
+        return not b.symbols.is_static(value.ssa)
+    return is_runtime(value)
 
 
 def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

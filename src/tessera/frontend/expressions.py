@@ -397,7 +397,7 @@ _OF_OTHERS = {
     "matmul": "use ts.tile.mma(a, b, acc)",
     "program_id": "loop over ts.tile.grid: its variables are the program's offsets",
     "num_programs": "loop over ts.tile.grid: its variables are the program's offsets",
-    "cdiv": "write (a + b - 1) // b",
+    "cdiv": "use ts.cdiv(a, b)",
     "softmax": "subtract ts.tile.max, take ts.tile.exp and divide by ts.tile.sum",
     "tan": "use ts.tile.sin(x) / ts.tile.cos(x)",
 }

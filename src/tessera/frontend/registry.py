@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from functools import cache
+from types import BuiltinFunctionType
 from typing import Any, TypeVar
 
 from tessera.frontend.tile.stub import FUNCTIONS
@@ -16,6 +17,7 @@ H = TypeVar("H", bound=Handler)
 
 _handlers: dict[Any, Handler] = {}
 _signatures: dict[Any, inspect.Signature] = {}
+_builtins: dict[Any, tuple[Handler, int | None]] = {}
 _attributes: dict[tuple[type, str], Handler] = {}
 _methods: dict[str, Handler] = {}
 
@@ -29,6 +31,31 @@ def compiles(function: Callable[..., Any]) -> Callable[[H], H]:
         return handler
 
     return register
+
+
+def builtin(function: Callable[..., Any], arity: int | None) -> Callable[[H], H]:
+    """Register what one of Python's functions means on run-time values.
+
+    Args:
+        function: `min`, say.
+        arity: how many arguments it takes; None for two and more, or one tuple of them.
+    """
+
+    def register(handler: H) -> H:
+        _builtins[function] = handler, arity
+        return handler
+
+    return register
+
+
+def builtin_of(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Handler | None:
+    """Return the compiler of one of Python's functions for run-time values, None where it has none for this call."""
+    found = _builtins.get(function) if isinstance(function, BuiltinFunctionType) else None
+    if found is None or kwargs:
+        return None
+    handler, arity = found
+    fits = len(args) == arity if arity is not None else len(args) > 1 or (len(args) == 1 and isinstance(args[0], tuple))
+    return handler if fits else None
 
 
 def attribute(owner: type, name: str) -> Callable[[H], H]:

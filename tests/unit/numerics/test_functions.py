@@ -64,3 +64,11 @@ def test_a_new_function_takes_two_places_beside_the_table(monkeypatch: pytest.Mo
     monkeypatch.setitem(apply.__globals__["_FORMULAS"], "sinh", np.sinh)  # as at import, by its name in NumPy
     assert missing(sinh) == {"frontend/tile/math.py", "backends/llvm/vecmath.py"}
     assert of_function("sinh", dtypes.f32) == of_function("tanh", dtypes.f32)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "blocks"), [(0, 4, 0), (1, 4, 1), (8, 4, 2), (9, 4, 3), (-7, 2, -3), (2**70, 3, -(-(2**70) // 3))]
+)
+def test_blocks_that_cover(a: int, b: int, blocks: int) -> None:
+    assert ts.cdiv(a, b) == blocks
+    assert (blocks - 1) * b < a <= blocks * b

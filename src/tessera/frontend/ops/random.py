@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import apply, cast_to, constant, operand, to_tile
+from tessera.frontend.convert import apply, cast_to, constant, operand, to_policy, to_ssa, to_tile
 from tessera.frontend.ops.math import convert
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, Value, is_number, show, wrap
@@ -52,6 +53,53 @@ def rand(b: Builder, seed: Any, offsets: Any) -> Tile:
     word = _philox(b, seed, offsets)[0]
     bits = convert(b, apply(b, "shr", word, 8), dtypes.f32)
     return Tile(apply(b, "mul", bits, 2.0**-24).ssa)
+
+
+@compiles(tile.randn)
+def _randn(b: Builder, seed: Any, offsets: Any) -> Any:
+    first, second = _philox(b, seed, offsets)[:2]
+    # Rounding to f32 may give 1, the logarithm of which is 0; the half keeps it above 0.
+    above_zero = apply(b, "fma", convert(b, first, dtypes.f32), 2.0**-32, 2.0**-33)
+    turn = apply(b, "mul", convert(b, apply(b, "shr", second, 8), dtypes.f32), 2.0**-24 * 2 * math.pi)
+    radius = apply(b, "sqrt", apply(b, "mul", apply(b, "log", above_zero), -2.0))
+    return apply(b, "mul", radius, apply(b, "cos", turn))
+
+
+@compiles(tile.randint)
+def _randint(b: Builder, seed: Any, offsets: Any, low: Any, high: Any, dtype: Any) -> Any:
+    kind = to_policy(dtype, "randint").dtype
+    if not kind.is_int:
+        raise TypeMismatchError(
+            f"randint: {kind} is no integer type", code="dtype-mismatch", help="take ts.i32, ts.i64, …"
+        )
+    bounds = [_bound(b, value) for value in (low, high)]
+    if all(is_number(bound) for bound in bounds) and not 0 < bounds[1] - bounds[0] < 2**32:
+        raise TypeMismatchError(
+            f"randint: no range from {bounds[0]} to {bounds[1]}",
+            code="bad-argument",
+            help="high is above low, by less than 2**32",
+        )
+    element = element_type(kind)
+    if all(is_number(bound) for bound in bounds):
+        constant(b, bounds[1] - 1, element)
+        size: Any = bounds[1] - bounds[0]
+    else:
+        size = convert(b, apply(b, "sub", convert(b, bounds[1], dtypes.i64), bounds[0]), dtypes.u32)
+    drawn = convert(b, apply(b, "mulhi", _philox(b, seed, offsets)[0], size), kind)
+    least = to_ssa(b, bounds[0], element)
+    return apply(b, "add", drawn, wrap(least))
+
+
+def _bound(b: Builder, value: Any) -> Any:
+    """Return a bound of `randint`: an int or a run-time integer."""
+    ready = operand(b, value, "randint: a bound")
+    if isinstance(ready, bool | float) or (isinstance(ready, Value) and not ready.dtype.is_int):
+        raise TypeMismatchError(
+            f"randint: the bound {show(ready)} is not an integer",
+            code="dtype-mismatch",
+            help="scale ts.tile.rand for random floats",
+        )
+    return ready
 
 
 @compiles(tile.dropout)

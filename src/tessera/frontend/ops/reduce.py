@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any, cast
+
+from xdsl.ir import SSAValue
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import cast_to, reshape_to, static_int, to_tile
+from tessera.frontend.convert import apply, broadcast_to, cast_to, reshape_to, static_int, to_tile
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, show, wrap
 from tessera.ir.tile.reduce import REDUCTIONS, ReduceOp, ScanOp
-from tessera.ir.tile.types import describe
+from tessera.ir.tile.types import describe, shape_of
 from tessera.ir.types import element_type
+from tessera.numerics import dtypes
 from tessera.numerics.dtypes import accumulator_of
 
 
@@ -53,31 +57,86 @@ def _axis(b: Builder, axis: Any, source: Tile, what: str) -> int:
     return known % rank
 
 
-def reduced(b: Builder, x: Any, axis: Any, op: Any, what: str = "reduce") -> Tile | Scalar:
+def _axes(b: Builder, axis: Any, source: Tile, what: str) -> tuple[int, ...]:
+    """Return the dimensions to combine, in order; all of them for None."""
+    if axis is None:
+        return tuple(range(len(source.shape)))
+    parts = cast(tuple[Any, ...], axis) if isinstance(axis, tuple) else (axis,)
+    found = sorted({_axis(b, part, source, what) for part in parts})
+    if not parts or len(found) < len(parts):
+        raise TypeMismatchError(
+            f"{what}: {show(axis)} does not name dimensions of {describe(source.type)} once each",
+            code="bad-axis",
+            help="give one axis, a tuple of different ones, or None for all",
+        )
+    return tuple(found)
+
+
+def reduced(b: Builder, x: Any, axis: Any, op: Any, what: str = "reduce", keepdims: Any = False) -> Tile | Scalar:
     """Return the reduction of `x` along `axis`, or of all its elements when `axis` is None."""
     source = _source(b, x, op, what)
-    if axis is not None:
-        return cast(Any, wrap(b.emit(ReduceOp(source.ssa, _axis(b, axis, source, what), op)).result))
-    ssa = source.ssa
-    if len(source.shape) > 1:
-        size = 1
-        for extent in source.shape:
-            size *= extent
-        ssa = reshape_to(b, ssa, (size,))
-    return cast(Any, wrap(b.emit(ReduceOp(ssa, 0, op)).result))
+    axes, shape, ssa = _axes(b, axis, source, what), list(source.shape), source.ssa
+    while axes:
+        # Neighbouring dimensions are one, which takes one pass.
+        last = first = axes[-1]
+        while first - 1 in axes:
+            first -= 1
+        shape[first : last + 1] = [prod(shape[first : last + 1])]
+        ssa = b.emit(ReduceOp(reshape_to(b, ssa, shape), first, op)).result
+        del shape[first]
+        axes = axes[: axes.index(first)]
+    return _kept(b, ssa, source, axis, what) if keepdims else cast(Any, wrap(ssa))
+
+
+def _kept(b: Builder, ssa: SSAValue, source: Tile, axis: Any, what: str) -> Tile:
+    """Return a reduction of `source` with the dimensions back, of size 1."""
+    axes = _axes(b, axis, source, what)
+    shape = tuple(1 if i in axes else size for i, size in enumerate(source.shape))
+    return Tile(reshape_to(b, ssa, shape) if shape_of(ssa.type) else broadcast_to(b, ssa, shape))
 
 
 @compiles(tile.reduce)
-def _reduce(b: Builder, x: Any, axis: Any, op: Any) -> Tile | Scalar:
-    return reduced(b, x, axis, op)
+def _reduce(b: Builder, x: Any, axis: Any, op: Any, keepdims: Any) -> Tile | Scalar:
+    return reduced(b, x, axis, op, keepdims=keepdims)
 
 
-def _named(op: str, b: Builder, x: Any, axis: Any) -> Tile | Scalar:
-    return reduced(b, x, axis, op, op)
+def _named(op: str, b: Builder, x: Any, axis: Any = None, keepdims: Any = False) -> Tile | Scalar:
+    return reduced(b, x, axis, op, op, keepdims)
 
 
 for _function in (tile.sum, tile.max, tile.min, tile.prod, tile.any, tile.all):
     compiles(_function)(cast(Callable[..., Any], partial(_named, _function.__name__)))
+
+
+@compiles(tile.mean)
+def _mean(b: Builder, x: Any, axis: Any = None, keepdims: Any = False) -> Tile | Scalar:
+    source = _float_source(b, x, "mean")
+    count = prod(source.shape[i] for i in _axes(b, axis, source, "mean"))
+    total = reduced(b, source, axis, "sum", "mean", keepdims)
+    return apply(b, "div", total, count, what="mean")
+
+
+@compiles(tile.var)
+def _var(b: Builder, x: Any, axis: Any = None, keepdims: Any = False, ddof: Any = 0) -> Tile | Scalar:
+    source = _float_source(b, x, "var")
+    count = prod(source.shape[i] for i in _axes(b, axis, source, "var")) - static_int(b, ddof, "var: ddof")
+    if count < 1:
+        raise TypeMismatchError(
+            f"var: ddof {show(ddof)} leaves {count} of the elements of {describe(source.type)} to divide by",
+            code="bad-argument",
+            help="take ddof=0, or more elements",
+        )
+    off = apply(b, "sub", source, _mean(b, source, axis, True), what="var")
+    total = reduced(b, apply(b, "mul", off, off, what="var"), axis, "sum", "var", keepdims)
+    return apply(b, "div", total, count, what="var")
+
+
+def _float_source(b: Builder, x: Any, what: str) -> Tile:
+    """Return the operand in the float type that its sum accumulates in."""
+    source = to_tile(b, x, what)
+    if not source.dtype.is_float:
+        return Tile(cast_to(b, source.ssa, element_type(dtypes.f32)))
+    return _source(b, source, "sum", what)
 
 
 @compiles(tile.row_sum)

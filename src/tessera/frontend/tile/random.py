@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Tile, TileLike
+from tessera.numerics.dtypes import DType, i32
 
-__all__ = ["dropout", "philox", "rand"]
+__all__ = ["dropout", "philox", "rand", "randint", "randn"]
 
 
 @tile_function
@@ -38,6 +39,54 @@ def rand(seed: TileLike, offsets: TileLike) -> Tile:
 
     Returns:
         Tile of f32 of the shape of `offsets`: the first Philox word's upper 24 bits.
+    """
+    ...
+
+
+@tile_function
+def randn(seed: TileLike, offsets: TileLike) -> Tile:
+    """Return random numbers of the normal distribution with mean 0 and variance 1.
+
+    Args:
+        seed: 64-bit key.
+        offsets: integer tile of counters.
+
+    Returns:
+        Tile of f32 of the shape of `offsets`: `sqrt(-2 log u) cos(2 pi v)`, where `u` is the first Philox word as a
+        number in (0, 1] and `v` the upper 24 bits of the second.
+
+    Raises:
+        TypeMismatchError: `dtype-mismatch` when seed or offsets are not integers.
+
+    Numerics:
+        Backends agree to the errors of `log`, `sqrt` and `cos`, not to the bit. No number is larger than 6.8.
+
+    Source:
+        Box and Muller, "A note on the generation of random normal deviates", 1958.
+    """
+    ...
+
+
+@tile_function
+def randint(seed: TileLike, offsets: TileLike, low: TileLike, high: TileLike, dtype: DType | str = i32) -> Tile:
+    """Return random integers from `low` up to but without `high`, all about equally likely.
+
+    Args:
+        seed: 64-bit key.
+        offsets: integer tile of counters.
+        low: the least integer, a number or a scalar.
+        high: the integer after the largest, a number or a scalar, less than 2**32 above `low`.
+        dtype: integer type of the result, which holds both.
+
+    Returns:
+        Tile of the shape of `offsets`: `low` and the upper half of the first Philox word times `high - low`.
+
+    Raises:
+        TypeMismatchError: `dtype-mismatch` when seed, offsets, a bound or the dtype is no integer, `bad-argument` for
+            constant bounds without integers between them, `constant-range` for those that the dtype does not hold.
+
+    Numerics:
+        The probability of a number is off by at most 2**-32.
     """
     ...
 

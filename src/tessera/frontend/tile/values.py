@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from tessera.errors import LanguageError
@@ -54,6 +55,54 @@ class Tile(Scalar):
         """Return the tile converted to another dtype, like `ts.tile.cast`."""
         ...
 
+    def astype(self, dtype: DType | Policy | str) -> Tile:
+        """Return the tile converted to another dtype, like `to`."""
+        ...
+
+    def reshape(self, *shape: int | Sequence[int]) -> Tile:
+        """Return the elements as another shape, like `ts.tile.reshape`: `x.reshape(8, -1)`."""
+        ...
+
+    def transpose(self, *perm: int | Sequence[int]) -> Tile:
+        """Permute the dimensions, like `ts.tile.transpose`; without arguments exchange the last two, as `x.T` does."""
+        ...
+
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return the sum along `axis`, or of all elements, like `ts.tile.sum`."""
+        ...
+
+    def max(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return the largest element along `axis`, or of all, like `ts.tile.max`."""
+        ...
+
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return the smallest element along `axis`, or of all, like `ts.tile.min`."""
+        ...
+
+    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return the product along `axis`, or of all elements, like `ts.tile.prod`."""
+        ...
+
+    def any(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return whether an element of a bool tile is true, like `ts.tile.any`."""
+        ...
+
+    def all(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return whether all elements of a bool tile are true, like `ts.tile.all`."""
+        ...
+
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tile:
+        """Return the mean along `axis`, or of all elements, like `ts.tile.mean`."""
+        ...
+
+    def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tile:
+        """Return the variance along `axis`, or of all elements, like `ts.tile.var`."""
+        ...
+
+    def cumsum(self, axis: int = -1, reverse: bool = False) -> Tile:
+        """Return the running sum along `axis`, like `ts.tile.cumsum`."""
+        ...
+
     def __getitem__(self, index: Any) -> Tile:
         """Add dimensions of size 1 with `None`: `m[:, None]`."""
         ...
@@ -100,6 +149,9 @@ class Context:
 
     def __getattr__(self, name: str) -> Any: ...
 
+
+Axes: TypeAlias = "int | tuple[int, ...] | None"
+"""A dimension, counted from the end when negative, several of them, or all."""
 
 TileLike: TypeAlias = "Tile | Shared | Scalar | int | float | bool"
 """A tile, a slice of a tensor, a shared buffer, a run-time scalar or a Python number."""

@@ -220,6 +220,7 @@ class Expressions:
             ]
             names += [("and", 1.0), ("or", 1.0), ("xor", 1.0), ("mulhi", 0.4), ("power", 0.4)]
             names += [("floordiv", 0.7), ("mod", 0.7), ("shl", 0.6), ("shr", 0.8), ("rotl", 0.3), ("rotr", 0.3)]
+            names += [("cdiv", 0.3)]
             names += [("byte_perm", 0.5 if dtype == "u32" else 0.0)]
         return self._binary_of(dice.weighted(names), dtype, shape, depth)
 
@@ -231,6 +232,8 @@ class Expressions:
         first = self.draw(dtype, shape, depth)
         if fn == "power":
             return tree.Power(first, dice.between(0, 4))
+        if fn == "cdiv":
+            return tree.Apply(fn, (first, tree.Number(dice.between(1, 9))))
         if fn in ("floordiv", "mod"):
             return tree.Apply(fn, (first, self._divisor(dtype, shape, depth)))
         if fn in ("shl", "shr"):
@@ -250,7 +253,11 @@ class Expressions:
             return None
         if dice.chance(0.25):
             args = (second, first)
-        return tree.Apply(fn, args)
+        return tree.Apply(fn, args, form=self._by_builtin(fn, shape))
+
+    def _by_builtin(self, fn: str, shape: Shape) -> int:
+        """Return whether Python's own function is written, which on scalars may be one of constants."""
+        return int(bool(shape) and fn in ("maximum", "minimum", "abs") and self.scope.dice.chance(0.25))
 
     def _divisor(self, dtype: str, shape: Shape, depth: int) -> tree.Expr:
         """Return a divisor, mostly one that is not zero."""
@@ -293,7 +300,8 @@ class Expressions:
             if fn == "sqrt":
                 x = tree.Apply("abs", (x,))
             return tree.Apply(fn, (x,))
-        return tree.Apply(dice.pick(("neg", "abs", "not", "relu", "sign", dice.pick(BIT_COUNTS))), (x,))
+        fn = dice.pick(("neg", "abs", "not", "relu", "sign", dice.pick(BIT_COUNTS)))
+        return tree.Apply(fn, (x,), form=self._by_builtin(fn, shape))
 
     def _approximation(self, x: tree.Expr) -> tree.Expr:
         """Return a function of an argument in its domain, not too large."""
@@ -341,8 +349,19 @@ class Expressions:
                 dice.weighted((("sum", 3.0), ("max", 2.0), ("min", 2.0), ("prod", 0.3))),
                 dice.pick(sources),
             )
+        form = int(dice.chance(0.3))
+        ones = [axis for axis, size in enumerate(shape) if size == 1]
+        if ones and dice.chance(0.4):
+            wide = tuple(extra if axis == ones[0] else size for axis, size in enumerate(shape))
+            axes = tuple(ones) if dice.chance(0.5) else ones[0]
+            return tree.Reduce(op, self.draw(source, wide, depth), axes, True, form)
         axis = dice.between(0, len(shape))
         wide = (*shape[:axis], extra, *shape[axis:])
+        if dice.chance(0.2) and elements(wide) * 3 <= scope.palette.limit and len(wide) < 3:
+            other = dice.between(0, len(wide))
+            both = (*wide[:other], 3, *wide[other:])
+            pair = (other, axis + (other <= axis)) if dice.chance(0.5) else (axis + (other <= axis), other - len(both))
+            return tree.Reduce(op, self.draw(source, both, depth), pair, False, form)
         if not shape and dice.chance(0.6):
             return tree.Reduce(op, self.draw(source, scope.shape(dice.between(1, 2)), depth), None)
         negative = dice.chance(0.3)
@@ -463,8 +482,12 @@ class Expressions:
         seed: tree.Expr = tree.Number(dice.between(0, 2**40))
         if dtype == "u32":
             return tree.Philox(seed, offsets, dice.between(0, 3))
-        if dtype == "f32" and dice.chance(0.5):
-            return tree.Rand(seed, offsets)
+        if is_int(dtype):
+            low = dice.between(-9 if is_signed(dtype) else 0, 9)
+            return tree.Randint(seed, offsets, low, low + dice.between(1, 99), dtype)
+        if dtype == "f32" and dice.chance(0.6):
+            normal = self.scope.palette.approximate and dice.chance(0.5)
+            return tree.Randn(seed, offsets) if normal else tree.Rand(seed, offsets)
         if is_float(dtype):
             return tree.Dropout(self.draw(dtype, shape, depth), dice.pick((0.5, 0.75, 0.25)), seed, offsets)
         return None

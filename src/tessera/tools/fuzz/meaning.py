@@ -15,7 +15,7 @@ from tessera.tools.fuzz import meaning_reductions as reductions
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.functions import operand_dtype
 from tessera.tools.fuzz.meaning_casts import bitcast, cast
-from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val, constant, stored
+from tessera.tools.fuzz.meaning_values import NUMPY, Array, Undetermined, Val, constant, nearest, rounded, stored
 from tessera.tools.fuzz.types import Shape, accumulator, common, is_float
 
 
@@ -173,7 +173,12 @@ def _full(machine: Machine, expr: tree.Full | tree.FullLike) -> Val:
 
 
 def _reduce(machine: Machine, expr: tree.Reduce) -> Val:
-    return reductions.reduce(expr.op, machine.value(expr.x), expr.axis, accumulator(expr.x.type.dtype))
+    axes, shape = expr.axes, expr.x.type.shape
+    rest = tuple(i for i in range(len(shape)) if i not in axes)
+    flat = (*(shape[i] for i in rest), -1)
+    value = machine.value(expr.x).moved(lambda data: data.transpose((*rest, *axes)).reshape(flat))
+    found = reductions.reduce(expr.op, value, len(rest), accumulator(expr.x.type.dtype))
+    return found.moved(lambda data: data.reshape(expr.type.shape))
 
 
 def _scan(machine: Machine, expr: tree.Scan) -> Val:
@@ -207,6 +212,23 @@ def _rand(machine: Machine, expr: tree.Rand | tree.Dropout) -> Val:
     offsets = machine.value(expr.offsets)
     words = reductions.philox(machine.scalar(expr.seed, "a seed"), offsets.data, 0)
     return Val("f32", (words >> np.uint32(8)).astype(np.float64) * 2.0**-24, None, offsets.known)
+
+
+def _randn(machine: Machine, expr: tree.Randn) -> Val:
+    """The method of Box and Muller, whose functions may be off by a few ULP."""
+    offsets, seed = machine.value(expr.offsets), machine.scalar(expr.seed, "a seed")
+    first, second = (reductions.philox(seed, offsets.data, word) for word in range(2))
+    above_zero = nearest(nearest(first.astype(np.float64), "f32") * 2.0**-32 + 2.0**-33, "f32")
+    radius = np.sqrt(-2 * np.log(above_zero))
+    result = radius * np.cos(2 * np.pi * 2.0**-24 * (second >> np.uint32(8)))
+    return rounded("f32", result, 3e-6 * radius + 1e-7, offsets.known)
+
+
+def _randint(machine: Machine, expr: tree.Randint) -> Val:
+    offsets = machine.value(expr.offsets)
+    words = reductions.philox(machine.scalar(expr.seed, "a seed"), offsets.data, 0).astype(np.uint64)
+    drawn = ((words * np.uint64(expr.high - expr.low)) >> np.uint64(32)).astype(np.int64) + expr.low
+    return Val(expr.dtype, drawn.astype(NUMPY[expr.dtype]), None, offsets.known)
 
 
 def _dropout(machine: Machine, expr: tree.Dropout) -> Val:
@@ -283,6 +305,8 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.CausalMask: _causal_mask,
     tree.Philox: _philox,
     tree.Rand: _rand,
+    tree.Randn: _randn,
+    tree.Randint: _randint,
     tree.Dropout: _dropout,
     tree.Call: _call,
     tree.Load: _load,

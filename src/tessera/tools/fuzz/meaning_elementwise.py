@@ -132,6 +132,10 @@ def _picked(x: int, y: int, selector: int, width: int) -> int:
     return sum((pool >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i for i in range(4))
 
 
+def _rounded_up(a: Array, b: Array) -> Array:
+    return _by_zero_is_zero(np.floor_divide)(a + (b - b.dtype.type(1)), b)
+
+
 _INTS: Final[dict[str, Callable[..., Any]]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -153,6 +157,7 @@ _INTS: Final[dict[str, Callable[..., Any]]] = {
     "byte_perm": _each(_picked),
     "floordiv": _by_zero_is_zero(np.floor_divide),
     "mod": _by_zero_is_zero(np.remainder),
+    "cdiv": _rounded_up,
 }
 
 

@@ -201,8 +201,16 @@ def _broadcast(expr: tree.BroadcastTo) -> str:
 
 
 def _reduce(expr: tree.Reduce) -> str:
-    axis = "" if expr.axis is None else f", axis={expr.axis}"
-    return f"ts.tile.{expr.op}({text(expr.x)}{axis})"
+    axis = [] if expr.axis is None else [f"axis={expr.axis}"]
+    given = ", ".join([*axis, *["keepdims=True"] * expr.keepdims])
+    if expr.form:
+        return f"{text(expr.x)}.{expr.op}({given})"
+    return f"ts.tile.{expr.op}({text(expr.x)}{', ' * bool(given)}{given})"
+
+
+def _randint(expr: tree.Randint) -> str:
+    bounds = f"{number(expr.low)}, {number(expr.high)}, dtype={dtype(expr.dtype)}"
+    return f"ts.tile.randint({text(expr.seed)}, {text(expr.offsets)}, {bounds})"
 
 
 def _scan(expr: tree.Scan) -> str:
@@ -263,6 +271,8 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.CausalMask: _causal_mask,
     tree.Philox: lambda expr: f"ts.tile.philox({text(expr.seed)}, {text(expr.offsets)})[{expr.word}]",
     tree.Rand: lambda expr: f"ts.tile.rand({text(expr.seed)}, {text(expr.offsets)})",
+    tree.Randn: lambda expr: f"ts.tile.randn({text(expr.seed)}, {text(expr.offsets)})",
+    tree.Randint: _randint,
     tree.Dropout: _dropout,
     tree.Call: lambda expr: f"{expr.function}({', '.join(map(text, expr.args))})",
 }

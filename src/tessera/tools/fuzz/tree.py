@@ -356,18 +356,27 @@ class BroadcastTo(Expr):
 
 @dataclass(frozen=True)
 class Reduce(Expr):
-    """A reduction along a dimension, or of all elements when `axis` is None."""
+    """A reduction along a dimension or several, or of all elements when `axis` is None; `form` 1 writes a method."""
 
     op: str
     x: Expr
-    axis: int | None
+    axis: int | tuple[int, ...] | None
+    keepdims: bool = False
+    form: int = 0
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The dimensions, counted from the front."""
+        rank = len(self.x.type.shape)
+        if self.axis is None:
+            return tuple(range(rank))
+        return tuple(axis % rank for axis in (self.axis if isinstance(self.axis, tuple) else (self.axis,)))
 
     def _typed(self) -> Type:
-        """Without the dimension, in the accumulation type."""
-        shape = self.x.type.shape
-        axis = self.axis
-        rest = () if axis is None else tuple(s for i, s in enumerate(shape) if i != axis % len(shape))
-        return Type("bool" if self.op in ("any", "all") else accumulator(self.x.type.dtype), rest)
+        """Without the dimensions, or with ones in their place, in the accumulation type."""
+        axes, shape = self.axes, self.x.type.shape
+        kept = tuple(1 if i in axes else s for i, s in enumerate(shape) if self.keepdims or i not in axes)
+        return Type("bool" if self.op in ("any", "all") else accumulator(self.x.type.dtype), kept)
 
 
 @dataclass(frozen=True)
@@ -451,6 +460,33 @@ class Rand(Expr):
     def _typed(self) -> Type:
         """A number for each counter."""
         return Type("f32", self.offsets.type.shape)
+
+
+@dataclass(frozen=True)
+class Randn(Expr):
+    """`ts.tile.randn(seed, offsets)`."""
+
+    seed: Expr
+    offsets: Expr
+
+    def _typed(self) -> Type:
+        """A number for each counter."""
+        return Type("f32", self.offsets.type.shape)
+
+
+@dataclass(frozen=True)
+class Randint(Expr):
+    """`ts.tile.randint(seed, offsets, low, high, dtype)`."""
+
+    seed: Expr
+    offsets: Expr
+    low: int
+    high: int
+    dtype: str
+
+    def _typed(self) -> Type:
+        """A number for each counter."""
+        return Type(self.dtype, self.offsets.type.shape)
 
 
 @dataclass(frozen=True)

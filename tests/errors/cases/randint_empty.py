@@ -1,0 +1,7 @@
+"""A range of random integers without any."""
+
+import tessera as ts
+
+
+def kernel(y: ts.Tensor[8, ts.i32]):
+    y[:] = ts.tile.randint(1, ts.tile.arange(8), 5, 5)
