@@ -6,7 +6,9 @@ here needs the IR, so that a plan is made without the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Literal
 
 from tessera.data import dataclass
@@ -23,6 +25,8 @@ GROUP_WARPS = 4
 """Warps of a warpgroup, and of each of two groups of consumers that take tiles in turn."""
 BARRIER_BYTES = 2048
 """Shared memory of the two rows of barriers of a ring, in buffers of their own."""
+BUFFER_BYTES = 1024
+"""Every shared buffer starts at a multiple of this."""
 
 Path = Literal["wgmma", "mma", "fma"]
 
@@ -54,18 +58,34 @@ class MatrixProduct:
         b: the right operand.
         acc: dtype of the sums.
         tf32: whether f32 operands are rounded to 10 bits.
+        found: whether the places of its tiles are loaded from memory, as where groups of rows begin.
     """
 
     a: Operand
     b: Operand
     acc: DType
     tf32: bool = False
+    found: bool = False
 
     @property
     def dtypes(self) -> tuple[str, str, str]:
         """Names of the dtypes of the left operand, the right one and the sum, as instructions have them."""
         a, b = ("tf32", "tf32") if self.tf32 else (self.a.dtype.name, self.b.dtype.name)
         return a, b, self.acc.name
+
+    def is_direct(self, operand: Operand) -> bool:
+        """Return whether warpgroup instructions read an operand as it is copied."""
+        return not needs_threads(self.tf32, operand.contiguous == "k")
+
+    @property
+    def transposed(self) -> MatrixProduct:
+        """The product of the transposes."""
+        return replace(self, a=self.b, b=self.a)
+
+    @property
+    def turned(self) -> bool:
+        """Whether warpgroups compute it as the transpose of the product of the transposes."""
+        return is_turned(self.is_direct(self.a), self.is_direct(self.b))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +129,7 @@ def why_no_roles(product: MatrixProduct, target: TargetRecord) -> str | None:
     """Return why a producer of bulk copies cannot feed warpgroup instructions with a product, None where it can."""
     if not has_roles(target):
         return f"{target.name} has no bulk copies to warpgroup products"
-    reasons = [why_no_instruction(*product.dtypes)]
+    reasons = [why_no_instruction(*product.dtypes), why_not_known(product.found)]
     for operand in (product.a, product.b):
         reasons += [
             why_not_fetched(operand.name, operand.contiguous != "strided", operand.aligned),
@@ -161,6 +181,59 @@ def why_not_read(name: str, dtype: DType, along_k: bool) -> str | None:
     if dtype.bytes > 1 or along_k:
         return None
     return f"8-bit operands are read along K; {name} is contiguous along the other dimension"
+
+
+def why_not_known(found: bool) -> str | None:
+    """Return why a producer does not know what to fetch, None where it does: it runs no loads of scalars, no branches.
+
+    Args:
+        found: whether such ops say where tiles are, or how many.
+    """
+    if found:
+        return "the loop's bounds or the places it loads from are not known before the roles part"
+    return None
+
+
+def needs_threads(tf32: bool, along_k: bool) -> bool:
+    """Return whether threads read an operand and hand it on: instructions read 32-bit elements along K only.
+
+    Args:
+        tf32: whether it is rounded to tf32.
+        along_k: whether elements of one sum lie side by side.
+    """
+    return tf32 and not along_k
+
+
+def is_turned(left: bool, right: bool) -> bool:
+    """Return whether a product is best computed as `(bᵀ·aᵀ)ᵀ`: only left operands come from registers.
+
+    Args:
+        left: whether instructions read the left operand as it was copied to shared memory.
+        right: the same of the right one.
+    """
+    return left and not right
+
+
+def why_no_shares(cluster: int, ping_pong: bool) -> str | None:
+    """Return why programs cannot share out the steps of the last tiles (stream-K), None where they can.
+
+    Args:
+        cluster: programs of a cluster, which share a tile's loop over K or fetch operands together.
+        ping_pong: whether groups of consumers take tiles in turn.
+    """
+    if cluster > 1:
+        return "the programs of a cluster share tiles or operands"
+    return "ping_pong=1 was asked for, whose consumers do not share tiles" if ping_pong else None
+
+
+def stage_bytes(shape: Sequence[int], dtype: DType) -> int:
+    """Return the bytes of one stage of a tile's ring, sizes rounded up to powers of two."""
+    return prod(1 << (size - 1).bit_length() for size in shape) * dtype.bytes
+
+
+def buffer_bytes(shape: Sequence[int], dtype: DType) -> int:
+    """Return the bytes that a shared buffer takes."""
+    return -(-prod(shape) * dtype.bytes // BUFFER_BYTES) * BUFFER_BYTES
 
 
 def why_no_turns(num_warps: int | None, shares_tiles: bool) -> str | None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from xdsl.ir import Operation
 
 from tessera.ir.tile.roles import AllocBarriersOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp
-from tessera.schedule.products import BARRIER_BYTES
+from tessera.schedule.products import BARRIER_BYTES, BUFFER_BYTES, buffer_bytes
 from tessera.target.records import TargetRecord
-
-ALIGN_BYTES = 1024
-"""Every buffer starts at a multiple of this."""
 
 
 def shared_bytes(unit: Operation) -> int:
     """Return the bytes of the shared buffers that a launch allocates, private ones once per group of consumers."""
     return sum(
-        _copies(op) * -(-prod(op.result.type.shape) * op.result.type.dtype.bytes // ALIGN_BYTES) * ALIGN_BYTES
+        _copies(op) * buffer_bytes(op.result.type.shape, op.result.type.dtype)
         for op in unit.walk()
         if isinstance(op, AllocSharedOp)
     )
@@ -38,4 +33,4 @@ def is_private(alloc: AllocSharedOp, roles: RolesOp) -> bool:
 def free_shared_bytes(target: TargetRecord, unit: Operation) -> int:
     """Return the bytes of shared memory that a launch leaves."""
     rows = sum(isinstance(op, AllocBarriersOp) for op in unit.walk())
-    return target.shared_bytes - max(BARRIER_BYTES, rows * ALIGN_BYTES) - shared_bytes(unit)
+    return target.shared_bytes - max(BARRIER_BYTES, rows * BUFFER_BYTES) - shared_bytes(unit)

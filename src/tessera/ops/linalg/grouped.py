@@ -249,12 +249,8 @@ def _prepare(a: Any, b: Any, offsets: Any, out: Any, chain: epi.Epilogue, option
 def _plan(problem: Problem, groups: int, target: Any, forced: Forced) -> Plan:
     """Return the plan for groups of the mean size: a tile holds rows of one group only."""
     mean = max(ceil(problem.m / max(groups, 1)), 1)
-    typical = replace(problem, m=mean, batch=max(groups, 1))
-    forced = replace(forced, pack=False)
-    if plan(typical, target, forced).path == "wgmma":
-        # A program reads where its group starts: its copies cannot be left to a producer, which knows no loads.
-        typical = replace(typical, mma_kind="mma_sync")
-    return plan(typical, target, forced)
+    typical = replace(problem, m=mean, batch=max(groups, 1), grouped=True)
+    return plan(typical, target, replace(forced, pack=False))
 
 
 def _traits(array: Any, name: str) -> Any:

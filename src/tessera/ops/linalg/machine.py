@@ -11,6 +11,7 @@ from math import ceil
 
 from tessera.data import dataclass
 from tessera.ops.linalg.problem import Problem
+from tessera.schedule.hopper.limits import seen_tile
 from tessera.target.records import TargetRecord
 
 _TILE_RATE = {
@@ -80,12 +81,8 @@ def is_tf32(problem: Problem) -> bool:
 
 
 def units_of(problem: Problem, path: str, rows: int, columns: int) -> tuple[int, int]:
-    """Return a tile as the matrix units see it, or the tile of what they see: the schedule turns some products.
-
-    It does where a right operand in tf32 is not contiguous along K and the left one is (`schedule.hopper.rounding`).
-    """
-    turns = path == "wgmma" and is_tf32(problem) and (problem.a_major, problem.b_major) == ("k", "other")
-    return (columns, rows) if turns else (rows, columns)
+    """Return a tile as the matrix units see it, or the tile of what they see: the schedule turns some products."""
+    return seen_tile(problem.product, rows, columns) if path == "wgmma" else (rows, columns)
 
 
 def tile_count(problem: Problem, block_m: int, block_n: int) -> int:

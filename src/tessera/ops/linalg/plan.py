@@ -12,21 +12,15 @@ from typing import Any
 
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
-from tessera.ops.linalg.cpu_plan import cpu_block
+from tessera.ops.linalg.cpu_plan import Block, cpu_block
 from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
 from tessera.ops.linalg.problem import CHOICES, FP8, Forced, Problem, power_of_two
 from tessera.ops.refusals import checked
+from tessera.schedule.hopper.limits import Tiling, room_of, usual_warps, why_no_tile
 from tessera.schedule.knobs import KNOBS
-from tessera.schedule.products import (
-    BARRIER_BYTES,
-    GROUP_WARPS,
-    Path,
-    has_roles,
-    path_of,
-    why_no_instruction,
-    why_no_turns,
-)
+from tessera.schedule.products import GROUP_WARPS, MatrixProduct, Path, has_roles, path_of, why_no_shares, why_no_turns
+from tessera.target.fragments import PANEL_BYTES
 from tessera.target.records import TargetRecord
 
 _PACK = 2.5e-6
@@ -197,17 +191,26 @@ def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetR
         )
     takes_turns = bool(forced.ping_pong) and chosen.path == "wgmma" and _why_no_turns(forced) is None
     changes = _changes(chosen, forced, problem, target, takes_turns)
+    after = replace(chosen, **changes)
     notes = list(chosen.notes)
     if changes:
         notes.append(f"forced: {', '.join(name for name in changes if name != 'turned')}")
     if forced.pack and not (chosen.pack_a or chosen.pack_b):
         notes.append(f"pack=True: without effect, {_why_no_copies(problem, target)}")
     notes += _without_effect(forced, target, takes_turns)
-    if forced.block is not None and chosen.path == "wgmma":
-        rows, columns = units_of(problem, chosen.path, *forced.block[:2])
-        reason = why_no_instruction(*problem.product.dtypes, (rows, columns, forced.block[2]))
-        notes += [] if reason is None else [f"block: no warpgroup instructions, {reason}"]
-    return replace(chosen, **changes, notes=tuple(notes))
+    if changes and chosen.path == "wgmma" and (reason := why_no_tile(*asked_of(problem, after), target)) is not None:
+        names = ", ".join(name for name in ("block", "stages", "num_warps", "split_k") if getattr(forced, name))
+        notes.append(f"{names}: no warpgroup instructions, {reason}")
+    return replace(after, notes=tuple(notes))
+
+
+def asked_of(problem: Problem, made: Plan) -> tuple[MatrixProduct, Tiling]:
+    """Return the product that a plan's kernel computes, and its tiles."""
+    rows, columns = (made.block_n, made.block_m) if made.turned else (made.block_m, made.block_n)
+    groups = 2 if made.ping_pong else 1
+    product = problem.product.transposed if made.turned else problem.product
+    asked = (made.num_warps, made.stages, made.split_k, groups, made.turned)
+    return product, Tiling(rows, columns, made.block_k, problem.out, *asked)
 
 
 def _why_no_turns(forced: Forced) -> str | None:
@@ -228,7 +231,7 @@ def _changes(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecor
         "stages": forced.stages if gpu else None,
         "num_warps": forced.num_warps if gpu else None,
         "split_k": forced.split_k,
-        "stream_k": None if takes_turns else forced.stream_k,
+        "stream_k": None if _why_no_shares(forced, takes_turns) else forced.stream_k,
     }
     return changes | {name: value for name, value in asked.items() if value is not None}
 
@@ -242,8 +245,12 @@ def _without_effect(forced: Forced, target: TargetRecord, takes_turns: bool) -> 
         knob, asked = KNOBS[name], getattr(forced, name)
         if asked not in (None, knob.default) and not knob.works_on(target):
             yield f"{name}={int(asked)}: without effect, {target.name} has no {knob.lacks}"
-    if forced.stream_k and takes_turns:
-        yield "stream_k=1: without effect, groups of consumers that take turns do not share tiles"
+    if forced.stream_k and target.simt and (reason := _why_no_shares(forced, takes_turns)) is not None:
+        yield f"stream_k=1: without effect, {reason}"
+
+
+def _why_no_shares(forced: Forced, takes_turns: bool) -> str | None:
+    return why_no_shares(forced.split_k or 1, takes_turns)
 
 
 def _why_no_copies(problem: Problem, target: TargetRecord) -> str:
@@ -288,7 +295,7 @@ def _no_kind(problem: Problem, target: TargetRecord, best: str, reason: str) -> 
 def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> Iterator[Plan]:
     path = _path(problem, target)
     for block_m, block_n, turned in [
-        *((*tile, False) for tile in _tiles(problem, path)),
+        *((*tile, False) for tile in _tiles(problem, path, target)),
         *_turned(problem, path),
     ]:
         rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
@@ -299,7 +306,7 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
                 continue
             choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
             for split, shared in _ways(problem, target, forced, choice, block_k, (rows, columns)):
-                if not _fits(problem, target, block_m, block_n, block_k, split):
+                if not _fits(problem, target, (block_m, block_n, block_k), split):
                     continue
                 way = replace(choice, split=split, shared=shared)
                 seconds, note = predict(problem, target, way)
@@ -332,7 +339,7 @@ def _ways(
     """Yield how many programs share a tile, and whether the last tiles' steps are shared out over all programs."""
     asked = 1 if forced.stream_k and forced.split_k is None else forced.split_k
     tiles, count = tile_count(problem, choice.block_m, choice.block_n), target.machine.units
-    alone = choice.path == "wgmma" and not (choice.turned or choice.turns)
+    alone = choice.path == "wgmma" and not choice.turned and why_no_shares(1, choice.turns) is None
     for split, part in CLUSTERED.items():
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
         idle = tiles * split <= count * part and problem.k // split >= 2 * block_k
@@ -341,7 +348,7 @@ def _ways(
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
     waves = ceil(tiles / count)
-    part_full = alone and not problem.triangular and tiles > count and tiles < _FULL * waves * count
+    part_full = alone and not problem.triangular and count < tiles < _FULL * waves * count
     free = asked is None and forced.stream_k is None and forced.block is None
     if free and part_full:
         yield 1, True
@@ -368,12 +375,11 @@ _SMALL = 1024
 """Tiles of 64 x 64 up to which operands that are loaded element by element take no larger ones."""
 
 
-def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
+def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int, int]]:
     """Return the tiles whose accumulators, with what the epilogue needs beside them, stay in registers."""
     if path == "wgmma":
         tiles = [(128, 256), (256, 128), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64)]
-        if problem.b_major == "k" or is_tf32(problem):
-            tiles += [(128, 32), (64, 32)]
+        tiles += [(rows, 32) for rows in (128, 64) if _is_read(problem, target, rows, 32)]
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
         if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:
@@ -382,6 +388,12 @@ def _tiles(problem: Problem, path: str) -> list[tuple[int, int]]:
         tiles = [(64, 64), (32, 32), (16, 64)]
     holding = [tile for tile in tiles if _holds(tile, _weight(problem), _warps(*tile))]
     return [units_of(problem, path, *tile) for tile in holding]
+
+
+def _is_read(problem: Problem, target: TargetRecord, rows: int, columns: int) -> bool:
+    """Return whether warpgroups read operands of tiles so small, with a depth that fills panels in any dtype."""
+    tiling = Tiling(*units_of(problem, "wgmma", rows, columns), PANEL_BYTES, problem.out)
+    return why_no_tile(problem.product, tiling, target) is None
 
 
 def _weight(problem: Problem) -> int:
@@ -394,9 +406,8 @@ def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
     plain = not (problem.scaled or problem.promote or problem.triangular or problem.weight)
     if path == "wgmma" and problem.m <= _FEW_ROWS and plain and problem.batch is None and problem.a_major == "k":
         rows = power_of_two(problem.m, 16, _FEW_ROWS)
-        if problem.a.bytes > 1 or problem.b_major == "k":
-            yield rows, 64, True
-            yield rows, 128, True
+        yield rows, 64, True
+        yield rows, 128, True
 
 
 def _holds(tile: tuple[int, int], weight: int, warps: int) -> bool:
@@ -412,10 +423,10 @@ def _block_k(problem: Problem, path: str, around: int) -> int:
     if path == "mma" and (not problem.aligned or problem.a in FP8):
         return max((128 if around <= 128 and problem.a not in FP8 else 64) // widest, 16)
     if path == "wgmma" and around <= _FEW and min(problem.a.bytes, problem.b.bytes) > 1:
-        return max(256 // widest, 16)
+        return max(2 * PANEL_BYTES // widest, 16)
     if path == "fma":
         return 128 // widest // 4 * 2 if widest > 1 else 64
-    return max(128 // widest, 16)
+    return max(PANEL_BYTES // widest, 16)
 
 
 _FEW_ROWS = 64
@@ -426,18 +437,18 @@ _FEW = 192
 
 
 def _warps(block_m: int, block_n: int) -> int:
-    return 8 if block_m >= 128 and block_m * block_n >= 128 * 64 else 4
+    return usual_warps(block_m) if block_m * block_n >= _TWO_GROUPS else GROUP_WARPS
 
 
-def _fits(problem: Problem, target: TargetRecord, block_m: int, block_n: int, block_k: int, split: int) -> bool:
+_TWO_GROUPS = 128 * 64
+"""Elements of a tile from which on two warpgroups share it: less gains nothing from a second one."""
+
+
+def _fits(problem: Problem, target: TargetRecord, block: Block, split: int) -> bool:
     """Return whether shared memory holds two stages of copies beside what the end of a tile needs."""
-    ring = block_k * (block_m * problem.a.bytes + block_n * problem.b.bytes)
-    if is_tf32(problem) and problem.a_major == problem.b_major == "other":
-        ring += block_k * block_n * problem.b.bytes // 2  # one buffer for the turned right operand
+    room = room_of(problem.product, Tiling(*block, problem.out, split=split), target)
     # 16-bit results are put into rows through shared memory, partial sums meet there.
-    rows = block_m * block_n * problem.out.bytes if problem.out.bytes <= 2 and target.has("wgmma") else 0
-    partial = block_m * block_n * 4 if split > 1 else 0
-    return 2 * ring + rows + partial <= target.shared_bytes - BARRIER_BYTES
+    return (room.roomy if problem.out.bytes <= 2 and target.has("wgmma") else room.most) >= 2
 
 
 def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:
@@ -451,7 +462,7 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
     if not target.simt:
         options = {"BM": (32, 64, 128, 256), "BN": (64, 128, 256, 512), "BK": (64, 128, 256)}
     else:
-        tiles = _tiles(packed(problem, best.pack_a, best.pack_b), best.path)
+        tiles = _tiles(packed(problem, best.pack_a, best.pack_b), best.path, target)
         block_k = best.block_k
         options = {
             "BM": tuple(sorted({m for m, _ in tiles})),

@@ -53,6 +53,7 @@ class Problem:
         weight: registers that the epilogue needs beside the accumulator (`Epilogue.weight`).
         work: operations of the epilogue on each element.
         reduces: whether the epilogue combines columns, which takes tiles of at least 16 rows.
+        grouped: whether rows belong to groups whose places are read from memory.
     """
 
     m: int
@@ -81,6 +82,7 @@ class Problem:
     weight: int = 0
     work: int = 0
     reduces: bool = False
+    grouped: bool = False
 
     @property
     def aligned(self) -> bool:
@@ -95,6 +97,7 @@ class Problem:
             Operand("b", self.b, self.b_major, self.b_aligned),
             self.acc,
             self.compute == dtypes.tf32,
+            self.grouped,
         )
 
     @property

@@ -57,6 +57,7 @@ from tessera.ir.tile.shared import (
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.products import stage_bytes
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
 from tessera.target.records import TargetRecord
 
@@ -90,7 +91,7 @@ class Staged:
     def size_bytes(self) -> int:
         """Bytes of one stage, sizes rounded up to powers of two."""
         assert isinstance(self.load.result.type, TileType)
-        return prod(1 << (s - 1).bit_length() for s in self.shape) * self.load.result.type.dtype.bytes
+        return stage_bytes(self.shape, self.load.result.type.dtype)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.schedule.gpu.copies import Staged, qualifies, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_box, name_of
+from tessera.schedule.hopper.limits import right_panels, why_not_staged
 from tessera.schedule.notes import Unfit
-from tessera.target.fragments import PANEL_BYTES
 
 _COMPUTES = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
 SMALL_BYTES = 1024
@@ -239,24 +239,14 @@ def check_staged(product: Product) -> None:
         Unfit: it does not.
     """
     _, columns, depth = product.shape
-    if not any(_panels(product.right, columns, depth)):
-        raise Unfit(f"a computed operand of {depth}x{columns} has no rows or columns of a multiple of 128 bytes")
-
-
-def _panels(right: SSAValue, columns: int, depth: int) -> tuple[bool, bool]:
-    """Return whether a right operand can be stored in panels with K contiguous, and with the columns contiguous.
-
-    8-bit operands are read along K only.
-    """
-    element_bytes = dtype_of(element_of(right.type)).bytes
-    along_columns = element_bytes == 2 and columns * element_bytes % PANEL_BYTES == 0
-    return depth * element_bytes % PANEL_BYTES == 0, along_columns
+    if (reason := why_not_staged(dtype_of(element_of(product.right.type)), columns, depth)) is not None:
+        raise Unfit(reason)
 
 
 def stored_along_k(kernel: KernelOp, op: MmaOp) -> bool:
     """Return whether to store a computed right operand with K contiguous: as its loads are, where sizes allow."""
     depth, columns = shape_of(op.b.type)
-    along_k, along_columns = _panels(op.b, columns, depth)
+    along_k, along_columns = right_panels(dtype_of(element_of(op.b.type)), columns, depth)
     return along_k and (not along_columns or _runs_along_rows(kernel, op.b))
 
 

@@ -15,21 +15,14 @@ from tessera.data import dataclass
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.schedule.gpu.copies import Staged, qualifies
+from tessera.schedule.hopper.limits import ONE_STAGE, Room, usual_warps, why_no_warps
 from tessera.schedule.hopper.prologue import Product, computed_from, staged_bytes
 from tessera.schedule.hopper.rings import ring_groups
 from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.notes import Unfit
-from tessera.schedule.products import BARRIER_BYTES, GROUP_ROWS, GROUP_WARPS
-from tessera.schedule.resources import ALIGN_BYTES, free_shared_bytes
+from tessera.schedule.resources import free_shared_bytes
 from tessera.target.records import TargetRecord
-
-MOST_STAGES = 8
-REGISTERS = {4: (56, 240), 8: (24, 240)}
-"""Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
-
-SHARING_REGISTERS = {4: (56, 240), 8: (40, 232)}
-"""The same where programs share out steps, whose arithmetic the producer does too."""
 
 
 @dataclass
@@ -73,13 +66,11 @@ def consumer_warps(products: Sequence[Product], knobs: Knobs, groups: int) -> in
     Raises:
         Unfit: the rows, or the registers, are not enough for them.
     """
-    rows = {product.shape[0] for product in products}
-    warps = knobs.num_warps or (8 if min(rows) >= 2 * GROUP_ROWS and groups == 1 else GROUP_WARPS)
-    if warps not in REGISTERS or any(size % (warps * 16) for size in rows):
-        raise Unfit(f"{warps} warps do not split {sorted(rows)} rows in 64s")
+    rows = [product.shape[0] for product in products]
+    warps = knobs.num_warps or usual_warps(min(rows), groups)
     held = sum(prod(product.shape[:2]) for product in products)
-    if held / (32 * warps) > REGISTERS[warps * groups][1] * 0.75:
-        raise Unfit(f"the accumulators of {warps} warps leave no registers")
+    if (reason := why_no_warps(warps, rows, held, groups)) is not None:
+        raise Unfit(reason)
     return warps
 
 
@@ -90,28 +81,26 @@ def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: Grid
         Unfit: two stages do not fit, or fewer were asked for.
     """
     if knobs.stages == 1:
-        raise Unfit("one stage was asked for, and roles need two")
+        raise Unfit(ONE_STAGE)
     other = sum(staged_bytes(product) for product in plan.products) + sum(
         Staged(op, False).size_bytes
         for op in grid.walk()
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
     )
     rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
-    free = free_shared_bytes(target, grid) - groups * other - (rings - 1) * BARRIER_BYTES
-    free -= ALIGN_BYTES if groups > 1 else 0  # barriers for their turns
+    left = free_shared_bytes(target, grid)
     stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
     least = least_bytes(kernel, grid, stores, groups)
     turned = any(product.turned for product in plan.products)
-    roomy = free - groups * max(least, bytes_across(stores, groups) if turned else 0)
+    wanted = max(least, bytes_across(stores, groups) if turned else 0)
     while True:
-        ring = sum(staged.size_bytes for staged in plan.group)
-        fitting, wanted = free // ring, roomy // ring
-        stages = knobs.stages or min(MOST_STAGES, wanted if wanted > 1 else fitting)
-        if 2 <= stages <= fitting:
+        stage = sum(staged.size_bytes for staged in plan.group)
+        room = Room.beside(left, stage, kept=other, stores=wanted, groups=groups, rings=rings)
+        if (stages := room.stages(knobs.stages)) is not None:
             return stages
         dropped = next((s for s in plan.raw if not _feeds_products(s, plan.products)), None)
         if dropped is None:
-            raise Unfit(f"{max(stages, 2)} stages of {ring} bytes do not fit in shared memory")
+            raise Unfit(room.shortage(knobs.stages))
         plan.raw.remove(dropped)
         tile = "x".join(map(str, dropped.shape))
         plan.plain[dropped.load] = f"a stage of {dropped.size_bytes} bytes for {tile} does not fit in shared memory"

@@ -28,6 +28,7 @@ from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType
 from tessera.schedule.gpu.copies import qualifies
 from tessera.schedule.hopper.boxes import is_tf32, k_dimensions
+from tessera.schedule.products import needs_threads
 
 
 def round_operands(kernel: KernelOp, grid: GridOp, fetched: Callable[[LoadOp], bool]) -> list[RoundTf32Op]:
@@ -45,7 +46,7 @@ def round_operands(kernel: KernelOp, grid: GridOp, fetched: Callable[[LoadOp], b
         if isinstance(load, LoadOp)
         and qualifies(load)
         and is_tf32(load)
-        and k_dimensions(load) == {_contiguous(kernel, load)}
+        and not needs_threads(True, k_dimensions(load) == {_contiguous(kernel, load)})
         and fetched(load)
     }
     added: list[RoundTf32Op] = []

@@ -39,19 +39,16 @@ from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType, element_of
+from tessera.schedule.hopper.limits import LEAST_BUFFERS, least_store_bytes, parts_across
 from tessera.schedule.hopper.parts import Parts
 from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.notes import Unfit, note
-from tessera.schedule.resources import ALIGN_BYTES, free_shared_bytes
+from tessera.schedule.products import BUFFER_BYTES
+from tessera.schedule.resources import free_shared_bytes
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import PANEL_BYTES
 
 MOST_BUFFERS = 4
-LEAST_BUFFERS = {1: 2, 2: 1}
-"""By number of consumer groups: of two, one may wait for its stores while the other's products run."""
-WHOLE_BYTES = 64 * 1024
-PART_BYTES = 16 * 1024
-"""Bytes up to which a tile across the warps is stored as a whole, and size of the parts of a larger one."""
 
 
 @dataclass
@@ -117,7 +114,7 @@ class BulkStoresPass(GridPass):
                 notes.append(f"stored from registers: {reason}")
         least, free = LEAST_BUFFERS[groups], free_shared_bytes(self.target, grid) // groups
         # Two groups leave room for what else threads exchange, lest it cost a stage of the ring.
-        if found and not _share(found, free, least, ALIGN_BYTES if groups > 1 else 0):
+        if found and not _share(found, free, least, BUFFER_BYTES if groups > 1 else 0):
             names = {1: "a buffer for each group", 2: "two buffers"}
             notes.append(f"stored from registers: no shared memory is left for {names[least]}")
             found = []
@@ -162,7 +159,7 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to move between warps.
-    parts = _parts_across(tile) if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
+    parts = parts_across(_bytes_of(tile)) if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
     return _Bulk(op, flipped, transposed, parts)
 
 
@@ -175,17 +172,14 @@ def _same_box(load: LoadOp, store: StoreOp) -> bool:
     )
 
 
-def _parts_across(tile: TileType) -> int:
-    """Return in how many parts to store a tile whose rows in memory run across the warps: one unless it is large."""
-    total = prod(tile.shape) * tile.dtype.bytes
-    return 1 if total <= WHOLE_BYTES else total // PART_BYTES
+def _bytes_of(tile: TileType) -> int:
+    return prod(tile.shape) * tile.dtype.bytes
 
 
 def bytes_across(stores: Sequence[StoreOp], groups: int) -> int:
     """Return the shared memory that the largest of some stores needs for a group, if sums lie across its rows."""
-    tiles = [op.value.type for op in stores if isinstance(op.value.type, TileType)]
-    wanted = [(prod(tile.shape) * tile.dtype.bytes, _parts_across(tile)) for tile in tiles]
-    return max((total // parts * min(LEAST_BUFFERS[groups], parts) for total, parts in wanted), default=0)
+    totals = [_bytes_of(op.value.type) for op in stores if isinstance(op.value.type, TileType)]
+    return max((least_store_bytes(total, parts_across(total), groups) for total in totals), default=0)
 
 
 def _transposed_source(value: SSAValue) -> SSAValue | None:
@@ -219,7 +213,7 @@ def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp], group
             bulk = _candidate(kernel, grid, op)
         except Unfit:
             continue
-        total += bulk.part_bytes * min(LEAST_BUFFERS[groups], bulk.parts)
+        total += least_store_bytes(bulk.part_bytes * bulk.parts, bulk.parts, groups)
     return total
 
 

@@ -44,6 +44,7 @@ from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.hopper.split_k import finish_in_one, rest_after, sum_loop
 from tessera.schedule.notes import Unfit
+from tessera.schedule.products import why_no_shares
 from tessera.schedule.scheduled_pass import AskedPass
 
 
@@ -69,11 +70,9 @@ class StreamKPass(AskedPass):
         _share(grid, sum_loop(grid))
 
     def _check(self, grid: GridOp) -> None:
-        clusters = self.knobs.cluster or decisions.CLUSTER.of(grid) or 1
-        if clusters > 1:
-            raise Unfit("the programs of a cluster share tiles or operands")
-        if self.knobs.ping_pong:
-            raise Unfit("ping_pong=1 was asked for, whose consumers do not share tiles")
+        cluster = self.knobs.cluster or decisions.CLUSTER.of(grid) or 1
+        if (reason := why_no_shares(cluster, bool(self.knobs.ping_pong))) is not None:
+            raise Unfit(reason)
 
 
 def _share(grid: GridOp, loop: scf.ForOp) -> None:

@@ -12,16 +12,13 @@ from xdsl.ir import SSAValue
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, shape_of
 from tessera.numerics.dtypes import DType
+from tessera.schedule.hopper.limits import why_no_box
 from tessera.schedule.notes import Unfit
 from tessera.schedule.products import ALIGN_BYTES, why_not_fetched
 from tessera.target.artifact import MOST_MAPPED
-from tessera.target.fragments import PANEL_BYTES
 
-BOX_LIMIT = 256
-"""Most elements of a box in one dimension."""
 MOST_DIMENSIONS = 5
-NARROW_ROWS = (16, 32, 64)
-"""Bytes of rows shorter than a panel, which the copy engine swizzles in their own way."""
+"""Most dimensions of a tensor that the copy engine reads or writes."""
 
 
 def check_tensor(
@@ -61,15 +58,8 @@ def check_tensor(
         divisor = info.stride_div[axis] if stride == DYNAMIC else stride
         if axis != contiguous and divisor * dtype.bytes % ALIGN_BYTES:
             raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
-    row_bytes = sizes[contiguous] * dtype.bytes
-    if narrow and row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS:
-        raise Unfit(f"the tile of {info.name} has rows of {row_bytes} bytes")
-    if not narrow and row_bytes % PANEL_BYTES:
-        raise Unfit(f"the tile of {info.name} is not a multiple of 128 bytes along its contiguous dimension")
-    if any(size > BOX_LIMIT for axis, size in enumerate(sizes) if axis != contiguous) or (
-        len(info.strides) > MOST_DIMENSIONS
-    ):
-        raise Unfit(f"the tile of {info.name} is larger than a box of the copy engine")
-    if any(size & (size - 1) for size in sizes):
-        raise Unfit(f"the tile of {info.name} has a size that is not a power of two")
+    if len(info.strides) > MOST_DIMENSIONS:
+        raise Unfit(f"{info.name} has more than {MOST_DIMENSIONS} dimensions")
+    if (reason := why_no_box(info.name, sizes, sizes[contiguous], dtype, narrow)) is not None:
+        raise Unfit(reason)
     return contiguous

@@ -74,6 +74,7 @@ from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import SharedType, TileType
 from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed, written_memories
 from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
+from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS
 from tessera.schedule.hopper.pair_tiles import depends_on_rank
 from tessera.schedule.hopper.ping_pong import GROUPS, Turns, check_groups, is_plain
 from tessera.schedule.hopper.prologue import (
@@ -93,17 +94,11 @@ from tessera.schedule.hopper.prologue import (
 )
 from tessera.schedule.hopper.reuse import fetched_once
 from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single
-from tessera.schedule.hopper.role_plan import (
-    REGISTERS,
-    SHARING_REGISTERS,
-    RolePlan,
-    consumer_warps,
-    ring_stages,
-)
+from tessera.schedule.hopper.role_plan import RolePlan, consumer_warps, ring_stages
 from tessera.schedule.hopper.rounding import round_operands, undo
 from tessera.schedule.loops import only_loop
 from tessera.schedule.notes import Unfit, note
-from tessera.schedule.products import has_roles, why_no_instruction
+from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
 from tessera.schedule.scheduled_pass import GridPass
 
 
@@ -215,7 +210,7 @@ def _operand(kernel: KernelOp, op: LoadOp) -> Staged:
 def _product(op: MmaOp, raw: list[Staged]) -> Product:
     """Return how a product is computed: transposed if only its right operand is computed from what is fetched."""
     turned = Product(op, True)
-    if is_direct(op.a) and not is_direct(op.b) and computed_from(op.b) & {staged.load for staged in raw}:
+    if is_turned(is_direct(op.a), is_direct(op.b)) and computed_from(op.b) & {staged.load for staged in raw}:
         try:
             _check_product(turned)
         except Unfit:
@@ -290,8 +285,8 @@ def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> Non
     needed: list[SSAValue] = [loop.lb, loop.ub, loop.step]
     for op in loads:
         needed += _from_outside(op.offsets, loop)
-    if any(value.owner in theirs for value in needed):
-        raise Unfit("the loop's bounds or the places it loads from are not known before the roles part")
+    if (reason := why_not_known(any(value.owner in theirs for value in needed))) is not None:
+        raise Unfit(reason)
 
 
 def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]:

@@ -1,0 +1,270 @@
+"""What bounds a product that roles compute: panels of its operands, registers of its consumers, depth of its rings.
+
+Passes ask about the products of a kernel, plans of `ops.linalg` about one that has no kernel yet: both call these
+functions, so that a plan is told what the passes will do. Nothing here needs the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tessera.data import dataclass
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+from tessera.schedule.products import (
+    BARRIER_BYTES,
+    BUFFER_BYTES,
+    GROUP_ROWS,
+    GROUP_WARPS,
+    MatrixProduct,
+    buffer_bytes,
+    stage_bytes,
+    why_no_instruction,
+)
+from tessera.target.fragments import PANEL_BYTES
+from tessera.target.records import TargetRecord
+
+MOST_STAGES = 8
+REGISTERS = {4: (56, 240), 8: (24, 240)}
+"""Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
+SHARING_REGISTERS = {4: (56, 240), 8: (40, 232)}
+"""The same where programs share out steps, whose arithmetic the producer does too."""
+ONE_STAGE = "one stage was asked for, and roles need two"
+_SUMS_SHARE = 0.75
+"""Part of a consumer's registers that accumulators may take."""
+
+BOX_LIMIT = 256
+"""Most elements of a box in one dimension."""
+NARROW_ROWS = (16, 32, 64)
+"""Bytes of rows shorter than a panel, which the copy engine swizzles in their own way."""
+
+LEAST_BUFFERS = {1: 2, 2: 1}
+"""By number of consumer groups: of two, one may wait for its stores while the other's products run."""
+_WHOLE_BYTES = 64 * 1024
+_PART_BYTES = 16 * 1024
+"""Bytes up to which a tile across the warps is stored as a whole, and size of the parts of a larger one."""
+
+
+def usual_warps(rows: int, groups: int = 1) -> int:
+    """Return the consumer warps of a tile where nobody asks for a number: two warpgroups where each has 64 rows."""
+    return 2 * GROUP_WARPS if rows >= 2 * GROUP_ROWS and groups == 1 else GROUP_WARPS
+
+
+def why_no_warps(warps: int, rows: Collection[int], sums: int, groups: int = 1) -> str | None:
+    """Return why so many warps cannot consume a tile, None where they can: each warpgroup takes 64 rows of a product.
+
+    Args:
+        warps: the warps of a group of consumers.
+        rows: the rows of each product, as instructions see them.
+        sums: elements of all accumulators of a tile.
+        groups: groups of consumers.
+    """
+    if warps not in REGISTERS or any(size % (warps * GROUP_ROWS // GROUP_WARPS) for size in rows):
+        return f"{warps} warps do not split {sorted(set(rows))} rows in {GROUP_ROWS}s"
+    if sums / (32 * warps) > REGISTERS[warps * groups][1] * _SUMS_SHARE:
+        return f"the accumulators of {warps} warps leave no registers"
+    return None
+
+
+def why_no_box(name: str, sizes: Collection[int], row: int, dtype: DType, narrow: bool = False) -> str | None:
+    """Return why the copy engine cannot fetch or store a box of a tensor, None where it can.
+
+    Args:
+        name: the tensor's.
+        sizes: the box, a size per tensor dimension.
+        row: the one along the contiguous dimension.
+        dtype: its elements.
+        narrow: whether rows of 16, 32 and 64 bytes are accepted, which matrix instructions do not read.
+    """
+    row_bytes = row * dtype.bytes
+    if row_bytes % PANEL_BYTES and not narrow:
+        return f"the tile of {name} is not a multiple of {PANEL_BYTES} bytes along its contiguous dimension"
+    if row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS:
+        return f"the tile of {name} has rows of {row_bytes} bytes"
+    others = list(sizes)
+    others.remove(row)
+    if any(size > BOX_LIMIT for size in others):
+        return f"the tile of {name} is larger than a box of the copy engine"
+    if any(size & (size - 1) for size in sizes):
+        return f"the tile of {name} has a size that is not a power of two"
+    return None
+
+
+def right_panels(dtype: DType, columns: int, depth: int) -> tuple[bool, bool]:
+    """Return whether threads can store a right operand in panels with K contiguous, and with the columns contiguous.
+
+    Only 16-bit operands are read along the columns.
+    """
+    along_columns = dtype.bytes == 2 and columns * dtype.bytes % PANEL_BYTES == 0
+    return depth * dtype.bytes % PANEL_BYTES == 0, along_columns
+
+
+def why_not_staged(dtype: DType, columns: int, depth: int) -> str | None:
+    """Return why threads cannot hand a right operand to an instruction through shared memory, None where they can."""
+    if any(right_panels(dtype, columns, depth)):
+        return None
+    return f"a computed operand of {depth}x{columns} has no rows or columns of a multiple of {PANEL_BYTES} bytes"
+
+
+def parts_across(total: int) -> int:
+    """Return in how many parts to store a tile whose rows in memory run across the warps: one unless it is large."""
+    return 1 if total <= _WHOLE_BYTES else total // _PART_BYTES
+
+
+def least_store_bytes(total: int, parts: int, groups: int) -> int:
+    """Return the least shared memory that a group of consumers needs to store a tile in parts by bulk copies."""
+    return total // parts * min(LEAST_BUFFERS[groups], parts)
+
+
+_SUMS = dtypes.f32
+"""Warpgroups keep sums of 32 bits, of floats or of integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Shared memory of a launch that rings can take, in bytes.
+
+    Args:
+        free: what is left beside barriers and other buffers.
+        stage: what one stage of all rings takes.
+        stores: what bulk stores need of what is left.
+    """
+
+    free: int
+    stage: int
+    stores: int = 0
+
+    @classmethod
+    def beside(cls, left: int, stage: int, *, kept: int, stores: int, groups: int, rings: int = 1) -> Room:
+        """Return the room for rings.
+
+        Args:
+            left: bytes of shared memory beside the buffers and the first barriers of a launch.
+            stage: bytes of one stage of all rings.
+            kept: bytes that each group of consumers needs for operands that go through no ring.
+            stores: bytes that each group needs for its stores.
+            groups: groups of consumers.
+            rings: rings with barriers of their own.
+        """
+        turns = BUFFER_BYTES if groups > 1 else 0  # barriers for their turns
+        return cls(left - groups * kept - (rings - 1) * BARRIER_BYTES - turns, stage, groups * stores)
+
+    @property
+    def most(self) -> int:
+        """Stages that fit where stores have no buffers."""
+        return self.free // self.stage
+
+    @property
+    def roomy(self) -> int:
+        """Stages that fit beside the buffers of stores."""
+        return (self.free - self.stores) // self.stage
+
+    def stages(self, asked: int | None) -> int | None:
+        """Return the depth of the rings, None where two stages, or those asked for, do not fit."""
+        stages = asked or min(MOST_STAGES, self.roomy if self.roomy > 1 else self.most)
+        return stages if 2 <= stages <= self.most else None
+
+    def shortage(self, asked: int | None) -> str:
+        """Say why there are no stages."""
+        return (
+            ONE_STAGE
+            if asked == 1
+            else f"{max(asked or 2, 2)} stages of {self.stage} bytes do not fit in shared memory"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a product is cut into tiles, as a plan tells the passes.
+
+    Args:
+        rows: rows of a program's tile.
+        columns: columns of it.
+        depth: terms of a step.
+        out: dtype of the results that it stores.
+        warps: consumer warps that were asked for.
+        stages: depth of the rings that was asked for.
+        split: programs that share a tile.
+        groups: groups of consumers that take tiles in turn.
+        across: whether rows of the results in memory run across the warps.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    out: DType
+    warps: int | None = None
+    stages: int | None = None
+    split: int = 1
+    groups: int = 1
+    across: bool = False
+
+    def seen(self, turned: bool) -> tuple[int, int, int]:
+        """Return rows, columns and depth of the product that is computed: that of the transposes where turned."""
+        return (self.columns, self.rows, self.depth) if turned else (self.rows, self.columns, self.depth)
+
+    def stores(self, turned: bool) -> int:
+        """Return the least bytes of shared memory that bulk stores of results need for a group of consumers.
+
+        Args:
+            turned: whether warpgroups will compute the transposes.
+        """
+        total = self.rows * self.columns * self.out.bytes
+        across = least_store_bytes(total, parts_across(total), self.groups)
+        along = least_store_bytes(total, max(self.columns * self.out.bytes // PANEL_BYTES, 1), self.groups)
+        return across if self.across else max(along, across) if turned else along
+
+
+def room_of(product: MatrixProduct, tiling: Tiling, target: TargetRecord) -> Room:
+    """Return the shared memory that the rings of a product's operands can take."""
+    rows, columns, depth = tiling.rows, tiling.columns, tiling.depth
+    stage = stage_bytes((rows, depth), product.a.dtype) + stage_bytes((depth, columns), product.b.dtype)
+    right = product.b if not product.turned else product.a
+    kept = 0 if product.is_direct(right) else depth * tiling.seen(product.turned)[1] * right.dtype.bytes
+    partial = buffer_bytes((rows, columns), _SUMS) if tiling.split > 1 else 0
+    left = target.shared_bytes - BARRIER_BYTES - partial
+    return Room.beside(left, stage, kept=kept, stores=tiling.stores(product.turned), groups=tiling.groups)
+
+
+def why_no_tile(product: MatrixProduct, tiling: Tiling, target: TargetRecord) -> str | None:
+    """Return why roles do not compute a product in tiles, None where they do.
+
+    Args:
+        product: a product that roles compute in some tiles (`schedule.products.why_no_roles`).
+        tiling: the tiles.
+        target: the GPU.
+    """
+    turned = product.turned and _why_not_computed(product, tiling, True) is None
+    reason = _why_not_computed(product, tiling, turned) or _why_not_fetched(product, tiling)
+    if reason is not None:
+        return reason
+    rows, columns, _ = tiling.seen(turned)
+    warps = tiling.warps or usual_warps(rows, tiling.groups)
+    if (reason := why_no_warps(warps, [rows], rows * columns, tiling.groups)) is not None:
+        return reason
+    room = room_of(product, tiling, target)
+    return None if room.stages(tiling.stages) else room.shortage(tiling.stages)
+
+
+def _why_not_computed(product: MatrixProduct, tiling: Tiling, turned: bool) -> str | None:
+    """Return why no warpgroup instruction computes a tile, or a tile of the transposes where turned."""
+    a, b, acc = product.dtypes
+    shape = tiling.seen(turned)
+    right = product.a if turned else product.b
+    reason = why_no_instruction(*((b, a) if turned else (a, b)), acc, shape)
+    return reason or (None if product.is_direct(right) else why_not_staged(right.dtype, *shape[1:]))
+
+
+def _why_not_fetched(product: MatrixProduct, tiling: Tiling) -> str | None:
+    """Return why the copy engine cannot fetch what instructions read as it lies."""
+    for operand, other in ((product.a, tiling.rows), (product.b, tiling.columns)):
+        row = tiling.depth if operand.contiguous == "k" else other
+        reason = why_no_box(operand.name, (other, tiling.depth), row, operand.dtype)
+        if product.is_direct(operand) and reason is not None:
+            return reason
+    return None
+
+
+def seen_tile(product: MatrixProduct, rows: int, columns: int) -> tuple[int, int]:
+    """Return rows and columns of a tile as warpgroup instructions see it, or the tile of what they see."""
+    return (columns, rows) if product.turned else (rows, columns)
