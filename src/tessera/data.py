@@ -46,6 +46,7 @@ else:
 
 def _with_methods(plain: type, frozen: bool, slots: bool, eq: bool) -> type:
     own = set(vars(plain))
+    plain.__doc__ = plain.__doc__ or plain.__name__  # else the standard library takes a millisecond to write one
     hashed = "__hash__" in own and vars(plain)["__hash__"] is not None
     standard: Any = dataclasses.dataclass
     made = standard(plain, init=False, repr=False, eq=False, slots=slots)

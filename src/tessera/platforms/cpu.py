@@ -143,11 +143,9 @@ class CpuPlatform(Platform):
         Raises:
             DeviceError: `wrong-cpu`, naming the features that this CPU lacks.
         """
-        from tessera.backends.cpu import missing_features
         from tessera.runtime.cpu import CpuLauncher
 
-        missing = missing_features(artifact.requires)
-        if missing:
+        if missing := self._missing(artifact):
             raise DeviceError(
                 f"{artifact.name} was compiled for {artifact.target}; this CPU has no {', '.join(missing)}",
                 code="wrong-cpu",
@@ -157,9 +155,16 @@ class CpuPlatform(Platform):
 
     def runs_here(self, artifact: Artifact) -> bool:
         """Return whether this process has all features: another one may use more of the CPU, such as AMX."""
-        from tessera.backends.cpu import missing_features  # with llvmlite, which loads the code next
+        return not self._missing(artifact)
 
-        return not missing_features(artifact.requires)
+    def _missing(self, artifact: Artifact) -> list[str]:
+        from tessera.runtime.host import surely_has
+
+        if surely_has(artifact.requires):
+            return []
+        from tessera.backends.cpu import missing_features  # asks LLVM, which takes 20 ms to import
+
+        return missing_features(artifact.requires)
 
     def native_code(self, name: str) -> bytes:
         """Compile a part of the runtime: `entry` or `pool`."""
@@ -168,7 +173,14 @@ class CpuPlatform(Platform):
         return bytes({"entry": code.compile_entry, "pool": code.compile_pool}[name]())
 
     def load(self, code: bytes) -> LoadedCode:
-        """Make object code executable."""
-        from tessera.backends.cpu import load_object  # llvmlite takes 40 ms to import
+        """Make object code executable, through LLVM where it needs more than a place."""
+        from tessera.runtime.elf import map_object
+        from tessera.runtime.host import matrix_unit_granted
+
+        matrix_unit_granted()
+        found = map_object(code)
+        if found is not None:
+            return found
+        from tessera.backends.cpu import load_object
 
         return load_object(code)

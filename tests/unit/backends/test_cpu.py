@@ -11,10 +11,10 @@ import pytest
 
 import tessera as ts
 from tessera.backends.cpu import compile_cpu, host_target, load_object
-from tessera.backends.cpu.host import architecture
 from tessera.errors import CompilerFault, DeviceError
 from tessera.lower.vector import lower_to_vector
 from tessera.runtime.cpu import CpuLauncher
+from tessera.runtime.host import architecture
 from tessera.target.cpus import CPU_TARGETS
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned

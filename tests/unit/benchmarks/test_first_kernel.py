@@ -11,5 +11,5 @@ import pytest
 @pytest.mark.parametrize("target", ["", "sm_90a"])
 def test_a_fresh_process_tells_its_times(target: str, tmp_path: Path) -> None:
     found = first_kernel.in_fresh_process(target, str(tmp_path))
-    assert list(found) == ["imports", "first", "second"]
+    assert list(found) == ["Python, NumPy", "Tessera", "first", "second"]
     assert 0 < found["second"] < found["first"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tessera.backends.cpu.host import architecture, matrix_unit_granted
+from tessera.runtime.host import architecture, matrix_unit_granted
 from tessera.target.records import TargetRecord
 
 _LEVEL_1 = ("sse", "sse2")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from tessera.errors import TargetError
+from tessera.runtime.host import architecture, matrix_unit_granted
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 
@@ -39,25 +36,7 @@ KNOWN_FEATURES = {
 }
 """LLVM's names of the features that a record lists."""
 
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-
-
-def architecture() -> str:
-    """Return the host's architecture as LLVM calls it.
-
-    Raises:
-        TargetError: `unsupported-host` for anything but x86-64 and AArch64.
-    """
-    machine = platform.machine().lower()
-    name = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}.get(machine)
-    if name is None:
-        raise TargetError(
-            f"the CPU backend does not know the architecture {machine!r}",
-            code="unsupported-host",
-            help="x86-64 and AArch64 are supported",
-        )
-    return name
 
 
 def cache_bytes(level: int) -> int:
@@ -70,15 +49,6 @@ def cache_bytes(level: int) -> int:
         if found == str(level) and kind in ("Data", "Unified") and size.endswith("K"):
             return int(size[:-1]) << 10
     return 0
-
-
-@cache
-def matrix_unit_granted() -> bool:
-    """Ask Linux to save tile registers for this process, without which their use is a fault; return its answer."""
-    if not sys.platform.startswith("linux") or architecture() != "x86_64":
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    return libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
 
 
 @cache

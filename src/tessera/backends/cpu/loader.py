@@ -9,8 +9,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tessera.backends.cpu.host import matrix_unit_granted
 from tessera.errors import CompilerFault
+from tessera.runtime.elf import functions_of
+from tessera.runtime.host import matrix_unit_granted
 
 _llvm: Any = llvm  # llvmlite ships no types
 _numbers = itertools.count()
@@ -69,23 +70,6 @@ def _functions(code: bytes) -> tuple[str, ...]:
     if code[:5] != b"\x7fELF\x02":
         raise CompilerFault("the object code is not a 64-bit ELF file", code="link-failed")
     try:
-        return _symbols(code)
+        return functions_of(code)
     except (struct.error, ValueError, IndexError) as error:
         raise CompilerFault(f"the object code is damaged: {error}", code="link-failed") from error
-
-
-def _symbols(code: bytes) -> tuple[str, ...]:
-    (section_offset,) = struct.unpack_from("<Q", code, 0x28)
-    entry_size, count = struct.unpack_from("<HH", code, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", code, section_offset + i * entry_size) for i in range(count)]
-    names: list[str] = []
-    for section in sections:
-        if section[1] != 2:  # SHT_SYMTAB
-            continue
-        offset, size, strings = section[4], section[5], sections[section[6]][4]
-        for at in range(offset, offset + size, 24):
-            name, info, _, index = struct.unpack_from("<IBBH", code, at)
-            if info == 0x12 and index != 0:  # a global function, defined here
-                end = code.index(b"\0", strings + name)
-                names.append(code[strings + name : end].decode())
-    return tuple(names)

@@ -1,0 +1,171 @@
+"""Object code that needs nothing from elsewhere, as most kernels are, made executable in this process.
+
+LLVM's linker takes any object, but takes longer to import than the rest of a cached kernel's first call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+import sys
+from typing import NamedTuple
+
+from tessera.errors import CompilerFault
+from tessera.runtime.host import architecture
+
+_RELOCATABLE, _X86_64 = 1, 62
+_CODE_OR_DATA, _SYMBOLS, _RELOCATIONS, _PLAIN_RELOCATIONS = 1, 2, 4, 9
+_WRITABLE, _LOADED = 1, 2
+_TO_PLACE = (2, 4)
+"""R_X86_64_PC32 and R_X86_64_PLT32: 32 bits, relative to their own place."""
+_GLOBAL_FUNCTION = 0x12
+
+
+class Section(NamedTuple):
+    """A section header of a 64-bit ELF file, by its own fields."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry_size: int
+
+
+class Symbol(NamedTuple):
+    """An entry of a symbol table."""
+
+    name: str
+    info: int
+    section: int
+    value: int
+
+
+class MappedObject:
+    """Object code in memory of its own, executable while this lives.
+
+    Args:
+        memory: the mapping.
+        functions: addresses by name.
+    """
+
+    def __init__(self, memory: object, functions: dict[str, int]) -> None:
+        self._memory = memory
+        self._functions = functions
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a function.
+
+        Raises:
+            CompilerFault: `link-failed` when the object has no such function.
+        """
+        if symbol not in self._functions:
+            raise CompilerFault(f"the object code has no function {symbol}", code="link-failed")
+        return self._functions[symbol]
+
+
+def sections_of(code: bytes) -> list[Section]:
+    """Return the section headers of a 64-bit ELF file."""
+    (offset,) = struct.unpack_from("<Q", code, 0x28)
+    size, count = struct.unpack_from("<HH", code, 0x3A)
+    return [Section(*struct.unpack_from("<IIQQQQIIQQ", code, offset + place * size)) for place in range(count)]
+
+
+def symbols_of(code: bytes, sections: list[Section]) -> list[Symbol]:
+    """Return the symbols of an object, in the order of its table."""
+    found: list[Symbol] = []
+    for table in sections:
+        if table.kind != _SYMBOLS:
+            continue
+        strings = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, 24):
+            name, info, _, section, value = struct.unpack_from("<IBBHQ", code, at)
+            end = code.index(b"\0", strings + name)
+            found.append(Symbol(code[strings + name : end].decode(), info, section, value))
+    return found
+
+
+def functions_of(code: bytes) -> tuple[str, ...]:
+    """Return the global functions that an object defines."""
+    symbols = symbols_of(code, sections_of(code))
+    return tuple(symbol.name for symbol in symbols if symbol.info == _GLOBAL_FUNCTION and symbol.section)
+
+
+def map_object(code: bytes) -> MappedObject | None:
+    """Return an object made executable, None where it needs what only LLVM's linker does.
+
+    That is another format or machine, a symbol of another library, data that can be written, tables for unwinding.
+
+    Args:
+        code: an object made for this machine.
+    """
+    if not sys.platform.startswith("linux") or architecture() != "x86_64" or code[:6] != b"\x7fELF\x02\x01":
+        return None
+    try:
+        if struct.unpack_from("<HH", code, 0x10) != (_RELOCATABLE, _X86_64):
+            return None
+        sections = sections_of(code)
+        places = _places(sections)
+        symbols = symbols_of(code, sections)
+        image = None if places is None else _image(code, sections, places, symbols)
+    except (struct.error, ValueError, IndexError, KeyError):  # damaged: LLVM says how
+        return None
+    return None if places is None or image is None else _mapped(image, symbols, places)
+
+
+def _places(sections: list[Section]) -> dict[int, int] | None:
+    """Return where each section goes that is loaded, by its number; None where one needs more than a place."""
+    places: dict[int, int] = {}
+    end = 0
+    for number, section in enumerate(sections):
+        if section.kind == _PLAIN_RELOCATIONS:
+            return None
+        if section.flags & _LOADED and section.size:
+            if section.kind != _CODE_OR_DATA or section.flags & _WRITABLE or section.align > mmap.PAGESIZE:
+                return None
+            places[number] = end = -(-end // max(section.align, 1)) * max(section.align, 1)
+            end += section.size
+    return places
+
+
+def _image(code: bytes, sections: list[Section], places: dict[int, int], symbols: list[Symbol]) -> bytearray | None:
+    """Return the sections at their places, relocated; None where a relocation needs something else."""
+    image = bytearray(max(place + sections[number].size for number, place in places.items()))
+    for number, place in places.items():
+        section = sections[number]
+        data = code[section.offset : section.offset + section.size]
+        if len(data) != section.size:
+            raise ValueError("the file ends early")
+        image[place : place + section.size] = data
+    for table in sections:
+        if table.kind != _RELOCATIONS or not sections[table.info].flags & _LOADED:
+            continue
+        for at in range(table.offset, table.offset + table.size, 24):
+            offset, kind, number, addend = struct.unpack_from("<QIIq", code, at)
+            symbol = symbols[number]
+            if kind not in _TO_PLACE or symbol.section not in places:
+                return None
+            place = places[table.info] + offset
+            struct.pack_into("<i", image, place, places[symbol.section] + symbol.value + addend - place)
+    return image
+
+
+def _mapped(image: bytearray, symbols: list[Symbol], places: dict[int, int]) -> MappedObject | None:
+    memory = mmap.mmap(-1, len(image), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory[:] = bytes(image)
+    held = ctypes.c_char.from_buffer(memory)  # keeps the mapping
+    base = ctypes.addressof(held)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(image)), mmap.PROT_READ | mmap.PROT_EXEC):
+        return None  # a system that forbids it
+    found = {
+        symbol.name: base + places[symbol.section] + symbol.value
+        for symbol in symbols
+        if symbol.info == _GLOBAL_FUNCTION and symbol.section in places
+    }
+    return MappedObject(held, found)
