@@ -4,6 +4,8 @@ A `Case` is a kernel, its arguments, and a NumPy reference. The backends:
 
 * `interp`: canonical TIR-H on the interpreter, with all its checks (bounds, races, reads of what nobody wrote);
 * `scheduled-sm_80`, `scheduled-sm_90a`: the same after the schedule of that target, where it changes anything;
+* `threads-sm_80`: what the lowering for that target makes all threads compute (`tools.fuzz.in_step`), where that
+  machine knows all ops of it;
 * `cpu`: compiled for this machine;
 * `cuda`: compiled for the GPU (skipped, visibly, where there is none).
 
@@ -29,17 +31,22 @@ from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.interp import interpret
 from tessera.ir import decisions
 from tessera.ir.passes import PassRunner
+from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
 from tessera.jit.binding import canonical_strides, tensor_facts
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
+from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
 from tessera.numerics.dtypes import BY_NAME, DType, from_numpy
 from tessera.numerics.profiles import profile as numerics_profile
 from tessera.numerics.tolerances import EXACT, Tolerance
 from tessera.runtime.views import ArrayView, view_of
 from tessera.schedule.knobs import Knobs
+from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
+from tessera.tools.fuzz.arrays import Guarded
+from tessera.tools.fuzz.in_step import run_launch
+from tessera.tools.fuzz.races import Unknown
 
-BACKENDS = ("interp", "scheduled-sm_80", "scheduled-sm_90a", "cpu", "cuda")
+BACKENDS = ("interp", "scheduled-sm_80", "scheduled-sm_90a", "threads-sm_80", "cpu", "cuda")
 
 _GUARD, _GUARD_BYTE = 256, 0xA5
 _POISON = {  # a NaN that no arithmetic makes; numbers that no test expects; a bool that is none
@@ -232,6 +239,8 @@ class _Prepared:
             return self._call(_to_device, _from_device)
         if backend == "interp":
             return self._interpret(self.canonical())
+        if backend.startswith("threads-"):
+            return self._in_step(target_named(backend.removeprefix("threads-")))
         module = self.scheduled(backend.removeprefix("scheduled-"))
         return None if module is None else self._interpret(module)
 
@@ -265,6 +274,21 @@ class _Prepared:
         arrays = [m.array if isinstance(m, Memory) else m for m in memories]
         names = [p.name for p in Signature.of(self.case.kernel).runtime_params]
         interpret(module, arrays, uninitialized=[names[i] for i in self.outputs], order_seed=1)
+        return memories
+
+    def _in_step(self, target: TargetRecord) -> list[Any] | None:
+        """Run the lowering for a GPU, all threads in step; None where it has other ops than the machine knows."""
+        module = self.canonical().clone()
+        PassRunner(verify="pass").run(module, "schedule", schedule_passes(target, Knobs.from_config({})))
+        memories = self.memories()
+        arrays = {at: _in_elements(memory) for at, memory in enumerate(memories) if isinstance(memory, Memory)}
+        scalars = {at: value for at, value in enumerate(memories) if not isinstance(value, Memory)}
+        try:
+            for func in lower(module, target).ops:
+                if isinstance(func, FuncOp):
+                    run_launch(func, arrays, scalars)
+        except Unknown:
+            return None
         return memories
 
     def built(self) -> BuiltKernel:
@@ -357,6 +381,14 @@ def _without_schedule(module: Any) -> str:
         for key in [key for key in op.attributes if key.startswith(decisions.PREFIX)]:
             del op.attributes[key]
     return text_of(copy)
+
+
+def _in_elements(memory: Memory) -> Guarded:
+    """Return an array and the memory around it, as elements."""
+    item = memory.like.itemsize
+    whole = memory.raw[memory.offset % item :]
+    base = whole[: len(whole) // item * item].view(memory.like.dtype)
+    return Guarded(base, memory.array, np.zeros(len(base), np.bool_), base)
 
 
 def _to_device(memory: Memory) -> Any:

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Operation
 
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.reduce import ReduceOp, ScanOp
+from tessera.ir.tile.reduce import REDUCING
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
@@ -51,7 +51,7 @@ def cycles_of(op: Operation, warps: int, rates: Rates) -> float:
         return m * n * k / groups / rate
     if engine_of(op) == Engine.BARRIER:
         return rates.barrier
-    tiles = [o.type for o in op.operands] if isinstance(op, ReduceOp | ScanOp) else [r.type for r in op.results]
+    tiles = [o.type for o in op.operands] if isinstance(op, REDUCING) else [r.type for r in op.results]
     rate = rates.conversions if isinstance(op, CastOp | RoundTf32Op) else rates.results
     if engine_of(op) == Engine.SPECIAL:
         rate = rates.special

@@ -120,6 +120,8 @@ def _tile_body(
     sums = at(reduce.ReduceOp(scaled, 1, "sum"))
     at(reduce.ReduceOp(sums, 0, "max"))
     at(reduce.ScanOp(scaled, 1, "sum", reverse=True))
+    at(reduce.ReduceByOp([scaled, columns], 1, _combiner()))
+    at(reduce.ScanByOp([scaled, columns], 0, _combiner(), reverse=True))
     at(memory.GatherOp(counts, [lane]))
     at.do(memory.ScatterOp(lane, counts, [lane]))
     at(memory.AtomicOp("add", lane, counts, [lane]))
@@ -129,6 +131,18 @@ def _tile_body(
     at.do(debug.PrintOp("{} of {}", [alpha, lane]))
     at.do(debug.AssertOp(less, "scaled is smaller"))
     _shared_body(at, a, c, i, j, loaded, scaled)
+
+
+def _combiner() -> Block:
+    """Return a combiner of f32 and i32 elements."""
+    i32 = element_type(dtypes.i32)
+    block = Block(arg_types=[F32, i32, F32, i32])
+    at = At(block)
+    x, i, y, j = block.args
+    total = at(elementwise.ElementwiseOp("add", [x, y]))
+    less = at(elementwise.ElementwiseOp("lt", [i, j]))
+    at.do(reduce.CombinedOp([total, at(elementwise.ElementwiseOp("select", [less, i, j]))]))
+    return block
 
 
 def _shared_body(at: At, a: SSAValue, c: SSAValue, i: SSAValue, j: SSAValue, loaded: SSAValue, acc: SSAValue) -> None:
@@ -270,6 +284,8 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at(t_arith.ExtractOp(everywhere))
     pair = LinearLayout.make({"register": [(1,)]}, (2,))
     at(t_arith.TransposeChunksOp([at(t_arith.SplatOp(one, pair)), at(t_arith.SplatOp(one, pair))]))
+    at(t_arith.HalvesOp(at(t_arith.SplatOp(one, pair)), F32))
+    at(t_arith.ExchangeLanesOp(total, 4))
     at(t_arith.RelayoutOp(total, layout(), [0, 1]))
     at(t_mem.GatherOp(pointer, offsets, less))
     at.do(t_mem.ScatterOp(loaded, pointer, offsets, less))

@@ -8,12 +8,13 @@ import tessera.lower.simt as simt
 import tessera.lower.vector as vector
 from tessera.ir.tile import structure, tile_dialect
 from tessera.ir.tile.elementwise import RoundTf32Op
+from tessera.ir.tile.reduce import CombinedOp
 from tessera.ir.tile.roles import RoleEndOp
 from tessera.ir.tile.shape import SubtileOp
 from tessera.lower.simt.rules import LAZY, LOWERINGS
 from tessera.lower.vector.rules import RULES
 
-STRUCTURE = {structure.KernelOp, structure.GridOp, structure.ReturnOp, RoleEndOp}
+STRUCTURE = {structure.KernelOp, structure.GridOp, structure.ReturnOp, RoleEndOp, CombinedOp}
 """Read by `lower/launch.py`, which both models share, or by the rule of the op around them."""
 
 

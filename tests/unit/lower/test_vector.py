@@ -310,8 +310,9 @@ def test_index_tile_of_a_rest_is_masked():
 def test_every_op_of_the_language_has_a_rule():
     lowered(add)  # registers the rules
     without = {op.name for op in tile_dialect().operations if op not in RULES}
-    # The kernel's frame is walked by the lowering itself; roles and what they need are what GPU schedules add.
-    frame = {"kernel", "return", "grid"}
+    # The kernel's frame and the end of a combiner are read by the lowering itself; roles and what they need are what
+    # GPU schedules add.
+    frame = {"kernel", "return", "grid", "combined"}
     added = {
         "roles",
         "role_end",

@@ -6,7 +6,7 @@ from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import F64, I64, PTR, Typed
 from tessera.backends.llvm.types import LLVMType
-from tessera.ir.target.arithmetic import IotaOp, ReduceRegistersOp, TransposeChunksOp
+from tessera.ir.target.arithmetic import HalvesOp, IotaOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.target.debug import AssertOp, PrintOp
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.target.types import element_of
@@ -35,19 +35,34 @@ def emit_iota(emitter: CpuEmitter, op: IotaOp) -> None:
 def emit_reduce_registers(emitter: CpuEmitter, op: ReduceRegistersOp) -> None:
     """Combine the lanes, the upper half with the lower one until one is left."""
     dtype, width = dtype_of(element_of(op.source.type)), emitter.unit_width(op.source.type)
-    value, ops = emitter.unit(op.source), emitter.ops
+    value = emitter.unit(op.source)
     while width > 1:
-        type_, width = emitter.value_type(dtype, width), width // 2
-        halves: list[str] = []
-        for first in (0, width):
-            lanes = ", ".join(f"i32 {first + lane}" for lane in range(width))
-            mask = f"<{width} x i32> <{lanes}>"
-            halves.append(ops.fn.assign(f"shufflevector {type_} {value}, {type_} poison, {mask}"))
-        if width == 1:
-            one = LLVMType(type_.element)
-            halves = [ops.fn.assign(f"extractelement <1 x {one}> {half}, i64 0") for half in halves]
+        halves = _halves(emitter, value, emitter.value_type(dtype, width))
+        width //= 2
         value = elementwise.apply(emitter, op.fn.data, dtype, width, halves)
     emitter.bind(op.result, [value])
+
+
+def _halves(emitter: CpuEmitter, value: str, type_: LLVMType) -> list[str]:
+    """Return the first and the second half of a vector; scalars where a half is one lane."""
+    width, fn = type_.width // 2, emitter.ops.fn
+    halves: list[str] = []
+    for first in (0, width):
+        lanes = ", ".join(f"i32 {first + lane}" for lane in range(width))
+        mask = f"<{width} x i32> <{lanes}>"
+        halves.append(fn.assign(f"shufflevector {type_} {value}, {type_} poison, {mask}"))
+    if width > 1:
+        return halves
+    one = LLVMType(type_.element)
+    return [fn.assign(f"extractelement <1 x {one}> {half}, i64 0") for half in halves]
+
+
+@CPU.register(HalvesOp)
+def emit_halves(emitter: CpuEmitter, op: HalvesOp) -> None:
+    """Take each half by a shuffle."""
+    first, second = _halves(emitter, emitter.unit(op.source), emitter.unit_type(op.source.type))
+    emitter.bind(op.first, [first])
+    emitter.bind(op.second, [second])
 
 
 @CPU.register(TransposeChunksOp)

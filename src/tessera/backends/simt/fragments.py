@@ -13,6 +13,7 @@ from tessera.ir.layouts import REGISTER, reduction
 from tessera.ir.target.arithmetic import (
     CastOp,
     ElementwiseOp,
+    ExchangeLanesOp,
     ExtractOp,
     IotaOp,
     ReduceLanesOp,
@@ -155,6 +156,22 @@ def emit_reduce_lanes(emitter: SimtEmitter, op: ReduceLanesOp) -> None:
         other = shuffle(emitter, unit, dtype, op.mask.data)
         units.append(elementwise.apply(emitter, COMBINE[op.fn.data], dtype, 1, [unit, other]))
     emitter.bind(op.result, units)
+
+
+@SIMT.register(ExchangeLanesOp)
+def emit_exchange_lanes(emitter: SimtEmitter, op: ExchangeLanesOp) -> None:
+    """Exchange each register with the lane `lane ^ mask`, and choose which of the two is the lower one's."""
+    dtype, ops, mask = dtype_of(element_of(op.source.type)), emitter.ops, op.mask.data
+    bit = ops.binary("and", I32, emitter.lane(), str(mask & -mask))
+    is_upper = ops.compare("ne", I32, bit, "0")
+    lower: list[str] = []
+    upper: list[str] = []
+    for unit in emitter.units(op.source):
+        other = shuffle(emitter, unit, dtype, mask)
+        lower.append(ops.select(of_dtype(dtype), is_upper, other, unit))
+        upper.append(ops.select(of_dtype(dtype), is_upper, unit, other))
+    emitter.bind(op.lower, lower)
+    emitter.bind(op.upper, upper)
 
 
 def shuffle(emitter: SimtEmitter, unit: str, dtype: DType, mask: int) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any, cast
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
+from tessera.frontend.combiners import combiner
 from tessera.frontend.convert import apply, broadcast_to, cast_to, reshape_to, static_int, to_tile
+from tessera.frontend.function import DeviceFunction
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, show, wrap
-from tessera.ir.tile.reduce import REDUCTIONS, ReduceOp, ScanOp
-from tessera.ir.tile.types import describe, shape_of
+from tessera.ir.tile.reduce import REDUCTIONS, ReduceByOp, ReduceOp, ScanByOp, ScanOp
+from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import accumulator_of
@@ -28,7 +30,7 @@ def _source(b: Builder, x: Any, op: Any, what: str) -> Tile:
         raise TypeMismatchError(
             f"{what}: no reduction is called {show(op)}",
             code="bad-argument",
-            help=f"one of {', '.join(REDUCTIONS)}",
+            help="decorate it with @ts.function" if callable(op) else f"one of {', '.join(REDUCTIONS)}",
         )
     source = to_tile(b, x, what)
     is_bool = source.dtype.kind == "bool"
@@ -75,17 +77,34 @@ def _axes(b: Builder, axis: Any, source: Tile, what: str) -> tuple[int, ...]:
 def reduced(b: Builder, x: Any, axis: Any, op: Any, what: str = "reduce", keepdims: Any = False) -> Tile | Scalar:
     """Return the reduction of `x` along `axis`, or of all its elements when `axis` is None."""
     source = _source(b, x, op, what)
-    axes, shape, ssa = _axes(b, axis, source, what), list(source.shape), source.ssa
+
+    def along(values: list[SSAValue], where: int) -> Sequence[SSAValue]:
+        return [b.emit(ReduceOp(values[0], where, op)).result]
+
+    (result,) = _along_axes(b, [source], axis, along, what, keepdims)
+    return result
+
+
+def _along_axes(
+    b: Builder,
+    sources: Sequence[Tile],
+    axis: Any,
+    along: Callable[[list[SSAValue], int], Sequence[SSAValue]],
+    what: str,
+    keepdims: Any,
+) -> tuple[Any, ...]:
+    """Reduce tiles of one shape along one dimension after the other, by a function that does so for one."""
+    axes, shape, values = _axes(b, axis, sources[0], what), list(sources[0].shape), [each.ssa for each in sources]
     while axes:
         # Neighbouring dimensions are one, which takes one pass.
         last = first = axes[-1]
         while first - 1 in axes:
             first -= 1
         shape[first : last + 1] = [prod(shape[first : last + 1])]
-        ssa = b.emit(ReduceOp(reshape_to(b, ssa, shape), first, op)).result
+        values = list(along([reshape_to(b, value, shape) for value in values], first))
         del shape[first]
         axes = axes[: axes.index(first)]
-    return _kept(b, ssa, source, axis, what) if keepdims else cast(Any, wrap(ssa))
+    return tuple(_kept(b, value, sources[0], axis, what) if keepdims else wrap(value) for value in values)
 
 
 def _kept(b: Builder, ssa: SSAValue, source: Tile, axis: Any, what: str) -> Tile:
@@ -95,9 +114,34 @@ def _kept(b: Builder, ssa: SSAValue, source: Tile, axis: Any, what: str) -> Tile
     return Tile(reshape_to(b, ssa, shape) if shape_of(ssa.type) else broadcast_to(b, ssa, shape))
 
 
+def _sources(b: Builder, x: Any, what: str) -> list[Tile]:
+    """Return the tiles that a combiner of the user's own takes together."""
+    given = cast(tuple[Any, ...], x) if isinstance(x, tuple) else (x,)
+    tiles = [to_tile(b, each, what) for each in given]
+    if any(each.shape != tiles[0].shape for each in tiles):
+        raise TypeMismatchError(
+            f"{what}: {', '.join(describe(each.type) for each in tiles)} differ in shape",
+            code="shape-mismatch",
+            help="tiles that are combined together have one shape",
+        )
+    return tiles
+
+
+def _block(b: Builder, function: DeviceFunction[..., Any], tiles: Sequence[Tile], what: str) -> Block:
+    return combiner(b, function, [element_of(each.type) for each in tiles], what)
+
+
 @compiles(tile.reduce)
-def _reduce(b: Builder, x: Any, axis: Any, op: Any, keepdims: Any) -> Tile | Scalar:
-    return reduced(b, x, axis, op, keepdims=keepdims)
+def _reduce(b: Builder, x: Any, axis: Any, op: Any, keepdims: Any) -> Any:
+    if not isinstance(op, DeviceFunction):
+        return reduced(b, x, axis, op, keepdims=keepdims)
+    tiles, function = _sources(b, x, "reduce"), cast(DeviceFunction[..., Any], op)
+
+    def along(values: list[SSAValue], where: int) -> Sequence[SSAValue]:
+        return b.emit(ReduceByOp(values, where, _block(b, function, tiles, "reduce"))).outputs
+
+    results = _along_axes(b, tiles, axis, along, "reduce", keepdims)
+    return results if isinstance(x, tuple) else results[0]
 
 
 def _named(op: str, b: Builder, x: Any, axis: Any = None, keepdims: Any = False) -> Tile | Scalar:
@@ -155,8 +199,24 @@ def _scanned(b: Builder, x: Any, axis: Any, op: Any, reverse: Any, what: str) ->
 
 
 @compiles(tile.scan)
-def _scan(b: Builder, x: Any, axis: Any, op: Any, reverse: Any) -> Tile:
-    return _scanned(b, x, axis, op, reverse, "scan")
+def _scan(b: Builder, x: Any, axis: Any, op: Any, reverse: Any) -> Any:
+    return _any_scan(b, x, axis, op, reverse, "scan")
+
+
+@compiles(tile.associative_scan)
+def _associative_scan(b: Builder, x: Any, axis: Any, op: Any, reverse: Any) -> Any:
+    return _any_scan(b, x, axis, op, reverse, "associative_scan")
+
+
+def _any_scan(b: Builder, x: Any, axis: Any, op: Any, reverse: Any, what: str) -> Any:
+    if not isinstance(op, DeviceFunction):
+        return _scanned(b, x, axis, op, reverse, what)
+    tiles = _sources(b, x, what)
+    block = _block(b, cast(DeviceFunction[..., Any], op), tiles, what)
+    where = _axis(b, axis, tiles[0], what)
+    outputs = b.emit(ScanByOp([each.ssa for each in tiles], where, block, bool(reverse))).outputs
+    results = tuple(wrap(output) for output in outputs)
+    return results if isinstance(x, tuple) else results[0]
 
 
 @compiles(tile.cumsum)

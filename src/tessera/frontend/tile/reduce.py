@@ -1,12 +1,14 @@
 """Reductions and scans.
 
 16-bit and smaller operands are widened to the accumulation type first (f32, or i32 for integers and bool; the
-policy's `accum` if it names one), and the result has that type.
+policy's `accum` if it names one), and the result has that type. Combiners of the user's own compute in the types that
+they are given.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Axes, Scalar, Tile, TileLike
@@ -14,6 +16,7 @@ from tessera.frontend.tile.values import Axes, Scalar, Tile, TileLike
 __all__ = [
     "all",
     "any",
+    "associative_scan",
     "cumsum",
     "max",
     "mean",
@@ -28,26 +31,43 @@ __all__ = [
 ]
 
 Reduction = Literal["sum", "max", "min", "prod", "any", "all"]
+Combiner = Callable[..., Any]
+"""A `@ts.function` that combines elements: of one tile `(a, b) -> a`, of two `(a, x, b, y) -> (a, x)`, and so on."""
 
 
 @tile_function
-def reduce(x: TileLike, axis: Axes = None, op: Reduction = "sum", keepdims: bool = False) -> Tile | Scalar:
-    """Combine the elements of a tile along one dimension or several, which disappear.
+def reduce(
+    x: TileLike | tuple[TileLike, ...], axis: Axes = None, op: Reduction | Combiner = "sum", keepdims: bool = False
+) -> Any:
+    """Combine the elements of a tile, or of several together, along one dimension or several, which disappear.
+
+    A combiner of your own is a `@ts.function` that takes an element of each tile and then another one of each, as
+    scalars, and returns one for each tile, in the tiles' dtypes:
+
+        @ts.function
+        def larger(a, i, b, j):
+            first = (a > b) | ((a == b) & (i < j))
+            return ts.tile.where(first, a, b), ts.tile.where(first, i, j)
+
+        value, place = ts.tile.reduce((x, ts.tile.arange(64)), 0, larger)
 
     Args:
-        x: tile.
+        x: tile, or for a combiner of your own a tuple of tiles of one shape.
         axis: dimension, counted from the end when negative, or a tuple of them; None combines all elements to a scalar.
-        op: `sum`, `max`, `min`, `prod`, or on bool tiles `any` and `all`.
+        op: `sum`, `max`, `min`, `prod`, on bool tiles `any` and `all`, or a combiner. It is to be associative and
+            commutative, as the order in which elements are combined is not told.
         keepdims: compile-time; keep these dimensions with size 1, so that the result broadcasts with `x`.
 
     Returns:
-        Tile without those dimensions; a scalar when none is left.
+        Tile without those dimensions; a scalar when none is left. A tuple of them where `x` is one.
 
     Raises:
-        TypeMismatchError: `bad-axis`, or `bad-argument` for an unknown `op`.
+        TypeMismatchError: `bad-axis`, `bad-argument` for an unknown `op`, `shape-mismatch` for tiles of several shapes,
+            `dtype-mismatch` for a combiner that returns another type.
+        LanguageError: `bad-combiner` for one that does more than compute with its elements.
 
     Numerics:
-        `max` and `min` give NaN when an element is NaN.
+        `max` and `min` give NaN when an element is NaN. A combiner computes in the types of the tiles.
     """
     ...
 
@@ -217,20 +237,55 @@ def row_max(x: TileLike) -> Tile | Scalar:
 
 
 @tile_function
-def scan(x: TileLike, axis: int = -1, op: Reduction = "sum", reverse: bool = False) -> Tile:
+def scan(
+    x: TileLike | tuple[TileLike, ...], axis: int = -1, op: Reduction | Combiner = "sum", reverse: bool = False
+) -> Any:
     """Return the running combination along `axis`, each element included.
 
     Args:
-        x: tile.
+        x: tile, or for a combiner of your own a tuple of tiles of one shape.
         axis: dimension, counted from the end when negative.
-        op: `sum`, `max`, `min`, `prod`, or on bool tiles `any` and `all`.
+        op: `sum`, `max`, `min`, `prod`, on bool tiles `any` and `all`, or a combiner as `reduce` takes: its first
+            elements are what has been combined so far. It is to be associative.
         reverse: start from the end.
 
     Returns:
-        Tile of the shape of `x`.
+        Tile of the shape of `x`; a tuple of them where `x` is one.
 
     Raises:
-        TypeMismatchError: `bad-axis`, or `bad-argument` for an unknown `op`.
+        TypeMismatchError: `bad-axis`, `bad-argument` for an unknown `op`, `shape-mismatch` for tiles of several shapes,
+            `dtype-mismatch` for a combiner that returns another type.
+        LanguageError: `bad-combiner` for one that does more than compute with its elements.
+    """
+    ...
+
+
+@tile_function
+def associative_scan(
+    x: TileLike | tuple[TileLike, ...], axis: int, op: Reduction | Combiner, reverse: bool = False
+) -> Any:
+    """Return the running combination along `axis` by an associative combiner: `scan`, in Triton's and JAX's name.
+
+    A linear recurrence `h[t] = a[t] * h[t - 1] + b[t]`, for example:
+
+        @ts.function
+        def follow(a, b, c, d):
+            return a * c, b * c + d
+
+        _, h = ts.tile.associative_scan((a, b), 1, follow)
+
+    Args:
+        x: tile, or a tuple of tiles of one shape.
+        axis: dimension, counted from the end when negative.
+        op: as `scan` takes.
+        reverse: start from the end.
+
+    Returns:
+        Tile of the shape of `x`; a tuple of them where `x` is one.
+
+    Raises:
+        TypeMismatchError: as `scan` does.
+        LanguageError: as `scan` does.
     """
     ...
 

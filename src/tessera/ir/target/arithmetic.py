@@ -233,6 +233,55 @@ class TransposeChunksOp(IRDLOperation):
 
 
 @op_definition
+class HalvesOp(IRDLOperation):
+    """The first and the second half of a chunk; scalars where a half is one element (vector model)."""
+
+    name = "tessera_target.halves"
+    source = operand_def(FragmentType)
+    first = result_def()
+    second = result_def()
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($first) `,` type($second)"
+
+    def __init__(self, source: SSAValue, half: Attribute):
+        super().__init__(operands=[source], result_types=[half, half])
+
+    def verify_(self) -> None:
+        """Check that the halves have half of the elements."""
+        type_ = self.source.type
+        assert isinstance(type_, FragmentType)
+        for half in (self.first.type, self.second.type):
+            size = half.shape if isinstance(half, FragmentType) else (1,)
+            if element_of(half) != type_.element or len(type_.shape) != 1 or type_.shape != (2 * size[0],):
+                raise VerifyException(f"halves of {type_} are not of {half}")
+
+
+@op_definition
+class ExchangeLanesOp(IRDLOperation):
+    """What the two lanes of a pair hold, for both of them; `lane` and `lane ^ mask` are a pair.
+
+    `lower` is what the lane without the lowest bit of `mask` holds, `upper` what the other one does.
+    """
+
+    name = "tessera_target.exchange_lanes"
+    source = operand_def()
+    mask = prop_def(IntAttr)
+    lower = result_def()
+    upper = result_def()
+    traits = traits_def(*PURE)
+    custom_directives = (Int,)
+    assembly_format = "$source `mask` custom<Int>($mask) attr-dict `:` type($source) `->` type($lower) `,` type($upper)"
+
+    def __init__(self, source: SSAValue, mask: int):
+        super().__init__(operands=[source], properties={"mask": IntAttr(mask)}, result_types=[source.type, source.type])
+
+    def verify_(self) -> None:
+        """Check that both results are of the operand's type, and that lanes are paired with others."""
+        if self.lower.type != self.source.type or self.upper.type != self.source.type or self.mask.data < 1:
+            raise VerifyException("lanes are paired with others, and exchange what they hold")
+
+
+@op_definition
 class ReduceRegistersOp(IRDLOperation):
     """Combines the registers of each thread that differ only along `axis`; lanes keep partial results.
 

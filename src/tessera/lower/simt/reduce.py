@@ -1,19 +1,36 @@
-"""SIMT lowering of reductions (registers, then lanes, then warps) and scans (through shared memory)."""
+"""SIMT lowering of reductions (registers, then lanes, then warps) and scans (through shared memory).
+
+Combiners of the user's own have no value to start from: what lies beyond a tile is told apart by a flag that is
+combined with the elements.
+"""
 
 from __future__ import annotations
 
-from xdsl.ir import SSAValue
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Attribute, Block, SSAValue
 
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, reduction
-from tessera.ir.target.arithmetic import ElementwiseOp, ExtractOp, ReduceLanesOp, ReduceRegistersOp
+from tessera.ir.target.arithmetic import (
+    ElementwiseOp,
+    ExchangeLanesOp,
+    ExtractOp,
+    IotaOp,
+    ReduceLanesOp,
+    ReduceRegistersOp,
+    RelayoutOp,
+)
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
-from tessera.ir.tile.reduce import ReduceOp, ScanOp
-from tessera.ir.types import dtype_of
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
+from tessera.ir.types import dtype_of, element_type
+from tessera.lower.combiners import Values, combine
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
-from tessera.lower.simt.placement import Placements, follow, infers, reduced_placement
+from tessera.lower.simt.placement import Placements, follow, infers, padded, reduced_placement
 from tessera.lower.simt.rules import lowers
+from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import COMBINE
 
@@ -38,7 +55,21 @@ def _place_reduce(placements: Placements, op: ReduceOp) -> None:
         placements.place(op.result, placement.layout, placement.strength)
 
 
-infers(ScanOp)(follow)
+@infers(ReduceByOp)
+def _place_reduce_by(placements: Placements, op: ReduceByOp) -> None:
+    placement = reduced_placement(placements, _leader(placements, op), op.axis.data)
+    for output in op.outputs:
+        if is_tile(output):
+            placements.place(output, placement.layout, placement.strength)
+
+
+infers(ScanOp, ScanByOp)(follow)
+
+
+def _leader(placements: Placements, op: ReduceByOp | ScanByOp) -> SSAValue:
+    """Return the operand whose layout all take: that which is placed most strongly."""
+    placed = [source for source in op.sources if placements.of(source) is not None]
+    return max(placed, key=lambda v: placements.found[v].strength, default=op.sources[0])
 
 
 @lowers(ReduceOp)
@@ -67,6 +98,13 @@ def reduce_fragment(context: SimtContext, fragment: SSAValue, layout: LinearLayo
 
 def _across_warps(context: SimtContext, partial: SSAValue, plan: Reduction, fn: str) -> SSAValue:
     """Combine partial results of several warps: each stores its own, all read all and combine in one order."""
+    (everything,) = _of_all_warps(context, [partial], plan)
+    type_ = FragmentType.of(element_of(partial.type), plan.result)
+    return context.value(ReduceRegistersOp(everything, 0, fn, type_))
+
+
+def _of_all_warps(context: SimtContext, partials: Values, plan: Reduction) -> Values:
+    """Return the partial results of all warps in every thread, along a new first axis."""
     parts = 1 << len(plan.warps)
     where = {warp: number for number, (_register, _lane, warp) in enumerate(plan.warps)}
     if any(register or lane for register, lane, _ in plan.warps):
@@ -91,12 +129,96 @@ def _across_warps(context: SimtContext, partial: SSAValue, plan: Reduction, fn: 
         },
         sizes,
     )
-    element = element_of(partial.type)
-    buffer = context.transient(BufferType.of(sizes, element, "shared"))
-    context.emit(BufferStoreOp(context.relabel(partial, stored), buffer))
+    buffers = [context.transient(BufferType.of(sizes, element_of(each.type), "shared")) for each in partials]
+    for partial, buffer in zip(partials, buffers, strict=True):
+        context.emit(BufferStoreOp(context.relabel(partial, stored), buffer))
     context.emit(BarrierOp())
-    everything = context.value(BufferLoadOp(buffer, FragmentType.of(element, read)))
-    return context.value(ReduceRegistersOp(everything, 0, fn, FragmentType.of(element, layout)))
+    elements = [element_of(partial.type) for partial in partials]
+    return [
+        context.value(BufferLoadOp(buffer, FragmentType.of(element, read)))
+        for buffer, element in zip(buffers, elements, strict=True)
+    ]
+
+
+Fold = Callable[[Values, Values], Values]
+"""Combines what stands before with what stands behind."""
+
+
+def _fold(context: SimtContext, combiner: Block) -> Fold:
+    def splat(value: SSAValue, like: Attribute) -> SSAValue:
+        assert isinstance(like, FragmentType)
+        return context.splat(value, like.linear)
+
+    return lambda left, right: combine(
+        combiner,
+        [*left, *right],
+        context.scalar,
+        context.value,
+        lambda op: context.scalars.constant(op.python_value, op.result.type),
+        splat,
+    )
+
+
+def _flagged(context: SimtContext, fold: Fold) -> Fold:
+    """Return a fold of values that are led by a flag: those without it are left out."""
+
+    def apply(fn: str, *args: SSAValue) -> SSAValue:
+        return context.value(ElementwiseOp(fn, args))
+
+    def folded(left: Values, right: Values) -> Values:
+        (before, *first), (behind, *second) = left, right
+        results = [apply("or", before, behind)]
+        for both, alone, other in zip(fold(first, second), first, second, strict=True):
+            results.append(apply("select", behind, apply("select", before, both, other), alone))
+        return results
+
+    return folded
+
+
+@lowers(ReduceByOp)
+def _reduce_by(context: SimtContext, op: ReduceByOp) -> None:
+    layout = context.layout_of(_leader(context.placements, op)).unique_registers()
+    fragments = [context.tile(source, layout) for source in op.sources]
+    fold, axis, shape = _fold(context, op.combiner.block), op.axis.data, tile_shape(op.sources[0])
+    # Padding along the other axes is combined with padding only.
+    inside = context.inside([s if a == axis else padded(s) for a, s in enumerate(shape)], layout)
+    if inside is None:
+        results = reduce_by(context, fragments, layout, axis, fold)
+    else:
+        _, *results = reduce_by(context, [inside, *fragments], layout, axis, _flagged(context, fold))
+    for output, result in zip(op.outputs, results, strict=True):
+        context.define(output, result if is_tile(output) else context.value(ExtractOp(result)))
+
+
+def reduce_by(context: SimtContext, fragments: Values, layout: LinearLayout, axis: int, fold: Fold) -> Values:
+    """Combine fragments of one layout along an axis by a fold; every thread that holds a part gets the whole."""
+    plan = reduction(layout, axis)
+    results = _fold_registers(context, fragments, plan, fold)
+    for register, lane in plan.shuffles:
+        if register:
+            raise CompilerFault("a reduction exchanges registers between lanes")
+        pairs = [ExchangeLanesOp(result, lane) for result in results]
+        for pair in pairs:
+            context.emit(pair)
+        results = fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])
+    if not plan.warps:
+        return results
+    everything = _of_all_warps(context, results, plan)
+    type_ = everything[0].type
+    assert isinstance(type_, FragmentType)
+    return _fold_registers(context, everything, reduction(type_.linear, 0), fold)
+
+
+def _fold_registers(context: SimtContext, fragments: Values, plan: Reduction, fold: Fold) -> Values:
+    """Combine the registers that differ only along the axis, neighbours first."""
+    parts: list[Values] = [
+        [context.value(RelayoutOp(fragment, plan.result, registers)) for fragment in fragments]
+        for registers in zip(*plan.groups, strict=True)
+    ]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [fold(left, right) for left, right in pairs] + parts[len(parts) & ~1 :]
+    return parts[0]
 
 
 @lowers(ScanOp)
@@ -109,17 +231,65 @@ def _scan(context: SimtContext, op: ScanOp) -> None:
     identity = identity_of(fn, dtype)
     current = context.fill_outside(current, tile_shape(op.source), identity)
     fill = context.constant(identity, element_of(current.type))
-    zero = context.scalars.constant(0)
     step = 1
     while step < layout.out_sizes[axis]:
-        shift = context.scalars.constant(step if op.reverse is not None else -step)
-        offsets = [shift if a == axis else zero for a in range(layout.rank)]
-        buffer = context.transient(BufferType.of(layout.out_sizes, element_of(current.type), "shared"))
-        context.emit(BufferStoreOp(current, buffer))
-        context.emit(BarrierOp())
-        other = context.value(
-            BufferLoadOp(buffer, FragmentType.of(element_of(current.type), layout), offsets, fill=fill)
-        )
+        (other,) = _shifted(context, [current], axis, step if op.reverse is not None else -step, [fill])
         current = context.value(ElementwiseOp(COMBINE[fn], [other, current]))
         step *= 2
     context.define(op.result, context.convert(current, context.layout_of(op.result)))
+
+
+def _shifted(context: SimtContext, fragments: Values, axis: int, shift: int, fills: Sequence[SSAValue]) -> Values:
+    """Return the elements `shift` places further along an axis, `fills` beyond the tile."""
+    by, zero = context.scalars.constant(shift), context.scalars.constant(0)
+    offsets: list[SSAValue] = []
+    buffers: list[SSAValue] = []
+    for fragment in fragments:
+        type_ = fragment.type
+        assert isinstance(type_, FragmentType)
+        buffers.append(context.transient(BufferType.of(type_.shape, type_.element, "shared")))
+        context.emit(BufferStoreOp(fragment, buffers[-1]))
+        offsets = [by if a == axis else zero for a in range(len(type_.shape))]
+    context.emit(BarrierOp())
+    return [
+        context.value(BufferLoadOp(buffer, fragment.type, offsets, fill=fill))
+        for buffer, fragment, fill in zip(buffers, fragments, fills, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Which elements have another one `step` places before them (behind them, in reverse) inside the tile."""
+
+    context: SimtContext
+    layout: LinearLayout
+    axis: int
+    size: int
+    reverse: bool
+
+    def with_one_before(self, step: int) -> SSAValue:
+        i32 = element_type(dtypes.i32)
+        at = self.context.value(IotaOp(self.axis, i32, self.layout))
+        limit = self.context.scalars.constant(self.size - step if self.reverse else step, i32)
+        fn = "lt" if self.reverse else "ge"
+        return self.context.value(ElementwiseOp(fn, [at, self.context.splat(limit, self.layout)]))
+
+
+@lowers(ScanByOp)
+def _scan_by(context: SimtContext, op: ScanByOp) -> None:
+    """As scans by a function, but elements without one before them stay as they are."""
+    layout = context.layout_of(_leader(context.placements, op)).unique_registers()
+    currents = [context.tile(source, layout) for source in op.sources]
+    axis, reverse, fold = op.axis.data, op.reverse is not None, _fold(context, op.combiner.block)
+    size = tile_shape(op.sources[0])[axis]
+    places = _Places(context, layout, axis, size, reverse)
+    step = 1
+    while step < size:
+        fills = [context.constant(0, element_of(current.type)) for current in currents]
+        others = _shifted(context, currents, axis, step if reverse else -step, fills)
+        chosen = places.with_one_before(step)
+        both = zip(fold(others, currents), currents, strict=True)
+        currents = [context.value(ElementwiseOp("select", [chosen, folded, alone])) for folded, alone in both]
+        step *= 2
+    for output, current in zip(op.outputs, currents, strict=True):
+        context.define(output, context.convert(current, context.layout_of(output)))

@@ -4,24 +4,29 @@ Order of a reduction, which depends on the tile's shape and the target's vector 
 axis, chunk c goes to accumulator c mod `ACCUMULATORS` and its lanes stay apart; accumulators are then
 combined as a balanced tree, and last the lanes, halves at a time: of as many rows as there are lanes at once, where
 there are so many. Along another axis, position p goes to accumulator p mod `ACCUMULATORS`. It never depends on the
-number of threads.
+number of threads. Combiners of the user's own take the same order; they have no value to start from, so accumulators
+start from the first chunks, and what lies past the end of a row is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 
-from tessera.ir.target.arithmetic import CastOp, ReduceRegistersOp, TransposeChunksOp
-from tessera.ir.tile.reduce import ReduceOp, ScanOp
+from tessera.ir.target.arithmetic import CastOp, HalvesOp, ReduceRegistersOp, TransposeChunksOp
+from tessera.ir.target.types import element_of, fragment_of
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.types import dtype_of
+from tessera.lower.combiners import Values, combine
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.indexed import by_rows
 from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
 from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, costs_more
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
+from tessera.lower.vector.writer import chunk_type
 from tessera.numerics.functions import COMBINE
 
 ACCUMULATORS = 4
@@ -42,244 +47,361 @@ def identity(fn: str, element: Attribute) -> int | float | bool:
     return low if fn == "max" else -low - 1
 
 
+@dataclass(frozen=True)
+class _Function:
+    """Combines by a function of the language, which has a neutral element to start from."""
+
+    fn: str
+    start: SSAValue | None
+
+    def __call__(self, site: Site, left: Values, right: Values) -> Values:
+        return [site.apply(self.fn, [*left, *right])]
+
+    def lanes(self, site: Site, totals: Values) -> Values:
+        """Combine the lanes of a chunk to a scalar."""
+        (total,) = totals
+        type_ = fragment_of(total.type)
+        return totals if type_ is None else [site.writer.value(ReduceRegistersOp(total, 0, self.fn, type_.element))]
+
+
+@dataclass(frozen=True)
+class _Combiner:
+    """Combines by a combiner of the user's own."""
+
+    context: VectorContext
+    block: Block
+    start: SSAValue | None = None
+
+    def __call__(self, site: Site, left: Values, right: Values) -> Values:
+        writer = site.writer
+
+        def splat(value: SSAValue, like: Attribute) -> SSAValue:
+            chunk = fragment_of(like)
+            assert chunk is not None
+            return writer.splat(value, chunk.shape[0])
+
+        return combine(
+            self.block,
+            [*left, *right],
+            self.context.scalar,
+            writer.value,
+            lambda op: writer.scalars.constant(op.python_value, op.result.type),
+            splat,
+        )
+
+    def lanes(self, site: Site, totals: Values) -> Values:
+        """Combine the lanes of chunks to scalars, the first half with the second until one is left."""
+        while (type_ := fragment_of(totals[0].type)) is not None:
+            half = type_.shape[0] // 2
+            halves = [HalvesOp(total, chunk_type(element_of(total.type), half)) for total in totals]
+            for op in halves:
+                site.writer.insert(op)
+            totals = self(site, [op.first for op in halves], [op.second for op in halves])
+        return totals
+
+
+_Fold = _Function | _Combiner
+
+
 @lowers(ReduceOp)
 def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
     """Reduce along one axis at once; the result is a scalar or stored."""
-    fn, axis = op.fn.data, op.axis.data
+    fn = op.fn.data
     source = context.node(op.source)
     element = source.element
     if fn in ("any", "all"):
         source = bool_of(source)
-    reduction = _Reduction(context, source, axis, COMBINE[fn], identity(fn, source.element))
+    start = context.writer.scalars.constant(identity(fn, source.element), source.element)
+    reduction = _Reduction(context, [source], op.axis.data, _Function(COMBINE[fn], start))
     if len(source.shape) == 1:
-        (result,) = reduction.run_to_scalar()
+        (result,) = reduction.run_to_scalars()
         if source.element != element:
             result = context.writer.value(CastOp(result, element))
         context.define_scalar(op.result, result)
         return
-    stored: Node = reduction.run()
+    stored: Node = reduction.run()[0]
     if source.element != element:
         stored = Convert(stored.shape, element, stored)
     context.define(op.result, stored)
 
 
+@lowers(ReduceByOp)
+def lower_reduce_by(context: VectorContext, op: ReduceByOp) -> None:
+    """Reduce several tiles together, as one is."""
+    sources = [context.node(source) for source in op.sources]
+    reduction = _Reduction(context, sources, op.axis.data, _Combiner(context, op.combiner.block))
+    if len(sources[0].shape) == 1:
+        for output, scalar in zip(op.outputs, reduction.run_to_scalars(), strict=True):
+            context.define_scalar(output, scalar)
+        return
+    for output, stored in zip(op.outputs, reduction.run(), strict=True):
+        context.define(output, stored)
+
+
 class _Reduction:
-    """Writes the loops of one reduction."""
+    """Writes the loops of one reduction, of tiles of one shape."""
 
-    def __init__(self, context: VectorContext, source: Node, axis: int, fn: str, start: int | float | bool):
+    def __init__(self, context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold):
         self.context = context
-        self.source = source
+        self.sources = sources
+        self.shape = sources[0].shape
         self.axis = axis
-        self.fn = fn
-        self.start = context.writer.scalars.constant(start, source.element)
-        self.lane = lane_axis(source.shape)
-        self.width = chunk_width(source.shape[self.lane], context.lanes)
-        self.rows = take_rows(context, source.shape) if costs_more(source, BUSY_COST - 1) else []
+        self.fold = fold
+        self.lane = lane_axis(self.shape)
+        self.width = chunk_width(self.shape[self.lane], context.lanes)
+        if fold.start is None and self.axis == self.lane and self.width > self.shape[self.lane]:
+            self.width //= 2  # a whole chunk to start from
+        busy = any(costs_more(source, BUSY_COST - 1) for source in sources)
+        self.rows = take_rows(context, self.shape) if busy else []
 
-    def run_to_scalar(self) -> list[SSAValue]:
-        """Reduce a one-dimensional tile."""
-        return versions(self.context, self.width, [self.source], lambda site: [self._along_lanes(site, ())])
+    def run_to_scalars(self) -> Values:
+        """Reduce one-dimensional tiles."""
+        return versions(self.context, self.width, self.sources, lambda site: self._along_lanes(site, ()))
 
-    def run(self) -> Stored:
-        """Reduce a tile of more dimensions to a buffer."""
-        shape = tuple(size for axis, size in enumerate(self.source.shape) if axis != self.axis)
-        target = self.context.new_buffer(shape, self.source.element)
+    def run(self) -> list[Stored]:
+        """Reduce tiles of more dimensions to buffers."""
+        shape = tuple(size for axis, size in enumerate(self.shape) if axis != self.axis)
+        targets = [self.context.new_buffer(shape, source.element) for source in self.sources]
 
         def nest(site: Site) -> Sequence[SSAValue]:
             if self._in_squares:
-                self._squares(site, target)
+                self._squares(site, targets)
             else:
-                self._outer(site, 0, (), target)
+                self._outer(site, 0, (), targets)
             return []
 
-        versions(self.context, self.width, [self.source], nest)
-        return target
+        versions(self.context, self.width, self.sources, nest)
+        return targets
 
     @property
     def _in_squares(self) -> bool:
         """Whether rows of a matrix can be reduced by squares of whole chunks."""
-        shape, lanes = self.source.shape, self.context.lanes
+        shape, lanes = self.shape, self.context.lanes
         whole = len(shape) == 2 and shape[0] % lanes == 0 and self.axis == self.lane == 1
-        return whole and 1 < lanes == self.width and dtype_of(self.source.element).bits == 32
+        words = all(dtype_of(source.element).bits == 32 for source in self.sources)
+        return whole and 1 < lanes == self.width and words
 
-    def _squares(self, site: Site, target: Stored) -> None:
+    def _squares(self, site: Site, targets: Sequence[Stored]) -> None:
         """Reduce each row to a chunk, and then the lanes of many chunks at once: alone, each would wait for itself."""
         count = self.width
-        square = self.context.new_buffer((count, count), self.source.element)
+        squares = [self.context.new_buffer((count, count), source.element) for source in self.sources]
 
         def rows(first: SSAValue) -> None:
             scalars = site.writer.scalars
 
             def row(number: SSAValue | int) -> None:
                 outer = (Coord(scalars.add(first, number)), Coord(0))
-                site.store(square, (Coord(number), Coord(0, lanes=True)), self._chunk_of(site, outer))
+                for square, chunk in zip(squares, self._chunks_of(site, outer), strict=True):
+                    site.store(square, (Coord(number), Coord(0, lanes=True)), chunk)
 
             site.each(count, row)
-            turned = TransposeChunksOp([square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(count)])
-            site.writer.insert(turned)
-            values: list[SSAValue] = list(turned.columns)
+            columns = [self._turned(site, square) for square in squares]
+            values: list[Values] = [list(column) for column in zip(*columns, strict=True)]
             while len(values) > 1:
                 half = len(values) // 2
-                values = [site.apply(self.fn, pair) for pair in zip(values[:half], values[half:], strict=True)]
-            site.store(target, (Coord(first, lanes=True),), values[0])
+                values = [self.fold(site, *pair) for pair in zip(values[:half], values[half:], strict=True)]
+            for target, value in zip(targets, values[0], strict=True):
+                site.store(target, (Coord(first, lanes=True),), value)
 
-        site.each(self.source.shape[0] // count, lambda i: rows(site.writer.scalars.mul(site.index(i), count)))
+        site.each(self.shape[0] // count, lambda i: rows(site.writer.scalars.mul(site.index(i), count)))
 
-    def _outer(self, site: Site, axis: int, outer: Coords, target: Stored) -> None:
+    def _turned(self, site: Site, square: Stored) -> Sequence[SSAValue]:
+        turned = TransposeChunksOp([square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(self.width)])
+        site.writer.insert(turned)
+        return list(turned.columns)
+
+    def _outer(self, site: Site, axis: int, outer: Coords, targets: Sequence[Stored]) -> None:
         """Loop over the axes that stay, then reduce."""
-        if axis == len(self.source.shape):
+        if axis == len(self.shape):
             kept = tuple(c for i, c in enumerate(outer) if i != self.axis)
-            value = self._along_lanes(site, outer) if self.axis == self.lane else self._across(site, outer)
-            site.store(target, kept, value)
+            values = self._along_lanes(site, outer) if self.axis == self.lane else self._across(site, outer)
+            for target, value in zip(targets, values, strict=True):
+                site.store(target, kept, value)
             return
         if axis == self.axis:
-            self._outer(site, axis + 1, (*outer, Coord(0)), target)
+            self._outer(site, axis + 1, (*outer, Coord(0)), targets)
         elif axis == self.lane:
-            site.chunks(self.source.shape[axis], lambda c: self._outer(site, axis + 1, (*outer, c), target))
+            site.chunks(self.shape[axis], lambda c: self._outer(site, axis + 1, (*outer, c), targets))
         else:
-            size = self.source.shape[axis]
-            site.each(size, lambda at: self._outer(site, axis + 1, (*outer, Coord(at)), target))
+            site.each(self.shape[axis], lambda at: self._outer(site, axis + 1, (*outer, Coord(at)), targets))
 
     def _at(self, outer: Coords, coord: Coord) -> Coords:
         if not outer:
             return (coord,)
         return tuple(coord if axis == self.axis else c for axis, c in enumerate(outer))
 
-    def _chunk(self, site: Site, coords: Coords) -> SSAValue:
+    def _chunks(self, site: Site, coords: Coords) -> Values:
         for row in self.rows:
             ask_for(site, row, coords)
-        return site.chunk(self.source, coords)
+        return [site.chunk(source, coords) for source in self.sources]
 
-    def _along_lanes(self, site: Site, outer: Coords) -> SSAValue:
-        """Reduce the lane axis to a scalar."""
-        total = self._chunk_of(site, outer)
-        if self.width == 1:
-            return total
-        return site.writer.value(ReduceRegistersOp(total, 0, self.fn, self.source.element))
+    def _hoist(self, site: Site, outer: Coords, inner: Coord) -> None:
+        for source in self.sources:
+            site.hoist(source, self._at(outer, inner), inner)
 
-    def _chunk_of(self, site: Site, outer: Coords) -> SSAValue:
-        """Reduce the lane axis to one chunk."""
-        size, width = self.source.shape[self.axis], self.width
+    def _along_lanes(self, site: Site, outer: Coords) -> Values:
+        """Reduce the lane axis to scalars."""
+        return self.fold.lanes(site, self._chunks_of(site, outer))
+
+    def _chunks_of(self, site: Site, outer: Coords) -> Values:
+        """Reduce the lane axis to one chunk of each tile."""
+        size, width = self.shape[self.axis], self.width
         inner = Coord(-1, lanes=width > 1)
-        site.hoist(self.source, self._at(outer, inner), inner)
+        self._hoist(site, outer, inner)
 
-        def chunk(at: SSAValue | int) -> SSAValue:
-            return self._chunk(site, self._at(outer, Coord(at, lanes=width > 1)))
+        def chunks_at(at: SSAValue | int) -> Values:
+            return self._chunks(site, self._at(outer, Coord(at, lanes=width > 1)))
 
         def chunks() -> Sequence[SSAValue]:
             full, rest = divmod(size, width)
-            partial = self._accumulate(site, full, width, chunk, width)
-            if rest:
-                site.tail = rest
-                last = site.scoped(lambda: self._masked_tail(site, chunk(full * width)))
-                site.tail = None
-                partial = [*partial, last]
-            return [self._combine(site, partial)]
+            partial = self._accumulate(site, full, width, chunks_at, width)
+            if not rest:
+                return self._combine(site, partial)
+            site.tail = rest
+            total = site.scoped(lambda: self._with_tail(site, partial, chunks_at(full * width)))
+            site.tail = None
+            return total
 
-        (total,) = by_rows(site, size, [self.source], self._at(outer, inner), chunks)
-        return total
+        return by_rows(site, size, self.sources, self._at(outer, inner), chunks)
 
-    def _masked_tail(self, site: Site, value: SSAValue) -> SSAValue:
+    def _with_tail(self, site: Site, partial: list[Values], tail: Values) -> Values:
+        """Combine accumulators with the last chunk of a row, some of whose lanes lie past the row's end."""
         valid = site.valid()
         assert valid is not None
-        return site.apply("select", [valid, value, self.start])
+        if self.fold.start is not None:
+            (value,) = tail
+            return self._combine(site, [*partial, [site.apply("select", [valid, value, self.fold.start])]])
+        whole = self._combine(site, partial)
+        both = zip(self.fold(site, whole, tail), whole, strict=True)
+        return [site.apply("select", [valid, combined, alone]) for combined, alone in both]
 
-    def _across(self, site: Site, outer: Coords) -> SSAValue:
+    def _across(self, site: Site, outer: Coords) -> Values:
         """Reduce an axis that is not the lane axis: chunks are combined whole."""
-        inner = Coord(-1)
-        site.hoist(self.source, self._at(outer, inner), inner)
+        self._hoist(site, outer, Coord(-1))
         width = self.width if any(c.lanes for c in outer) else 1
 
-        def chunk(at: SSAValue | int) -> SSAValue:
-            return self._chunk(site, self._at(outer, Coord(at)))
+        def chunks_at(at: SSAValue | int) -> Values:
+            return self._chunks(site, self._at(outer, Coord(at)))
 
-        return self._combine(site, self._accumulate(site, self.source.shape[self.axis], 1, chunk, width))
+        return self._combine(site, self._accumulate(site, self.shape[self.axis], 1, chunks_at, width))
 
     def _accumulate(
-        self, site: Site, count: int, step: int, at: Callable[[SSAValue | int], SSAValue], width: int
-    ) -> list[SSAValue]:
-        """Combine `count` values, `step` apart, into a few accumulators."""
-        number = min(ACCUMULATORS, count)
+        self, site: Site, count: int, step: int, at: Callable[[SSAValue | int], Values], width: int
+    ) -> list[Values]:
+        """Combine `count` chunks of each tile, `step` apart, into a few accumulators."""
+        number, tiles = min(ACCUMULATORS, count), len(self.sources)
         if number == 0:
             return []
         rounds, rest = divmod(count, number)
 
         def iteration(base: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            scalars = site.writer.scalars
+            scalars, each = site.writer.scalars, _groups(carried, tiles)
             return site.scoped(
-                lambda: [site.apply(self.fn, [acc, at(scalars.add(base, k * step))]) for k, acc in enumerate(carried)]
+                lambda: [v for k, acc in enumerate(each) for v in self.fold(site, acc, at(scalars.add(base, k * step)))]
             )
 
-        if rounds == 1:
-            totals = [at(k * step) for k in range(number)]
+        start, first = self.fold.start, 0
+        if start is not None and rounds > 1:
+            totals = [[site.writer.splat(start, width)] for _ in range(number)]
         else:
-            start = [site.writer.splat(self.start, width)] * number
-            totals = site.writer.loop(0, rounds * number * step, number * step, start, iteration)
+            totals, first = [at(k * step) for k in range(number)], 1
+        if rounds > 1:
+            carried = [value for total in totals for value in total]
+            stride = number * step
+            totals = _groups(site.writer.loop(first * stride, rounds * stride, stride, carried, iteration), tiles)
         for k in range(rest):
-            totals[k] = site.apply(self.fn, [totals[k], at((rounds * number + k) * step)])
+            totals[k] = self.fold(site, totals[k], at((rounds * number + k) * step))
         return totals
 
-    def _combine(self, site: Site, values: list[SSAValue]) -> SSAValue:
+    def _combine(self, site: Site, values: list[Values]) -> Values:
         while len(values) > 1:
             pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
-            values = [site.apply(self.fn, pair) if len(pair) == 2 else pair[0] for pair in pairs]
+            values = [self.fold(site, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return values[0]
+
+
+def _groups(values: Sequence[SSAValue], size: int) -> list[Values]:
+    return [list(values[i : i + size]) for i in range(0, len(values), size)]
 
 
 @lowers(ScanOp)
 def lower_scan(context: VectorContext, op: ScanOp) -> None:
     """Write running results to a buffer: whole chunks across rows, single elements along the lanes."""
-    fn, axis, source = op.fn.data, op.axis.data, context.node(op.source)
+    fn, source = op.fn.data, context.node(op.source)
     element = source.element
     if fn in ("any", "all"):
         source = bool_of(source)
-    target = context.new_buffer(source.shape, source.element)
     start = context.writer.scalars.constant(identity(fn, source.element), source.element)
-    scan = _Scan(source, axis, COMBINE[fn], start, op.reverse is not None, target)
-    width = 1 if axis == lane_axis(source.shape) else chunk_width(source.shape[lane_axis(source.shape)], context.lanes)
+    (target,) = _scanned(context, [source], op.axis.data, _Function(COMBINE[fn], start), op.reverse is not None)
+    stored: Node = target if source.element == element else Convert(target.shape, element, target)
+    context.define(op.result, stored)
+
+
+@lowers(ScanByOp)
+def lower_scan_by(context: VectorContext, op: ScanByOp) -> None:
+    """Scan several tiles together, as one is."""
+    sources = [context.node(source) for source in op.sources]
+    fold = _Combiner(context, op.combiner.block)
+    for output, stored in zip(
+        op.outputs, _scanned(context, sources, op.axis.data, fold, op.reverse is not None), strict=True
+    ):
+        context.define(output, stored)
+
+
+def _scanned(context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold, reverse: bool) -> list[Stored]:
+    shape = sources[0].shape
+    targets = [context.new_buffer(shape, source.element) for source in sources]
+    scan = _Scan(sources, axis, fold, reverse, targets)
+    width = 1 if axis == lane_axis(shape) else chunk_width(shape[lane_axis(shape)], context.lanes)
 
     def nest(site: Site) -> Sequence[SSAValue]:
         scan.outer(site, 0, ())
         return []
 
-    versions(context, width, [source], nest)
-    stored: Node = target if source.element == element else Convert(target.shape, element, target)
-    context.define(op.result, stored)
+    versions(context, width, sources, nest)
+    return targets
 
 
+@dataclass(frozen=True)
 class _Scan:
-    """Writes the loops of one scan."""
+    """Writes the loops of one scan, of tiles of one shape."""
 
-    def __init__(self, source: Node, axis: int, fn: str, start: SSAValue, reverse: bool, target: Stored):
-        self.source, self.axis, self.fn, self.start = source, axis, fn, start
-        self.reverse, self.target = reverse, target
-        self.lane = lane_axis(source.shape)
+    sources: Sequence[Node]
+    axis: int
+    fold: _Fold
+    reverse: bool
+    targets: Sequence[Stored]
 
     def outer(self, site: Site, axis: int, outer: Coords) -> None:
         """Loop over the other axes, then run along the scanned one."""
-        size = self.source.shape[axis] if axis < len(self.source.shape) else 0
-        if axis == len(self.source.shape):
+        shape = self.sources[0].shape
+        if axis == len(shape):
             self._run(site, outer)
         elif axis == self.axis:
             self.outer(site, axis + 1, (*outer, Coord(0)))
-        elif axis == self.lane:
-            site.chunks(size, lambda c: self.outer(site, axis + 1, (*outer, c)))
+        elif axis == lane_axis(shape):
+            site.chunks(shape[axis], lambda c: self.outer(site, axis + 1, (*outer, c)))
         else:
-            site.each(size, lambda at: self.outer(site, axis + 1, (*outer, Coord(at))))
+            site.each(shape[axis], lambda at: self.outer(site, axis + 1, (*outer, Coord(at))))
 
     def _run(self, site: Site, outer: Coords) -> None:
-        size, writer = self.source.shape[self.axis], site.writer
+        size, writer = self.sources[0].shape[self.axis], site.writer
         width = site.width if any(c.lanes for c in outer) else 1
 
-        def iteration(at: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            def step() -> list[SSAValue]:
-                last = writer.scalars.constant(size - 1)
-                place = writer.scalars.binary("sub", last, at) if self.reverse else at
-                coords = tuple(Coord(place) if axis == self.axis else c for axis, c in enumerate(outer))
-                total = site.apply(self.fn, [carried[0], site.chunk(self.source, coords)])
-                site.store(self.target, coords, total)
-                return [total]
+        def step(at: SSAValue, before: Values | None) -> Values:
+            last = writer.scalars.constant(size - 1)
+            place = writer.scalars.binary("sub", last, at) if self.reverse else at
+            coords = tuple(Coord(place) if axis == self.axis else c for axis, c in enumerate(outer))
+            values = [site.chunk(source, coords) for source in self.sources]
+            totals = values if before is None else self.fold(site, before, values)
+            for target, total in zip(self.targets, totals, strict=True):
+                site.store(target, coords, total)
+            return totals
 
-            return site.scoped(step)
-
-        writer.loop(0, size, 1, [writer.splat(self.start, width)], iteration)
+        start = self.fold.start
+        if start is not None:
+            first, carried = 0, [writer.splat(start, width)]
+        else:
+            first, carried = 1, site.scoped(lambda: step(writer.scalars.constant(0), None))
+        if size > first:
+            writer.loop(first, size, 1, carried, lambda at, before: site.scoped(lambda: step(at, list(before))))

@@ -19,7 +19,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.reduce import ReduceOp, ScanOp
+from tessera.ir.tile.reduce import REDUCING, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.knobs import KNOBS, Knobs
@@ -81,7 +81,7 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, tar
         rows = min(op.acc.type.shape[0] for op in products if isinstance(op.acc.type, TileType))
         return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
-    reduces = any(isinstance(op, ReduceOp | ScanOp) for op in ops)
+    reduces = any(isinstance(op, REDUCING) for op in ops)
     return _power_of_two(largest / ELEMENTS_PER_WARP, 4 if not reduces else 1, min(16, most))
 
 

@@ -69,6 +69,10 @@ def one(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
         from tessera.tools.fuzz.threads import raced
 
         outcome = raced(program, folder)
+    elif job.device.kind == "threads":
+        from tessera.tools.fuzz.threads import computed
+
+        outcome = computed(program, folder)
     else:
         outcome = check(program, job.device, folder, time.perf_counter() - started)
     if outcome.kind == "same" and random.Random(~program.seed).random() < job.metamorphic:

@@ -76,10 +76,11 @@ def _options(texts: tuple[str, ...]) -> Options:
 @click.command()
 @click.option(
     "--device",
-    type=click.Choice(["cpu", "cuda", "interp", "passes", "races"]),
+    type=click.Choice(["cpu", "cuda", "interp", "passes", "races", "threads"]),
     default="cpu",
     show_default=True,
-    help="`passes` interprets what each pass leaves, `races` runs what GPUs would run thread by thread.",
+    help="`passes` interprets what each pass leaves; of what GPUs would run, `threads` computes what all threads "
+    "store, `races` finds what they touch unordered.",
 )
 @click.option("--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3.")
 @click.option("--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing.")

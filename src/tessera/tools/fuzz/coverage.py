@@ -59,6 +59,8 @@ def _named(node: tree.Node) -> str | None:
         return f"cast-to-{node.dtype} {node.x.type.dtype}"
     if isinstance(node, tree.Reduce | tree.Scan):
         return f"{type(node).__name__.lower()}-{node.op} {node.x.type.dtype}"
+    if isinstance(node, tree.Combined):
+        return f"{'scan' if node.running else 'reduce'}-by-{node.combiner} {node.type.dtype}"
     if isinstance(node, tree.Mma):
         return f"mma-{node.b.type.dtype}-{node.type.dtype} {node.a.type.dtype}"
     if isinstance(node, tree.Atomic):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.combiners import COMBINERS
 from tessera.tools.fuzz.functions import APPROXIMATE, BIT_COUNTS, CLASSES
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
@@ -151,9 +152,10 @@ class Expressions:
             (self._cast, 1.0),
             (self._call, 0.5),
             (self._reduction, 1.0),
+            (self._combined, 0.0 if is_float(dtype) else 0.6),
         ]
         if self.scope.ids is not None:
-            return choices[:-2]
+            return choices[:-3]
         if shape:
             choices += [
                 (self._broadcast, 1.0),
@@ -381,6 +383,32 @@ class Expressions:
             )
         axis = dice.between(-len(shape), len(shape) - 1)
         return tree.Scan(op, self.draw(source, shape, depth), axis, dice.chance(0.3))
+
+    def _combined(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        """Draw a reduction or scan by a combiner, one of whose results has the dtype."""
+        dice, scope = self.scope.dice, self.scope
+        kind = "bool" if dtype == "bool" else "int"
+        running = bool(shape) and dice.chance(0.5)
+        fitting = [
+            (name, part)
+            for name, combiner in COMBINERS.items()
+            for part, held in enumerate(combiner.kinds)
+            if held == kind and (running or combiner.commutative)
+        ]
+        extra, ints = dice.pick(scope.palette.sizes), [d for d in scope.palette.dtypes if d in INTS]
+        if not fitting or not ints or elements(shape) * extra > scope.palette.limit or len(shape) > 2:
+            return None
+        name, part = dice.pick(fitting)
+        axis = dice.between(0, len(shape) - 1 if running else len(shape))
+        wide = shape if running else (*shape[:axis], extra, *shape[axis:])
+        kinds = COMBINERS[name].kinds
+        own = {"bool": "bool", "same": dtype}
+        xs = tuple(
+            self.draw(dtype if at == part else own.get(held, dice.pick(ints)), wide, depth)
+            for at, held in enumerate(kinds)
+        )
+        alone = not running and not shape and dice.chance(0.5)
+        return tree.Combined(name, xs, None if alone else axis, part, running, running and dice.chance(0.3))
 
     def _broadcast(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice

@@ -13,6 +13,7 @@ from tessera.tools.fuzz import meaning_elementwise as elementwise
 from tessera.tools.fuzz import meaning_memory as memory
 from tessera.tools.fuzz import meaning_reductions as reductions
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.combiners import meaning_of
 from tessera.tools.fuzz.functions import operand_dtype
 from tessera.tools.fuzz.meaning_casts import bitcast, cast
 from tessera.tools.fuzz.meaning_values import NUMPY, Array, Undetermined, Val, constant, nearest, rounded, stored
@@ -186,6 +187,12 @@ def _scan(machine: Machine, expr: tree.Scan) -> Val:
     return reductions.scan(expr.op, machine.value(expr.x), expr.axis, expr.reverse, wide)
 
 
+def _combined(machine: Machine, expr: tree.Combined) -> Val:
+    values = [machine.value(x) for x in expr.xs]
+    axis = None if expr.axis is None else expr.axis % len(expr.xs[0].type.shape)
+    return meaning_of(expr.combiner, values, axis, expr.running, expr.reverse)[expr.part]
+
+
 def _mma(machine: Machine, expr: tree.Mma) -> Val:
     policies = {part.type.policy for part in (expr.a, expr.b)}
     compute = "tf32" if expr.compute == "tf32" or "tf32" in policies else ""
@@ -301,6 +308,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.FullLike: _full,
     tree.Reduce: _reduce,
     tree.Scan: _scan,
+    tree.Combined: _combined,
     tree.Mma: _mma,
     tree.CausalMask: _causal_mask,
     tree.Philox: _philox,

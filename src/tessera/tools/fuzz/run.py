@@ -110,7 +110,7 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
         return outcome("error", type(error).__name__, f"{type(error).__name__}: {error}")
     if found is None:
         return outcome("compiled")
-    wrong = "\n".join(_differences(program, found, expected))
+    wrong = "\n".join(differences(program, found, expected))
     return outcome("mismatch", "", wrong) if wrong else outcome("same")
 
 
@@ -213,7 +213,8 @@ _TORCH = {
 }
 
 
-def _differences(program: tree.Program, found: Mapping[str, Guarded], expected: Mapping[str, Val]) -> list[str]:
+def differences(program: tree.Program, found: Mapping[str, Guarded], expected: Mapping[str, Val]) -> list[str]:
+    """Return what is wrong in the arrays of a program after it ran, a line for each array."""
     lines: list[str] = []
     for tensor in program.tensors:
         guarded, want = found[tensor.name], expected[tensor.name]

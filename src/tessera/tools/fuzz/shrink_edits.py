@@ -327,3 +327,5 @@ def check_types(program: tree.Program) -> None:
             _ = node.type
         if isinstance(node, tree.Reduce | tree.Scan) and not node.x.type.shape:
             raise TreeError("a reduction of a scalar")
+        if isinstance(node, tree.Combined) and not node.xs[0].type.shape:
+            raise TreeError("a combination of a scalar")

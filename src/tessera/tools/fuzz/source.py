@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.combiners import COMBINERS
 from tessera.tools.fuzz.functions import FUNCTIONS
 
 INDENT: Final = "    "
@@ -21,6 +22,9 @@ def source(program: tree.Program) -> str:
         lines += [f'{", ".join(names)}{trailing} = (ts.dims("{" ".join(names)}"){trailing})', ""]
         if trailing:
             lines[-2] = f'{names[0]} = ts.dims("{names[0]}")'
+    for name in sorted({node.combiner for node in tree.walk(program) if isinstance(node, tree.Combined)}):
+        combiner = COMBINERS[name]
+        lines += ["", "@ts.function", f"def {name}({combiner.params}):", *(INDENT + line for line in combiner.body), ""]
     for helper in program.helpers:
         lines += [
             "",
@@ -220,6 +224,14 @@ def _scan(expr: tree.Scan) -> str:
     return f'ts.tile.scan({text(expr.x)}, {expr.axis}, "{expr.op}"{reverse})'
 
 
+def _combined(expr: tree.Combined) -> str:
+    tiles = "".join(f"{text(x)}, " for x in expr.xs).rstrip()
+    if expr.running:
+        reverse = ", reverse=True" if expr.reverse else ""
+        return f"ts.tile.associative_scan(({tiles}), {expr.axis}, {expr.combiner}{reverse})[{expr.part}]"
+    return f"ts.tile.reduce(({tiles}), {expr.axis}, {expr.combiner})[{expr.part}]"
+
+
 def _multiplied(expr: tree.Expr) -> str:
     """Return the text of an operand of a product, which may be a shared buffer itself."""
     if isinstance(expr, tree.ReadShared) and not expr.transposed:
@@ -267,6 +279,7 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.BroadcastTo: _broadcast,
     tree.Reduce: _reduce,
     tree.Scan: _scan,
+    tree.Combined: _combined,
     tree.Mma: _mma,
     tree.CausalMask: _causal_mask,
     tree.Philox: lambda expr: f"ts.tile.philox({text(expr.seed)}, {text(expr.offsets)})[{expr.word}]",

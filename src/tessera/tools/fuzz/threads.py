@@ -1,24 +1,25 @@
-"""Runs a program's GPU lowering thread by thread, and says where two threads touch one element unordered."""
+"""Runs a program's GPU lowering on a CPU: where two threads touch one element unordered, and what all compute."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from xdsl.dialects import scf
 
 from tessera.errors import ResourceError, TesseraError
 from tessera.ir.passes import PassRunner
 from tessera.ir.target.structure import FuncOp
-from tessera.target.artifact import evaluate
 from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.arrays import contents
+from tessera.tools.fuzz.arrays import Guarded, contents, placed
 from tessera.tools.fuzz.conditions import conditions
+from tessera.tools.fuzz.in_step import Fault, programs_of, run_launch
+from tessera.tools.fuzz.meaning import meaning
+from tessera.tools.fuzz.meaning_values import Undetermined
 from tessera.tools.fuzz.races import Machine, Unknown
-from tessera.tools.fuzz.run import Outcome
+from tessera.tools.fuzz.run import Outcome, differences
 from tessera.tools.fuzz.steps import built
 
 TARGETS = ("sm_80", "sm_90a")
@@ -54,6 +55,48 @@ def raced(program: tree.Program, folder: Path) -> Outcome:
     return Outcome(program.seed, "same" if seen else "skipped")
 
 
+def computed(program: tree.Program, folder: Path) -> Outcome:
+    """Lower a program for GPUs, compute what all threads do, and compare what they store with its meaning.
+
+    Args:
+        program: the program.
+        folder: where its source is written.
+    """
+    values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
+    if any(prod(tensor.shape) > MOST_ELEMENTS for tensor in program.tensors):
+        return Outcome(program.seed, "skipped", detail="large tensors")
+    try:
+        expected, _ = meaning(program, values)
+    except Undetermined as reason:
+        return Outcome(program.seed, "skipped", detail=str(reason))
+    seen = 0
+    for target in TARGETS:
+        arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
+        try:
+            for func in _lowered(program, folder, target):
+                _launch(program, func, arrays)
+        except Unknown:
+            continue
+        except Fault as fault:
+            return Outcome(program.seed, "mismatch", "", f"{target}: {fault}")
+        except ResourceError as error:
+            return Outcome(program.seed, "refused", error.code, str(error))
+        except TesseraError as error:
+            return Outcome(program.seed, "error", error.code, f"{target}: {error}")
+        seen += 1
+        wrong = differences(program, arrays, expected)
+        if wrong:
+            return Outcome(program.seed, "mismatch", "", "\n".join([f"{target}:", *wrong]))
+    return Outcome(program.seed, "same" if seen else "skipped")
+
+
+def _launch(program: tree.Program, func: FuncOp, arrays: Mapping[str, Guarded]) -> None:
+    """Run all programs of a launch, one after the other."""
+    params = [param for param in program.params if not isinstance(param, tree.Constant)]
+    tensors = {at: arrays[p.name] for at, p in enumerate(params) if isinstance(p, tree.Tensor)}
+    run_launch(func, tensors, {at: p.value for at, p in enumerate(params) if isinstance(p, tree.ScalarParam)})
+
+
 def _lowered(program: tree.Program, folder: Path, target: str) -> list[FuncOp]:
     from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
     from tessera.schedule.knobs import Knobs
@@ -77,8 +120,7 @@ def _wrong(program: tree.Program, func: FuncOp) -> str:
     empty = any(0 in shape for shape in sizes.values())
     if empty or any(isinstance(op, scf.WhileOp) for op in func.walk()):
         raise Unknown("a loop of unknown length")
-    grid: list[tuple[Any, int]] = json.loads(func.grid.data)
-    count = prod(max(-(-evaluate(extent, sizes, scalars) // block), 0) for extent, block in grid)
+    count = programs_of(func, sizes, scalars)
     for number in sorted({0, count - 1} if count else set[int]()):
         machine = Machine(func, sizes, number, scalars)
         if races := machine.run():

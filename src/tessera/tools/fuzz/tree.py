@@ -395,6 +395,37 @@ class Scan(Expr):
 
 
 @dataclass(frozen=True)
+class Combined(Expr):
+    """One of the results of a reduction or scan of several tiles by a combiner (`combiners.COMBINERS`).
+
+    Args:
+        combiner: its name.
+        xs: the tiles, of one shape.
+        axis: the dimension; None, of reductions, for all elements.
+        part: the tile whose result it is.
+        running: whether it is a scan.
+        reverse: whether that starts from the end.
+    """
+
+    combiner: str
+    xs: tuple[Expr, ...]
+    axis: int | None
+    part: int
+    running: bool = False
+    reverse: bool = False
+
+    def _typed(self) -> Type:
+        """The type of the tile, without the dimension where it is reduced."""
+        type_, axis = self.xs[self.part].type, self.axis
+        if any(x.type.shape != type_.shape for x in self.xs):
+            raise TreeError("tiles of several shapes are combined")
+        if self.running:
+            return Type(type_.dtype, type_.shape)
+        rest = () if axis is None else tuple(s for i, s in enumerate(type_.shape) if i != axis % len(type_.shape))
+        return Type(type_.dtype, rest)
+
+
+@dataclass(frozen=True)
 class Mma(Expr):
     """`acc + a @ b`.
 
