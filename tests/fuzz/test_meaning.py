@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -198,3 +199,13 @@ def test_a_product_may_start_from_what_it_is_added_to(profile: str, bound: bool)
     other = np.float32(2.0**26) + np.float32(3.0) + np.float32(5.0) + np.float32(0.25)
     assert abs(float(other) - first.data.item()) <= first.errors().item() or not bound
     assert apply("sub", (large, product), "f32", profile).errors().item() == 0
+
+
+def test_sums_of_f64_may_take_a_product_unrounded() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 2000)) / 4
+    one = Val("f64", np.ones(2000))
+    bound = apply("sub", [one, apply("mul", [Val("f64", a), Val("f64", b)], "f64", "fast")], "f64", "fast")
+    fused = np.array([float(1 - Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True)])
+    assert (fused != 1 - a * b).any(), "no case where the rounding shows"
+    assert (np.abs(fused - bound.data) <= bound.errors()).all()

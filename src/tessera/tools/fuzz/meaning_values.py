@@ -197,8 +197,9 @@ def rounded(dtype: str, x: Array, err: Array | None = None, known: Array | None 
             data = np.where(bad, 0.0, data)
     if err is None:
         return Val(dtype, data, None, known)
-    if dtype == "f64":
-        low, high = x - err, x + err
+    if dtype == "f64":  # `x` is rounded already, and what is off before that may be rounded the other way
+        wide = np.where(err > 0, err + 2 * form.unit * np.abs(x), err)
+        low, high = x - wide, x + wide
     else:
         low, high = nearest(x - err, dtype), nearest(x + err, dtype)
     spread = np.maximum(high - data, data - low)
