@@ -116,6 +116,14 @@ PIPELINE = Decision("pipeline", "products overlap the work between them", (scf.F
 CYCLES = Decision(
     "cycles", "length of an iteration, as the cost model has it", (scf.ForOp,), ("pipeline-products",), 0, None
 )
+STRIP = Decision(
+    "strip",
+    "rows of a product that are computed at a time, just before they are stored",
+    (MmaOp,),
+    ("strip-products",),
+    1,
+    None,
+)
 
 DECISIONS = {each.name: each for each in list(globals().values()) if isinstance(each, Decision)}
 

@@ -53,8 +53,9 @@ class CpuPlatform(Platform):
         """Return the scheduling passes; blocking is the lowering's."""
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
+        from tessera.schedule.cpu.strip_products import StripProductsPass
 
-        return (BoundStagesPass(), SinkStoresPass(target, knobs))
+        return (BoundStagesPass(), SinkStoresPass(target, knobs), StripProductsPass(target, knobs))
 
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
         """Return the TIR-T of a scheduled module: loops over vectors."""

@@ -204,6 +204,18 @@ class Knobs:
             passes=("warp-specialize",),
         )
     )
+    strip: int | None = _declared(
+        Knob(
+            "strip",
+            "rows of a matrix unit's product that are computed at a time, just before they are stored; 0 computes all "
+            "of them before",
+            32,
+            (0, 32, 64),
+            passes=("strip-products",),
+            needs=("amx-tile",),
+            lacks="matrix unit",
+        )
+    )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Knobs:

@@ -160,7 +160,7 @@ def lower_if(context: VectorContext, op: scf.IfOp) -> None:
         return []
 
     otherwise = side(op.false_region.block) if op.false_region.blocks else None
-    otherwise = without_store if waiting else otherwise  # nothing else is there, see `strips.waits`
+    otherwise = without_store if waiting else otherwise  # nothing else is there, see `strips.store_after`
     results = context.writer.branch(context.scalar(op.cond), side(op.true_region.block), otherwise)
     _bind_scalars(context, list(op.results), results)
     _bind_tiles(context, list(op.results), buffers)

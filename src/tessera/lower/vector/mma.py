@@ -10,10 +10,14 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tessera.errors import VerifyError
+from tessera.ir import decisions
+from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import shape_of
 from tessera.ir.types import dtype_of, element_type, i1
+from tessera.lower.forms import product_form
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import next_step
 from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored, Uniform
@@ -27,8 +31,8 @@ from tessera.lower.vector.packing import (
     valid_sizes,
 )
 from tessera.lower.vector.rules import lowers
-from tessera.lower.vector.strips import STRIP, Operand, Product, waits
-from tessera.target.products import Form, form_of, vector_form
+from tessera.lower.vector.strips import Operand, Product, store_after
+from tessera.target.products import Form, vector_form
 
 LONG = 128
 """From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
@@ -49,16 +53,10 @@ def panel_width(context: VectorContext, form: Form) -> int:
     return lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
 
 
-def product_form(context: VectorContext, op: MmaOp) -> Form:
-    """Return how a product is computed."""
-    a, b, total = (dtype_of(value.type.element) for value in (op.a, op.b, op.acc))  # pyright: ignore
-    return form_of(context.target, a, b, total, context.params.func.profile.data == "strict")
-
-
 @lowers(MmaOp)
 def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack the operands that are not packed yet and multiply."""
-    form = product_form(context, op)
+    form = _form(context, op)
     element = element_type(form.total)
     right, form = _in_place(context, op, form) or (None, form)
     left = _rows_in_place(context, op, form) if right is None else None
@@ -87,11 +85,33 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     size = _extent(context, right.outer, n), depth
     product = Product(left, right, total, size, form.instruction, ahead, fresh, room)
     result: Node = total
-    if form.tiled and not right.place and m % STRIP == 0 and waits(context, op):
-        result = product.pending(context)
+    strip = decisions.STRIP.of(op)
+    if strip is not None:
+        _check_strip(context, op, strip, form.tiled and not right.place)
+        result = product.pending(context, strip)
     else:
         product.write(context)
     context.define(op.result, result if acc.element == element else Convert(acc.shape, acc.element, result))
+
+
+def _form(context: VectorContext, op: MmaOp) -> Form:
+    return product_form(context.target, context.params.kernel, op)
+
+
+def _check_strip(context: VectorContext, op: MmaOp, strip: int, tiled: bool) -> None:
+    """Refuse strips of a product that cannot be computed by them.
+
+    Raises:
+        VerifyError: no matrix unit multiplies packed columns, or a strip would be incomplete, or not one store alone
+            takes the product.
+    """
+    rows = shape_of(op.acc.type)[0]
+    if not tiled or rows % strip or store_after(context.liveness, op) is None:
+        raise VerifyError(
+            f"{decisions.STRIP.key} is {strip} on a product of {rows} rows",
+            location=location_of(op),
+            help="it divides the rows of a product that a matrix unit computes and that one store alone takes next",
+        )
 
 
 def _is_zero(node: Node) -> bool:
@@ -203,7 +223,7 @@ def pack_before(context: VectorContext, region_op: Operation) -> None:
             continue
         for value, role in ((op.a, "a"), (op.b, "b")):
             if value in outside and context.is_tile(value):
-                form = product_form(context, op)
+                form = _form(context, op)
                 context.packed[value, role, form] = _packed(context, value, role, form)
 
 
@@ -222,7 +242,7 @@ def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -
     op = uses[0].operation
     if not isinstance(op, MmaOp) or op.acc is not value or op.parent_op() is not loop:
         return False
-    form = product_form(context, op)
+    form = _form(context, op)
     return form.tiled and node.element == element_type(form.total) and shape_of(op.a.type)[0] > FEW_ROWS
 
 

@@ -50,20 +50,22 @@ def run_nest(
         roots: what `body` evaluates, all at its coordinates.
         body: writes one chunk's work.
         boxes: boxes that `body` stores to.
-        last: whether nothing else reads a product among the roots that has not been computed.
+        last: whether nothing else reads a product among the roots that is computed by strips.
     """
     axis = lane_axis(shape)
     width = chunk_width(shape[axis], context.lanes)
     turnable = len(shape) == 2 and axis == 1
     waiting = pending(roots)
-    if waiting and not (last and turnable and _by_strips(shape, roots, width, waiting)):
+    if waiting and not (last and turnable and _by_strips(shape, roots, waiting)):
         for product in waiting:
             product.finish()
-    if not (turnable and against_order(roots, shape[0], shape[1], width)):
+        waiting = []
+    in_rows = bool(waiting) or not turnable
+    if in_rows or not against_order(roots, shape[0], shape[1], width):
         width = _interleaved(context, shape[axis], width, roots)
 
     def nest(site: Site) -> Sequence[SSAValue]:
-        turned = against_order(roots, shape[0], shape[1], width) if turnable else []
+        turned = [] if in_rows else against_order(roots, shape[0], shape[1], width)
         if turned:
             squares(site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at)))
         elif waiting := pending(roots):
@@ -103,15 +105,10 @@ def _roomy(context: VectorContext, parts: Iterable[Node]) -> bool:
     return many and all(node.element != F64 for node in parts if isinstance(node, Apply))
 
 
-def _by_strips(shape: Sequence[int], roots: Sequence[Node], width: int, waiting: Sequence[Pending]) -> bool:
+def _by_strips(shape: Sequence[int], roots: Sequence[Node], waiting: Sequence[Pending]) -> bool:
     """Return whether a nest takes one product in the order in which it can be computed."""
     straight = all(aligned for root in roots for n, aligned in walk(root) if isinstance(n, Pending))
-    return (
-        len(waiting) == 1
-        and waiting[0].shape == tuple(shape)
-        and straight
-        and not against_order(roots, shape[0], shape[1], width)
-    )
+    return len(waiting) == 1 and waiting[0].shape == tuple(shape) and straight
 
 
 def _strips(

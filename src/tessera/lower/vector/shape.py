@@ -31,7 +31,7 @@ def lower_transpose(context: VectorContext, op: TransposeOp) -> None:
 def lower_reshape(context: VectorContext, op: ReshapeOp) -> None:
     """Add or drop axes of size 1 in place; any other reshape goes through a dense buffer."""
     source, shape = context.node(op.source), shape_of(op.result.type)
-    take = _unit_axes(source.shape, shape)
+    take = unit_axes(source.shape, shape)
     if take is not None:
         context.define(op.result, Remap(shape, source.element, source, take))
         return
@@ -40,7 +40,7 @@ def lower_reshape(context: VectorContext, op: ReshapeOp) -> None:
     context.define(op.result, _viewed(context, dense, shape, element_of(op.result.type)))
 
 
-def _unit_axes(source: tuple[int, ...], result: tuple[int, ...]) -> tuple[int | None, ...] | None:
+def unit_axes(source: tuple[int, ...], result: tuple[int, ...]) -> tuple[int | None, ...] | None:
     """Return which result axis each source axis is when only axes of size 1 differ, else None."""
     kept = [axis for axis, size in enumerate(result) if size > 1]
     if [size for size in source if size > 1] != [result[axis] for axis in kept]:

@@ -1,8 +1,7 @@
 """Products that are computed a strip of rows at a time, each just before it is stored.
 
-A strip of sums is small: it stays close to the core between the matrix unit that computes it and the loop that rounds
-and stores it. A product whose only use is one store waits for that; so does that of a loop whose last iteration stores
-it.
+The schedule says which are, and how many rows a strip has. The loop that stores such a product computes each strip
+before it; whatever else needs the product first has all of it computed.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.lower.facts import is_last
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.liveness import Liveness
 from tessera.lower.vector.nodes import Pending, Resource, Stored
 from tessera.lower.vector.packing import Packed
-
-STRIP = 32
-"""Rows of a strip: those that a matrix unit multiplies at a time."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +78,17 @@ class Product:
     fresh: SSAValue | None = None
     room: Stored | None = None
 
-    def pending(self, context: VectorContext) -> Pending:
-        """Return the tile of sums, to be computed when it is stored."""
+    def pending(self, context: VectorContext, strip: int) -> Pending:
+        """Return the tile of sums, to be computed when it is stored, `strip` rows at a time."""
         used = self.left.memory, self.right.memory, ("buffer", self.sums.root)
         return Pending(
             self.sums.shape,
             self.sums.element,
             self.sums,
-            STRIP,
+            strip,
             used,
             lambda: self.write(context),
-            lambda start: self.write_strip(context, start),
+            lambda start: self.write_strip(context, start, strip),
         )
 
     def write(self, context: VectorContext) -> None:
@@ -100,13 +97,13 @@ class Product:
         rows = scalars.constant(self.sums.shape[0]) if self.left.outer is None else self.left.outer
         self._insert(context, self.left.value, self.sums.buffer, rows, self.left.place, self.ahead[1])
 
-    def write_strip(self, context: VectorContext, start: SSAValue) -> SSAValue:
-        """Write the product of the strip that begins at a row, and return the row that is first in the sums.
+    def write_strip(self, context: VectorContext, start: SSAValue, strip: int) -> SSAValue:
+        """Write the product of the `strip` rows that begin at one, and return the row that is first in the sums.
 
         All strips of sums that begin with the product are written to one place.
         """
         scalars = context.writer.scalars
-        number, first = scalars.binary("floordiv", start, STRIP), scalars.constant(0)
+        number, first = scalars.binary("floordiv", start, strip), scalars.constant(0)
         place, a, sums = self.left.place, self.left.value, number
         if self.fresh is not None:
             sums = context.writer.value(ElementwiseOp("select", [self.fresh, first, number]))
@@ -114,16 +111,16 @@ class Product:
         if place:
             place = (scalars.add(place[0], scalars.binary("mul", start, place[1])), place[1])
         else:
-            a = _strip_of(context, a, number)
-        rows: SSAValue = scalars.constant(STRIP)
+            a = _strip_of(context, a, number, strip)
+        rows: SSAValue = scalars.constant(strip)
         if self.left.outer is not None:
             left = scalars.binary("sub", self.left.outer, start)
             rows = scalars.binary("maximum", scalars.binary("minimum", left, rows), 0)
         ahead = self.ahead[1]
         if ahead:  # nothing is packed next
             ahead = (*ahead[:2], scalars.constant(0), ahead[3])
-        strips = self.sums.shape[0] // STRIP
-        self._insert(context, a, _strip_of(context, self.sums.buffer, sums), rows, place, ahead, strips)
+        strips = self.sums.shape[0] // strip
+        self._insert(context, a, _strip_of(context, self.sums.buffer, sums, strip), rows, place, ahead, strips)
         return first
 
     def _insert(
@@ -158,36 +155,37 @@ class Product:
         )
 
 
-def _strip_of(context: VectorContext, buffer: SSAValue, number: SSAValue) -> SSAValue:
-    """Return one strip of a buffer of rows."""
+def _strip_of(context: VectorContext, buffer: SSAValue, number: SSAValue, size: int) -> SSAValue:
+    """Return one strip of a buffer of rows, `size` of them."""
     type_ = buffer.type
     assert isinstance(type_, BufferType)
     rows, columns = type_.shape
-    strip = BufferType.of((STRIP, columns), type_.element, type_.space.data, pitch=type_.pitch.data)
-    strips = context.writer.value(ViewOp(buffer, strip.times(rows // STRIP)))
+    strip = BufferType.of((size, columns), type_.element, type_.space.data, pitch=type_.pitch.data)
+    strips = context.writer.value(ViewOp(buffer, strip.times(rows // size)))
     return context.writer.value(ViewOp(strips, strip, number))
 
 
-def waits(context: VectorContext, op: MmaOp) -> bool:
-    """Return whether a product's only use is a store that comes next.
+def store_after(liveness: Liveness, op: MmaOp) -> StoreOp | None:
+    """Return the store that is a product's only use and comes next, None where there is none.
 
     Either it follows, or it is all that the last iteration of the loop around the product does after it.
     """
-    ends, block, loop = context.liveness.sinks(op.result), op.parent_block(), op.parent_op()
+    ends, block, loop = liveness.sinks(op.result), op.parent_block(), op.parent_op()
     assert block is not None
     stores = [end for end in ends if isinstance(end, StoreOp)]
     if len(stores) != 1:
-        return False
+        return None
     use, parent = stores[0], stores[0].parent_op()
     if isinstance(parent, scf.IfOp) and isinstance(loop, scf.ForOp):
         otherwise = parent.false_region.blocks
         stored_else = bool(otherwise) and otherwise[0].first_op is not otherwise[0].last_op
         if stored_else or not is_last(parent.cond, loop):
-            return False
+            return None
         if any(result.uses.get_length() for result in loop.results):
-            return False
+            return None
         use, ends = parent, ends - {block.last_op}
-    return len(ends) == 1 and use.parent_block() is block and _follows(op, use)
+    found = len(ends) == 1 and use.parent_block() is block and _follows(op, use)
+    return stores[0] if found else None
 
 
 def _follows(op: Operation, use: Operation) -> bool:

@@ -22,7 +22,6 @@ then lie outside their tensors, and nothing is added.
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -38,22 +37,13 @@ from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import KernelOp
-from tessera.ir.tile.types import element_of
-from tessera.ir.types import dtype_of
 from tessera.lower.facts import stays_inside
-from tessera.schedule.scheduled_pass import ScheduledPass
-from tessera.target.products import form_of
-from tessera.target.records import TargetRecord
-from tessera.target.registry import target_named
-
-
-def _default_cpu() -> TargetRecord:
-    """Return the CPU to schedule for when none is named."""
-    return target_named("sapphirerapids")
+from tessera.lower.forms import product_form
+from tessera.schedule.cpu.cpu_pass import CpuPass
 
 
 @dataclass(frozen=True)
-class SinkStoresPass(ScheduledPass):
+class SinkStoresPass(CpuPass):
     """Rewrites loops that do nothing but accumulate products of a matrix unit for one store.
 
     Args:
@@ -61,7 +51,6 @@ class SinkStoresPass(ScheduledPass):
     """
 
     name: ClassVar[str] = "sink-stores"
-    target: TargetRecord = field(default_factory=_default_cpu)
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""
@@ -78,8 +67,7 @@ class SinkStoresPass(ScheduledPass):
         product = end.operands[0].owner
         if not isinstance(product, MmaOp) or not _is_sum(kernel, loop, product):
             return False
-        a, b, total = (dtype_of(element_of(value.type)) for value in (product.a, product.b, product.acc))
-        return form_of(self.target, a, b, total, kernel.profile.data == "strict").tiled
+        return product_form(self.target, kernel, product).tiled
 
 
 def _is_sum(kernel: KernelOp, loop: scf.ForOp, product: MmaOp) -> bool:

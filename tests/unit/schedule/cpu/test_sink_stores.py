@@ -11,14 +11,19 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.errors import VerifyError
 from tessera.interp import interpret
+from tessera.ir import decisions
 from tessera.ir.target.product import ProductOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.tile.memory import StoreOp
+from tessera.ir.tile.mma import MmaOp
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.facts import is_last
 from tessera.lower.vector import lower_to_vector
 from tessera.schedule.cpu.sink_stores import SinkStoresPass
+from tessera.schedule.cpu.strip_products import StripProductsPass
+from tessera.schedule.knobs import Knobs
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 from tests.unit.backends.test_cpu import run
@@ -33,11 +38,12 @@ def numbers(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(BF16)
 
 
-def scheduled(function: Any, target: TargetRecord = SAPPHIRE_RAPIDS) -> ModuleOp:
+def scheduled(function: Any, target: TargetRecord = SAPPHIRE_RAPIDS, strip: int | None = None) -> ModuleOp:
     module = aligned(function)
     for step in CANONICALIZE:
         step.apply(module)
-    SinkStoresPass(target).apply(module)
+    for step in (SinkStoresPass(target), StripProductsPass(target, Knobs(strip=strip))):
+        step.apply(module)
     module.verify()
     return module
 
@@ -146,8 +152,8 @@ def test_vector_units_are_left_alone() -> None:
     assert not stores_in_loops(scheduled(residual, target_named("x86-64-v4")))
 
 
-def products(function: Any) -> list[ProductOp]:
-    lowered = lower_to_vector(scheduled(function), SAPPHIRE_RAPIDS)
+def products(function: Any, strip: int | None = None) -> list[ProductOp]:
+    lowered = lower_to_vector(scheduled(function, strip=strip), SAPPHIRE_RAPIDS)
     lowered.verify()
     return [op for op in lowered.walk() if isinstance(op, ProductOp)]
 
@@ -178,6 +184,12 @@ def straight(a: ts.Tensor["m", 64, ts.bf16], b: ts.Tensor[64, "n", ts.bf16], c: 
         c[i : i + 96, j : j + 64] = ts.tile.mma(a[i : i + 96, :], b[:, j : j + 64])
 
 
+def both(a: ts.Tensor["m", 64, ts.bf16], b: ts.Tensor[64, "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]) -> None:
+    for i, j in ts.tile.grid((m, 64), (n, 64)):
+        one = ts.tile.mma(a[i : i + 64, 0:32], b[0:32, j : j + 64])
+        c[i : i + 64, j : j + 64] = one * ts.tile.mma(a[i : i + 64, 32:64], b[32:64, j : j + 64])
+
+
 def test_a_strip_at_a_time_in_the_last_iteration_all_rows_before() -> None:
     *strips, whole = products(plain)
     assert {rows_of(product) for product in strips} == {32}
@@ -188,6 +200,29 @@ def test_a_strip_at_a_time_in_the_last_iteration_all_rows_before() -> None:
 
 def test_without_a_loop_a_strip_at_a_time() -> None:
     assert {rows_of(product) for product in products(straight)} == {32}
+
+
+def test_strips_are_as_long_as_asked_for() -> None:
+    assert {rows_of(product) for product in products(shared, 64)} == {64}
+    assert {rows_of(product) for product in products(straight, 0)} == {96}
+    assert {rows_of(product) for product in products(straight, 64)} == {96}, "64 does not divide 96"
+
+
+@pytest.mark.parametrize(
+    ("function", "rows"), [("straight", 40), ("twice", 32), ("before_the_last", 32)], ids=lambda value: str(value)
+)
+def test_strips_that_a_product_cannot_have_are_refused(function: str, rows: int) -> None:
+    """They do not divide its rows, or something else than one store in the last iteration takes it."""
+    module = scheduled(globals()[function], strip=0)
+    (product,) = [op for op in module.walk() if isinstance(op, MmaOp)]
+    decisions.STRIP.write(product, rows)
+    with pytest.raises(VerifyError, match=rf"strip is {rows} on a product of (64|96) rows") as caught:
+        lower_to_vector(module, SAPPHIRE_RAPIDS)
+    assert caught.value.location is not None
+
+
+def test_two_products_of_one_store_are_computed_before_it() -> None:
+    assert {rows_of(product) for product in products(both)} == {64}
 
 
 def test_what_is_stored_in_another_order_is_computed_first() -> None:
