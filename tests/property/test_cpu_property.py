@@ -19,6 +19,7 @@ from tessera.lower.vector import lower_to_vector
 from tessera.target.artifact import Launch, Parameter, program_count
 from tessera.target.records import TargetRecord
 from tests.property.programs import Program, programs
+from tests.unit.lower.support import scheduled
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -45,7 +46,7 @@ def _value(parameter: Parameter, array: np.ndarray) -> object:
 
 def run(program: Program, target: TargetRecord) -> list[np.ndarray]:
     """Compile the program and run it on scratch memory full of NaNs."""
-    lowered = lower_to_vector(program.module, target)
+    lowered = lower_to_vector(scheduled(program.module, target), target)
     lowered.verify()
     code = compile_cpu(lowered, target, ())
     loaded = load_object(code.code)

@@ -116,6 +116,25 @@ PIPELINE = Decision("pipeline", "products overlap the work between them", (scf.F
 CYCLES = Decision(
     "cycles", "length of an iteration, as the cost model has it", (scf.ForOp,), ("pipeline-products",), 0, None
 )
+MATRIX_UNIT = Decision("matrix_unit", "a matrix unit computes a product", (MmaOp,), ("pack-operands",))
+LEFT_IN_PLACE = Decision(
+    "left_in_place", "the rows of a product's left operand are read where they lie", (MmaOp,), ("pack-operands",)
+)
+RIGHT_IN_PLACE = Decision(
+    "right_in_place", "a product's right operand is read where it lies", (MmaOp,), ("pack-operands",)
+)
+COPIES_ROWS = Decision(
+    "copies_rows",
+    "rows in place are copied for a step where they would crowd a few sets of the cache",
+    (MmaOp,),
+    ("pack-operands",),
+)
+PREFETCH_OPERAND = Decision(
+    "prefetch_operand",
+    "what the loop's next iteration packs as the right operand is prefetched while a product is computed",
+    (MmaOp,),
+    ("pack-operands",),
+)
 STRIP = Decision(
     "strip",
     "rows of a product that are computed at a time, just before they are stored",

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from tessera.data import dataclass
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.structure import KernelOp
-from tessera.ir.tile.types import element_of
+from tessera.ir.tile.types import DYNAMIC, element_of
 from tessera.ir.types import dtype_of
 from tessera.lower.facts import near, nonnegative, stays_inside
 from tessera.lower.launch import Parameters
@@ -88,6 +88,23 @@ def box_operands(
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
     vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
     return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit)
+
+
+def stays_in_tensor(kernel: KernelOp, op: Slice, axis: int, divisor: Callable[[SSAValue], int]) -> bool:
+    """Return whether a box of a CPU's tile is known not to leave its tensor along an axis.
+
+    Args:
+        kernel: the kernel.
+        op: a load or store of a bounded slice.
+        axis: a dimension of the tensor.
+        divisor: a number that divides a TIR-H index.
+    """
+    if not stays_inside(kernel, op.offsets[axis], op.tensor, axis):
+        return False
+    size = op.tensor.type.shape[axis]
+    divides = kernel.info_of(op.tensor).dim_div[axis] if size == DYNAMIC else size
+    length = op.size_list[axis]
+    return length == 1 or (divides % length == 0 and divisor(op.offsets[axis]) % length == 0)
 
 
 def kept_near(scalars: Scalars, offset: SSAValue, lowered: SSAValue, length: int, bound: SSAValue) -> SSAValue:

@@ -50,12 +50,18 @@ class CpuPlatform(Platform):
         return host_target()
 
     def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
-        """Return the scheduling passes; blocking is the lowering's."""
+        """Return the scheduling passes."""
         from tessera.schedule.bound_stages import BoundStagesPass
+        from tessera.schedule.cpu.pack_operands import PackOperandsPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
         from tessera.schedule.cpu.strip_products import StripProductsPass
 
-        return (BoundStagesPass(), SinkStoresPass(target, knobs), StripProductsPass(target, knobs))
+        return (
+            BoundStagesPass(),
+            SinkStoresPass(target, knobs),
+            PackOperandsPass(target, knobs),
+            StripProductsPass(target, knobs),
+        )
 
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
         """Return the TIR-T of a scheduled module: loops over vectors."""

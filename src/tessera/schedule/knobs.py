@@ -204,6 +204,24 @@ class Knobs:
             passes=("warp-specialize",),
         )
     )
+    in_place: int | None = _declared(
+        Knob(
+            "in_place",
+            "0 packs all operands of products, also those that could be read where they lie",
+            1,
+            (0, 1),
+            passes=("pack-operands",),
+        )
+    )
+    prefetch: int | None = _declared(
+        Knob(
+            "prefetch",
+            "0 leaves it to the hardware to read ahead",
+            1,
+            (0, 1),
+            passes=("pack-operands",),
+        )
+    )
     strip: int | None = _declared(
         Knob(
             "strip",

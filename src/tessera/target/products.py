@@ -70,6 +70,17 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
     return Form("fma", dtypes.f32, dtypes.f32)
 
 
+def panel_width(target: TargetRecord, form: Form) -> int:
+    """Return the columns of one panel of a right operand: so many vectors that enough rows of sums fit in registers.
+
+    Matrix units take two tiles beside each other.
+    """
+    lanes = max(target.vector_bytes // form.total.bytes, 1)
+    if form.tiled:
+        return 2 * lanes
+    return lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
+
+
 def vector_form(form: Form) -> Form:
     """Return the form for vector units where the given one is for a matrix unit."""
     if form.instruction == "amx_bf16":

@@ -17,7 +17,7 @@ from tessera.runtime.cpu import CpuLauncher
 from tessera.runtime.host import architecture
 from tessera.target.cpus import CPU_TARGETS
 from tessera.target.registry import target_named
-from tests.unit.lower.support import aligned
+from tests.unit.lower.support import aligned, scheduled
 
 RNG = np.random.default_rng(20)
 
@@ -311,7 +311,7 @@ def test_print_writes_a_line_per_element(capfd: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize("name", CPU_TARGETS)
 def test_object_code_for_every_cpu(name: str):
     target = target_named(name)
-    code = compile_cpu(lower_to_vector(aligned(attention.__wrapped__), target), target)
+    code = compile_cpu(lower_to_vector(scheduled(aligned(attention.__wrapped__), target), target), target)
     machine = {"aarch64": 183}.get(name, 62)  # e_machine of the ELF header
     assert code.code[:4] == b"\x7fELF"
     assert int.from_bytes(code.code[18:20], "little") == machine
@@ -326,7 +326,7 @@ def test_object_code_for_every_cpu(name: str):
 
 def test_code_for_another_cpu_is_made_in_a_worker(monkeypatch: pytest.MonkeyPatch):
     target = target_named("aarch64")
-    module = lower_to_vector(aligned(gemm.__wrapped__), target)
+    module = lower_to_vector(scheduled(aligned(gemm.__wrapped__), target), target)
     monkeypatch.setattr("tessera.backends.cpu.compile.emit_llvm", lambda *_: ("not IR", {}))
     with pytest.raises(CompilerFault) as caught:
         compile_cpu(module, target)
@@ -342,7 +342,7 @@ def test_damaged_object_code_is_an_error():
 
 def test_unknown_function_is_an_error():
     target = host_target()
-    code = compile_cpu(lower_to_vector(aligned(gemm.__wrapped__), target), target, ())
+    code = compile_cpu(lower_to_vector(scheduled(aligned(gemm.__wrapped__), target), target), target, ())
     loaded = load_object(code.code)
     assert loaded.address("gemm") > 0
     with pytest.raises(CompilerFault):

@@ -18,7 +18,7 @@ from tessera.lower.vector import lower_to_vector
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 from tests.unit.backends.test_cpu import _runnable, run
-from tests.unit.lower.support import aligned
+from tests.unit.lower.support import aligned, scheduled
 
 RNG = np.random.default_rng(11)
 NUMPY = {
@@ -237,7 +237,7 @@ def assembly(target: TargetRecord, dtype: str, tile: tuple[int, int, int]) -> st
     module = aligned(product(dtype, tile), {"m": 128, "n": 128, "k": 128})
     for step in CANONICALIZE:
         step.apply(module)
-    code = compile_cpu(lower_to_vector(module, target), target, ("asm",))
+    code = compile_cpu(lower_to_vector(scheduled(module, target), target), target, ("asm",))
     assert code.reflection["spills"] == 0
     return str(code.dumps["asm"])
 

@@ -12,10 +12,12 @@ from tessera.frontend.signature import Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.ir.target.structure import FuncOp
 from tessera.jit.binding import assumed_facts
+from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.gpu.copies import StageCopiesPass
 from tessera.schedule.gpu.warps import ChooseWarpsPass
 from tessera.schedule.knobs import Knobs
+from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 
 Steps = Mapping[str, tuple[int, ...]]
@@ -31,6 +33,14 @@ def aligned(function: Any, sizes: Mapping[str, int] | None = None, strides: Step
         for param in signature.runtime_params
     ]
     return build_kernel(signature, Specialization(tuple(facts), (), (), "fast")).module
+
+
+def scheduled(module: ModuleOp, target: TargetRecord, knobs: Knobs | None = None) -> ModuleOp:
+    """Run the scheduling passes of a target on a module, and return it."""
+    for step in schedule_passes(target, knobs or Knobs()):
+        step.apply(module)
+    module.verify()
+    return module
 
 
 def lowered(

@@ -33,7 +33,7 @@ from tessera.lower.vector import lower_to_vector
 from tessera.lower.vector.rules import RULES
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
-from tests.unit.lower.support import aligned
+from tests.unit.lower.support import aligned, scheduled
 
 AVX512 = target_named("x86-64-v4")
 BF16 = replace(AVX512, features=AVX512.features | {"avx512bf16"})
@@ -43,7 +43,8 @@ def lowered(function: Any, sizes: Mapping[str, int] | None = None, target: str |
     module = aligned(function, sizes)
     for step in CANONICALIZE:
         step.apply(module)
-    result = lower_to_vector(module, target_named(target) if isinstance(target, str) else target)
+    record = target_named(target) if isinstance(target, str) else target
+    result = lower_to_vector(scheduled(module, record), record)
     result.verify()
     (func,) = [op for op in result.ops if isinstance(op, FuncOp)]
     return func
@@ -356,7 +357,7 @@ def test_tiles_beyond_all_memory_are_refused():
 
 def test_dump_parses_back():
     for kernel, sizes in ((add, {}), (softmax, {"m": 64}), (gemm, {}), (gemm_transposed, {})):
-        module = lower_to_vector(aligned(kernel, sizes), AVX512)
+        module = lower_to_vector(scheduled(aligned(kernel, sizes), AVX512), AVX512)
         text = text_of(module)
         assert text_of(parse_module(text)) == text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
+import tessera as ts
 from tessera.errors import CompilerFault, VerifyError
 from tessera.ir.decisions import DECISIONS, PREFIX, check_decisions
 from tessera.ir.passes import Pass, PassRunner
@@ -21,6 +22,17 @@ from tessera.tools.opt import registered_passes
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import attention_of, gemm, gemm_wide
 from tests.unit.schedule.hopper.test_rounding import tn
+
+
+def few_rows(a: ts.Tensor[8, 64, ts.f32], b: ts.Tensor[64, "n", ts.f32], c: ts.Tensor[8, "n", ts.f32]) -> None:
+    for j in ts.tile.grid((n, 32)):
+        c[:, j : j + 32] = ts.tile.mma(a[:, :], b[:, j : j + 32])
+
+
+def f32_rows(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor[64, 64, ts.f32], c: ts.Tensor["m", 64, ts.f32]) -> None:
+    for i in ts.tile.grid((m, 32)):
+        c[i : i + 32, :] = ts.tile.mma(a[i : i + 32, :], b[:, :])
+
 
 HEADS = {"H": 2, "S": 256}
 CUBE = {"M": 256, "N": 256, "K": 256}
@@ -35,6 +47,8 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (attention_of(64, 64, 64, True), HEADS, "sm_90a", Knobs(pipeline=1)),
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
     (gemm, CUBE, "sapphirerapids", Knobs()),
+    (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
+    (few_rows, {"n": 64}, "x86-64-v3", Knobs()),
 ]
 GRID = """
 tessera_tile.kernel @k profile "fast" () {{

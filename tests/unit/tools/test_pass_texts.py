@@ -27,6 +27,8 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "pipeline": (0, 1),
     "ping_pong": (0, 1),
     "mma_kind": ("wgmma", "mma_sync", "fma"),
+    "in_place": (0, 1),
+    "prefetch": (0, 1),
     "strip": (0, 64),
 }
 ALL = Knobs(**{name: values[-1] for name, values in VALUES.items()})  # pyright: ignore[reportArgumentType]

@@ -19,8 +19,8 @@ from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.lower.bounds import Bounds
-from tessera.lower.boxes import kept_near
-from tessera.lower.facts import divisor, nonnegative, stays_inside
+from tessera.lower.boxes import kept_near, stays_in_tensor
+from tessera.lower.facts import divisor, nonnegative
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.indexed import Gather
 from tessera.lower.vector.liveness import TRANSPARENT, Liveness
@@ -215,7 +215,7 @@ class VectorContext:
         """Return the box of a bounded slice."""
         params, scalars = self.params, self.writer.scalars
         arg, rank = params.position(op.tensor), len(op.size_list)
-        unsafe = tuple(axis for axis in range(rank) if not self._inside(op, arg, axis))
+        unsafe = tuple(axis for axis in range(rank) if not stays_in_tensor(params.kernel, op, axis, self.divisor))
         pointer, starts = params.pointer(arg), tuple(self.scalar(offset) for offset in op.offsets)
         known = [params.known_stride(arg, axis) for axis in range(rank)]
         strides = [params.stride(arg, i) if s is None else scalars.constant(s) for i, s in enumerate(known)]
@@ -242,15 +242,6 @@ class VectorContext:
             tuple(stride == 1 for stride in known),
             tuple(axis for axis, offset in enumerate(op.offsets) if nonnegative(offset)),
         )
-
-    def _inside(self, op: Slice, arg: int, axis: int) -> bool:
-        """Return whether the slice cannot reach past the tensor along `axis`."""
-        if not stays_inside(self.params.kernel, op.offsets[axis], op.tensor, axis):
-            return False
-        size = self.params.known_size(arg, axis)
-        divides = self.params.infos[arg].dim_div[axis] if size is None else size
-        length = op.size_list[axis]
-        return length == 1 or (divides % length == 0 and self.divisor(op.offsets[axis]) % length == 0)
 
     def interior_condition(self, boxes: Sequence[Box]) -> SSAValue | None:
         """Return whether all boxes lie inside their tensors, None when that is known."""

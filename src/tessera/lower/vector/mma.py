@@ -1,8 +1,7 @@
 """The rule of `mma`: operands are packed once into scratch memory, the accumulator is updated in place.
 
-`packing` says how operands are packed, `forms` has the instructions. A left operand whose rows are contiguous is read
-where it lies, unless its rows turn out to crowd a few sets of the cache. With few rows so is a right operand whose rows
-or columns are contiguous: it is read once.
+The schedule has decided which unit multiplies, which operands are read where they lie and which are packed, and what is
+prefetched meanwhile (`schedule/cpu/pack_operands.py`); `packing` says how operands are packed.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.errors import VerifyError
 from tessera.ir import decisions
+from tessera.ir.decisions import Decision
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.tile.mma import MmaOp
@@ -32,36 +32,19 @@ from tessera.lower.vector.packing import (
 )
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.strips import Operand, Product, store_after
-from tessera.target.products import Form, vector_form
-
-LONG = 128
-"""From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
-
-VECTOR_ROWS = 4
-"""Up to so many rows, vector units multiply as fast as memory gives the right operand."""
-
-
-def panel_width(context: VectorContext, form: Form) -> int:
-    """Return the columns of one panel of b: as many vectors as leave room for enough rows of accumulators.
-
-    Matrix units take two tiles beside each other.
-    """
-    target = context.target
-    lanes = max(target.vector_bytes // form.total.bytes, 1)
-    if form.tiled:
-        return 2 * lanes
-    return lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
+from tessera.target.products import Form, panel_width, vector_form
 
 
 @lowers(MmaOp)
 def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack the operands that are not packed yet and multiply."""
     form = _form(context, op)
+    _check_together(op, form)
     element = element_type(form.total)
-    right, form = _in_place(context, op, form) or (None, form)
-    left = _rows_in_place(context, op, form) if right is None else None
+    right = _in_place(context, op, form) if decisions.RIGHT_IN_PLACE.on(op) else None
+    left = _rows_in_place(context, op, form) if decisions.LEFT_IN_PLACE.on(op) else None
     left = left or Operand.packed(_packed(context, op.a, "a", form))
-    ahead = (None, ()) if right is not None else _ahead(context, op, form)
+    ahead = _ahead(context, op) if decisions.PREFETCH_OPERAND.on(op) else (None, ())
     right = right or Operand.packed(_packed(context, op.b, "b", form))
     acc = context.node(op.acc)
     depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
@@ -78,16 +61,14 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total)
     (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
-    room = None
-    # Rows that one panel reads are read once; the matrix unit's are copied anyway.
-    if left.place and not form.tiled and n > panel_width(context, form):
-        room = context.new_buffer((m, -(-k // form.group)), packed_element(form))
+    copied = left.place and decisions.COPIES_ROWS.on(op)
+    room = context.new_buffer((m, -(-k // form.group)), packed_element(form)) if copied else None
     size = _extent(context, right.outer, n), depth
     product = Product(left, right, total, size, form.instruction, ahead, fresh, room)
     result: Node = total
     strip = decisions.STRIP.of(op)
     if strip is not None:
-        _check_strip(context, op, strip, form.tiled and not right.place)
+        _check_strip(context, op, strip)
         result = product.pending(context, strip)
     else:
         product.write(context)
@@ -95,18 +76,43 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
 
 
 def _form(context: VectorContext, op: MmaOp) -> Form:
-    return product_form(context.target, context.params.kernel, op)
+    """Return how a product is computed: by the instruction for its dtypes of the unit that was decided on."""
+    form = product_form(context.target, context.params.kernel, op)
+    return form if decisions.MATRIX_UNIT.on(op) else vector_form(form)
 
 
-def _check_strip(context: VectorContext, op: MmaOp, strip: int, tiled: bool) -> None:
+def _check_together(op: MmaOp, form: Form) -> None:
+    """Refuse decisions about a product that cannot both be obeyed.
+
+    Raises:
+        VerifyError: there are such.
+    """
+    pairs = [
+        (decisions.RIGHT_IN_PLACE, decisions.LEFT_IN_PLACE),
+        (decisions.RIGHT_IN_PLACE, decisions.PREFETCH_OPERAND),
+        (decisions.RIGHT_IN_PLACE, decisions.STRIP),
+        (decisions.MATRIX_UNIT, decisions.COPIES_ROWS),
+    ]
+    both = next((pair for pair in pairs if all(one.on(op) for one in pair)), None)
+    if both is not None:
+        message = f"{both[0].key} and {both[1].key} are on one product"
+    elif decisions.MATRIX_UNIT.on(op) and not form.tiled:
+        message = f"{decisions.MATRIX_UNIT.key} is on a product that no matrix unit of the target computes"
+    elif decisions.RIGHT_IN_PLACE.on(op) and shape_of(op.a.type)[0] > FEW_ROWS:
+        message = f"{decisions.RIGHT_IN_PLACE.key} is on a product of more than {FEW_ROWS} rows"
+    else:
+        return
+    raise VerifyError(message, location=location_of(op), help="`tessera opt --list` names the passes that decide")
+
+
+def _check_strip(context: VectorContext, op: MmaOp, strip: int) -> None:
     """Refuse strips of a product that cannot be computed by them.
 
     Raises:
-        VerifyError: no matrix unit multiplies packed columns, or a strip would be incomplete, or not one store alone
-            takes the product.
+        VerifyError: no matrix unit multiplies, a strip would be incomplete, or not one store alone takes the product.
     """
     rows = shape_of(op.acc.type)[0]
-    if not tiled or rows % strip or store_after(context.liveness, op) is None:
+    if not decisions.MATRIX_UNIT.on(op) or rows % strip or store_after(context.liveness, op) is None:
         raise VerifyError(
             f"{decisions.STRIP.key} is {strip} on a product of {rows} rows",
             location=location_of(op),
@@ -137,33 +143,41 @@ def _clear_outside(
         context.writer.branch(short, clear)
 
 
-def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand | None:
-    """Return the left operand as it lies in its tensor, where its rows are what the kernels read anyway.
+def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
+    """Return the left operand as it lies in its tensor.
 
-    They read a few elements of a few rows at a time, so that packing would gain nothing.
+    Raises:
+        VerifyError: it is no box of rows that lies there.
     """
-    if (op.a, "a", form) in context.packed or not form.reads_rows:
-        return None
     node = context.node(op.a)
     sizes = valid_sizes(context, node)
-    if sizes is None or not isinstance(node, Load) or dtype_of(node.element) != form.operand:
-        return None
+    if sizes is None or not isinstance(node, Load) or not form.reads_rows or dtype_of(node.element) != form.operand:
+        raise _elsewhere(op, decisions.LEFT_IN_PLACE)
     box = node.box
     if not box.unit[box.kept[1]]:
-        return None
+        raise _elsewhere(op, decisions.LEFT_IN_PLACE)
     place = _start(context, box), box.strides[box.kept[0]]
     return Operand(box.pointer, *sizes, arg=box.memory, place=place)
 
 
-def _ahead(context: VectorContext, op: MmaOp, form: Form) -> tuple[SSAValue | None, tuple[SSAValue, ...]]:
+def _elsewhere(op: MmaOp, decision: Decision) -> VerifyError:
+    return VerifyError(
+        f"{decision.key} is on a product whose operand does not lie in a tensor as the product reads it",
+        location=location_of(op),
+        help="it is a bounded slice of the product's own dtype, and contiguous",
+    )
+
+
+def _ahead(context: VectorContext, op: MmaOp) -> tuple[SSAValue | None, tuple[SSAValue, ...]]:
     """Return the rows that the loop's next iteration packs as the right operand: their tensor and its `ahead`.
 
-    Packing waits for memory, multiplying does not: so the rows are prefetched meanwhile.
+    Raises:
+        VerifyError: it is not known which they are.
     """
-    found = None if (op.b, "b", form) in context.packed else plain_load(context.node(op.b))
-    box = None if found is None else next_step(context, op, found[0].box)
+    found, loop = plain_load(context.node(op.b)), op.parent_op()
+    box = next_step(context, loop, found[0].box) if found is not None and isinstance(loop, scf.ForOp) else None
     if box is None:
-        return None, ()
+        raise _elsewhere(op, decisions.PREFETCH_OPERAND)
     (length,) = (axis for axis in box.kept if box.unit[axis])
     (row,) = (axis for axis in box.kept if axis != length)
     scalars = context.writer.scalars
@@ -180,29 +194,23 @@ def _start(context: VectorContext, box: Box) -> SSAValue:
     return offset
 
 
-def _in_place(context: VectorContext, op: MmaOp, form: Form) -> tuple[Operand, Form] | None:
-    """Return the right operand as it lies in its tensor, when few rows would not pay for packing it, and the form.
+def _in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
+    """Return the right operand as it lies in its tensor.
 
-    A matrix unit takes its rows where there are enough of the left operand's for a product to wait for it.
+    Raises:
+        VerifyError: it is no box that lies there, or neither its rows nor its columns are contiguous.
     """
-    count = shape_of(op.a.type)[0]
-    if count > FEW_ROWS or (op.b, "b", form) in context.packed:
-        return None
     node = context.node(op.b)
     found, sizes = plain_load(node), valid_sizes(context, node)
     if found is None or sizes is None:
-        return None
+        raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
     (load, axes), plain = found, node.source if isinstance(node, Remap) else node
-    row, column = (load.box.kept[axis] for axis in axes)
-    box = load.box
-    if not box.unit[column] or count <= VECTOR_ROWS:
-        form = vector_form(form)
-    if plain is not load or dtype_of(load.element) != form.operand:
-        return None
-    if not box.unit[column] and not (box.unit[row] and shape_of(op.a.type)[1] >= LONG):
-        return None
+    box, (row, column) = load.box, (load.box.kept[axis] for axis in axes)
+    readable = box.unit[column] or (box.unit[row] and not form.tiled)
+    if plain is not load or dtype_of(load.element) != form.operand or not readable:
+        raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
     place = (_start(context, box), box.strides[row], box.strides[column])
-    return Operand(box.pointer, sizes[1], sizes[0], arg=box.memory, place=place), form
+    return Operand(box.pointer, sizes[1], sizes[0], arg=box.memory, place=place)
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:
@@ -250,4 +258,4 @@ def _packed(context: VectorContext, value: SSAValue, role: str, form: Form) -> P
     if (value, role, form) in context.packed:
         return context.packed[value, role, form]
     node = context.node(value)
-    return rows(context, node, form) if role == "a" else panels(context, node, form, panel_width(context, form))
+    return rows(context, node, form) if role == "a" else panels(context, node, form, panel_width(context.target, form))

@@ -15,7 +15,6 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
 
 from tessera.ir.target.memory import PrefetchOp
 from tessera.ir.tile.memory import LoadOp
@@ -65,25 +64,19 @@ def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box | None:
     return replace(box, offsets=tuple(offsets))
 
 
-def next_step(context: VectorContext, op: Operation, box: Box) -> Box | None:
-    """Return the matrix that the next iteration of the loop around an op loads; None where that is not known to pay.
+def next_step(context: VectorContext, loop: scf.ForOp, box: Box) -> Box | None:
+    """Return the matrix that the next iteration of a loop takes; None where no dimension follows the loop's counter.
 
     Args:
         context: the lowering.
-        op: an op in the body of the loop.
-        box: what it takes now.
+        loop: the loop.
+        box: what this iteration takes.
     """
-    loop = op.parent_op()
-    if not isinstance(loop, scf.ForOp) or sum(box.unit[axis] for axis in box.kept) != 1 or len(box.kept) != 2:
-        return None
     counter, step = (context.scalar(value) for value in (loop.body.block.args[0], loop.step))
-    axes = [axis for axis, offset in enumerate(box.offsets) if offset is counter]
-    size = prod(box.sizes) * dtype_of(box.pointer.type.element).bytes  # pyright: ignore
-    if len(axes) != 1 or not LEAST_BYTES <= size <= context.target.l2_bytes // 4:
+    if not any(offset is counter for offset in box.offsets) or sum(box.unit[axis] for axis in box.kept) != 1:
         return None
-    offsets = list(box.offsets)
-    offsets[axes[0]] = context.writer.scalars.add(counter, step)
-    return replace(box, offsets=tuple(offsets))
+    moved = context.writer.scalars.add(counter, step)
+    return replace(box, offsets=tuple(moved if offset is counter else offset for offset in box.offsets))
 
 
 def take_rows(context: VectorContext, shape: Sequence[int]) -> list[Box]:

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.random import PhiloxOp
@@ -22,7 +22,6 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import i1
-from tessera.lower.forms import product_form
 from tessera.lower.launch import LaunchPlan
 from tessera.lower.vector.liveness import Liveness
 from tessera.lower.vector.shape import unit_axes
@@ -34,6 +33,9 @@ from tessera.schedule.scheduled_pass import launches
 
 Axes = tuple[int | None, int | None]
 """Which axis of a tile runs along the rows' numbers of a store, and which along its columns'; None for neither."""
+
+_SAME_PLACE = (ElementwiseOp, CastOp, BitcastOp, PhiloxOp)
+"""Ops each of whose elements is computed from those at its place."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class StripProductsPass(CpuPass):
             rows, columns = shape_of(op.acc.type)
             if store is None or stores.count(store) > 1 or rows % strip or columns == 1:
                 continue
-            if product_form(self.target, kernel, op).tiled and self._order(kernel, store).takes_rows(op):
+            if decisions.MATRIX_UNIT.on(op) and self._order(kernel, store).takes_rows(op):
                 decisions.STRIP.write(op, strip)
 
     def _order(self, kernel: KernelOp, store: StoreOp) -> _Order:
@@ -88,7 +90,8 @@ class _Order:
     def takes_rows(self, op: MmaOp) -> bool:
         """Return whether it takes a product as it is, and reads all else along rows, too."""
         store = self.store
-        if shape_of(store.value.type) != shape_of(op.result.type) or not self._elsewhere(op.a):
+        overwritten = decisions.LEFT_IN_PLACE.on(op) and not self._elsewhere(op.a)
+        if shape_of(store.value.type) != shape_of(op.result.type) or overwritten:
             return False
         work: list[tuple[SSAValue, Axes]] = [(store.value, (0, 1))]
         work += [] if store.mask is None else [(store.mask, (0, 1))]
@@ -136,13 +139,13 @@ def _is_computed(value: SSAValue) -> bool:
     owner = value.owner
     if isinstance(owner, ReshapeOp):
         return unit_axes(shape_of(owner.source.type), shape_of(value.type)) is not None
-    return isinstance(owner, SplatOp | ArangeOp | ElementwiseOp | CastOp | PhiloxOp | BroadcastOp | TransposeOp)
+    return isinstance(owner, (*_SAME_PLACE, SplatOp, ArangeOp, BroadcastOp, TransposeOp))
 
 
 def _operands(value: SSAValue, axes: Axes) -> list[tuple[SSAValue, Axes]]:
     """Return the tiles that a tile is computed from where it is used, each with its axes."""
     owner = value.owner
-    if isinstance(owner, ElementwiseOp | CastOp | PhiloxOp | GatherOp | LoadOp):
+    if isinstance(owner, (*_SAME_PLACE, GatherOp, LoadOp)):
         return [(operand, axes) for operand in owner.operands if isinstance(operand.type, TileType)]
     if isinstance(owner, TransposeOp):
         take: tuple[int | None, ...] = tuple(owner.permutation.index(axis) for axis in range(len(owner.permutation)))

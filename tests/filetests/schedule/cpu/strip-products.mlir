@@ -1,7 +1,7 @@
-// RUN: schedule-strip-products
+// RUN: schedule-pack-operands schedule-strip-products
 
 // A matrix unit computes 32 rows, which are rounded and stored, before it computes the next ones.
-// CHECK: [[SUM:%\w+]] = tessera_tile.mma {{.*}} {tessera_schedule.strip = #builtin.int<32>}
+// CHECK: [[SUM:%\w+]] = tessera_tile.mma {{.*}}tessera_schedule.strip = #builtin.int<32>}
 // CHECK-NEXT: [[ROUNDED:%\w+]] = tessera_tile.cast [[SUM]]
 // CHECK-NEXT: tessera_tile.store [[ROUNDED]]
 tessera_tile.kernel @plain profile "fast" (
@@ -19,8 +19,8 @@ tessera_tile.kernel @plain profile "fast" (
 
 // -----
 // As many rows as are asked for.
-// RUN: schedule-strip-products{strip=64}
-// CHECK: tessera_tile.mma {{.*}} {tessera_schedule.strip = #builtin.int<64>}
+// RUN: schedule-pack-operands schedule-strip-products{strip=64}
+// CHECK: tessera_tile.mma {{.*}}tessera_schedule.strip = #builtin.int<64>}
 tessera_tile.kernel @forced profile "fast" (
     %a: !tessera_tile.tensor<64x64xbf16> as "a" dims ["64", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16,
     %c: !tessera_tile.tensor<64x64xf32> as "c" dims ["64", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16 written) {
@@ -35,8 +35,8 @@ tessera_tile.kernel @forced profile "fast" (
 
 // -----
 // None are, if that is asked for.
-// RUN: schedule-strip-products{strip=0}
-// CHECK-NOT: tessera_schedule
+// RUN: schedule-pack-operands schedule-strip-products{strip=0}
+// CHECK-NOT: tessera_schedule.strip
 // CHECK: tessera_tile.return
 tessera_tile.kernel @none profile "fast" (
     %a: !tessera_tile.tensor<64x64xbf16> as "a" dims ["64", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16,
@@ -52,7 +52,7 @@ tessera_tile.kernel @none profile "fast" (
 
 // -----
 // A store that reads another tile against its order goes in squares: all rows are there first.
-// CHECK-NOT: tessera_schedule
+// CHECK-NOT: tessera_schedule.strip
 // CHECK: tessera_tile.return
 tessera_tile.kernel @turned profile "fast" (
     %a: !tessera_tile.tensor<64x64xbf16> as "a" dims ["64", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16,
@@ -72,7 +72,7 @@ tessera_tile.kernel @turned profile "fast" (
 
 // -----
 // Rows that are multiplied where they lie are all read before any is overwritten.
-// CHECK-NOT: tessera_schedule
+// CHECK-NOT: tessera_schedule.strip
 // CHECK: tessera_tile.return
 tessera_tile.kernel @onto_an_operand profile "fast" (
     %a: !tessera_tile.tensor<64x64xbf16> as "a" dims ["64", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16 written) {
@@ -88,8 +88,8 @@ tessera_tile.kernel @onto_an_operand profile "fast" (
 
 // -----
 // Vector units compute all rows at once.
-// RUN: schedule-strip-products{target=x86-64-v4}
-// CHECK-NOT: tessera_schedule
+// RUN: schedule-pack-operands{target=x86-64-v4} schedule-strip-products{target=x86-64-v4}
+// CHECK-NOT: tessera_schedule.strip
 // CHECK: tessera_tile.return
 tessera_tile.kernel @vectors profile "fast" (
     %a: !tessera_tile.tensor<64x64xbf16> as "a" dims ["64", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16,

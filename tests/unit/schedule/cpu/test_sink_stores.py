@@ -21,6 +21,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.facts import is_last
 from tessera.lower.vector import lower_to_vector
+from tessera.schedule.cpu.pack_operands import PackOperandsPass
 from tessera.schedule.cpu.sink_stores import SinkStoresPass
 from tessera.schedule.cpu.strip_products import StripProductsPass
 from tessera.schedule.knobs import Knobs
@@ -42,7 +43,8 @@ def scheduled(function: Any, target: TargetRecord = SAPPHIRE_RAPIDS, strip: int 
     module = aligned(function)
     for step in CANONICALIZE:
         step.apply(module)
-    for step in (SinkStoresPass(target), StripProductsPass(target, Knobs(strip=strip))):
+    passes = SinkStoresPass(target), PackOperandsPass(target), StripProductsPass(target, Knobs(strip=strip))
+    for step in passes:
         step.apply(module)
     module.verify()
     return module
