@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
+from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp
 from tessera.ir.tile.shared import AllocSharedOp
@@ -140,6 +141,20 @@ STRIP = Decision(
     "rows of a product that are computed at a time, just before they are stored",
     (MmaOp,),
     ("strip-products",),
+    1,
+    None,
+)
+PREFETCH_BOX = Decision(
+    "prefetch_box",
+    "what the next program loads in its place is prefetched by a loop over a tile of its shape",
+    (LoadOp,),
+    ("prefetch-boxes",),
+)
+STREAM = Decision(
+    "stream",
+    "tensors of at least so many MiB are stored past the caches",
+    (StoreOp,),
+    ("stream-stores",),
     1,
     None,
 )

@@ -53,7 +53,9 @@ class CpuPlatform(Platform):
         """Return the scheduling passes."""
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.cpu.pack_operands import PackOperandsPass
+        from tessera.schedule.cpu.prefetch_boxes import PrefetchBoxesPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
+        from tessera.schedule.cpu.stream_stores import StreamStoresPass
         from tessera.schedule.cpu.strip_products import StripProductsPass
 
         return (
@@ -61,6 +63,8 @@ class CpuPlatform(Platform):
             SinkStoresPass(target, knobs),
             PackOperandsPass(target, knobs),
             StripProductsPass(target, knobs),
+            PrefetchBoxesPass(target, knobs),
+            StreamStoresPass(target, knobs),
         )
 
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:

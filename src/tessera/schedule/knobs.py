@@ -219,7 +219,16 @@ class Knobs:
             "0 leaves it to the hardware to read ahead",
             1,
             (0, 1),
-            passes=("pack-operands",),
+            passes=("pack-operands", "prefetch-boxes"),
+        )
+    )
+    stream: int | None = _declared(
+        Knob(
+            "stream",
+            "MiB of a tensor that is only written from which on it is stored past the caches, on x86-64; 0 never does",
+            16,
+            (0, 1, 4, 16, 64),
+            passes=("stream-stores",),
         )
     )
     strip: int | None = _declared(

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.lower.vector import memory, next_rows
+from tessera.lower.vector import memory
+from tessera.schedule.cpu import prefetch_boxes
 
 
 @pytest.fixture
 def eager_streams(monkeypatch, tmp_path):
     """Let small tensors go past the caches and short rows be asked for, as large ones are."""
-    monkeypatch.setattr(memory, "STREAM_BYTES", 1024)
-    monkeypatch.setattr(next_rows, "LEAST_BYTES", 64)
+    monkeypatch.setattr(memory, "STREAM_UNIT", 64)
+    monkeypatch.setattr(prefetch_boxes, "LEAST_BYTES", 64)
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
 
 

@@ -34,6 +34,11 @@ def f32_rows(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor[64, 64, ts.f32], c: ts.
         c[i : i + 32, :] = ts.tile.mma(a[i : i + 32, :], b[:, :])
 
 
+def halved(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] * 0.5
+
+
 HEADS = {"H": 2, "S": 256}
 CUBE = {"M": 256, "N": 256, "K": 256}
 SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
@@ -49,6 +54,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (gemm, CUBE, "sapphirerapids", Knobs()),
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),
+    (halved, {}, "x86-64-v3", Knobs()),
 ]
 GRID = """
 tessera_tile.kernel @k profile "fast" () {{

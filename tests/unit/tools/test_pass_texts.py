@@ -29,6 +29,7 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "mma_kind": ("wgmma", "mma_sync", "fma"),
     "in_place": (0, 1),
     "prefetch": (0, 1),
+    "stream": (0, 64),
     "strip": (0, 64),
 }
 ALL = Knobs(**{name: values[-1] for name, values in VALUES.items()})  # pyright: ignore[reportArgumentType]

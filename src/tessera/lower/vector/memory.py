@@ -11,13 +11,15 @@ from math import prod
 
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.errors import VerifyError
+from tessera.ir import decisions
+from tessera.ir.locations import location_of
 from tessera.ir.target.memory import AtomicOp as TargetAtomicOp
 from tessera.ir.target.memory import GatherOp as TargetGatherOp
 from tessera.ir.target.memory import LoadOp as TargetLoadOp
 from tessera.ir.target.memory import ScatterOp as TargetScatterOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
 from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.structure import DimOp, ReturnOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, i1, index
 from tessera.lower.vector.context import VectorContext
@@ -28,8 +30,8 @@ from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, Stored, r
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
-STREAM_BYTES = 16 << 20
-"""Tensors of at least this size are written past the caches: more than a core's share of the last one."""
+STREAM_UNIT = 1 << 20
+"""Bytes in which a decision says how large a tensor is that is stored past the caches."""
 
 
 def _optional(context: VectorContext, value: SSAValue | None) -> Node | None:
@@ -48,8 +50,8 @@ def lower_load(context: VectorContext, op: LoadOp) -> None:
     if isinstance(type_, TileType):
         node = Load(type_.shape, type_.element, box, _optional(context, op.mask), fill)
         context.define(op.result, node)
-        if (row := next_row(context, op, box)) is not None:
-            context.next_rows.append(row)
+        if decisions.PREFETCH_BOX.on(op):
+            context.next_rows.append(next_row(context, op, box))
         return
     mask = _scalar(context, op.mask)
     load = TargetLoadOp(box.pointer, box.offsets, box.strides, box.bounds, type_, [], box.unsafe, 1, mask, fill)
@@ -75,7 +77,7 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
         if not _reads_same_place(root, box):
             context.materialise(root)
     context.before_write(resource)
-    stream = None if mask is not None else _streams(context, op, box)
+    stream = _streams(context, op, box)
     rows = take_rows(context, value.shape)
 
     def body(site: Site, at: Coords) -> None:
@@ -87,19 +89,23 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
 
 
 def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
-    """Return whether a tensor is so large that what is written is gone from the caches before anything reads it.
+    """Return whether a tensor is so large that it is stored past the caches; None where it is known not to be.
 
-    Never so where the kernel reads the tensor itself: its lines are in the caches then. None where it is known.
+    Raises:
+        VerifyError: the store does not write rows of neighbours.
     """
-    params, scalars = context.params, context.writer.scalars
-    if not context.target.triple.startswith("x86_64") or not box.kept or not box.unit[box.kept[-1]]:
+    params, scalars, least = context.params, context.writer.scalars, decisions.STREAM.of(op)
+    if least is None:
         return None
-    if any(not isinstance(use.operation, StoreOp | DimOp | ReturnOp) for use in op.tensor.uses):
-        return None
-    rank, least = len(op.size_list), STREAM_BYTES // dtype_of(element_of(op.value.type)).bytes
-    known = [params.known_size(box.arg, axis) for axis in range(rank)]
-    fixed = prod(size for size in known if size is not None)
-    total: SSAValue | int = fixed
+    if op.mask is not None or not box.kept or not box.unit[box.kept[-1]]:
+        raise VerifyError(
+            f"{decisions.STREAM.key} is on a store that does not write rows of neighbours",
+            location=location_of(op),
+            help="it belongs on stores without a mask, along a dimension of stride 1",
+        )
+    least = least * STREAM_UNIT // dtype_of(element_of(op.value.type)).bytes
+    known = [params.known_size(box.arg, axis) for axis in range(len(op.size_list))]
+    total: SSAValue | int = prod(size for size in known if size is not None)
     for axis, size in enumerate(known):
         if size is None:
             total = scalars.mul(params.size(box.arg, axis), total)

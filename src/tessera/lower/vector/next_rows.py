@@ -1,21 +1,20 @@
 """Prefetches the next program's rows while this one works on its own, and the next iteration's in a loop.
 
-A program that reads a row several times, to reduce it and then to use it, leaves the memory idle while it computes: the
-hardware follows one stream of addresses, and each row begins a new one. Programs run in the order of their numbers, so
-the rows that the next one reads are known. A loop that reduces this program's rows with much arithmetic prefetches
-them, else the loop that writes its result. So do programs that walk along tiles of several rows: each row is a stream
-of its own, too short for the hardware to follow.
+The schedule says of which loads and products. A loop that reduces this program's rows with much arithmetic prefetches
+the next one's, else the loop that writes its result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import scf
 
+from tessera.errors import VerifyError
+from tessera.ir import decisions
+from tessera.ir.locations import location_of
 from tessera.ir.target.memory import PrefetchOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.types import dtype_of
@@ -28,39 +27,30 @@ if TYPE_CHECKING:
 BUSY_COST = 10
 """Vector instructions of a chunk from which on a reduction leaves time for its prefetches."""
 LINE_BYTES = 64
-LEAST_BYTES = 2 << 10
-"""Shorter rows are read ahead by the hardware as they follow one another."""
-MOST_BYTES = 128 << 10
-"""Bytes that one program may prefetch: they must stay in the second-level cache until they are read."""
 
 
-def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box | None:
-    """Return the box that the next program loads in the place of this one; None where that is not known to pay.
+def next_row(context: VectorContext, op: LoadOp, box: Box) -> Box:
+    """Return the box that the next program loads in the place of this one.
 
     Args:
         context: the lowering.
         op: a load of a tile.
         box: what it loads.
+
+    Raises:
+        VerifyError: the box does not follow the grid's last dimension, or not every program loads it once.
     """
     grid = context.plan.grid
-    if (
-        grid is None
-        or not grid.block_sizes
-        or not context.at_top
-        or op.mask is not None
-        or not box.kept
-        or not box.unit[box.kept[-1]]
-    ):
-        return None
-    fastest, block = grid.body.block.args[-1], grid.block_sizes[-1]
+    fastest = None if grid is None or not grid.block_sizes else grid.body.block.args[-1]
     axes = [axis for axis, offset in enumerate(op.offsets) if offset is fastest]
-    size = prod(box.sizes) * dtype_of(op.result.type.element).bytes  # pyright: ignore
-    if len(axes) != 1 or not LEAST_BYTES <= size <= MOST_BYTES:
-        return None
-    if axes[0] == box.kept[-1] and prod(box.sizes) == box.sizes[axes[0]]:
-        return None  # one row that goes on: a stream that the hardware follows already
+    if grid is None or len(axes) != 1 or not context.at_top:
+        raise VerifyError(
+            f"{decisions.PREFETCH_BOX.key} is on a load of which it is not known what the next program loads",
+            location=location_of(op),
+            help="one of its offsets is the grid's last index, and it is in no loop or branch",
+        )
     offsets = list(box.offsets)
-    offsets[axes[0]] = context.writer.scalars.add(offsets[axes[0]], block)
+    offsets[axes[0]] = context.writer.scalars.add(offsets[axes[0]], grid.block_sizes[-1])
     return replace(box, offsets=tuple(offsets))
 
 
