@@ -1,0 +1,159 @@
+"""What CPUs do is what is written on ops: forced by knobs it computes the same, and what is impossible is refused."""
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from xdsl.ir import Operation
+
+import tessera as ts
+from tessera.errors import VerifyError
+from tessera.ir import decisions
+from tessera.ir.decisions import Decision
+from tessera.ir.target.memory import PrefetchOp
+from tessera.ir.target.memory import StoreOp as TargetStoreOp
+from tessera.ir.target.product import ProductOp
+from tessera.ir.target.types import PointerType
+from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.jit.pipeline import CANONICALIZE
+from tessera.lower.vector import lower_to_vector
+from tessera.schedule.knobs import Knobs
+from tessera.target.registry import target_named
+from tests.unit.lower.support import aligned, scheduled
+
+RNG = np.random.default_rng(11)
+
+
+def plain(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: ts.Tensor["m", "n", ts.f32]) -> None:
+    for i, j in ts.tile.grid((m, 32), (n, 64)):
+        acc = ts.tile.zeros((32, 64), ts.f32)
+        for step in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 32, step : step + 32], b[step : step + 32, j : j + 64], acc)
+        c[i : i + 32, j : j + 64] = acc
+
+
+def few(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: ts.Tensor["m", "n", ts.f32]) -> None:
+    for i, j in ts.tile.grid((m, 8), (n, 64)):
+        acc = ts.tile.zeros((8, 64), ts.f32)
+        for step in ts.tile.range(0, k, 32):
+            acc = ts.tile.mma(a[i : i + 8, step : step + 32], b[step : step + 32, j : j + 64], acc)
+        c[i : i + 8, j : j + 64] = acc
+
+
+def narrow(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]) -> None:
+    for i, j in ts.tile.grid((m, 4), (n, 64)):
+        c[i : i + 4, j : j + 64] = ts.tile.mma(a[i : i + 4, :64], b[:64, j : j + 64])
+
+
+def rows(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] * 0.5
+
+
+def column(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
+    for i in ts.tile.grid((m, 16)):
+        y[i : i + 16, 0] = x[i : i + 16, 1]
+
+
+def lowered(
+    function: Callable[..., None],
+    knobs: Knobs | None = None,
+    edit: Callable[[Operation], None] | None = None,
+) -> list[Operation]:
+    """Return the ops of a kernel's TIR-T, which `edit` may have changed after its schedule."""
+    record, module = target_named("x86-64-v3"), aligned(function)
+    for step in CANONICALIZE:
+        step.apply(module)
+    scheduled(module, record, knobs)
+    for op in module.walk() if edit is not None else ():
+        edit(op)
+    module.verify()
+    made = lower_to_vector(module, record)
+    made.verify()
+    return list(made.walk())
+
+
+def products(function: Callable[..., None], knobs: Knobs | None = None) -> list[ProductOp]:
+    return [op for op in lowered(function, knobs) if isinstance(op, ProductOp)]
+
+
+def test_operands_lie_where_the_schedule_says() -> None:
+    assert all(isinstance(op.a.type, PointerType) for op in products(plain))
+    assert all(isinstance(op.b.type, PointerType) for op in products(few))
+    packed = [*products(plain, Knobs(in_place=0)), *products(few, Knobs(in_place=0))]
+    assert not any(isinstance(value.type, PointerType) for op in packed for value in (op.a, op.b))
+
+
+def test_what_is_prefetched_is_what_the_schedule_says() -> None:
+    assert all(op.source is not None for op in products(plain))
+    assert not any(op.source is not None for op in products(plain, Knobs(prefetch=0)))
+    assert any(isinstance(op, PrefetchOp) for op in lowered(rows))
+    assert not any(isinstance(op, PrefetchOp) for op in lowered(rows, Knobs(prefetch=0)))
+
+
+def test_what_goes_past_the_caches_is_what_the_schedule_says() -> None:
+    def streams(knobs: Knobs | None = None) -> bool:
+        return any(isinstance(op, TargetStoreOp) and op.stream is not None for op in lowered(rows, knobs))
+
+    assert streams()
+    assert not streams(Knobs(stream=0))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("rows", [4, 8, 32])
+@pytest.mark.parametrize("knobs", [{}, {"in_place": 0}, {"prefetch": 0, "stream": 1}], ids=str)
+def test_forced_schedules_compute_the_same(dtype: str, rows: int, knobs: dict[str, int]) -> None:
+    element, total = getattr(ts, dtype), ts.i32 if dtype == "i8" else ts.f32
+
+    @ts.kernel.autotune(space={name: [value] for name, value in knobs.items()})
+    def product(a: ts.Tensor["m", "k", element], b: ts.Tensor["k", "n", element], c: ts.Tensor["m", "n", total]):
+        for i, j in ts.tile.grid((m, rows), (n, 64)):
+            acc = ts.tile.zeros((rows, 64), total)
+            for step in ts.tile.range(0, k, 32):
+                acc = ts.tile.mma(a[i : i + rows, step : step + 32], b[step : step + 32, j : j + 64], acc)
+            c[i : i + rows, j : j + 64] = acc
+
+    m, k, n = 45, 70, 130
+    a, b = (RNG.integers(-9, 9, shape) for shape in ((m, k), (k, n)))
+    numpy_dtype = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "i8": np.int8}[dtype]
+    c = np.full((m, n), 77, np.int32 if dtype == "i8" else np.float32)
+    product(a.astype(numpy_dtype), b.astype(numpy_dtype), c)
+    np.testing.assert_array_equal(c, a @ b)  # small integers: sums are exact
+
+
+def on(cls: type[Operation], *chosen: Decision) -> Callable[[Operation], None]:
+    def edit(op: Operation) -> None:
+        for decision in chosen if isinstance(op, cls) else ():
+            decision.write(op)
+
+    return edit
+
+
+PLACE = "is on a product whose operand does not lie in a tensor as the product reads it"
+REFUSED: list[tuple[Callable[..., None], Callable[[Operation], None], str]] = [
+    (few, on(MmaOp, decisions.MATRIX_UNIT), "that no matrix unit of the target computes"),
+    (plain, on(MmaOp, decisions.MATRIX_UNIT), "matrix_unit and tessera_schedule.copies_rows are on one product"),
+    (
+        plain,
+        on(MmaOp, decisions.RIGHT_IN_PLACE),
+        "right_in_place and tessera_schedule.left_in_place are on one",
+    ),
+    (few, on(MmaOp, decisions.PREFETCH_OPERAND), "right_in_place and tessera_schedule.prefetch_operand are on one"),
+    (narrow, on(MmaOp, decisions.LEFT_IN_PLACE), f"left_in_place {PLACE}"),
+    (narrow, on(MmaOp, decisions.RIGHT_IN_PLACE), f"right_in_place {PLACE}"),
+    (narrow, on(MmaOp, decisions.PREFETCH_OPERAND), f"prefetch_operand {PLACE}"),
+    (plain, on(LoadOp, decisions.PREFETCH_BOX), "prefetch_box is on a load of which it is not known what the next"),
+    (column, on(StoreOp, decisions.STREAM), "stream is on a store that does not write rows of neighbours"),
+]
+
+
+@pytest.mark.parametrize(("function", "edit", "said"), REFUSED, ids=[said[:32] for _, _, said in REFUSED])
+def test_what_cannot_be_obeyed_is_refused(
+    function: Callable[..., None], edit: Callable[[Operation], None], said: str
+) -> None:
+    with pytest.raises(VerifyError) as caught:
+        lowered(function, edit=edit)
+    assert said in str(caught.value)
+    assert caught.value.location is not None
