@@ -12,11 +12,14 @@ from xdsl.ir import Block, SSAValue
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
+from tessera.frontend.calls import inline
 from tessera.frontend.combiners import combiner
 from tessera.frontend.convert import apply, broadcast_to, cast_to, reshape_to, static_int, to_tile
 from tessera.frontend.function import DeviceFunction
+from tessera.frontend.library import exponentials, extremes
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, show, wrap
+from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.reduce import REDUCTIONS, ReduceByOp, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import element_type
@@ -222,3 +225,60 @@ def _any_scan(b: Builder, x: Any, axis: Any, op: Any, reverse: Any, what: str) -
 @compiles(tile.cumsum)
 def _cumsum(b: Builder, x: Any, axis: Any, reverse: Any) -> Tile:
     return _scanned(b, x, axis, "sum", reverse, "cumsum")
+
+
+def _running(op: str, name: str, b: Builder, x: Any, axis: Any = -1, reverse: Any = False) -> Tile:
+    return _scanned(b, x, axis, op, reverse, name)
+
+
+for _op, _function in (("prod", tile.cumprod), ("max", tile.cummax), ("min", tile.cummin)):
+    compiles(_function)(cast(Callable[..., Any], partial(_running, _op, _function.__name__)))
+
+
+@compiles(tile.argmax)
+def _argmax(b: Builder, x: Any, axis: Any, keepdims: Any) -> Any:
+    return _place_of(b, x, axis, keepdims, "argmax", extremes.larger, extremes.larger_or_nan)
+
+
+@compiles(tile.argmin)
+def _argmin(b: Builder, x: Any, axis: Any, keepdims: Any) -> Any:
+    return _place_of(b, x, axis, keepdims, "argmin", extremes.smaller, extremes.smaller_or_nan)
+
+
+def _place_of(
+    b: Builder,
+    x: Any,
+    axis: Any,
+    keepdims: Any,
+    what: str,
+    of_integers: DeviceFunction[..., Any],
+    of_floats: DeviceFunction[..., Any],
+) -> Any:
+    source = _source(b, x, "max", what)
+    shape = source.shape
+    flat = source.ssa if axis is not None else reshape_to(b, source.ssa, (prod(shape),))
+    where = 0 if axis is None else _axis(b, axis, source, what)
+    sizes = shape_of(flat.type)
+    along = b.emit(ArangeOp(sizes[where], element_type(dtypes.i32))).result
+    places = reshape_to(b, along, [size if i == where else 1 for i, size in enumerate(sizes)])
+    tiles = [Tile(flat), Tile(broadcast_to(b, places, sizes))]
+    block = _block(b, of_floats if source.dtype.is_float else of_integers, tiles, what)
+    _, found = b.emit(ReduceByOp([each.ssa for each in tiles], where, block)).outputs
+    return _kept(b, found, source, axis, what) if keepdims else wrap(found)
+
+
+@compiles(tile.logsumexp)
+def _logsumexp(b: Builder, x: Any, axis: Any, keepdims: Any) -> Any:
+    source = _float_source(b, x, "logsumexp")
+    axes = _axes(b, axis, source, "logsumexp")
+    kept = cast(Tile, inline(b, exponentials.logsumexp.function, [source, axes], {}))
+    rest = tuple(size for i, size in enumerate(source.shape) if i not in axes)
+    if keepdims:
+        return kept
+    return Tile(reshape_to(b, kept.ssa, rest)) if rest else reduced(b, kept, None, "sum", "logsumexp")
+
+
+@compiles(tile.softmax)
+def _softmax(b: Builder, x: Any, axis: Any) -> Any:
+    source = _float_source(b, x, "softmax")
+    return inline(b, exponentials.softmax.function, [source, _axes(b, axis, source, "softmax")], {})

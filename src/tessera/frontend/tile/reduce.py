@@ -16,8 +16,14 @@ from tessera.frontend.tile.values import Axes, Scalar, Tile, TileLike
 __all__ = [
     "all",
     "any",
+    "argmax",
+    "argmin",
     "associative_scan",
+    "cummax",
+    "cummin",
+    "cumprod",
     "cumsum",
+    "logsumexp",
     "max",
     "mean",
     "min",
@@ -26,6 +32,7 @@ __all__ = [
     "row_max",
     "row_sum",
     "scan",
+    "softmax",
     "sum",
     "var",
 ]
@@ -301,5 +308,127 @@ def cumsum(x: TileLike, axis: int = -1, reverse: bool = False) -> Tile:
 
     Returns:
         Tile of the shape of `x`.
+    """
+    ...
+
+
+@tile_function
+def cumprod(x: TileLike, axis: int = -1, reverse: bool = False) -> Tile:
+    """Return the running product along `axis`.
+
+    Args:
+        x: tile.
+        axis: dimension, counted from the end when negative.
+        reverse: start from the end.
+
+    Returns:
+        Tile of the shape of `x`.
+    """
+    ...
+
+
+@tile_function
+def cummax(x: TileLike, axis: int = -1, reverse: bool = False) -> Tile:
+    """Return the running maximum along `axis`; NaN wins.
+
+    Args:
+        x: tile.
+        axis: dimension, counted from the end when negative.
+        reverse: start from the end.
+
+    Returns:
+        Tile of the shape of `x`.
+    """
+    ...
+
+
+@tile_function
+def cummin(x: TileLike, axis: int = -1, reverse: bool = False) -> Tile:
+    """Return the running minimum along `axis`; NaN wins.
+
+    Args:
+        x: tile.
+        axis: dimension, counted from the end when negative.
+        reverse: start from the end.
+
+    Returns:
+        Tile of the shape of `x`.
+    """
+    ...
+
+
+@tile_function
+def argmax(x: TileLike, axis: int | None = None, keepdims: bool = False) -> Tile | Scalar:
+    """Return the place of the largest element along `axis`, or among all; of equal ones the first, and NaN wins.
+
+    Args:
+        x: tile of numbers or bool.
+        axis: dimension, counted from the end when negative; None counts through all elements in row-major order.
+        keepdims: compile-time; keep the dimension with size 1.
+
+    Returns:
+        i32 tile without that dimension, or an i32 scalar.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+    """
+    ...
+
+
+@tile_function
+def argmin(x: TileLike, axis: int | None = None, keepdims: bool = False) -> Tile | Scalar:
+    """Return the place of the smallest element along `axis`, or among all; of equal ones the first, and NaN wins.
+
+    Args:
+        x: tile of numbers or bool.
+        axis: dimension, counted from the end when negative; None counts through all elements in row-major order.
+        keepdims: compile-time; keep the dimension with size 1.
+
+    Returns:
+        i32 tile without that dimension, or an i32 scalar.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+    """
+    ...
+
+
+@tile_function
+def logsumexp(x: TileLike, axis: Axes = None, keepdims: bool = False) -> Tile | Scalar:
+    """Return `log(sum(exp(x)))` along `axis`, or of all elements, without overflow.
+
+    Args:
+        x: tile; what is no float is taken as f32.
+        axis: dimension, counted from the end when negative, or a tuple of them; None for all.
+        keepdims: compile-time; keep these dimensions with size 1.
+
+    Returns:
+        Tile without those dimensions, or a scalar, of the accumulation type.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+
+    Numerics:
+        -inf where all elements are; +inf where one is.
+    """
+    ...
+
+
+@tile_function
+def softmax(x: TileLike, axis: Axes = -1) -> Tile:
+    """Return `exp(x) / sum(exp(x))` along `axis`, without overflow.
+
+    Args:
+        x: tile; what is no float is taken as f32.
+        axis: dimension, counted from the end when negative, or a tuple of them; None for all.
+
+    Returns:
+        Tile of the shape of `x`, of the accumulation type.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+
+    Numerics:
+        NaN along a dimension whose elements all are -inf.
     """
     ...
