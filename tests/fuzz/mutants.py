@@ -154,9 +154,9 @@ _VECTOR = (
     ),
     _cpu(
         "ragged-block-counts-as-whole",
-        "lower/vector/context.py",
-        "return length == 1 or (divides % length == 0 and self.divisor(op.offsets[axis]) % length == 0)",
-        "return length == 1 or (divides > 0 and self.divisor(op.offsets[axis]) % length == 0)",
+        "lower/boxes.py",
+        "return length == 1 or (divides % length == 0 and divisor(op.offsets[axis]) % length == 0)",
+        "return length == 1 or (divides > 0 and divisor(op.offsets[axis]) % length == 0)",
     ),
     _cpu(
         "mask-of-a-row's-end-one-too-long",
