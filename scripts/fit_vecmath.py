@@ -286,6 +286,110 @@ def odd_fits() -> list[Fit]:
     return fits
 
 
+def inverse_fits() -> list[Fit]:
+    """Arcus functions, the decimal logarithm, and the polynomials of erfc and lgamma."""
+    ln10, ln2pi = mp.log(10), mp.log(2 * mp.pi)
+    fits: list[Fit] = []
+    for elem, atan, asin, log in (("f32", 8, 4, 8), ("f64", 20, 12, 19)):
+        tag = elem.upper()
+        fits += [
+            Fit(
+                f"ATAN_{tag}",
+                elem,
+                "atan(t) = t + t * z * P(z), z = t^2, |t| <= 1",
+                lambda z: (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+                lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)),
+                mpf(10) ** -12,
+                mpf(1),
+                atan,
+            ),
+            Fit(
+                f"ASIN_{tag}",
+                elem,
+                "asin(s) = s + s * z * P(z), z = s^2, |s| <= 1/2",
+                lambda z: (mp.asin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+                lambda z: z * mp.sqrt(z) / mp.asin(mp.sqrt(z)),
+                mpf(10) ** -12,
+                mpf("0.25") * mpf("1.0001"),
+                asin,
+            ),
+            Fit(
+                f"LOG10_{tag}",
+                elem,
+                "log10(1 + f) = log10(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)",
+                lambda f: (mp.log1p(f) - f) / f**2 / ln10,
+                lambda f: f**2 / mp.log1p(f) * ln10,
+                mp.sqrt(0.5) - 1,
+                mp.sqrt(2) - 1,
+                log,
+            ),
+        ]
+    for elem, centre, high, degree in (("f32", 2, "10.1", 10), ("f64", 4, "27.3", 22)):
+        fits.append(erfc_fit(elem, centre, mpf(high), degree))
+    for elem, degree in (("f32", 3), ("f64", 7)):
+        fits.append(
+            Fit(
+                f"SINPI_{elem.upper()}",
+                elem,
+                "sin(pi f) / pi = f + f * z * P(z), z = f^2, |f| <= 1/2",
+                lambda z: (mp.sinpi(mp.sqrt(z)) / (mp.pi * mp.sqrt(z)) - 1) / z,
+                lambda z: mp.pi * z * mp.sqrt(z) / mp.sinpi(mp.sqrt(z)),
+                mpf(10) ** -12,
+                mpf("0.25"),
+                degree,
+            )
+        )
+    for elem, degree, start, tail in (("f32", 8, "4.5", 1), ("f64", 19, "8.5", 5)):
+        tag = elem.upper()
+        fits += [
+            Fit(
+                f"LGAMMA_{tag}",
+                elem,
+                "lgamma(2 + t) = t * P(t), |t| <= 1/2",
+                lambda t: mp.loggamma(2 + t) / t,
+                lambda t: t / mp.loggamma(2 + t),
+                mpf("-0.5"),
+                mpf("0.5"),
+                degree,
+            ),
+            Fit(
+                f"STIRLING_{tag}",
+                elem,
+                f"lgamma(x) = (x - 1/2) * (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1/x^2) / x, x >= {start}",
+                lambda s: (mp.loggamma(1 / mp.sqrt(s)) - stirling(1 / mp.sqrt(s), ln2pi)) / mp.sqrt(s),
+                lambda s: mp.sqrt(s) / mp.loggamma(1 / mp.sqrt(s)),
+                mpf(10) ** -8,
+                1 / mpf(start) ** 2,
+                tail,
+            ),
+        ]
+    return fits
+
+
+def stirling(x: mpf, ln2pi: mpf) -> mpf:
+    """Lgamma of a large x, but for a part that vanishes."""
+    return (x - mpf("0.5")) * (mp.log(x) - 1) + (ln2pi - 1) / 2
+
+
+def erfc_fit(elem: str, centre: int, high: mpf, degree: int) -> Fit:
+    """The factor of exp(-a^2) in erfc, over a variable that takes all positive numbers to [-1, 1)."""
+
+    def scaled(q: mpf) -> mpf:
+        a = centre * (1 + q) / (1 - q)
+        return (1 + 2 * a) * mp.exp(a * a) * mp.erfc(a)
+
+    return Fit(
+        f"ERFC_{elem.upper()}",
+        elem,
+        f"(1 + 2 a) exp(a^2) erfc(a) = 1 + P(q), q = (a - {centre}) / (a + {centre}), 0 <= a <= {high}",
+        lambda q: scaled(q) - 1,
+        lambda q: 1 / scaled(q),
+        mpf(-1),
+        (high - centre) / (high + centre),
+        degree,
+    )
+
+
 def normal_fits() -> list[Fit]:
     """The tail of the normal distribution, for composites of every backend.
 
@@ -323,7 +427,7 @@ def main() -> None:
     half_ln2 = mp.log(2) / 2 * mpf("1.0001")
     print(HEADER, end="")
     named = sys.argv[1:]
-    fits = [*log_fits(half_ln2), *trig_fits(), *odd_fits()]
+    fits = [*log_fits(half_ln2), *trig_fits(), *odd_fits(), *inverse_fits()]
     for fit in [fit for fit in (*fits, *normal_fits()) if fit.name in named] if named else fits:
         coefficients, best, error = solve(fit)
         exact, bound = (f"2^{float(mp.log(e, 2)):.1f}" for e in (best, error))

@@ -298,6 +298,56 @@ def _cos(x, y, z):
 
 
 @ts.function
+def _log10(x, y, z):
+    return ts.tile.log10(z)
+
+
+@ts.function
+def _tan(x, y, z):
+    return ts.tile.tan(x)
+
+
+@ts.function
+def _atan(x, y, z):
+    return ts.tile.atan(x)
+
+
+@ts.function
+def _cbrt(x, y, z):
+    return ts.tile.cbrt(x)
+
+
+@ts.function
+def _erfc(x, y, z):
+    return ts.tile.erfc(x)
+
+
+@ts.function
+def _lgamma(x, y, z):
+    return ts.tile.lgamma(ts.tile.abs(z))
+
+
+@ts.function
+def _asin(x, y, z):
+    return ts.tile.asin(ts.tile.clamp(x * 0.25, -1, 1))
+
+
+@ts.function
+def _acos(x, y, z):
+    return ts.tile.acos(ts.tile.clamp(x * 0.25, -1, 1))
+
+
+@ts.function
+def _atan2(x, y, z):
+    return ts.tile.atan2(x, y)
+
+
+@ts.function
+def _hypot(x, y, z):
+    return ts.tile.hypot(x, y)
+
+
+@ts.function
 def _tanh(x, y, z):
     return ts.tile.tanh(x)
 
@@ -345,10 +395,29 @@ def _softplus(x, y, z):
 # References, in extended precision for floats and in the dtype itself for integers.
 
 
-def _exact_erf(x: np.ndarray) -> np.ndarray:
-    with mpmath.workprec(80):
-        texts = [mpmath.nstr(mpmath.erf(mpmath.mpf(str(v))), 25) for v in x.ravel()]
-    return np.array([np.longdouble(text) for text in texts]).reshape(x.shape)
+def _by_mpmath(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarray]:
+    def evaluate(x: np.ndarray) -> np.ndarray:
+        with mpmath.workprec(200):  # around a zero, mpmath loses what cancels
+            parts = [(float(v), float(v - np.longdouble(float(v))) if np.isfinite(v) else 0.0) for v in x.ravel()]
+            texts = [mpmath.nstr(function(mpmath.mpf(high) + mpmath.mpf(low)), 25) for high, low in parts]
+        return np.array([np.longdouble(text) for text in texts]).reshape(x.shape)
+
+    return evaluate
+
+
+def _erfc_of(x: Any) -> Any:
+    """erfc; mpmath fails far beyond where it is 0 or 2."""
+    return x if mpmath.isnan(x) else mpmath.erfc(max(min(x, 100), -100))
+
+
+def _lgamma_of(x: Any) -> Any:
+    """The logarithm of gamma's magnitude, infinite at poles and at infinities."""
+    if mpmath.isinf(x) or (x <= 0 and x == mpmath.floor(x)):
+        return mpmath.inf
+    return x if mpmath.isnan(x) else mpmath.re(mpmath.loggamma(x))
+
+
+_exact_erf, _exact_erfc, _exact_lgamma = map(_by_mpmath, (mpmath.erf, _erfc_of, _lgamma_of))
 
 
 def _exact_fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -525,6 +594,16 @@ ENTRIES: dict[str, Entry] = {
     "cos": Entry(_cos, lambda x, y, z: np.cos(x), "float", _approximate("cos")),
     "tanh": Entry(_tanh, lambda x, y, z: np.tanh(x), NUMBERS, _approximate("tanh")),
     "erf": Entry(_erf, lambda x, y, z: _exact_erf(x), "float", _approximate("erf")),
+    "log10": Entry(_log10, lambda x, y, z: np.log10(z), "float", _approximate("log10")),
+    "tan": Entry(_tan, lambda x, y, z: np.tan(x), "float", _approximate("tan")),
+    "atan": Entry(_atan, lambda x, y, z: np.arctan(x), NUMBERS, _approximate("atan")),
+    "atan2": Entry(_atan2, lambda x, y, z: np.arctan2(x, y), NUMBERS, _approximate("atan2")),
+    "asin": Entry(_asin, lambda x, y, z: np.arcsin(np.clip(x / 4, -1, 1)), "float", _approximate("asin")),
+    "acos": Entry(_acos, lambda x, y, z: np.arccos(np.clip(x / 4, -1, 1)), "float", _approximate("acos")),
+    "cbrt": Entry(_cbrt, lambda x, y, z: np.cbrt(x), NUMBERS, _approximate("cbrt")),
+    "hypot": Entry(_hypot, lambda x, y, z: np.hypot(x, y), NUMBERS, _approximate("hypot")),
+    "erfc": Entry(_erfc, lambda x, y, z: _exact_erfc(x), "float", _approximate("erfc")),
+    "lgamma": Entry(_lgamma, lambda x, y, z: _exact_lgamma(np.abs(z)), "float", _approximate("lgamma")),
     "sigmoid": Entry(
         _sigmoid,
         lambda x, y, z: _logistic(x),

@@ -399,7 +399,6 @@ _OF_OTHERS = {
     "num_programs": "loop over ts.tile.grid: its variables are the program's offsets",
     "cdiv": "use ts.cdiv(a, b)",
     "softmax": "subtract ts.tile.max, take ts.tile.exp and divide by ts.tile.sum",
-    "tan": "use ts.tile.sin(x) / ts.tile.cos(x)",
 }
 """What to use instead of functions that other tile and array languages have."""
 _OTHER_NAMES = {
@@ -412,6 +411,10 @@ _OTHER_NAMES = {
     "put": "scatter",
     "count_ones": "popcount",
     "bitwise_count": "popcount",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arcsin": "asin",
+    "arccos": "acos",
     "flipud": "flip",
     "fliplr": "flip",
     "view": "bitcast",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.casts import round_once, to_f32
+from tessera.interp.gamma import lgamma
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
 from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, ConstantOp, ElementwiseOp, SplatOp
@@ -23,6 +24,7 @@ from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
 FormulaFn = Callable[..., Any]
 
 _ERF: Any = np.frompyfunc(math.erf, 1, 1)
+_ERFC: Any = np.frompyfunc(math.erfc, 1, 1)
 
 
 def _in_f64(function: FormulaFn) -> FormulaFn:
@@ -44,6 +46,10 @@ def _rsqrt(x: Any) -> Any:
 
 def _erf(x: Any) -> Any:
     return np.asarray(_ERF(x)).astype(np.float64)
+
+
+def _erfc(x: Any) -> Any:
+    return np.asarray(_ERFC(x)).astype(np.float64)
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
@@ -206,6 +212,8 @@ _FORMULAS: dict[str, FormulaFn] = {
     "sqrt": np.sqrt,
     "rsqrt": _in_f64(_rsqrt),
     "erf": _in_f64(_erf),
+    "erfc": _in_f64(_erfc),
+    "lgamma": _in_f64(lgamma),
     "sigmoid": _in_f64(_sigmoid),
 }
 

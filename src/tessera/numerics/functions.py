@@ -96,6 +96,16 @@ _TABLE = (
     Function("cos", 1, "float", cost=20, special=True, ulp=(3.0, 0.0)),
     Function("tanh", 1, "float", cost=20, special=True, ulp=(3.0, 0.0)),
     Function("erf", 1, "float", cost=24, special=True, ulp=(3.0, 0.0)),
+    Function("log10", 1, "float", cost=14, special=True, ulp=(3.0, 0.0)),
+    Function("tan", 1, "float", cost=26, special=True, ulp=(4.0, 0.0)),
+    Function("atan", 1, "float", cost=24, ulp=(3.0, 0.0)),
+    Function("atan2", 2, "float", cost=32, ulp=(3.0, 0.0)),
+    Function("asin", 1, "float", cost=24, ulp=(3.0, 0.0)),
+    Function("acos", 1, "float", cost=24, ulp=(3.0, 0.0)),
+    Function("cbrt", 1, "float", cost=24, ulp=(2.0, 0.0)),
+    Function("hypot", 2, "float", commutative=True, cost=16, special=True, ulp=(2.0, 0.0)),
+    Function("erfc", 1, "float", cost=40, special=True, ulp=(5.0, 0.0)),
+    Function("lgamma", 1, "float", cost=60, special=True, ulp=(6.0, 0.0)),
     Function("sigmoid", 1, "float", cost=16, special=True, ulp=(5.0, 1.0)),
 )
 

@@ -26,7 +26,14 @@ Array = NDArray[np.floating]
 WIDE_LONG_DOUBLE = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double here"
 )
-UNARY = ("exp", "exp2", "expm1", "tanh", "erf", "log", "log2", "log1p", "sin", "cos")
+UNARY = (
+    *("exp", "exp2", "expm1", "tanh", "erf", "log", "log2", "log1p", "sin", "cos"),
+    *("log10", "tan", "atan", "asin", "acos", "cbrt", "erfc"),
+)
+BINARY = ("pow", "atan2", "hypot")
+OTHERS = ("sigmoid", "lgamma")
+ALL = (*UNARY, *BINARY, *OTHERS)
+BY_MPMATH = ("erf", "erfc")
 FLOAT = {"f32": np.float32, "f64": np.float64}
 BITS = {"f32": np.uint32, "f64": np.uint64}
 LLVM = {"f32": "float", "f64": "double"}
@@ -43,7 +50,16 @@ BOUND_F32 = {
     "log1p": 0.92,
     "sin": 1.23,
     "cos": 1.22,
+    "log10": 1.0,
+    "tan": 2.5,
+    "atan": 1.4,
+    "asin": 2.5,
+    "acos": 1.2,
+    "cbrt": 0.75,
+    "erfc": 2.6,
     "pow": 0.65,
+    "atan2": 1.6,
+    "hypot": 1.0,
 }
 BOUND_F64 = {
     "exp": 1.05,
@@ -56,7 +72,16 @@ BOUND_F64 = {
     "log1p": 1.00,
     "sin": 1.25,
     "cos": 1.25,
+    "log10": 1.0,
+    "tan": 2.5,
+    "atan": 1.5,
+    "asin": 2.4,
+    "acos": 1.2,
+    "cbrt": 0.75,
+    "erfc": 2.7,
     "pow": 1.00,
+    "atan2": 1.6,
+    "hypot": 1.0,
 }
 FAST = ("exp", "exp2")
 # Where each function does its work; the random bits cover the rest.
@@ -71,10 +96,20 @@ DOMAIN = {
     "log1p": (-1, 3),
     "sin": (-300, 300),
     "cos": (-300, 300),
+    "log10": (0, 4),
+    "tan": (-300, 300),
+    "atan": (-5, 5),
+    "asin": (-1, 1),
+    "acos": (-1, 1),
+    "cbrt": (-20, 20),
+    "erfc": (-4.2, 10.5),
+    "lgamma": (-20, 20),
     "pow": (-20, 20),
+    "atan2": (-20, 20),
+    "hypot": (-20, 20),
     "sigmoid": (-100, 30),
 }
-DOMAIN_F64 = {**DOMAIN, "exp": (-746, 710), "exp2": (-1075, 1024), "expm1": (-40, 40), "erf": (-6, 6)}
+DOMAIN_F64 = {**DOMAIN, "exp": (-746, 710), "exp2": (-1075, 1024), "expm1": (-40, 40), "erf": (-6, 6), "erfc": (-6, 28)}
 _PLAIN = (0, math.inf, 1, 0.5, 2, 3, 7, 10, 100, 2.5, 1e-30, 1e22, 1e30, 1 / 3)
 _EDGES = (0.70710677, 0.70710683, 0.75, 1.5, 1.4142135, 0.65625, 0.9375, 9.25, 3.95, 1.0000001, 0.99999994)
 _RANGE = (88.72283, 88.72284, 87.33655, 103.97208, 103.97209, 104.1, 127.99999, 128, 126, 149, 149.5, 150)
@@ -121,7 +156,7 @@ def loop_around(variant: Variant, symbol: str, name: str) -> str:
     scalar = LLVM[variant.elem]
     vector = scalar if variant.width == 1 else f"<{variant.width} x {scalar}>"
     align = np.dtype(FLOAT[variant.elem]).itemsize
-    second = f", {vector} %y" if variant.fn == "pow" else ""
+    second = f", {vector} %y" if variant.fn in BINARY else ""
     return f"""
 define void @{symbol}(ptr %px, ptr %py, ptr %pout, i64 %n) {{
 entry:
@@ -200,9 +235,7 @@ def host_features() -> frozenset[str]:
 @pytest.fixture(scope="module")
 def generic() -> Compiled:
     """Every function at its widest, without target-specific instructions."""
-    wide = [Variant(fn) for fn in (*UNARY, "pow", "sigmoid")] + [
-        Variant(fn, width=8, elem="f64") for fn in (*UNARY, "pow", "sigmoid")
-    ]
+    wide = [Variant(fn) for fn in ALL] + [Variant(fn, width=8, elem="f64") for fn in ALL]
     fast = [Variant(fn, fast=True) for fn in (*FAST, "pow")]
     return Compiled(wide + fast)
 
@@ -253,20 +286,20 @@ def worst(got: Array, reference: Array, x: Array) -> tuple[float, float]:
     return float(errors[at]), float(x[at])
 
 
-def erf_float64(x: Array) -> Array:
-    """math.erf over an array."""
-    return np.frompyfunc(math.erf, 1, 1)(x).astype(np.float64)
+def by_math(fn: str, x: Array) -> Array:
+    """A function of Python's `math` over an array."""
+    return np.frompyfunc(getattr(math, fn), 1, 1)(x).astype(np.float64)
 
 
 def reference_f64(fn: str, x: Array) -> Array:
     """The function of f32 arguments in float64."""
     with np.errstate(all="ignore"):
-        return erf_float64(x.astype(np.float64)) if fn == "erf" else getattr(np, fn)(x.astype(np.float64))
+        return by_math(fn, x.astype(np.float64)) if fn in BY_MPMATH else getattr(np, fn)(x.astype(np.float64))
 
 
 def mp_exact(fn: str, x: float) -> mpf:
-    """The function at one point, with digits enough for the largest argument of sin and cos."""
-    with mp.workdps(400 if fn in ("sin", "cos") else 60):
+    """The function at one point, with digits enough for the largest argument of sin, cos and tan."""
+    with mp.workdps(400 if fn in ("sin", "cos", "tan") else 60):
         return getattr(mp, fn)(mpf(x))
 
 
@@ -339,8 +372,8 @@ def worst_exp(compiled: Compiled, variant: Variant, least: float) -> tuple[float
     return found
 
 
-@pytest.mark.parametrize("fn", ["sin", "cos"])
-def test_f32_sin_and_cos_of_arguments_around_multiples_of_half_pi(generic: Compiled, fn: str) -> None:
+@pytest.mark.parametrize("fn", ["sin", "cos", "tan"])
+def test_f32_sines_and_tangents_of_arguments_around_multiples_of_half_pi(generic: Compiled, fn: str) -> None:
     # The nearest floats to k * pi/2 leave the smallest remainders, on both sides of the switch at 2^20.
     k = np.concatenate([np.arange(1, 2**19), np.geomspace(2**19, 2**45, 2**19).round()])
     x = np.resize((k * (math.pi / 2)).astype(np.float32), 1 << 20)
@@ -363,7 +396,7 @@ def test_all_f32_arguments(generic: Compiled, fn: str) -> None:
 
 
 @WIDE_LONG_DOUBLE
-@pytest.mark.parametrize("fn", [fn for fn in UNARY if fn != "erf"])
+@pytest.mark.parametrize("fn", [fn for fn in UNARY if fn not in BY_MPMATH])
 def test_f64_error_stays_within_the_documented_ulp(generic: Compiled, fn: str) -> None:
     x = sample("f64", DOMAIN_F64[fn], 1 << 18)
     x = np.concatenate([x, np.random.default_rng(2).uniform(-2, 2, 1 << 18)])
@@ -382,12 +415,93 @@ def test_f64_erf_error_stays_within_the_documented_ulp(generic: Compiled) -> Non
 
 
 @WIDE_LONG_DOUBLE
+def test_f64_erfc_error_stays_within_the_documented_ulp(generic: Compiled) -> None:
+    rng = np.random.default_rng(3)
+    x = np.concatenate([rng.uniform(-6.2, 27.3, 4000), rng.uniform(-1, 1, 1000) * 2.0 ** rng.integers(-1070, 0, 1000)])
+    reference = long_double([mp_exact("erfc", float(v)) for v in x])
+    assert worst(generic(Variant("erfc", width=8, elem="f64"), x), reference, x)[0] <= BOUND_F64["erfc"]
+
+
+LGAMMA_ULP = {"f32": 5.8, "f64": 5.5}
+
+
+def lgamma_samples(elem: str) -> Array:
+    """Positive numbers: of all exponents, of the pieces of the function, and around its zeros at 1 and 2."""
+    rng = np.random.default_rng(13)
+    near = np.ldexp(1.0, -rng.integers(1, 3 * FLOAT[elem]().itemsize, 400))
+    wide = np.ldexp(rng.uniform(1, 2, 800), rng.integers(-120, 117, 800))
+    parts = (wide, rng.uniform(0, 12, 4000), rng.uniform(1.3, 1.6, 400), 1 - near, 1 + near, 2 - near, 2 + near)
+    x = np.concatenate(parts).astype(FLOAT[elem])
+    return x[: x.size // 16 * 16]
+
+
+@WIDE_LONG_DOUBLE
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+def test_lgamma_of_positive_numbers(generic: Compiled, elem: str) -> None:
+    x = lgamma_samples(elem)
+    with mp.workdps(60):
+        reference = long_double([mp.loggamma(mpf(float(v))) for v in x])
+    error, at = worst(generic(Variant("lgamma", 16 if elem == "f32" else 8, elem), x), reference, x)
+    assert error <= LGAMMA_ULP[elem], f"lgamma({at!r})"
+
+
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+def test_lgamma_of_negative_numbers_is_as_good_as_what_it_is_made_of(generic: Compiled, elem: str) -> None:
+    rng = np.random.default_rng(14)
+    x = -np.concatenate([rng.uniform(0, 40, 2000), np.ldexp(rng.uniform(1, 2, 1008), rng.integers(-120, 20, 1008))])
+    x = x.astype(FLOAT[elem])
+    x = x[x != np.rint(x)]
+    x = x[: x.size // 16 * 16]
+    got = generic(Variant("lgamma", 16 if elem == "f32" else 8, elem), x).astype(np.float64)
+    with mp.workdps(60):
+        pairs = [(mp.loggamma(mpf(float(v))).real, mp.loggamma(-mpf(float(v))), mp.log(-mpf(float(v)))) for v in x]
+    unit = np.finfo(FLOAT[elem]).eps
+    for value, (exact, mirrored, log), at in zip(got, pairs, x, strict=True):
+        assert abs(mpf(float(value)) - exact) <= 4 * unit * (abs(mirrored) + abs(log) + 1), f"lgamma({at!r})"
+
+
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+def test_lgamma_of_special_numbers(generic: Compiled, elem: str) -> None:
+    points = [0.0, -0.0, -1.0, -7.0, -1e30, math.inf, -math.inf, math.nan, 1.0, 2.0]
+    x = np.resize(np.array(points, FLOAT[elem]), 16)
+    expected = np.resize(np.array([math.inf] * 7 + [math.nan, 0.0, 0.0], FLOAT[elem]), 16)
+    np.testing.assert_array_equal(generic(Variant("lgamma", 16 if elem == "f32" else 8, elem), x), expected)
+
+
+def two_argument_samples(elem: str) -> Iterator[tuple[Array, Array]]:
+    """Random bits, numbers of like size, a number with itself, and every pair of special numbers."""
+    rng = np.random.default_rng(15)
+    count = 1 << 17
+    bits = [rng.integers(0, 2 ** (8 * FLOAT[elem]().itemsize) - 1, count, np.uint64).astype(BITS[elem]) for _ in "xy"]
+    yield bits[0].view(FLOAT[elem]), bits[1].view(FLOAT[elem])
+    x, y = (rng.uniform(-20, 20, count).astype(FLOAT[elem]) for _ in "xy")
+    yield x, y
+    yield x, -x
+    yield x * FLOAT[elem](2.0**-130), y * FLOAT[elem](2.0**-130)
+    yield special_pairs(FLOAT[elem])
+
+
+@WIDE_LONG_DOUBLE
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+@pytest.mark.parametrize(("fn", "function"), [("atan2", np.arctan2), ("hypot", np.hypot)])
+def test_functions_of_two_arguments(generic: Compiled, fn: str, function: np.ufunc, elem: str) -> None:
+    bound = (BOUND_F32 if elem == "f32" else BOUND_F64)[fn]
+    for x, y in two_argument_samples(elem):
+        with np.errstate(all="ignore"):
+            reference = function(x.astype(np.longdouble), y.astype(np.longdouble))
+        errors = ulp_errors(generic(Variant(fn, 16 if elem == "f32" else 8, elem), x, y), reference)
+        at = int(errors.argmax())
+        assert errors[at] <= bound, f"{fn}({x[at]!r}, {y[at]!r})"
+
+
+@WIDE_LONG_DOUBLE
 @pytest.mark.parametrize(
     ("fn", "points"),
     [
         # Muller's hardest reduction of binary64, and arguments far beyond what any table lookup guesses.
         ("sin", [6381956970095103.0 * 2.0**797, 1e22, 1.7976931348623157e308, 2.0**30, 5e-324, math.pi]),
         ("cos", [6381956970095103.0 * 2.0**797, 1e22, 1.7976931348623157e308, 2.0**1023, math.pi / 2, 1e300]),
+        ("tan", [6381956970095103.0 * 2.0**797, 1e22, 1.7976931348623157e308, math.pi / 2, math.pi, 5e-324]),
         ("exp", [709.782712893384, -745.1332191019411, -708.4, 1e-300, -744.44, 0.3465735902799726]),
         ("log1p", [1e-300, -0.9999999999999999, 1.7976931348623157e308, 2.0**1023, 5e-324, 0.41421356]),
         ("expm1", [709.782712893384, 37.42994775023705, -37.0, 5e-324, 0.3465735902799727, -1e-17]),
@@ -523,7 +637,7 @@ def assert_variants_agree(generic: Compiled, other: Compiled, variants: list[Var
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 def test_every_width_gives_the_same_bits(generic: Compiled, width: int) -> None:
-    variants = [Variant(fn, width, elem) for fn in (*UNARY, "pow", "sigmoid") for elem in ("f32", "f64")]
+    variants = [Variant(fn, width, elem) for fn in ALL for elem in ("f32", "f64")]
     assert_variants_agree(generic, Compiled(variants), variants)
 
 
@@ -533,7 +647,7 @@ def test_avx512_instructions_give_the_same_bits(generic: Compiled) -> None:
     features = frozenset({"avx512f", "avx512dq", "avx512vl"})
     variants = [
         Variant(fn, width, elem, features=features)
-        for fn in ("exp", "exp2", "log", "log2", "pow")
+        for fn in ("exp", "exp2", "log", "log2", "pow", "log10", "erfc", "lgamma")
         for elem, width in (("f32", 16), ("f32", 8), ("f32", 4), ("f64", 8), ("f64", 4), ("f64", 2))
     ]
     assert "scalef.ps.512" in module_text(variants)
@@ -544,10 +658,10 @@ def test_avx512_instructions_give_the_same_bits(generic: Compiled) -> None:
 def test_registers_abreast_give_the_same_bits(generic: Compiled, elem: str, width: int, registers: int) -> None:
     """All registers of an argument and of a result are ready together, which no lane sees."""
     features = frozenset({"avx512f", "avx512dq", "avx512vl"})
-    variants = [Variant(fn, width, elem, features=features) for fn in (*UNARY, "pow", "sigmoid")]
+    variants = [Variant(fn, width, elem, features=features) for fn in ALL]
     places = ",".join(["=v"] * registers + [str(number) for number in range(registers)])
-    # An argument and a result of each function, and a second argument of pow.
-    assert module_text(variants).count(f'asm "", "{places}"') == 2 * len(variants) + 1
+    # An argument and a result of each function, and a second argument of some.
+    assert module_text(variants).count(f'asm "", "{places}"') == 2 * len(variants) + len(BINARY)
     if not features <= host_features():
         pytest.skip("this CPU has no AVX-512")
     assert_variants_agree(generic, Compiled(variants), variants)

@@ -108,6 +108,12 @@ FUNCTIONS = {
     "gelu": lambda v: v * 0.5 * (1 + np.vectorize(math.erf)(v * math.sqrt(0.5))),
     "softplus": lambda v: np.log1p(np.exp(v)),
     "sign": np.sign,
+    "atan": np.arctan,
+    "cbrt": np.cbrt,
+    "erfc": np.vectorize(math.erfc),
+    "lgamma": np.vectorize(math.lgamma),
+    "log10": np.log10,
+    "tan": np.tan,
     "isfinite": np.isfinite,
 }
 

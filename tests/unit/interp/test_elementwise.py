@@ -6,11 +6,13 @@ import math
 from fractions import Fraction
 
 import ml_dtypes
+import mpmath
 import numpy as np
 import pytest
 
 from tessera.interp.casts import convert, largest, round_once, tf32
 from tessera.interp.elementwise import apply, scalar
+from tessera.interp.gamma import lgamma
 from tessera.ir.tile import elementwise
 from tessera.numerics import dtypes
 from tessera.numerics.functions import FUNCTIONS, accepts
@@ -44,6 +46,12 @@ F64 = {
     "cos": np.cos,
     "tanh": np.tanh,
     "erf": np.vectorize(math.erf),
+    "log10": np.log10,
+    "tan": np.tan,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "cbrt": np.cbrt,
+    "hypot": np.hypot,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "floordiv": np.floor_divide,
     "mod": np.remainder,
@@ -224,3 +232,14 @@ def test_arange_splat_select_in_a_kernel() -> None:
         return at(elementwise.ElementwiseOp("select", [small, index, x]))
 
     assert evaluate(build, np.full(6, 9, np.int32)).tolist() == [0, 1, 2, 9, 9, 9]
+
+
+LGAMMA_POINTS = (0.03, 0.5, 0.999999, 1.0000001, 1.46, 1.9999999, 2.2, 7.5, 19.9, 1e3, 1e20, 1e300, 1e-300)
+
+
+@pytest.mark.parametrize("x", [*LGAMMA_POINTS, -0.25, -2.5, -9.9])
+def test_lgamma_keeps_its_digits_around_its_zeros(x: float) -> None:
+    with mpmath.workdps(40):
+        exact = mpmath.loggamma(mpmath.mpf(x)).real
+        # Of a negative number the digits are those of what it is the difference of.
+        assert abs(mpmath.mpf(float(lgamma(np.float64(x)))) - exact) <= 4e-16 * abs(exact) + 1e-15 * (x < 0)

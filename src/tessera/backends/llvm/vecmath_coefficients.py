@@ -293,3 +293,219 @@ ERF_LARGE_F64: Final = (
     float.fromhex("0x1.c5388e4229151p-37"),
     float.fromhex("-0x1.21c0d088c56e7p-42"),
 )
+
+# atan(t) = t + t * z * P(z), z = t^2, |t| <= 1; error 2^-28.5.
+ATAN_F32: Final = (
+    float.fromhex("-0x1.55553e0000000p-2"),
+    float.fromhex("0x1.9991e40000000p-3"),
+    float.fromhex("-0x1.2420840000000p-3"),
+    float.fromhex("0x1.c08c1a0000000p-4"),
+    float.fromhex("-0x1.5808140000000p-4"),
+    float.fromhex("0x1.da24ca0000000p-5"),
+    float.fromhex("-0x1.fd6fbc0000000p-6"),
+    float.fromhex("0x1.6410e60000000p-7"),
+    float.fromhex("-0x1.d32dbc0000000p-10"),
+)
+
+# asin(s) = s + s * z * P(z), z = s^2, |s| <= 1/2; error 2^-27.6.
+ASIN_F32: Final = (
+    float.fromhex("0x1.5555c80000000p-3"),
+    float.fromhex("0x1.3302020000000p-4"),
+    float.fromhex("0x1.747c0c0000000p-5"),
+    float.fromhex("0x1.8c3a140000000p-6"),
+    float.fromhex("0x1.5960aa0000000p-5"),
+)
+
+# log10(1 + f) = log10(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2); error 2^-27.7.
+LOG10_F32: Final = (
+    float.fromhex("-0x1.bcb7aa0000000p-3"),
+    float.fromhex("0x1.287a700000000p-3"),
+    float.fromhex("-0x1.bcbf520000000p-4"),
+    float.fromhex("0x1.63d06c0000000p-4"),
+    float.fromhex("-0x1.276a4a0000000p-4"),
+    float.fromhex("0x1.f84b260000000p-5"),
+    float.fromhex("-0x1.d792640000000p-5"),
+    float.fromhex("0x1.cd0ef60000000p-5"),
+    float.fromhex("-0x1.108e140000000p-5"),
+)
+
+# atan(t) = t + t * z * P(z), z = t^2, |t| <= 1; error 2^-60.2.
+ATAN_F64: Final = (
+    float.fromhex("-0x1.555555555554dp-2"),
+    float.fromhex("0x1.9999999998c65p-3"),
+    float.fromhex("-0x1.2492492457695p-3"),
+    float.fromhex("0x1.c71c71b650b02p-4"),
+    float.fromhex("-0x1.745d15d2c7b3dp-4"),
+    float.fromhex("0x1.3b139bebff6f1p-4"),
+    float.fromhex("-0x1.11103357ab241p-4"),
+    float.fromhex("0x1.e1d4925f88c69p-5"),
+    float.fromhex("-0x1.aeda85d59de48p-5"),
+    float.fromhex("0x1.84b508afdd7a5p-5"),
+    float.fromhex("-0x1.5f2626c3177fep-5"),
+    float.fromhex("0x1.3908c62ab2a83p-5"),
+    float.fromhex("-0x1.0c9bd62f6e70fp-5"),
+    float.fromhex("0x1.ac8da647570b0p-6"),
+    float.fromhex("-0x1.311117b2dcd79p-6"),
+    float.fromhex("0x1.7302eb1a02c0dp-7"),
+    float.fromhex("-0x1.7002e45db6044p-8"),
+    float.fromhex("0x1.1a32d920b70fbp-9"),
+    float.fromhex("-0x1.37166fa5235dfp-11"),
+    float.fromhex("0x1.b40e515910c3dp-14"),
+    float.fromhex("-0x1.22ac907cce3ebp-17"),
+)
+
+# asin(s) = s + s * z * P(z), z = s^2, |s| <= 1/2; error 2^-59.9.
+ASIN_F64: Final = (
+    float.fromhex("0x1.5555555555577p-3"),
+    float.fromhex("0x1.333333332e127p-4"),
+    float.fromhex("0x1.6db6db7213264p-5"),
+    float.fromhex("0x1.f1c71a9499051p-6"),
+    float.fromhex("0x1.6e8bdeebb78e6p-6"),
+    float.fromhex("0x1.1c49ef77aba99p-6"),
+    float.fromhex("0x1.ca1fa4c453fb4p-7"),
+    float.fromhex("0x1.7584bd52e75a3p-7"),
+    float.fromhex("0x1.614149a3fe439p-7"),
+    float.fromhex("0x1.e5aa435c9733cp-9"),
+    float.fromhex("0x1.63b45f1d92ff3p-6"),
+    float.fromhex("-0x1.5820b6a9ff6d3p-6"),
+    float.fromhex("0x1.0b522935ff134p-5"),
+)
+
+# log10(1 + f) = log10(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2); error 2^-56.8.
+LOG10_F64: Final = (
+    float.fromhex("-0x1.bcb7b1526e514p-3"),
+    float.fromhex("0x1.287a7636f432fp-3"),
+    float.fromhex("-0x1.bcb7b1526c6cap-4"),
+    float.fromhex("0x1.63c627752b8eep-4"),
+    float.fromhex("-0x1.287a7638579a8p-4"),
+    float.fromhex("0x1.fc3fa6116ab68p-5"),
+    float.fromhex("-0x1.bcb7b0679c0a4p-5"),
+    float.fromhex("0x1.8b4df2ee0373ep-5"),
+    float.fromhex("-0x1.63c65122196b9p-5"),
+    float.fromhex("0x1.436e7cf543001p-5"),
+    float.fromhex("-0x1.287632c64ab0fp-5"),
+    float.fromhex("0x1.11a42d5c3c17ap-5"),
+    float.fromhex("-0x1.fcc06bfe93f80p-6"),
+    float.fromhex("0x1.dbbbe26859d29p-6"),
+    float.fromhex("-0x1.b8c319227f160p-6"),
+    float.fromhex("0x1.92adfd59fe0ffp-6"),
+    float.fromhex("-0x1.94072e1528a09p-6"),
+    float.fromhex("0x1.d090549d6d2bcp-6"),
+    float.fromhex("-0x1.ab505f5fc4ec0p-6"),
+    float.fromhex("0x1.7475d126af154p-7"),
+)
+
+# (1 + 2 a) exp(a^2) erfc(a) = 1 + P(q), q = (a - 2) / (a + 2), 0 <= a <= 10.1; error 2^-25.8.
+ERFC_F32: Final = (
+    float.fromhex("0x1.1ba03a0000000p-2"),
+    float.fromhex("-0x1.7bf5ec0000000p-4"),
+    float.fromhex("-0x1.5408aa0000000p-3"),
+    float.fromhex("0x1.4ff9f00000000p-3"),
+    float.fromhex("-0x1.bbfb740000000p-5"),
+    float.fromhex("-0x1.06f7c80000000p-7"),
+    float.fromhex("0x1.1a51500000000p-7"),
+    float.fromhex("0x1.3d3c780000000p-10"),
+    float.fromhex("-0x1.47598a0000000p-10"),
+    float.fromhex("-0x1.372ac20000000p-12"),
+    float.fromhex("0x1.f118c60000000p-15"),
+)
+
+# (1 + 2 a) exp(a^2) erfc(a) = 1 + P(q), q = (a - 4) / (a + 4), 0 <= a <= 27.3; error 2^-56.3.
+ERFC_F64: Final = (
+    float.fromhex("0x1.dd2c8b74febf6p-3"),
+    float.fromhex("-0x1.1df1ad154a295p-3"),
+    float.fromhex("0x1.f7f5df66fd968p-7"),
+    float.fromhex("0x1.16ecefcfa5c74p-4"),
+    float.fromhex("-0x1.9ddb23c3e958ap-4"),
+    float.fromhex("0x1.7fee004dfc552p-4"),
+    float.fromhex("-0x1.0fb06dfe4ac60p-4"),
+    float.fromhex("0x1.3079edf978dc4p-5"),
+    float.fromhex("-0x1.09623882ee3a9p-6"),
+    float.fromhex("0x1.49c671aa5b6afp-8"),
+    float.fromhex("-0x1.8d4a9ddcf1d72p-11"),
+    float.fromhex("-0x1.a1de8e1de58efp-13"),
+    float.fromhex("0x1.3be0b09aa3f6fp-13"),
+    float.fromhex("-0x1.99695a5842bcep-16"),
+    float.fromhex("-0x1.78a2ff84d0a5ap-17"),
+    float.fromhex("0x1.7faf428c095b6p-18"),
+    float.fromhex("0x1.4333e5d232a10p-22"),
+    float.fromhex("-0x1.c01f5d6488eb6p-21"),
+    float.fromhex("0x1.0f1569cfe8f23p-24"),
+    float.fromhex("0x1.eebc640acb960p-24"),
+    float.fromhex("-0x1.10409f9e2f0e9p-27"),
+    float.fromhex("-0x1.d6293b85c892fp-27"),
+    float.fromhex("-0x1.ef237cdfaa4e3p-30"),
+)
+
+# sin(pi f) / pi = f + f * z * P(z), z = f^2, |f| <= 1/2; error 2^-27.2.
+SINPI_F32: Final = (
+    float.fromhex("-0x1.a51a5a0000000p+0"),
+    float.fromhex("0x1.9f99380000000p-1"),
+    float.fromhex("-0x1.86071e0000000p-3"),
+    float.fromhex("0x1.94f3a20000000p-6"),
+)
+
+# sin(pi f) / pi = f + f * z * P(z), z = f^2, |f| <= 1/2; error 2^-61.3.
+SINPI_F64: Final = (
+    float.fromhex("-0x1.a51a6625307d3p+0"),
+    float.fromhex("0x1.9f9cb402bc429p-1"),
+    float.fromhex("-0x1.86a8e4720a1dbp-3"),
+    float.fromhex("0x1.ac6805cc8999dp-6"),
+    float.fromhex("-0x1.33816997b9c75p-9"),
+    float.fromhex("0x1.3746a18436024p-13"),
+    float.fromhex("-0x1.d3e6a3822044bp-18"),
+    float.fromhex("0x1.07436fb195c80p-22"),
+)
+
+# lgamma(2 + t) = t * P(t), |t| <= 1/2; error 2^-25.9.
+LGAMMA_F32: Final = (
+    float.fromhex("0x1.b0ee600000000p-2"),
+    float.fromhex("0x1.4a34cc0000000p-2"),
+    float.fromhex("-0x1.13df240000000p-4"),
+    float.fromhex("0x1.51348e0000000p-6"),
+    float.fromhex("-0x1.e515000000000p-8"),
+    float.fromhex("0x1.797f6e0000000p-9"),
+    float.fromhex("-0x1.1d8e2c0000000p-10"),
+    float.fromhex("0x1.2a645c0000000p-11"),
+    float.fromhex("-0x1.ce32440000000p-12"),
+)
+
+# lgamma(x) = (x - 1/2) * (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1/x^2) / x, x >= 4.5; error 2^-27.9.
+STIRLING_F32: Final = (
+    float.fromhex("0x1.5554560000000p-4"),
+    float.fromhex("-0x1.64b9340000000p-9"),
+)
+
+# lgamma(2 + t) = t * P(t), |t| <= 1/2; error 2^-56.2.
+LGAMMA_F64: Final = (
+    float.fromhex("0x1.b0ee6072093cep-2"),
+    float.fromhex("0x1.4a34cc4a60fa6p-2"),
+    float.fromhex("-0x1.13e001a557522p-4"),
+    float.fromhex("0x1.51322ac7d8a1cp-6"),
+    float.fromhex("-0x1.e404fc21edc94p-8"),
+    float.fromhex("0x1.7add6eacc75b4p-9"),
+    float.fromhex("-0x1.38ac5befe5b86p-10"),
+    float.fromhex("0x1.0b36b00fc8824p-11"),
+    float.fromhex("-0x1.d3fd72bb129d5p-13"),
+    float.fromhex("0x1.a1275e1922450p-14"),
+    float.fromhex("-0x1.78d7864d7baefp-15"),
+    float.fromhex("0x1.581c282ac5cf7p-16"),
+    float.fromhex("-0x1.3d737b81fcfccp-17"),
+    float.fromhex("0x1.241c515be42d9p-18"),
+    float.fromhex("-0x1.06a37fa61503cp-19"),
+    float.fromhex("0x1.177e826d01ae6p-20"),
+    float.fromhex("-0x1.4bc37f4e718b8p-21"),
+    float.fromhex("0x1.ebe45a5e47909p-26"),
+    float.fromhex("0x1.15d0f7fa690d7p-25"),
+    float.fromhex("0x1.d0e6e220fdc80p-23"),
+)
+
+# lgamma(x) = (x - 1/2) * (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1/x^2) / x, x >= 8.5; error 2^-64.4.
+STIRLING_F64: Final = (
+    float.fromhex("0x1.5555555555536p-4"),
+    float.fromhex("-0x1.6c16c16ae4037p-9"),
+    float.fromhex("0x1.a019f97c19408p-11"),
+    float.fromhex("-0x1.380cfaf48b00cp-11"),
+    float.fromhex("0x1.b69dbd73a2139p-11"),
+    float.fromhex("-0x1.addffc86944a7p-10"),
+)

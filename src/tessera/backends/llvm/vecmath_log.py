@@ -1,4 +1,4 @@
-"""Vector logarithms: log, log2, log1p.
+"""Vector logarithms: log, log2, log10, log1p.
 
 x = 2^e * (1 + f) with 1 + f in [3/4, 3/2) or [sqrt(1/2), sqrt(2)), by integer steps on the bits or by
 `vgetexp` and `vgetmant`; then a polynomial in f and a two-part ln 2, see J.-M. Muller et al., Handbook of
@@ -31,17 +31,39 @@ GETMANT_FROM_THREE_QUARTERS: Final = 0b1111
 
 @dataclass(frozen=True)
 class LogConstants:
-    """Per-format constants of the logarithms; log2(e) in two parts."""
+    """Per-format constants of the logarithms; log2(e), log10(e) and log10(2) in two parts.
+
+    The high part of log10(2) is rounded down, so that the low one is positive: -inf has no inf - inf.
+    """
 
     log2e_high: float
     log2e_low: float
     log: tuple[float, ...]
     log2: tuple[float, ...]
+    log10e: tuple[float, float]
+    log10_2: tuple[float, float]
+    log10: tuple[float, ...]
 
 
 LOG_CONSTANTS: Final = {
-    "f32": LogConstants(float.fromhex("0x1.715476p+0"), CONSTANTS["f32"].log2e_low, table.LOG_F32, table.LOG2_F32),
-    "f64": LogConstants(LOG2_E, CONSTANTS["f64"].log2e_low, table.LOG_F64, table.LOG2_F64),
+    "f32": LogConstants(
+        log2e_high=float.fromhex("0x1.715476p+0"),
+        log2e_low=CONSTANTS["f32"].log2e_low,
+        log=table.LOG_F32,
+        log2=table.LOG2_F32,
+        log10e=(float.fromhex("0x1.bcb7b20000000p-2"), float.fromhex("-0x1.5b235e0000000p-27")),
+        log10_2=(float.fromhex("0x1.3441340000000p-2"), float.fromhex("0x1.09f7a00000000p-26")),
+        log10=table.LOG10_F32,
+    ),
+    "f64": LogConstants(
+        log2e_high=LOG2_E,
+        log2e_low=CONSTANTS["f64"].log2e_low,
+        log=table.LOG_F64,
+        log2=table.LOG2_F64,
+        log10e=(float.fromhex("0x1.bcb7b1526e50ep-2"), float.fromhex("0x1.95355baaafad3p-57")),
+        log10_2=(float.fromhex("0x1.34413509f79fep-2"), float.fromhex("0x1.e623e2566b02ep-55")),
+        log10=table.LOG10_F64,
+    ),
 }
 
 
@@ -111,6 +133,15 @@ def log2_of_parts(w: Writer, e: Value, f: Value) -> Value:
     return e + w.fma(f, constants.log2e_high, tail)
 
 
+def log10_of_parts(w: Writer, e: Value, f: Value) -> Value:
+    """The sum e * log10(2) + log10(1 + f); both constants in two parts."""
+    constants = LOG_CONSTANTS[f.kind]
+    (factor, factor_low), (unit, unit_low) = constants.log10e, constants.log10_2
+    tail = w.fma(f, factor_low, w.fma(e, unit_low, f * f * polynomial(w, f, constants.log10)))
+    # The larger term last, so that its rounding is the result's.
+    return w.fma(e, unit, w.fma(f, factor, tail))
+
+
 def log(w: Writer, x: Value, features: frozenset[str]) -> Value:
     """The natural logarithm."""
     parts = split(w, x, THREE_QUARTERS, features)
@@ -122,6 +153,13 @@ def log2(w: Writer, x: Value, features: frozenset[str]) -> Value:
     """The binary logarithm."""
     parts = split(w, x, SQRT_HALF, features)
     result = log2_of_parts(w, parts.e, parts.f)
+    return result if parts.total else special_cases(w, x, result)
+
+
+def log10(w: Writer, x: Value, features: frozenset[str]) -> Value:
+    """The decimal logarithm."""
+    parts = split(w, x, SQRT_HALF, features)
+    result = log10_of_parts(w, parts.e, parts.f)
     return result if parts.total else special_cases(w, x, result)
 
 

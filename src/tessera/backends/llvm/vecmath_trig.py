@@ -1,4 +1,4 @@
-"""Vector sine and cosine over the whole range of the format.
+"""Vector sine, cosine and tangent over the whole range of the format.
 
 Below a threshold the argument is reduced by Cody and Waite's method (Software Manual for the Elementary
 Functions, 1980) with a three-part pi/2 and fused multiply-adds. Vectors with a larger lane take a second
@@ -203,6 +203,17 @@ def cos(w: Writer, x: Value) -> Value:
     reduced = reduce(w, w.magnitude(x))
     sine, cosine = sine_and_cosine(w, reduced)
     return choose(w, sine, cosine, reduced.quadrant + 1, w.const(FORMATS[x.kind].ints, 0))
+
+
+def tan(w: Writer, x: Value) -> Value:
+    """The tangent; the cosine gets the low part of the remainder here, since it may be the divisor."""
+    reduced = reduce(w, w.magnitude(x))
+    sine, cosine = sine_and_cosine(w, reduced)
+    cosine = w.fma(w.negate(reduced.low), reduced.r, cosine)
+    odd = (reduced.quadrant & 1).compare("ne", 0)
+    quotient = w.select(odd, cosine, sine) / w.select(odd, sine, cosine)
+    flip = (reduced.quadrant & 1) << (FORMATS[x.kind].bits - 1)
+    return (quotient.as_int() ^ flip ^ (x.as_int() & FORMATS[x.kind].sign)).as_float()
 
 
 HELPER_RESULT: Final = "{ double, double, i64 }"

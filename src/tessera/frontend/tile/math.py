@@ -13,24 +13,33 @@ from tessera.numerics.dtypes import DType, Policy
 
 __all__ = [
     "abs",
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
     "cast",
+    "cbrt",
     "ceil",
     "clamp",
     "copysign",
     "cos",
     "erf",
+    "erfc",
     "exp",
     "exp2",
     "expm1",
     "floor",
     "fma",
     "gelu",
+    "hypot",
     "isfinite",
     "isinf",
     "isnan",
+    "lgamma",
     "log",
     "log1p",
     "log2",
+    "log10",
     "maximum",
     "minimum",
     "mulhi",
@@ -44,6 +53,7 @@ __all__ = [
     "sin",
     "softplus",
     "sqrt",
+    "tan",
     "tanh",
     "trunc",
     "where",
@@ -339,6 +349,33 @@ def rsqrt(x: TileLike) -> Tile:
 
 
 @tile_function
+def cbrt(x: TileLike) -> Tile:
+    """Return the cube root, of negative numbers too.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def hypot(x: TileLike, y: TileLike) -> Tile:
+    """Return `sqrt(x * x + y * y)` without overflow; infinite if either is, even when the other is NaN.
+
+    Args:
+        x: tile, scalar or number.
+        y: tile, scalar or number.
+
+    Returns:
+        Float tile of the broadcast shape and promoted dtype.
+    """
+    ...
+
+
+@tile_function
 def exp(x: TileLike) -> Tile:
     """Return e to the power `x`.
 
@@ -404,6 +441,19 @@ def log2(x: TileLike) -> Tile:
 
 
 @tile_function
+def log10(x: TileLike) -> Tile:
+    """Return the base-10 logarithm; minus infinity at zero and NaN below.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
 def log1p(x: TileLike) -> Tile:
     """Return `log(1 + x)` without cancellation near zero.
 
@@ -443,6 +493,72 @@ def cos(x: TileLike) -> Tile:
 
 
 @tile_function
+def tan(x: TileLike) -> Tile:
+    """Return the tangent.
+
+    Args:
+        x: tile or scalar, in radians.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def asin(x: TileLike) -> Tile:
+    """Return the arcus sine, from -pi/2 to pi/2; NaN outside [-1, 1].
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def acos(x: TileLike) -> Tile:
+    """Return the arcus cosine, from 0 to pi; NaN outside [-1, 1].
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def atan(x: TileLike) -> Tile:
+    """Return the arcus tangent, from -pi/2 to pi/2.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def atan2(y: TileLike, x: TileLike) -> Tile:
+    """Return the angle of the point `(x, y)`, from -pi to pi; the sign of a zero tells the side, as in C.
+
+    Args:
+        y: tile, scalar or number.
+        x: tile, scalar or number.
+
+    Returns:
+        Float tile of the broadcast shape and promoted dtype.
+    """
+    ...
+
+
+@tile_function
 def tanh(x: TileLike) -> Tile:
     """Return the hyperbolic tangent.
 
@@ -464,6 +580,35 @@ def erf(x: TileLike) -> Tile:
 
     Returns:
         Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def erfc(x: TileLike) -> Tile:
+    """Return `1 - erf(x)`, with all digits where that is small.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def lgamma(x: TileLike) -> Tile:
+    """Return the logarithm of the gamma function's magnitude; infinite at 0 and negative integers.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+
+    Numerics:
+        Of negative numbers the error is relative to `lgamma(-x)` and `log(-x)`: the result has zeros there.
     """
     ...
 

@@ -56,6 +56,14 @@ APPROXIMATE: Final = (
     "gelu",
     "gelu_tanh",
     "rsqrt",
+    "log10",
+    "tan",
+    "atan",
+    "asin",
+    "acos",
+    "cbrt",
+    "erfc",
+    "lgamma",
 )
 """Functions of one float that implementations may be off by a few ULP in."""
 
@@ -99,7 +107,7 @@ _TABLE = (
     _compare("ne", "!=", "any"),
     *(Function(name, 1, "float", result="bool") for name in CLASSES),
     Function("sign", 1, "number"),
-    Function("copysign", 2, "float"),
+    *(Function(name, 2, "float") for name in ("copysign", "hypot", "atan2")),
     *(Function(name, 1, "float") for name in ("floor", "ceil", "round", "trunc", "sqrt")),
     *(Function(name, 1, "float") for name in APPROXIMATE if name != "gelu_tanh"),
     Function("gelu_tanh", 1, "float", ("ts.tile.gelu({0}, approximate=True)",)),

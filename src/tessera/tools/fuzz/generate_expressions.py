@@ -208,7 +208,7 @@ class Expressions:
             ]
             names += [("fma", 0.5), ("mod", 0.1), ("floordiv", 0.1), ("copysign", 0.2)]
             if self.scope.palette.approximate:
-                names += [("div", 1.5), ("pow", 0.1)]
+                names += [("div", 1.5), ("pow", 0.1), ("hypot", 0.2), ("atan2", 0.2)]
             if dice.chance(0.15):
                 return self._halved(dtype, shape, depth)
         else:
@@ -308,7 +308,13 @@ class Expressions:
     def _approximation(self, x: tree.Expr) -> tree.Expr:
         """Return a function of an argument in its domain, not too large."""
         fn = self.scope.dice.pick(APPROXIMATE)
-        if fn in ("log", "log2", "rsqrt"):
+        if fn in ("tan", "asin", "acos"):
+            x = tree.Apply("clamp", (x, tree.Number(-1.0), tree.Number(1.0)))
+        elif fn == "lgamma":
+            x = tree.Apply("clamp", (x, tree.Number(0.5), tree.Number(32.0)))
+        elif fn == "erfc":
+            x = tree.Apply("minimum", (x, tree.Number(6.0)))
+        elif fn in ("log", "log2", "log10", "rsqrt"):
             x = tree.Apply("add", (tree.Apply("abs", (x,)), tree.Number(0.5)))
         elif fn == "log1p":
             x = tree.Apply("abs", (x,))

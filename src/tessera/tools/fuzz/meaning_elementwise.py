@@ -426,6 +426,37 @@ def power(base: Val, exponent: int, dtype: str) -> Val:
         return rounded(dtype, np.where(small, 0.0, result), err, either(base.known, ~small))
 
 
+def _hypot(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    """Return the length of a vector, which is off by no more than its parts are together."""
+    a, b = args
+    result = np.hypot(a.data, b.data)
+    form = FORMATS["f64" if dtype == "f64" else "f32"]
+    own = np.where(np.isfinite(result), 6 * form.unit * result + 2 * form.tiny, 0.0)
+    settled = ~np.isfinite(result) | ((a.data == 0) & (b.data == 0))
+    err = np.where(settled, 0.0, own) + a.errors() + b.errors()
+    bad = np.isfinite(result) & (result > FORMATS[dtype].largest / 2)
+    bad |= ~np.isfinite(result) & np.isfinite(a.data) & np.isfinite(b.data)
+    result = np.where(bad, 0.0, result)
+    return rounded(dtype, result, np.where(bad | ~np.isfinite(result), 0.0, err), either(known_of(a, b), ~bad))
+
+
+def _atan2(args: Sequence[Val], dtype: str, profile: str) -> Val:
+    """Return an angle; unknown at the origin, and left of it where the sign of a zero or an error decides."""
+    y, x = args
+    result = np.arctan2(y.data, x.data)
+    form = FORMATS["f64" if dtype == "f64" else "f32"]
+    distance, errors = np.hypot(y.data, x.data), y.errors() + x.errors()
+    finite = np.isfinite(y.data) & np.isfinite(x.data)
+    bad = finite & ~(distance > 8 * errors) | finite & (distance < form.normal * 2.0**24)
+    bad |= ~(x.data > x.errors()) & ~(np.abs(y.data) > y.errors()) & ~np.isnan(y.data + x.data)
+    bad |= ~finite & ~np.isnan(y.data + x.data) & ((y.data == 0) | (errors > 0))
+    err = 8 * form.unit * np.abs(result) + 2 * form.normal + np.where(errors > 0, 2 * errors / distance, 0.0)
+    lost = bad | ~np.isfinite(err)
+    nan = np.isnan(result)
+    result, err = np.where(lost & ~nan, 0.0, result), np.where(lost | nan, 0.0, err)
+    return rounded(dtype, result, err, either(known_of(y, x), ~lost | nan))
+
+
 def _sqrt(args: Sequence[Val], dtype: str, profile: str) -> Val:
     x = args[0]
     result = np.sqrt(x.data)
@@ -445,6 +476,8 @@ _ARITHMETIC: Final[dict[str, Callable[[Sequence[Val], str, str], Val]]] = {
     "pow": _pow,
     "sqrt": _sqrt,
     "copysign": _copysign,
+    "hypot": _hypot,
+    "atan2": _atan2,
 }
 
 _STEPS: Final[dict[str, Any]] = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}
@@ -491,7 +524,28 @@ def _silu(x: Array) -> Array:
     return np.where(np.isneginf(x), 0.0, x * _sigmoid(x))
 
 
+def _by_math(function: Callable[[float], float]) -> Any:
+    each: Any = np.frompyfunc(function, 1, 1)
+
+    def evaluate(x: Array) -> Array:
+        return np.asarray(each(x)).astype(np.float64)
+
+    return evaluate
+
+
+def _log_gamma(x: float) -> float:
+    return math.lgamma(x) if x > 0 else math.nan  # of what is drawn, with an error, nothing is below 0
+
+
 _FUNCTIONS: Final[dict[str, tuple[Any, float, float, float | None]]] = {
+    "log10": (np.log10, 4.0, 0.0, None),
+    "tan": (np.tan, 5.0, 0.0, None),
+    "atan": (np.arctan, 4.0, 0.0, None),
+    "asin": (np.arcsin, 4.0, 0.0, None),
+    "acos": (np.arccos, 4.0, 0.0, None),
+    "cbrt": (np.cbrt, 3.0, 0.0, None),
+    "erfc": (_by_math(math.erfc), 6.0, 0.0, None),
+    "lgamma": (_by_math(_log_gamma), 8.0, 0.0, 4.0),
     "rsqrt": (_rsqrt, 4.0, 0.0, None),
     "exp": (np.exp, 4.0, 2.0, None),
     "exp2": (np.exp2, 4.0, 1.0, None),
@@ -525,6 +579,8 @@ def _function(fn: str, x: Val, dtype: str) -> Val:
             + np.abs(x.data) * 2.0**-40
             + (1e-12 if dtype == "f64" else 3e-6) * (np.abs(x.data) < 12) * np.abs(x.data)
         )
+    if fn == "lgamma":  # Python's is off by this around the zeros
+        own = own + 2.0**-45
     if fn == "silu":  # x * sigmoid(x), whose factor may be zero where it is subnormal
         own = own + form.normal * np.abs(x.data)
     settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
