@@ -152,28 +152,42 @@ def log_fits(half_ln2: mpf) -> list[Fit]:
                 mpf("0.5"),
                 exp2,
             ),
-            Fit(
-                f"LOG_{tag}",
-                elem,
-                "log(1 + f) = f + f^2 * P(f), 3/4 <= 1 + f <= 3/2",
-                lambda f: (mp.log1p(f) - f) / f**2,
-                lambda f: f**2 / mp.log1p(f),
-                mpf("-0.25"),
-                mpf("0.5"),
-                log,
-            ),
-            Fit(
-                f"LOG2_{tag}",
-                elem,
-                "log2(1 + f) = log2(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)",
-                lambda f: (mp.log1p(f) - f) / f**2 / ln2,
-                lambda f: f**2 / mp.log1p(f) * ln2,
-                mp.sqrt(0.5) - 1,
-                mp.sqrt(2) - 1,
-                log,
-            ),
+            *logarithms(elem, log),
         ]
-    fits.append(
+    return fits + power_fits()
+
+
+def logarithms(elem: str, terms: int) -> list[Fit]:
+    """Logarithms of one format."""
+    ln2, tag = mp.log(2), elem.upper()
+    return [
+        Fit(
+            f"LOG_{tag}",
+            elem,
+            "log(1 + f) = f + f^2 * P(f), 3/4 <= 1 + f <= 3/2",
+            lambda f: (mp.log1p(f) - f) / f**2,
+            lambda f: f**2 / mp.log1p(f),
+            mpf("-0.25"),
+            mpf("0.5"),
+            terms,
+        ),
+        Fit(
+            f"LOG2_{tag}",
+            elem,
+            "log2(1 + f) = log2(e) * f + f^2 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)",
+            lambda f: (mp.log1p(f) - f) / f**2 / ln2,
+            lambda f: f**2 / mp.log1p(f) * ln2,
+            mp.sqrt(0.5) - 1,
+            mp.sqrt(2) - 1,
+            terms,
+        ),
+    ]
+
+
+def power_fits() -> list[Fit]:
+    """What powers take besides."""
+    ln2 = mp.log(2)
+    return [
         Fit(
             "POW_LOG2",
             "f64",
@@ -183,9 +197,7 @@ def log_fits(half_ln2: mpf) -> list[Fit]:
             mp.sqrt(0.5) - 1,
             mp.sqrt(2) - 1,
             11,
-        )
-    )
-    fits.append(
+        ),
         Fit(
             "POW_ATANH",
             "f64",
@@ -195,9 +207,7 @@ def log_fits(half_ln2: mpf) -> list[Fit]:
             mpf(10) ** -12,
             (3 - mp.sqrt(8)) ** 2 * mpf("1.0001"),
             8,
-        )
-    )
-    fits.append(
+        ),
         Fit(
             "POW_EXP2",
             "f64",
@@ -207,9 +217,8 @@ def log_fits(half_ln2: mpf) -> list[Fit]:
             mpf("-0.5"),
             mpf("0.5"),
             5,
-        )
-    )
-    return fits
+        ),
+    ]
 
 
 def trig_fits() -> list[Fit]:

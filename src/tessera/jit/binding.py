@@ -199,17 +199,31 @@ def bind_arguments(
     Raises:
         CallError: `argument-count` or `unknown-keyword`.
     """
-    params = signature.params
-    names = ", ".join(param.name for param in params)
-    if signature.known_as:
-        names += "; constexpr parameters are compiled in and are not passed"
-    if len(args) > len(params):
+    given = _by_name(signature, args, kwargs)
+    bound: list[Any] = []
+    for param in signature.params:
+        default = MISSING if isinstance(param, TensorParam) else param.default
+        value = given.get(param.name, default)
+        if value is MISSING and param.name not in tuned:
+            raise CallError(
+                f"{signature.name} needs the argument {param.name!r}",
+                code="argument-count",
+                help=_parameters(signature),
+            )
+        bound.append(value)
+    return bound
+
+
+def _by_name(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a caller gives, by name."""
+    names = [param.name for param in signature.params]
+    if len(args) > len(names):
         raise CallError(
-            f"{signature.name} takes {len(params)} arguments, got {len(args)}",
+            f"{signature.name} takes {len(names)} arguments, got {len(args)}",
             code="argument-count",
-            help=f"parameters: {names}",
+            help=_parameters(signature),
         )
-    given = dict(zip((param.name for param in params), args, strict=False))
+    given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name in given:
             raise CallError(
@@ -217,25 +231,17 @@ def bind_arguments(
                 code="argument-count",
                 help="pass it by position or by name",
             )
-        if all(param.name != name for param in params):
+        if name not in names:
             raise CallError(
-                f"{signature.name} has no parameter {name!r}",
-                code="unknown-keyword",
-                help=f"parameters: {names}",
+                f"{signature.name} has no parameter {name!r}", code="unknown-keyword", help=_parameters(signature)
             )
         given[name] = value
-    bound: list[Any] = []
-    for param in params:
-        default = MISSING if isinstance(param, TensorParam) else param.default
-        value = given.get(param.name, default)
-        if value is MISSING and param.name not in tuned:
-            raise CallError(
-                f"{signature.name} needs the argument {param.name!r}",
-                code="argument-count",
-                help=f"parameters: {names}",
-            )
-        bound.append(value)
-    return bound
+    return given
+
+
+def _parameters(signature: Signature) -> str:
+    compiled_in = "; constexpr parameters are compiled in and are not passed" if signature.known_as else ""
+    return f"parameters: {', '.join(param.name for param in signature.params)}{compiled_in}"
 
 
 def check_constexpr(param: ConstexprParam, value: Any) -> None:

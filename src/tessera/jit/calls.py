@@ -8,6 +8,7 @@ through checks, specialisation and the look-up of code (`_new_plan`).
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -51,7 +52,7 @@ class CallPlan:
     origin: Origin | None = None
 
 
-class Calls(EntryCallable, Generic[P, R]):
+class Calls(EntryCallable, Generic[P, R], ABC):
     """A callable that takes arrays and numbers. A subclass plans calls of a new kind.
 
     From the third call of a kind on, CPython calls the compiled entry (`jit/direct_calls.py`), and `__call__` serves
@@ -182,6 +183,7 @@ class Calls(EntryCallable, Generic[P, R]):
             self._plans[key] = plan
             return plan
 
+    @abstractmethod
     def _new_plan(self, args: Sequence[Any], pointers: Sequence[int]) -> CallPlan:
         """Check a call of a new kind and find its code.
 
@@ -192,7 +194,6 @@ class Calls(EntryCallable, Generic[P, R]):
         Raises:
             TesseraError: an argument does not fit, or the code cannot be made.
         """
-        raise NotImplementedError
 
     def _positions(self, returns: tuple[int, ...]) -> tuple[int, ...]:
         """Turn positions among the run-time parameters into positions among all."""

@@ -69,9 +69,7 @@ def compile(
     if isinstance(kernel, str | Path):
         return _compile_dump(kernel, target, dump, {"dims": dims, "strides": strides, **constexprs})
     _check_kernel(kernel)
-    for name in _names(dump):
-        if name not in DUMPS:
-            raise CallError(f"there is no dump {name!r}", code="unknown-dump", help=f"one of {', '.join(DUMPS)}")
+    _check_known(_names(dump))
     signature = kernel.signature
     sizes = _checked_dims(signature, _mapping(dims, "dims"))
     record = target_record(target)
@@ -89,6 +87,12 @@ def compile(
             last = error
     assert last is not None, "a space has at least one point"
     raise last
+
+
+def _check_known(dump: Sequence[str]) -> None:
+    for name in dump:
+        if name not in DUMPS:
+            raise CallError(f"there is no dump {name!r}", code="unknown-dump", help=f"one of {', '.join(DUMPS)}")
 
 
 def _compile_dump(source: str | Path, target: str | None, dump: Sequence[str], others: Mapping[str, Any]) -> Artifact:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 from tessera.entry.tables import MapPlan
 from tessera.errors import DeviceError
@@ -73,13 +74,21 @@ def encode(
         raise _refused(pointer, sizes, strides, "strides run backwards")
     if max(dims) > MOST_MAPPED:
         raise _refused(pointer, sizes, strides, f"sizes are {MOST_MAPPED} at most")
-    # The stride of a dimension of one element is never used, but must be a multiple of 16 all the same.
-    steps = [
-        step if step % 16 == 0 and step > 0 else 16 * -(-max(step, 1) // 16) if size == 1 else step
-        for step, size in zip(steps, dims[1:], strict=True)
-    ]
+    status, made = _by_driver(param, pointer, dims, [_usable(*one) for one in zip(steps, dims[1:], strict=True)])
+    if int(status) != 0:
+        raise _refused(pointer, sizes, strides, status.name)
+    return ctypes.string_at(int(made.getPtr()), MAP_BYTES)
+
+
+def _usable(step: int, size: int) -> int:
+    """Return a stride in bytes; that of one element is never used, but must be a multiple of 16 all the same."""
+    return 16 * -(-max(step, 1) // 16) if size == 1 else step
+
+
+def _by_driver(param: Parameter, pointer: int, dims: list[int], steps: list[int]) -> Any:
+    """Return the driver's status and the descriptor that it makes."""
     fixed, cu = _constants(param), cuda.driver()
-    status, made = cu.cuTensorMapEncodeTiled(
+    return cu.cuTensorMapEncodeTiled(
         cu.CUtensorMapDataType(fixed["kind"]),
         len(dims),
         pointer,
@@ -92,9 +101,6 @@ def encode(
         cu.CUtensorMapL2promotion(fixed["promotion"]),
         cu.CUtensorMapFloatOOBfill(fixed["fill"]),
     )
-    if int(status) != 0:
-        raise _refused(pointer, sizes, strides, status.name)
-    return ctypes.string_at(int(made.getPtr()), MAP_BYTES)
 
 
 def _refused(pointer: int, sizes: Sequence[int], strides: Sequence[int], reason: str) -> DeviceError:

@@ -140,38 +140,18 @@ def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
     buffer = op.buffer.type
     assert isinstance(buffer, BufferType)
     box, programs = op.box_sizes, op.programs.data
-    stored = buffer.stored_shape
-    panels = stored[-1] // box[0]
+    panels = buffer.stored_shape[-1] // box[0]
     panel_bytes = buffer.size_bytes // panels
-    rank = len(box)
     barrier = barrier_address(emitter, op.barriers, op.at)
     coordinates = [emitter.ops.convert("trunc", I64, emitter.unit(c), I32) for c in op.coordinates]
     base = emitter.unit(op.buffer)
-    names = ", ".join(f"${3 + i}" for i in range(rank))
-    several = ".multicast::cluster" if programs > 1 else ""
-    mask = f", ${3 + rank}" if programs > 1 else ""
-    copy = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{several}"
-    places = f"[$0], [$1, {{{names}}}], [$2]{mask}"
-    text, kinds = f"{copy} {places};", ["r", "l", "r", *["r"] * rank, *["h"] * (programs > 1)]
-    once: list[tuple[str, str]] = []
-    if op.once is not None:  # chosen at each copy: held as a bool, it takes no register
-        choice = f"selp.b64 policy, {_EVICT_FIRST}, {_EVICT_NORMAL}, ${3 + rank + (programs > 1)};"
-        text = f"{{ .reg .b64 policy; {choice} {copy}.L2::cache_hint {places}, policy; }}"
-        once = [("i1", emitter.unit(op.once))]
-        kinds.append("b")
-    constraints = ",".join([*kinds, "~{memory}"])
+    once = [] if op.once is None else [("i1", emitter.unit(op.once))]
+    text, constraints = _copy_text(op)
     if programs > 1:
         number = emitter.ops.convert("trunc", I64, emitter.cluster_rank(), I32)
         if op.part_axis.data == 0:
             panels //= programs
-            steps = [(0, panels * box[0]), (None, panels * panel_bytes)]
-        else:
-            rows = box[op.part_axis.data]
-            steps = [
-                (op.part_axis.data, rows),
-                (None, part_bytes(box, op.part_axis.data, buffer.dtype.bytes)),
-            ]
-        for axis, step in steps:
+        for axis, step in _steps_of_parts(op, panels, panel_bytes):
             moved = emitter.ops.binary("mul", I32, number, str(step))
             if axis is None:
                 base = emitter.ops.binary("add", I32, base, moved)
@@ -192,6 +172,37 @@ def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
             *once,
         ]
         emitter.asm(text, constraints, [], args)
+
+
+def _copy_text(op: BulkCopyOp) -> tuple[str, str]:
+    """Return the instruction of one copy, and the constraints of its operands."""
+    rank, programs = len(op.box_sizes), op.programs.data
+    names = ", ".join(f"${3 + i}" for i in range(rank))
+    several = ".multicast::cluster" if programs > 1 else ""
+    mask = f", ${3 + rank}" if programs > 1 else ""
+    copy = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{several}"
+    places = f"[$0], [$1, {{{names}}}], [$2]{mask}"
+    text, kinds = f"{copy} {places};", ["r", "l", "r", *["r"] * rank, *["h"] * (programs > 1)]
+    if op.once is not None:  # chosen at each copy: held as a bool, it takes no register
+        choice = f"selp.b64 policy, {_EVICT_FIRST}, {_EVICT_NORMAL}, ${3 + rank + (programs > 1)};"
+        text = f"{{ .reg .b64 policy; {choice} {copy}.L2::cache_hint {places}, policy; }}"
+        kinds.append("b")
+    return text, ",".join([*kinds, "~{memory}"])
+
+
+def _steps_of_parts(op: BulkCopyOp, panels: int, panel_bytes: int) -> list[tuple[int | None, int]]:
+    """Return how far apart the parts of neighbouring programs lie: along an axis, and in the buffer (None) in bytes.
+
+    Args:
+        op: the copy.
+        panels: those of one program.
+        panel_bytes: size of one panel.
+    """
+    box, axis, buffer = op.box_sizes, op.part_axis.data, op.buffer.type
+    assert isinstance(buffer, BufferType)
+    if axis == 0:
+        return [(0, panels * box[0]), (None, panels * panel_bytes)]
+    return [(axis, box[axis]), (None, part_bytes(box, axis, buffer.dtype.bytes))]
 
 
 @NVIDIA.register(WarpBarrierOp)

@@ -98,14 +98,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     longer ones.
     """
     context.location = grid.location
-    moving: set[SSAValue] = set(grid.body.block.args)
-    inner: list[Operation] = []
-    for op in body:
-        if isinstance(op, ShareOp) or (
-            not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands)
-        ):
-            moving.update(op.results)
-            inner.append(op)
+    inner = _inner(grid, body)
     cluster = decisions.CLUSTER.of(grid) or 1
     first = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
     stride = context.scalars.binary("floordiv", context.value(ProgramCountOp()), cluster)
@@ -150,6 +143,19 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     else:
         context.tiles = tiles_there_and_back if decisions.UNEVEN.on(grid) else tiles
     context.lower_block([op for op in body if op not in inner])
+
+
+def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:
+    """Return the ops that depend on the tile."""
+    moving: set[SSAValue] = set(grid.body.block.args)
+    inner: list[Operation] = []
+    for op in body:
+        if isinstance(op, ShareOp) or (
+            not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands)
+        ):
+            moving.update(op.results)
+            inner.append(op)
+    return inner
 
 
 def _narrowest(plan: LaunchPlan) -> dict[tuple[int, ...], int]:

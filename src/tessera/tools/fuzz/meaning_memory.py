@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -282,18 +283,32 @@ def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...], *, simple
     """
     sizes = machine.tensors[name].shape
     shape = tree.index_shape(axes)
-    raw = shape
-    if any(isinstance(axis, tree.NewAxis) for axis in axes):
-        raw = tree.index_shape(tuple(axis for axis in axes if not isinstance(axis, tree.NewAxis)))
+    own = tuple(axis for axis in axes if not isinstance(axis, tree.NewAxis))
+    raw = tree.index_shape(own)
     if simple and machine.predicate is None and (box := _box(machine, sizes, axes)) is not None:
         return Place(shape, raw, box, None, True, machine.events)
-    picked = _picked(axes)
     indices: list[Any] = []
     inside: Array | None = None
-    position, first, dimension = 0, None, 0
+    for axis, index, size in zip(own, _shaped(machine, own, raw), sizes, strict=True):
+        here = (index >= 0) & (index < size)
+        if not here.all():
+            if isinstance(axis, tree.Pick):
+                machine.events.add("index-outside")
+            inside = np.broadcast_to(here, raw) if inside is None else inside & here
+            index = np.where(here, index, 0)
+        indices.append(index)
+    distinct = not any(isinstance(axis, tree.Pick) for axis in own)
+    return Place(shape, raw, tuple(indices), inside, distinct, machine.events)
+
+
+def _shaped(machine: Machine, axes: tuple[tree.At | tree.Span | tree.Pick, ...], raw: Shape) -> Iterator[Array]:
+    """Yield the index of each dimension, shaped to be broadcast to `raw`.
+
+    Picks are broadcast to one another, and stand where the first of them does.
+    """
+    picked = _picked(axes)
+    position, first = 0, None
     for axis in axes:
-        if isinstance(axis, tree.NewAxis):
-            continue
         index = _index(machine, axis)
         if isinstance(axis, tree.Pick) and first is None:
             first, position = position, position + len(picked)
@@ -301,19 +316,9 @@ def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...], *, simple
             index = index.reshape((-1,) + (1,) * (len(raw) - position - 1))
             position += 1
         elif isinstance(axis, tree.Pick):
-            index = np.broadcast_to(index, picked)
             assert first is not None
-            index = index.reshape(picked + (1,) * (len(raw) - first - len(picked)))
-        here = (index >= 0) & (index < sizes[dimension])
-        if not here.all():
-            if isinstance(axis, tree.Pick):
-                machine.events.add("index-outside")
-            inside = np.broadcast_to(here, raw) if inside is None else inside & here
-            index = np.where(here, index, 0)
-        indices.append(index)
-        dimension += 1
-    distinct = not any(isinstance(axis, tree.Pick) for axis in axes)
-    return Place(shape, raw, tuple(indices), inside, distinct, machine.events)
+            index = np.broadcast_to(index, picked).reshape(picked + (1,) * (len(raw) - first - len(picked)))
+        yield index
 
 
 def _picked(axes: tuple[tree.Axis, ...]) -> Shape:
