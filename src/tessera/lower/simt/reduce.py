@@ -7,10 +7,10 @@ combined with the elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import Attribute, Block, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, reduction
 from tessera.ir.target.arithmetic import (

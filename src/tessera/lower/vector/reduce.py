@@ -11,10 +11,10 @@ start from the first chunks, and what lies past the end of a row is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import Attribute, Block, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import CastOp, HalvesOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.target.types import element_of, fragment_of
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
