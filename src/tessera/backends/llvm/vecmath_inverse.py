@@ -8,13 +8,13 @@ Floating-Point Arithmetic, 2nd ed., chapter 11.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backends.llvm import vecmath_coefficients as table
 from tessera.backends.llvm.vecmath_exp import polynomial
 from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
 from tessera.backends.llvm.vecmath_trig import HALF_PI, HALF_PI_LOW
+from tessera.data import dataclass
 
 
 @dataclass(frozen=True)
