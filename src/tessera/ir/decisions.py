@@ -6,6 +6,9 @@ is an option of a pass. The verifier refuses keys that are not declared here, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import field
+
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Operation
@@ -14,10 +17,10 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.data import dataclass
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.roles import AllocBarriersOp
+from tessera.ir.tile.roles import AllocBarriersOp, BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.warpgroup import MmaStartOp
+from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
 from tessera.ir.types import int_value
 
 PREFIX = "tessera_schedule."
@@ -36,6 +39,7 @@ class Decision:
         writers: the passes that decide it; others only copy it along with its op.
         least: the smallest value.
         most: the largest one, None for any.
+        holds: says why the IR is not as the decision says, None where it is; nothing to check by default.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Decision:
     writers: tuple[str, ...]
     least: int = 0
     most: int | None = 1
+    holds: Callable[[Operation], str | None] = field(default=lambda _: None, compare=False)
 
     @property
     def key(self) -> str:
@@ -74,6 +79,21 @@ class Decision:
         if value is None or value < self.least or (self.most is not None and value > self.most):
             end = "on" if self.most is None else f"to {self.most}"
             raise VerifyException(f"{self.key} is an integer (#builtin.int) from {self.least} {end}, got {attribute}")
+        if value and (reason := self.holds(op)) is not None:
+            raise VerifyException(f"{self.key}: {reason}")
+
+
+def _why_not_carried(op: Operation) -> str | None:
+    """Return why no loop carries the result of an op, None where one does."""
+    carried = any(isinstance(use.operation, scf.ForOp | scf.YieldOp) for use in op.results[0].uses)
+    return None if carried else "no loop carries what is loaded"
+
+
+def _why_outside_roles(op: Operation) -> str | None:
+    """Return why an op is not the consumers' of a launch with roles, None where it is."""
+    parent = op.parent_op()
+    consumer = isinstance(parent, RolesOp) and op.parent is parent.consumer.block and parent.groups.data > 1
+    return None if consumer else "the op is not one of a group of consumers among several"
 
 
 NUM_WARPS = Decision(
@@ -93,6 +113,13 @@ PERSISTENT = Decision("persistent", "programs take one tile after another", (Gri
 UNEVEN = Decision("uneven", "tiles take different numbers of steps", (GridOp,), ("warp-specialize",))
 PING_PONG = Decision(
     "ping_pong", "two groups of consumers take a program's tiles in turn", (GridOp,), ("warp-specialize",)
+)
+GROUP_TURN = Decision(
+    "group_turn",
+    "a group of consumers waits for its turn, or gives it to the other one",
+    (BarrierWaitOp, BarrierArriveOp),
+    ("warp-specialize",),
+    holds=_why_outside_roles,
 )
 PRODUCT_TURNS = Decision(
     "product_turns", "two warpgroups start a loop's products in turn", (scf.ForOp,), ("pipeline-products",)
@@ -114,6 +141,16 @@ LEADER = Decision(
 STORE_BUFFERS = Decision("store_buffers", "buffers that stores take in turn", (GridOp,), ("bulk-stores",), 1, None)
 SKIPS_MASK = Decision("skips_mask", "a mask that hides nothing is skipped", (scf.IfOp,), ("skip-masks",))
 PIPELINE = Decision("pipeline", "products overlap the work between them", (scf.ForOp,), ("pipeline-products",))
+AFTER_WORK = Decision(
+    "after_work", "a wait comes after work that runs beside the products", (MmaWaitOp,), ("pipeline-products",)
+)
+AHEAD = Decision(
+    "ahead",
+    "a tile is loaded one iteration before its use, and lies as its uses read it",
+    (LoadOp,),
+    ("load-ahead",),
+    holds=_why_not_carried,
+)
 CYCLES = Decision(
     "cycles", "length of an iteration, as the cost model has it", (scf.ForOp,), ("pipeline-products",), 0, None
 )

@@ -57,6 +57,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
+        from tessera.schedule.hopper.load_ahead import LoadAheadPass
         from tessera.schedule.hopper.pair_tiles import PairTilesPass
         from tessera.schedule.hopper.ping_pong import GroupBuffersPass
         from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
@@ -82,6 +83,7 @@ class NvidiaPlatform(Platform):
             LateWaitsPass(target, knobs),
             GroupBuffersPass(target, knobs),
             *CLEAN_UP,
+            LoadAheadPass(target, knobs),
         )
 
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntAttr, ModuleOp, StringAttr
+from xdsl.utils.exceptions import VerifyException
 
 import tessera as ts
 from tessera.errors import CompilerFault, VerifyError
 from tessera.ir.decisions import DECISIONS, PREFIX, check_decisions
 from tessera.ir.passes import Pass, PassRunner
 from tessera.ir.text import parse_module
+from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.jit.pipeline import schedule_passes
 from tessera.schedule.knobs import Knobs
@@ -21,6 +23,7 @@ from tessera.target.registry import target_named
 from tessera.tools.opt import registered_passes
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import attention_of, gemm, gemm_wide
+from tests.unit.schedule.hopper.prologues import scaled_left
 from tests.unit.schedule.hopper.test_rounding import tn
 
 
@@ -49,6 +52,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (gemm, CUBE, "sm_90a", Knobs(cluster=2)),
     (gemm_wide, CUBE, "sm_90a", Knobs(ping_pong=1)),
     (tn, CUBE, "sm_90a", Knobs()),
+    (scaled_left, CUBE | {"S": 2}, "sm_90a", Knobs()),
     (attention_of(64, 64, 64, True), HEADS, "sm_90a", Knobs(pipeline=1)),
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
     (gemm, CUBE, "sapphirerapids", Knobs()),
@@ -113,6 +117,39 @@ def test_what_is_no_decision_is_refused(attributes: str, said: str) -> None:
     assert said in str(caught.value)
     assert caught.value.location is not None
     assert (caught.value.location.frame.file, caught.value.location.frame.line) == ("k.mlir", 4)
+
+
+LOAD = """
+tessera_tile.kernel @k profile "fast" (
+    %a: !tessera_tile.tensor<?xf32> as "a" dims ["N"] strides [1] stride_div [1] dim_div [64] align 16) {
+  %n = tessera_tile.constant 64 : index
+  tessera_tile.grid(%n) by [64] {
+  ^bb0(%i: index):
+    %x = tessera_tile.load %a[%i] [64] {tessera_schedule.ahead = #builtin.int<VALUE>}
+      : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<64xf32>
+  }
+  tessera_tile.return
+}
+"""
+
+
+def test_what_the_ops_around_contradict_is_refused() -> None:
+    parse_module(LOAD.replace("VALUE", "0"))
+    with pytest.raises(VerifyError, match=r"tessera_schedule\.ahead: no loop carries what is loaded"):
+        parse_module(LOAD.replace("VALUE", "1"))
+
+
+def test_turns_belong_to_groups_of_consumers() -> None:
+    module = aligned(gemm_wide, CUBE)
+    for step in schedule_passes(target_named("sm_90a"), Knobs(ping_pong=1)):
+        step.apply(module)
+    (roles,) = [op for op in module.walk() if isinstance(op, RolesOp)]
+    turns = [op for op in roles.consumer.walk() if DECISIONS["group_turn"].on(op)]
+    assert [type(op) for op in turns] == [BarrierWaitOp, BarrierArriveOp]
+    roles.groups = IntAttr(1)
+    for op in turns:
+        with pytest.raises(VerifyException, match="not one of a group of consumers among several"):
+            check_decisions(op)
 
 
 def test_decisions_and_attributes_of_others_are_read_back() -> None:

@@ -37,6 +37,25 @@ from tessera.target.records import TargetRecord
 
 
 @dataclass(frozen=True)
+class OperandPlan:
+    """Where threads hold an operand.
+
+    Args:
+        step: layout of what one issue of the instruction reads.
+        whole: layout of the operand.
+    """
+
+    step: LinearLayout
+    whole: LinearLayout
+
+    @classmethod
+    def of(cls, fragment: Fragment, shape: tuple[int, ...], warps: tuple[int, int], k_axis: int) -> OperandPlan:
+        """Return the layouts of an operand of a shape, whose axis `k_axis` is summed over step by step."""
+        step = tuple(fragment.shape[axis] if axis == k_axis else shape[axis] for axis in range(2))
+        return cls(from_fragment(fragment, step, warps), from_fragment(fragment, shape, warps))
+
+
+@dataclass(frozen=True)
 class MmaPlan:
     """How one product is computed.
 
@@ -45,6 +64,8 @@ class MmaPlan:
         operand: dtype the operands are converted to first, None when they stay.
         warps: warps along M and N.
         accumulator: layout of the accumulator.
+        left: layouts of the left operand; None where it is read from shared memory as it is, or emulated.
+        right: those of the right one, likewise.
         fallback: what `explain()` reports when this is not what was asked for.
         warpgroup: the asynchronous warpgroup instruction, where the schedule chose it.
     """
@@ -53,6 +74,8 @@ class MmaPlan:
     operand: str | None
     warps: tuple[int, int]
     accumulator: LinearLayout
+    left: OperandPlan | None = None
+    right: OperandPlan | None = None
     fallback: str = ""
     warpgroup: WgmmaInstruction | None = None
 
@@ -101,21 +124,36 @@ def split_warps(num_warps: int, m: int, n: int, unit: tuple[int, int], rows_only
 
 
 def plan_mma(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
-    """Choose instruction, warps and layouts of a product."""
+    """Return the instruction, warps and layouts of a product, which are chosen once."""
+    if op not in placements.products:
+        warpgroup = warpgroup_instruction(placements.target, op)
+        placements.products[op] = (
+            _plan_warp_wide(placements, op) if warpgroup is None else _plan_warpgroup(placements, op, warpgroup)
+        )
+    return placements.products[op]
+
+
+def _plan_warpgroup(placements: Placements, op: MmaOp | MmaStartOp, instruction: WgmmaInstruction) -> MmaPlan:
+    warps = (placements.num_warps, 1)
+    sums = _with_rows(op, from_fragment(instruction.c, padded_shape(shape_of(sums_type(op.acc))), warps))
+    left = None
+    if not isinstance(op.a.type, SharedType):
+        whole = _with_rows(op, from_fragment(instruction.a, padded_shape(shape_of(op.a.type)), warps))
+        left = OperandPlan(whole, whole)  # the instruction takes all of K
+    return MmaPlan(None, None, warps, sums, left, warpgroup=instruction)
+
+
+def _plan_warp_wide(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
     m, n = padded_shape(shape_of(sums_type(op.acc)))
-    warpgroup = warpgroup_instruction(placements.target, op)
-    if warpgroup is not None:
-        warps = (placements.num_warps, 1)
-        accumulator = _with_rows(op, from_fragment(warpgroup.c, (m, n), warps))
-        return MmaPlan(None, None, warps, accumulator, warpgroup=warpgroup)
     instruction, operand, fallback = choose_instruction(placements.target, op)
     if instruction is None:
-        return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback)
+        return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback=fallback)
     unit = (instruction.a.shape[0], instruction.b.shape[1])
-    rows_only = decisions.ROWS_ONLY.on(op)
-    warps = split_warps(placements.num_warps, m, n, unit, rows_only)
-    layout = from_fragment(instruction.c, (m, n), warps).unique_registers()
-    return MmaPlan(instruction, operand, warps, layout, fallback)
+    warps = split_warps(placements.num_warps, m, n, unit, decisions.ROWS_ONLY.on(op))
+    sums = from_fragment(instruction.c, (m, n), warps).unique_registers()
+    left = OperandPlan.of(instruction.a, padded_shape(shape_of(op.a.type)), warps, 1)
+    right = OperandPlan.of(instruction.b, padded_shape(shape_of(op.b.type)), warps, 0)
+    return MmaPlan(instruction, operand, warps, sums, left, right, fallback)
 
 
 def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
@@ -130,9 +168,7 @@ def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
 def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLayout | None:
     """Return the layout of a warpgroup product's left operand in registers, None where it is in shared memory."""
     plan = plan_mma(placements, op)
-    if plan.warpgroup is None or isinstance(op.a.type, SharedType):
-        return None
-    return _with_rows(op, from_fragment(plan.warpgroup.a, padded_shape(shape_of(op.a.type)), plan.warps))
+    return None if plan.warpgroup is None or plan.left is None else plan.left.whole
 
 
 _SPREAD = {4: 16, 8: 4, 16: 8}
@@ -184,8 +220,10 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
         context.define(op.result, context.value(TensorCoreOp(a, b, acc, "fma")))
         return
     instruction = plan.instruction
-    a = Operand(context, op.a, instruction.a, plan, ks_axis=1)
-    b = Operand(context, op.b, instruction.b, plan, ks_axis=0)
+    assert plan.left is not None
+    assert plan.right is not None
+    a = Operand(context, op.a, plan.left, plan.operand, ks_axis=1)
+    b = Operand(context, op.b, plan.right, plan.operand, ks_axis=0)
     depth = padded_shape(shape_of(op.a.type))[1]
     for k in range(0, depth, instruction.k):
         acc = context.value(TensorCoreOp(a.step(k), b.step(k), acc, instruction.name))
@@ -233,30 +271,29 @@ class Operand:
     Args:
         context: the lowering.
         value: the TIR-H tile or shared buffer.
-        fragment: the instruction's table for this operand.
-        plan: how the product is computed.
+        plan: where threads hold it.
+        convert_to: dtype that it is converted to, None where it stays.
         ks_axis: which axis of the operand is K.
     """
 
-    def __init__(self, context: SimtContext, value: SSAValue, fragment: Fragment, plan: MmaPlan, ks_axis: int):
+    def __init__(
+        self, context: SimtContext, value: SSAValue, plan: OperandPlan, convert_to: str | None, ks_axis: int
+    ) -> None:
         self.context = context
         self.axis = ks_axis
-        self.convert_to = plan.operand
-        shape = padded_shape(shape_of(value.type))
-        step_shape = tuple(fragment.shape[axis] if axis == ks_axis else shape[axis] for axis in range(2))
-        self.layout = from_fragment(fragment, step_shape, plan.warps)
+        self.convert_to = convert_to
+        self.layout = plan.step
         self.source: SSAValue | None = None
         self.buffer: SSAValue | None = None
         if isinstance(value.type, SharedType):
             self.buffer = context.scalar(value)
             return
         own = context.layout_of(value)
-        whole = from_fragment(fragment, shape, plan.warps)
-        direct = conversion_kind(own, whole.unique_registers()) in ("identity", "registers")
+        direct = conversion_kind(own, plan.whole.unique_registers()) in ("identity", "registers")
         if direct and context.values.get(value) is not None and not _logical_k_is_padded(value, ks_axis):
             self.source = self._converted(context.tile(value, own))
         else:
-            self.buffer = _as_buffer(context, value, plan.operand)
+            self.buffer = _as_buffer(context, value, convert_to)
             self.convert_to = None
 
     def _converted(self, fragment: SSAValue) -> SSAValue:

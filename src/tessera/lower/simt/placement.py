@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
@@ -20,6 +20,9 @@ from tessera.errors import CompilerFault
 from tessera.ir.layouts import LinearLayout, blocked, reduction
 from tessera.ir.tile.types import TileType
 from tessera.target.records import TargetRecord
+
+if TYPE_CHECKING:
+    from tessera.lower.simt.mma import MmaPlan
 
 DEFAULT, LOADED, MATRIX = 0, 1, 2
 
@@ -50,12 +53,14 @@ class Placements:
         target: the target record.
         num_warps: warps of a program.
         narrowest: bytes of the narrowest element that a tile of each shape is loaded or stored as.
+        products: how each product is computed, planned once (`lower.simt.mma`).
     """
 
     target: TargetRecord
     num_warps: int
     narrowest: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     found: dict[SSAValue, Placement] = field(default_factory=dict[SSAValue, Placement])
+    products: dict[Operation, MmaPlan] = field(default_factory=lambda: {})
 
     def default(
         self,

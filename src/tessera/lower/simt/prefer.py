@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
+from tessera.ir import decisions
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
-from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of
@@ -33,10 +33,8 @@ def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
         for op in top.walk():
             if isinstance(op, LoadOp) and isinstance(op.result.type, TileType):
                 _prefer(placements, op)
-            if isinstance(op, RolesOp):
-                for loop in op.consumer.walk():
-                    if isinstance(loop, scf.ForOp):
-                        _prefer_carried(placements, loop)
+            if isinstance(op, scf.ForOp):
+                _prefer_carried(placements, op)
 
 
 def _prefer(placements: Placements, op: LoadOp) -> None:
@@ -78,15 +76,13 @@ def _only_use(placements: Placements, tile: SSAValue) -> tuple[list[SSAValue], L
 
 
 def _prefer_carried(placements: Placements, loop: scf.ForOp) -> None:
-    """Place a tile that a consumers' loop loads one iteration ahead as its uses want it.
-
-    A trip through shared memory would stop all consumers at a barrier in every iteration.
-    """
+    """Place a tile that a loop loads one iteration ahead as its uses want it (`schedule.hopper.load_ahead`)."""
     end = loop.body.block.last_op
     assert end is not None
     for place, argument in enumerate(loop.body.block.args[1:]):
         values = [loop.iter_args[place], end.operands[place]]
-        if not all(isinstance(value.owner, LoadOp) for value in values) or argument not in placements.found:
+        ahead = all(isinstance(value.owner, LoadOp) and decisions.AHEAD.on(value.owner) for value in values)
+        if not ahead or argument not in placements.found:
             continue
         wanted = _wanted(placements, argument)
         if wanted is None or len(wanted) != 1:

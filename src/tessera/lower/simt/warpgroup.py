@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessera.errors import CompilerFault
+from tessera.ir import decisions
 from tessera.ir.target import warpgroup as target
 from tessera.ir.target.warpgroup import (
     OrderOp,
@@ -11,8 +12,6 @@ from tessera.ir.target.warpgroup import (
     TensorCoreStartOp,
     TensorCoreWaitOp,
 )
-from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
-from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.warpgroup import MmaBeginOp, MmaRetireOp, MmaStartOp, MmaWaitOp, PendingType, TurnOp
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.mma import pending_layout, plan_mma, warpgroup_operands
@@ -38,7 +37,7 @@ def _start(context: SimtContext, op: MmaStartOp) -> None:
 
 @lowers(MmaWaitOp)
 def _wait(context: SimtContext, op: MmaWaitOp) -> None:
-    if isinstance(op.prev_op, ElementwiseOp | CastOp | BitcastOp | RoundTf32Op | ReduceOp):
+    if decisions.AFTER_WORK.on(op):
         context.emit(OrderOp())
     product = context.scalar(op.product)
     context.define(op.result, context.value(TensorCoreWaitOp(product, op.pending.data)))

@@ -31,6 +31,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RolesOp
@@ -52,7 +53,7 @@ class LateWaitsPass(ScheduledPass):
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
                 products = [op for op in loop.body.block.ops if isinstance(op, MmaOp)]
                 if products and _qualifies(loop.body.block):
-                    _rewrite(loop, products)
+                    _rewrite(roles, loop, products)
 
 
 def _qualifies(block: Block) -> bool:
@@ -78,10 +79,16 @@ def _is_sum(op: Operation, block: Block) -> bool:
     return uses[0].operation is end and uses[0].index == block.args.index(op.acc) - 1
 
 
-def _rewrite(loop: scf.ForOp, products: Sequence[MmaOp]) -> None:
+def _turn(roles: RolesOp) -> tuple[Operation, Operation]:
+    """Return what takes a group's turn and what gives it to the other group."""
+    taken, given = [op for op in roles.consumer.block.ops if decisions.GROUP_TURN.on(op)]
+    return taken, given
+
+
+def _rewrite(roles: RolesOp, loop: scf.ForOp, products: Sequence[MmaOp]) -> None:
     before = Inserter(InsertPoint.before(loop), loop)
-    turn = loop.prev_op
-    ahead = Inserter(InsertPoint.before(turn if isinstance(turn, BarrierWaitOp) else loop), loop)
+    taken, given = _turn(roles)
+    ahead = Inserter(InsertPoint.before(taken), loop)
     initial = list(loop.iter_args)
     region = loop.detach_region(0)
     block, end = region.block, region.block.last_op
@@ -102,7 +109,7 @@ def _rewrite(loop: scf.ForOp, products: Sequence[MmaOp]) -> None:
     new = scf.ForOp(loop.lb, loop.ub, loop.step, initial, region)
     new.attributes.update(loop.attributes)
     before.add(new)
-    _finish(loop, new, places, arrivals)
+    _finish(loop, new, places, arrivals, given)
 
 
 def _start(block: Block, op: MmaOp, type_: Attribute, place: int) -> None:
@@ -117,10 +124,11 @@ def _start(block: Block, op: MmaOp, type_: Attribute, place: int) -> None:
     block.erase_arg(old)
 
 
-def _finish(old: scf.ForOp, new: scf.ForOp, places: Sequence[int], arrivals: Sequence[BarrierArriveOp]) -> None:
+def _finish(
+    old: scf.ForOp, new: scf.ForOp, places: Sequence[int], arrivals: Sequence[BarrierArriveOp], given: Operation
+) -> None:
     """Wait for the last products after the loop, once the other group has its turn, and release their stage."""
-    turn = old.next_op
-    after = Inserter(InsertPoint.after(turn if isinstance(turn, BarrierArriveOp) else old), old)
+    after = Inserter(InsertPoint.after(given), old)
     for place, (result, following) in enumerate(zip(old.results, new.results, strict=False)):
         result.replace_all_uses_with(after.value(MmaWaitOp(following)) if place in places else following)
     ran = after.binary("lt", new.lb, new.ub)

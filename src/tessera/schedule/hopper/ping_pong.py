@@ -131,8 +131,11 @@ class Turns:
         insert = Inserter(InsertPoint.before(loop), loop)
         # The first group's first turn waits for nobody: the phase before the first counts as ended, and has odd parity.
         parity = insert.binary("mod", insert.binary("add", self.turn, self.other), insert.constant(2))
-        insert.add(BarrierWaitOp(self.barriers, self.group, parity))
-        Inserter(InsertPoint.after(loop), loop).add(BarrierArriveOp(self.barriers, self.other))
+        taken, given = BarrierWaitOp(self.barriers, self.group, parity), BarrierArriveOp(self.barriers, self.other)
+        insert.add(taken)
+        Inserter(InsertPoint.after(loop), loop).add(given)
+        for op in (taken, given):
+            decisions.GROUP_TURN.write(op)
 
     def skip(self, insert: Inserter, place: Sequence[SSAValue], count: SSAValue) -> Sequence[SSAValue]:
         """Return the slot and the parity so many stages further around the ring."""

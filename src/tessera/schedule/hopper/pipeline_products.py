@@ -25,6 +25,7 @@ it fetches in the order in which the consumers read. Loops whose products do not
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -34,13 +35,16 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
+from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
 from tessera.ir.tile.structure import GridOp
-from tessera.ir.tile.warpgroup import MmaStartOp, TurnOp
+from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.schedule.dependences import Graph, is_remade, ring_of
-from tessera.schedule.hopper.rings import product_depths
+from tessera.schedule.hopper.rings import product_depths, top_of
 from tessera.schedule.hopper.stage_shift import Instance, shift
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.modulo import Schedule, in_order, overlapped
@@ -51,6 +55,9 @@ from tessera.target.machines import Rates
 
 GAIN = 0.95
 """A schedule must make an iteration this much shorter to be worth its registers and code."""
+
+_WORK = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, ReduceOp)
+"""Work of threads that runs beside products."""
 
 RESERVED_REGISTERS = 48
 """Registers of a thread for addresses, counters and temporaries, besides tiles."""
@@ -83,6 +90,7 @@ def _try(roles: RolesOp, loop: scf.ForOp, warps: int, rates: Rates, knobs: Knobs
         _shift_producer(roles, schedule)
         loop = shift(loop, schedule.stage, lambda now, before: _emit(schedule, now, before))
         decisions.CYCLES.write(loop, round(schedule.cycles))
+        _mark_waits(loop.body.block)
         if knobs.ping_pong and warps == 2 * GROUP_WARPS:
             _take_turns(roles, loop)
     decisions.PIPELINE.write(loop, int(schedule is not None))
@@ -125,6 +133,20 @@ def _emit(schedule: Schedule, now: Instance, before: Instance) -> None:
             started[op] = instance.start(op)
         else:
             instance.wait(op, started[op], schedule.pending(node))
+
+
+def _mark_waits(block: Block) -> None:
+    """Mark the waits that come right after work of threads: it is to run before them, beside the products."""
+    used: dict[Operation, None] = {}
+    for op in reversed(list(block.ops)):
+        users = [top_of(use.operation, block) for result in op.results for use in result.uses]
+        acts = op is block.last_op or bool(op.regions) or effect_of(op) > Effect.PURE
+        if acts or any(user in used for user in users):
+            used[op] = None
+    order = list(used)
+    for wait, before in itertools.pairwise(order):
+        if isinstance(wait, MmaWaitOp) and isinstance(before, _WORK):
+            decisions.AFTER_WORK.write(wait)
 
 
 def _take_turns(roles: RolesOp, loop: scf.ForOp) -> None:

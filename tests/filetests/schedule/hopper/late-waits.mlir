@@ -38,7 +38,7 @@ tessera_tile.kernel @sums profile "fast" (
       // CHECK: tessera_tile.reduce "sum" [[DONE]]
       %group = tessera_tile.role_group
       %init = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<64x64xf32>
-      tessera_tile.barrier_wait %turns[%group] parity %s : !tessera_tile.barriers<2>
+      tessera_tile.barrier_wait %turns[%group] parity %s {tessera_schedule.group_turn = #builtin.int<1>} : !tessera_tile.barriers<2>
       %sum, %slots = scf.for %p = %c0 to %k step %c64 iter_args(%acc = %init, %slot = %s) -> (!tessera_tile.tile<64x64xf32>, index) {
         %stage = tessera_tile.shared_view %ring[%slot] : !tessera_tile.shared<3x64x64xbf16, "panels", [0, 1, 2]> -> !tessera_tile.shared<64x64xbf16, "panels", [0, 1]>
         tessera_tile.barrier_wait %full[%slot] parity %c0 : !tessera_tile.barriers<3>
@@ -46,7 +46,7 @@ tessera_tile.kernel @sums profile "fast" (
         tessera_tile.barrier_arrive %empty[%slot] : !tessera_tile.barriers<3>
         scf.yield %next, %slot : !tessera_tile.tile<64x64xf32>, index
       }
-      tessera_tile.barrier_arrive %turns[%group] : !tessera_tile.barriers<2>
+      tessera_tile.barrier_arrive %turns[%group] {tessera_schedule.group_turn = #builtin.int<1>} : !tessera_tile.barriers<2>
       %total = tessera_tile.reduce "sum" %sum axis 1 : !tessera_tile.tile<64x64xf32> -> !tessera_tile.tile<64xf32>
       tessera_tile.role_end %slots
     }
