@@ -1,10 +1,8 @@
-"""Matrix instructions and where every thread holds their operands: tables of plain data.
+"""Matrix instructions and where every thread holds their operands: one table for all vendors.
 
-A table gives, for each bit of the element index within a thread (`register`), of the lane and of the warp,
-the step (row, column) that this bit makes; steps are combined with XOR. `tessera.ir.layouts.fragment_layout`
-makes a `LinearLayout` of a table.
+Here are those of NVIDIA, and how an instruction is looked up; those of others are beside it, in files of their own.
 
-Source of those of NVIDIA: PTX ISA 9.2, "Matrix multiply-accumulate operation using mma instruction" and its sections
+Source: PTX ISA 9.2, "Matrix multiply-accumulate operation using mma instruction" and its sections
 "Matrix Fragments for mma.*"; the section of each table is named beside it.
 """
 
@@ -13,84 +11,14 @@ from __future__ import annotations
 from functools import cache
 
 from tessera.data import dataclass
+from tessera.target.amd_matrix import MFMA, WMMA
+from tessera.target.cpu_matrix import AMX, ARM
+from tessera.target.intel_matrix import DPAS
+from tessera.target.matrix_units import Fragment, MmaInstruction, Steps, matrix_product
 from tessera.target.records import TargetRecord
-
-Steps = tuple[tuple[int, int], ...]
 
 PANEL_BYTES = 128
 """Width of the panels that the copy engine and the warpgroup matrix unit read wide tiles in."""
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """How the threads of one matrix instruction hold one of its operands.
-
-    The record fits any instruction whose map is linear over F2: a replicated operand (Volta, RDNA3) has steps
-    (0, 0), a warpgroup's accumulator has `warp` steps, a 64-lane wave has six lane steps, and an operand that
-    one thread holds alone (AMX) has register steps only.
-
-    Attributes:
-        axes: names of the rows and the columns, out of "m", "n", "k".
-        shape: rows and columns of the operand.
-        register: step of every bit of the element index within a thread; elements of one operand register
-            come first.
-        lane: step of every bit of the lane number.
-        warp: step of every bit of the warp number, for instructions that several warps issue together.
-        packing: elements in one register of the instruction's operand list.
-    """
-
-    axes: tuple[str, str]
-    shape: tuple[int, int]
-    register: Steps
-    lane: Steps
-    warp: Steps = ()
-    packing: int = 1
-
-    @property
-    def elements(self) -> int:
-        """Elements that each thread holds."""
-        return 1 << len(self.register)
-
-    @property
-    def registers(self) -> int:
-        """Registers of the operand list: 32-bit ones, or 64-bit ones for f64."""
-        return self.elements // self.packing
-
-
-@dataclass(frozen=True)
-class MmaInstruction:
-    """One matrix multiply-accumulate instruction: D = A·B + C, A is (m, k), B is (k, n), C and D are (m, n).
-
-    Attributes:
-        name: unique key, e.g. `m16n8k16_f16_f16_f32`; what it is called in assembly is the backend's to know.
-        m: rows of A and D that one issue covers.
-        n: columns of B and D that one issue covers.
-        k: products summed by one issue.
-        a_dtype: dtype of A.
-        b_dtype: dtype of B.
-        acc_dtype: dtype of C and D.
-        needs: the feature of a target that has it.
-        a: fragment of A.
-        b: fragment of B.
-        c: fragment of C and of D.
-    """
-
-    name: str
-    m: int
-    n: int
-    k: int
-    a_dtype: str
-    b_dtype: str
-    acc_dtype: str
-    needs: str
-    a: Fragment
-    b: Fragment
-    c: Fragment
-
-    @property
-    def registers(self) -> tuple[int, int, int]:
-        """Operand registers of A, B and C (as many again for D)."""
-        return self.a.registers, self.b.registers, self.c.registers
 
 
 # Lane = 4·groupID + threadID_in_group. In every shape but Volta's, groupID walks the rows of A and C and the
@@ -144,40 +72,28 @@ _C_VOLTA_F16 = Fragment(
 )
 
 
-def _mma(
-    dtypes: tuple[str, str, str],
-    needs: str,
-    fragments: tuple[Fragment, Fragment, Fragment],
-    name: str = "m{m}n{n}k{k}",
-) -> MmaInstruction:
-    """Fill a record; the instruction's shape follows from the fragments unless its name says otherwise."""
-    a, b, c = fragments
-    m, k, n = *a.shape, b.shape[1]
-    return MmaInstruction(f"{name.format(m=m, n=n, k=k)}_{'_'.join(dtypes)}", m, n, k, *dtypes, needs, a, b, c)
-
-
 _I8 = ("i8", "u8")
 _FP8 = ("fp8_e4m3", "fp8_e5m2")
 
 MMA_SYNC: tuple[MmaInstruction, ...] = (
-    _mma(("f16", "f16", "f32"), "mma_f16", (_A_VOLTA, _B_VOLTA, _C_VOLTA_F32), "m8n8k4"),
-    _mma(("f16", "f16", "f16"), "mma_f16", (_A_VOLTA, _B_VOLTA, _C_VOLTA_F16), "m8n8k4"),
-    _mma(("f16", "f16", "f32"), "mma_f16_m16n8k8", (_A16_K8, _B16_K8, _C_M16)),
-    _mma(("f16", "f16", "f16"), "mma_f16_m16n8k8", (_A16_K8, _B16_K8, _C_M16_F16)),
-    _mma(("f16", "f16", "f32"), "mma_m16n8k16", (_A16_K16, _B16_K16, _C_M16)),
-    _mma(("f16", "f16", "f16"), "mma_m16n8k16", (_A16_K16, _B16_K16, _C_M16_F16)),
-    _mma(("bf16", "bf16", "f32"), "mma_bf16", (_A16_K8, _B16_K8, _C_M16)),
-    _mma(("bf16", "bf16", "f32"), "mma_bf16", (_A16_K16, _B16_K16, _C_M16)),
-    _mma(("tf32", "tf32", "f32"), "mma_tf32", (_A32_K4, _B32_K4, _C_M16)),
-    _mma(("tf32", "tf32", "f32"), "mma_tf32", (_A32_K8, _B32_K8, _C_M16)),
-    _mma(("f64", "f64", "f64"), "mma_f64", (_A32_M8, _B32_K4, _C_M8)),
-    _mma(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K4, _B32_K4, _C_M16)),
-    _mma(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K8, _B32_K8, _C_M16)),
-    _mma(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K16, _B32_K16, _C_M16)),
-    *(_mma((a, b, "i32"), "mma_int8", (_A8_M8, _B8_K16, _C_M8)) for a in _I8 for b in _I8),
-    *(_mma((a, b, "i32"), "mma_m16n8k16", (_A8_K16, _B8_K16, _C_M16)) for a in _I8 for b in _I8),
-    *(_mma((a, b, "i32"), "mma_m16n8k16", (_A8_K32, _B8_K32, _C_M16)) for a in _I8 for b in _I8),
-    *(_mma((a, b, "f32"), "mma_fp8_e4m3", (_A8_K32, _B8_K32, _C_M16)) for a in _FP8 for b in _FP8),
+    matrix_product(("f16", "f16", "f32"), "mma_f16", (_A_VOLTA, _B_VOLTA, _C_VOLTA_F32), "m8n8k4"),
+    matrix_product(("f16", "f16", "f16"), "mma_f16", (_A_VOLTA, _B_VOLTA, _C_VOLTA_F16), "m8n8k4"),
+    matrix_product(("f16", "f16", "f32"), "mma_f16_m16n8k8", (_A16_K8, _B16_K8, _C_M16)),
+    matrix_product(("f16", "f16", "f16"), "mma_f16_m16n8k8", (_A16_K8, _B16_K8, _C_M16_F16)),
+    matrix_product(("f16", "f16", "f32"), "mma_m16n8k16", (_A16_K16, _B16_K16, _C_M16)),
+    matrix_product(("f16", "f16", "f16"), "mma_m16n8k16", (_A16_K16, _B16_K16, _C_M16_F16)),
+    matrix_product(("bf16", "bf16", "f32"), "mma_bf16", (_A16_K8, _B16_K8, _C_M16)),
+    matrix_product(("bf16", "bf16", "f32"), "mma_bf16", (_A16_K16, _B16_K16, _C_M16)),
+    matrix_product(("tf32", "tf32", "f32"), "mma_tf32", (_A32_K4, _B32_K4, _C_M16)),
+    matrix_product(("tf32", "tf32", "f32"), "mma_tf32", (_A32_K8, _B32_K8, _C_M16)),
+    matrix_product(("f64", "f64", "f64"), "mma_f64", (_A32_M8, _B32_K4, _C_M8)),
+    matrix_product(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K4, _B32_K4, _C_M16)),
+    matrix_product(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K8, _B32_K8, _C_M16)),
+    matrix_product(("f64", "f64", "f64"), "mma_f64_m16n8", (_A32_K16, _B32_K16, _C_M16)),
+    *(matrix_product((a, b, "i32"), "mma_int8", (_A8_M8, _B8_K16, _C_M8)) for a in _I8 for b in _I8),
+    *(matrix_product((a, b, "i32"), "mma_m16n8k16", (_A8_K16, _B8_K16, _C_M16)) for a in _I8 for b in _I8),
+    *(matrix_product((a, b, "i32"), "mma_m16n8k16", (_A8_K32, _B8_K32, _C_M16)) for a in _I8 for b in _I8),
+    *(matrix_product((a, b, "f32"), "mma_fp8_e4m3", (_A8_K32, _B8_K32, _C_M16)) for a in _FP8 for b in _FP8),
 )
 """Every dense `mma.sync` instruction that Tessera emits; of those for the same dtypes, the one to prefer last.
 
@@ -186,36 +102,8 @@ PTX ISA 8.7 (k = 16, f16 accumulators), which gain nothing over k = 32 in f32.
 """
 
 
-# A wave's lanes are the rows of A and the columns of B and D; groups of lanes and registers walk along k and the rows
-# of D. Four neighbours along k are the operand registers of a lane.
-_LANES_32: Steps = ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0))
-_LANES_16: Steps = ((1, 0), (2, 0), (4, 0), (8, 0))
-
-
-def _turned(steps: Steps) -> Steps:
-    return tuple((column, row) for row, column in steps)
-
-
-_A_MFMA_32 = Fragment(("m", "k"), (32, 8), ((0, 1), (0, 2)), (*_LANES_32, (0, 4)), packing=2)
-_A_MFMA_16 = Fragment(("m", "k"), (16, 16), ((0, 1), (0, 2)), (*_LANES_16, (0, 4), (0, 8)), packing=2)
-_B_MFMA_32 = Fragment(("k", "n"), (8, 32), ((1, 0), (2, 0)), _turned(_A_MFMA_32.lane), packing=2)
-_B_MFMA_16 = Fragment(("k", "n"), (16, 16), ((1, 0), (2, 0)), _turned(_A_MFMA_16.lane), packing=2)
-_C_MFMA_32 = Fragment(("m", "n"), (32, 32), ((1, 0), (2, 0), (8, 0), (16, 0)), (*_turned(_LANES_32), (4, 0)))
-_C_MFMA_16 = Fragment(("m", "n"), (16, 16), ((1, 0), (2, 0)), (*_turned(_LANES_16), (4, 0), (8, 0)))
-
-MFMA: tuple[MmaInstruction, ...] = tuple(
-    _mma((dtype, dtype, "f32"), f"mfma_{dtype}", fragments, "mfma_{m}x{n}x{k}")
-    for dtype in ("f16", "bf16")
-    for fragments in ((_A_MFMA_16, _B_MFMA_16, _C_MFMA_16), (_A_MFMA_32, _B_MFMA_32, _C_MFMA_32))
-)
-"""Products of 16-bit floats by one wave of 64 lanes, as CDNA2 and later have them.
-
-Source: AMD, "CDNA2 Instruction Set Architecture Reference Guide", "Matrix Arithmetic Instructions":
-V_MFMA_F32_32X32X8F16 and V_MFMA_F32_16X16X16F16 and their BF16_1K forms.
-"""
-
-INSTRUCTIONS = (*MMA_SYNC, *MFMA)
-"""Every matrix instruction that one warp issues, of all vendors."""
+INSTRUCTIONS = (*MMA_SYNC, *MFMA, *WMMA, *DPAS, *AMX, *ARM)
+"""Every matrix instruction that one warp, or one thread of a CPU, issues, of all vendors."""
 
 _BY_NAME = {instruction.name: instruction for instruction in INSTRUCTIONS}
 

@@ -7,7 +7,27 @@ from dataclasses import replace
 from tessera.data import dataclass
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
+from tessera.target.fragments import mma_instruction
+from tessera.target.matrix_units import MmaInstruction
 from tessera.target.records import TargetRecord
+
+UNITS = {
+    "amx_bf16": mma_instruction("amx_16x16x32_bf16_bf16_f32"),
+    "amx_f16": mma_instruction("amx_16x16x32_f16_f16_f32"),
+    "amx_i8": mma_instruction("amx_16x16x64_i8_i8_i32"),
+}
+"""The products of matrix units that CPUs use, by the names of their forms."""
+
+
+def _terms(unit: MmaInstruction) -> int:
+    """Return the neighbours along the depth that 32 bits of an operand hold."""
+    return 4 // dtypes.BY_NAME[unit.a_dtype].bytes
+
+
+GROUPS = {"fma": 1, "dot_bf16": 2, "dot_i16": 2, "dot_i8": 4, "dot_u8": 4, "dot_u8_i8": 4} | {
+    name: _terms(unit) for name, unit in UNITS.items()
+}
+"""Terms of the sum that one element of an operand holds, by the names of forms."""
 
 
 @dataclass(frozen=True)
@@ -18,15 +38,23 @@ class Form:
         instruction: name of the CPU instruction (see `backends.cpu.instructions`).
         operand: dtype that operands are converted to.
         total: dtype of the sums.
-        group: neighbours along the depth that one 32-bit element holds; 1 when elements stand for themselves.
         biased: whether 128 is added to each element of the left operand, for an instruction that takes it unsigned.
     """
 
     instruction: str
     operand: DType
     total: DType
-    group: int = 1
     biased: bool = False
+
+    @property
+    def group(self) -> int:
+        """Neighbours along the depth that one 32-bit element holds; 1 when elements stand for themselves."""
+        return GROUPS[self.instruction]
+
+    @property
+    def unit(self) -> MmaInstruction | None:
+        """The matrix unit's instruction, None for vector units."""
+        return UNITS.get(self.instruction)
 
     @property
     def packed(self) -> DType:
@@ -40,8 +68,8 @@ class Form:
 
     @property
     def tiled(self) -> bool:
-        """Whether a matrix unit multiplies tiles of 16 rows of 16 groups."""
-        return self.instruction.startswith("amx")
+        """Whether a matrix unit multiplies tiles."""
+        return self.unit is not None
 
 
 def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool) -> Form:
@@ -58,15 +86,15 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
         return _integers(target, a, total)
     if dtypes.f64 in (a, b, total):
         return Form("fma", dtypes.f64, dtypes.f64)
-    if a == b == dtypes.f16 and not strict and target.has("amx-fp16"):
-        return Form("amx_f16", dtypes.f16, dtypes.f32, 2)
+    if a == b == dtypes.f16 and not strict and target.has(UNITS["amx_f16"].needs):
+        return Form("amx_f16", dtypes.f16, dtypes.f32)
     # Every float of 8 bits or fewer is a bf16 number.
     narrow = all(dtype == dtypes.bf16 or dtype.bits <= 8 for dtype in (a, b))
     if narrow and not strict:
-        if target.has("amx-bf16") and target.has("avx512bf16"):
-            return Form("amx_bf16", dtypes.bf16, dtypes.f32, 2)
+        if target.has(UNITS["amx_bf16"].needs) and target.has("avx512bf16"):
+            return Form("amx_bf16", dtypes.bf16, dtypes.f32)
         if (target.has("avx512bf16") and target.vector_bytes == 64) or (target.has("neon") and target.has("bf16")):
-            return Form("dot_bf16", dtypes.bf16, dtypes.f32, 2)
+            return Form("dot_bf16", dtypes.bf16, dtypes.f32)
     return Form("fma", dtypes.f32, dtypes.f32)
 
 
@@ -96,12 +124,12 @@ def _integers(target: TargetRecord, operand: DType, total: DType) -> Form:
     signed = operand.kind == "int"
     if operand.bits == 8:
         if target.has("neon") and target.has("dotprod"):
-            return Form("dot_i8" if signed else "dot_u8", operand, dtypes.i32, 4)
-        if signed and target.has("amx-int8") and target.has("avx512vnni"):
-            return Form("amx_i8", operand, dtypes.i32, 4)
+            return Form("dot_i8" if signed else "dot_u8", operand, dtypes.i32)
+        if signed and target.has(UNITS["amx_i8"].needs) and target.has("avx512vnni"):
+            return Form("amx_i8", operand, dtypes.i32)
         if signed and ((target.has("avx512vnni") and target.vector_bytes == 64) or target.has("avxvnni")):
-            return Form("dot_u8_i8", operand, dtypes.i32, 4, biased=True)
+            return Form("dot_u8_i8", operand, dtypes.i32, biased=True)
     # Products of pairs of 16-bit integers are summed modulo 2^32, as the language asks.
     if not target.has("neon") and (operand.bits == 8 or (operand.bits == 16 and signed)):
-        return Form("dot_i16", dtypes.i16, dtypes.i32, 2)
+        return Form("dot_i16", dtypes.i16, dtypes.i32)
     return Form("fma", dtypes.i32, dtypes.i32)

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from tessera.backends.nvidia.mnemonics import mma_mnemonic
+from tessera.numerics.dtypes import BY_NAME
 from tessera.target.fragments import (
+    AMX,
+    ARM,
+    DPAS,
     MFMA,
     MMA_SYNC,
+    WMMA,
     Fragment,
     MmaInstruction,
     mma_instruction,
     mma_instructions,
 )
 from tessera.target.nvidia import NVIDIA_TARGETS, compute_capability, nvidia_target
+from tessera.target.products import UNITS, form_of
+from tessera.target.registry import target_named
 
 # (element number i, lane) -> (row, column)
 Formula = Callable[[int, int], tuple[int, int]]
@@ -274,6 +282,97 @@ def test_a_wave_holds_operands_as_amd_documents(instruction: MmaInstruction) -> 
         for register in range(rows * rows // 64):
             block, row = divmod(register, 4)
             assert _at(instruction.c, register, lane) == (4 * (block * (64 // rows) + group) + row, line)
+
+
+def _held(fragment: Fragment, lanes: int) -> list[list[tuple[int, int]]]:
+    """Return the element (row, column) of each register of each lane."""
+    return [[_at(fragment, i, lane) for i in range(fragment.elements)] for lane in range(lanes)]
+
+
+@pytest.mark.parametrize("instruction", WMMA, ids=lambda i: i.name)
+def test_a_wave_of_32_lanes_holds_operands_as_amd_documents(instruction: MmaInstruction) -> None:
+    """RDNA3: both halves hold 16 terms, D's rows alternate. RDNA4: each half has 8 terms and 8 rows of D."""
+    older = instruction.needs.startswith("wmma_gfx11")
+    for lane in range(32):
+        half, line = divmod(lane, 16)
+        for i in range(16 if older else 8):
+            term = i if older else 8 * half + i
+            assert _at(instruction.a, i, lane) == (line, term)
+            assert _at(instruction.b, i, lane) == (term, line)
+        for i in range(8):
+            assert _at(instruction.c, i, lane) == (2 * i + half if older else 8 * half + i, line)
+
+
+@pytest.mark.parametrize("instruction", DPAS, ids=lambda i: i.name)
+def test_a_subgroup_holds_operands_as_intel_documents(instruction: MmaInstruction) -> None:
+    """Lane l holds 16 bits of each of A's eight rows, and of column l of B eight times 32 bits."""
+    wide = instruction.k // 8  # terms of 32 bits
+    narrow = wide // 2  # terms of a row of A that a lane holds
+    for lane in range(16):
+        for row, part in product(range(8), range(narrow)):
+            assert _at(instruction.a, row * narrow + part, lane) == (row, lane * narrow + part)
+        for step, part in product(range(8), range(wide)):
+            assert _at(instruction.b, step * wide + part, lane) == (step * wide + part, lane)
+        for row in range(8):
+            assert _at(instruction.c, row, lane) == (row, lane)
+
+
+@pytest.mark.parametrize("instruction", AMX, ids=lambda i: i.name)
+def test_tile_registers_multiply_as_intel_documents(instruction: MmaInstruction) -> None:
+    """The manual's loops over rows of 64 bytes: dst.row[m].dword[n] += src1.row[m].x[g*k+i] * src2.row[k].x[g*n+i]."""
+    group = instruction.k // 16
+    a, b, c = (_held(fragment, 1)[0] for fragment in _operands(instruction))
+    for m, n in product(range(16), range(16)):
+        assert c[16 * m + n] == (m, n)
+        terms = [
+            (a[16 * group * m + group * k + i], b[16 * group * k + group * n + i])
+            for k, i in product(range(16), range(group))
+        ]
+        assert {(left[0], right[1]) for left, right in terms} == {(m, n)}
+        assert sorted(left[1] for left, _ in terms) == list(range(instruction.k))
+        assert all(left[1] == right[0] for left, right in terms)
+
+
+@pytest.mark.parametrize("instruction", ARM, ids=lambda i: i.name)
+def test_vectors_multiply_as_arm_documents(instruction: MmaInstruction) -> None:
+    """BFMMLA and SMMLA: element 2i+j of D adds the products of row i of the first and row j of the second vector."""
+    k = instruction.k
+    a, b, c = (_held(fragment, 1)[0] for fragment in _operands(instruction))
+    for i, j in product(range(2), range(2)):
+        assert c[2 * i + j] == (i, j)
+        for term in range(k):
+            assert (a[k * i + term], b[k * j + term]) == ((i, term), (term, j))
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "target", "names"),
+    [
+        (("bf16", "bf16", "f32"), "sapphirerapids", ["amx_16x16x32_bf16_bf16_f32"]),
+        (("f16", "f16", "f32"), "sapphirerapids", []),
+        (("f16", "f16", "f32"), "graniterapids", ["amx_16x16x32_f16_f16_f32"]),
+        (("i8", "i8", "i32"), "graniterapids", ["amx_16x16x64_i8_i8_i32"]),
+        (("bf16", "bf16", "f32"), "x86-64-v4", []),
+        (("bf16", "bf16", "f32"), "aarch64", []),
+    ],
+)
+def test_cpus_have_the_units_of_their_features(dtypes: tuple[str, str, str], target: str, names: list[str]) -> None:
+    assert [i.name for i in mma_instructions(*dtypes, target_named(target))] == names
+
+
+def test_arm_has_them_with_their_features() -> None:
+    arm = replace(target_named("aarch64"), features=frozenset({"neon", "bf16", "i8mm"}))
+    assert [i.name for i in mma_instructions("bf16", "bf16", "f32", arm)] == ["arm_2x2x4_bf16_bf16_f32"]
+    assert [i.name for i in mma_instructions("u8", "i8", "i32", arm)] == ["arm_2x2x8_u8_i8_i32"]
+    assert mma_instructions("i8", "u8", "i32", arm) == ()
+
+
+def test_forms_of_cpus_are_those_of_the_table() -> None:
+    for name, unit in UNITS.items():
+        form = form_of(
+            target_named("graniterapids"), BY_NAME[unit.a_dtype], BY_NAME[unit.b_dtype], BY_NAME[unit.acc_dtype], False
+        )
+        assert (form.instruction, form.unit, form.group) == (name, unit, unit.k // unit.n)
+        assert (form.operand.name, form.total.name) == (unit.a_dtype, unit.acc_dtype)
 
 
 def _oldest(instruction: MmaInstruction) -> int:

@@ -11,15 +11,16 @@ from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
 from tessera.data import dataclass
+from tessera.target.products import UNITS
 
-TILE = 16
+TILE = UNITS["amx_bf16"].m
 """Rows of a tile, and its 32-bit columns."""
 
-TILE_BYTES = 64
+TILE_BYTES = 4 * TILE
 """Bytes of one of its rows."""
 
 DOTS = {"amx_bf16": "tdpbf16ps", "amx_f16": "tdpfp16ps", "amx_i8": "tdpbssd"}
-"""The instructions of products and those of the matrix unit."""
+"""What LLVM calls the products of `target.products.UNITS`."""
 
 WIDE = 2
 """Tiles beside each other in a block of sums, and below each other."""
@@ -32,8 +33,8 @@ _ROWS_AT = 48
 
 
 def configure(loops: Loops, rows: str = str(TILE)) -> None:
-    """Set the tile registers to rows of 64 bytes: of sums and of the left operand so many, of the right one 16."""
-    shape = [1, *([0] * 15), *([64, 0] * 8), *([0] * 16), *([TILE] * 8), *([0] * 8)]
+    """Set the tile registers to rows of `TILE_BYTES`: of sums and of the left operand so many, of the right one 16."""
+    shape = [1, *([0] * 15), *([TILE_BYTES, 0] * 8), *([0] * 16), *([TILE] * 8), *([0] * 8)]
     body = ", ".join(f"i8 {byte}" for byte in shape)
     table = loops.module.add_global(
         "tessera_tiles", f"private unnamed_addr constant [{len(shape)} x i8] [{body}], align 64"

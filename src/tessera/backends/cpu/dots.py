@@ -5,13 +5,14 @@ A kernel keeps a block of vectors of partial sums in registers while it goes alo
 
 from __future__ import annotations
 
-from tessera.backends.cpu.instructions import GROUPS, multiply_add
+from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.cpu.microkernel import BYTES, FLIP
 from tessera.backends.cpu.streams import Stream
 from tessera.backends.cpu.texts import Loops, Size, halves, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText, phi_text
 from tessera.backends.llvm.types import LLVMType
+from tessera.target.products import GROUPS
 from tessera.target.records import TargetRecord
 
 SIDE = 4

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from tessera.backends.llvm.ops import Ops
 from tessera.backends.llvm.types import LLVMType
+from tessera.target.products import GROUPS
 from tessera.target.records import TargetRecord
-
-GROUPS = {
-    "fma": 1,
-    "dot_bf16": 2,
-    "dot_i16": 2,
-    "dot_i8": 4,
-    "dot_u8": 4,
-    "dot_u8_i8": 4,
-    "amx_bf16": 2,
-    "amx_f16": 2,
-    "amx_i8": 4,
-}
-"""Terms of the sum that one element of an operand holds."""
 
 _NEON = {"dot_i8": "sdot", "dot_u8": "udot"}
 
@@ -30,7 +18,7 @@ def multiply_add(
     Args:
         ops: where it goes.
         target: the CPU.
-        instruction: a key of `GROUPS`, of the vector units.
+        instruction: a key of `target.products.GROUPS`, of the vector units.
         types: of operands and of sums.
         a: left operand.
         b: right operand.

@@ -7,12 +7,13 @@ for it.
 
 from __future__ import annotations
 
-from tessera.backends.cpu.instructions import GROUPS, multiply_add
+from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.cpu.texts import LINE_BYTES, prefetch
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText, phi_text
 from tessera.backends.llvm.types import LLVMType
 from tessera.data import dataclass
+from tessera.target.products import GROUPS
 from tessera.target.records import TargetRecord
 
 MAX_ROWS = 16

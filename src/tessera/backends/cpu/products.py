@@ -12,7 +12,6 @@ from tessera.backends.cpu.ahead import Ahead, ask_function
 from tessera.backends.cpu.amx import DOTS
 from tessera.backends.cpu.dots import DotLoops, dot_name
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
-from tessera.backends.cpu.instructions import GROUPS
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
 from tessera.backends.cpu.streams import Stream, StreamLoops
 from tessera.backends.cpu.texts import Loops, Size, sized
@@ -25,6 +24,7 @@ from tessera.data import dataclass
 from tessera.ir.target.product import GroupChunksOp, ProductOp
 from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import dtype_of
+from tessera.target.products import GROUPS
 from tessera.target.records import TargetRecord
 
 PANEL_SHARE = 0.5
@@ -65,7 +65,7 @@ class Product:
     """What a product's function is specialised for.
 
     Args:
-        instruction: a key of `instructions.GROUPS`.
+        instruction: a key of `target.products.GROUPS`.
         sizes: rows, columns and depth, None where a size is known only at run time.
         a_stride: elements between two rows of the left operand; None where they are read in place, at a distance
             that is known at run time.

@@ -6,13 +6,14 @@ are sequential, and keeps a block of sums in registers for as many columns as fi
 
 from __future__ import annotations
 
-from tessera.backends.cpu.instructions import GROUPS, multiply_add
+from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.cpu.microkernel import BYTES, FLIP
 from tessera.backends.cpu.texts import Loops, Size, halves, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
 from tessera.data import dataclass
+from tessera.target.products import GROUPS
 from tessera.target.records import TargetRecord
 
 STEPS = 8

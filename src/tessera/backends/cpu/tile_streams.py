@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from tessera.backends.cpu import amx
 from tessera.backends.cpu.amx import TILE, TILE_BYTES, WIDE
-from tessera.backends.cpu.instructions import GROUPS
 from tessera.backends.cpu.streams import RightRows, Stream
 from tessera.backends.cpu.texts import Loops, Size, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
+from tessera.target.products import GROUPS
 
 AHEAD = 256
 """Elements between what is multiplied and what is prefetched."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from tessera.backends.cpu import amx
 from tessera.backends.cpu.ahead import Ahead, ask_function
 from tessera.backends.cpu.amx import TILE, TILE_BYTES, WIDE
-from tessera.backends.cpu.instructions import GROUPS
 from tessera.backends.cpu.texts import Loops, Size, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
+from tessera.target.products import GROUPS
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.products import Product
