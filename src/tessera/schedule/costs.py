@@ -18,7 +18,7 @@ from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.products import GROUP_WARPS
-from tessera.target.machines import Rates
+from tessera.target.machines import Rates, relative_rate
 
 
 class Engine(StrEnum):
@@ -47,8 +47,7 @@ def cycles_of(op: Operation, warps: int, rates: Rates) -> float:
     if isinstance(op, MmaOp):
         m, k = shape_of(op.a.type)
         n = shape_of(op.acc.type)[1]
-        rate = rates.products * 2 / min(dtype_of(element_of(op.a.type)).bytes, 4)
-        return m * n * k / groups / rate
+        return m * n * k / groups / (rates.products * relative_rate(dtype_of(element_of(op.a.type)).bytes))
     if engine_of(op) == Engine.BARRIER:
         return rates.barrier
     tiles = [o.type for o in op.operands] if isinstance(op, REDUCING) else [r.type for r in op.results]

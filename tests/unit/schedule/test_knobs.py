@@ -12,11 +12,11 @@ import pytest
 import tessera as ts
 from tessera.errors import CallError, LanguageError
 from tessera.ops.linalg.gemm import gemm
-from tessera.ops.linalg.machine import CLUSTERED
 from tessera.ops.linalg.problem import CHOICES, Forced, Options
 from tessera.schedule.cpu.cpu_pass import CpuPass
 from tessera.schedule.knobs import KNOBS, Knob, Knobs, read_by
 from tessera.schedule.scheduled_pass import AskedPass, ScheduledPass
+from tessera.target.gpu_rates import CLUSTERED
 from tessera.target.registry import known_targets, target_named
 from tessera.tools.opt import registered_passes
 

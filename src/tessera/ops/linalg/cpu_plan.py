@@ -1,8 +1,8 @@
 """Which blocks a product gets on a CPU: a pure function of sizes, dtypes, layouts and the target's record.
 
-The model counts vector operations of one core. It knows what a block multiplies, what it packs (the right operand once
-for each row of blocks, a left one that is not read in place once for each column of them), and how blocks of
-unequal size leave cores idle. Blocks come from a short list, so that calls of many shapes share few kernels.
+The model counts cycles of one core (`target.cpu_rates`). It knows what a block multiplies, what it packs (the right
+operand once for each row of blocks, a left one that is not read in place once for each column of them), and how blocks
+of unequal size leave cores idle. Blocks come from a short list, so that calls of many shapes share few kernels.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from heapq import heapreplace
 from math import ceil
 
 from tessera.ops.linalg.problem import Problem, power_of_two
+from tessera.target import cpu_rates as cpu
 from tessera.target.products import Form, form_of
 from tessera.target.records import TargetRecord
 
@@ -33,40 +34,11 @@ _TILED_STEPS = 1024
 """The same for matrix units, and their longest step: beside their speed, loading and storing sums around a step is
 dear. In the last one, rows are stored 32 at a time as they are finished."""
 
-_RATE = 2.0
-_TILE_RATE = 16.0
-"""Vectors of groups that are multiplied and added in a cycle; a tile takes 16 cycles for 256 of them (Intel 64 and
-IA-32 Architectures Optimization Reference Manual, chapter on AMX)."""
-
 _PANEL_SHARE = 0.5
 _BLOCK_SHARE = 0.8
 _PACKED_SHARE = 0.92
 """Parts of the first cache that a panel may take, and of the second one that sums and one step's operands may: fewer
 where rows of the left operand are read in place, as those are not spread evenly over the cache's sets."""
-
-_PACK = {1: 16.0, 2: 32.0, 4: 32.0}
-_COPY = 14.0
-_READ = 4.0
-_CROWDED = 12.0
-_PASS = 1.5
-_END = 6.0
-_BLOCK = 3000.0
-_SHARED = 150.0
-_NARROW = 0.7
-"""Cycles to pack a vector of groups of so many terms, to pack one of a left operand that is stored by columns, to read
-one of a left operand for the first time, to copy it where rows crowd a few sets of the second cache, to load and store
-a vector of sums around a step, to store it at the end, to begin a block, to store a short piece of a row whose
-neighbours another core stores; and what one vector beside whole panels takes longer than its share, in parts of it.
-Fitted to measurements on Zen 5."""
-
-_TILE_PACK = 16.0
-_TILE_COPY = 12.0
-_TILE_PASS = 4.0
-_TILE_FAR = 12.0
-_TILE_END = 8.0
-"""The same for matrix units: to pack a vector of groups of the right operand, to copy one of the left operand to tiles,
-to load and store a vector of sums around a step, the same beyond the second cache, and to store it at the end. Measured
-on Sapphire Rapids, where what packs goes at the pace of its caches."""
 
 _SUMS_SHARE = 0.5
 _TILED_SHARE = 0.65
@@ -79,15 +51,6 @@ _TILED_SHORT = 256
 
 _TILE_STRIP = 128 << 10
 """Bytes of the rows that are copied to tiles at a time, and of their sums."""
-
-_LATE = 0.12
-"""Part of a block by which the last core ends later than planned: other work takes a core's time, a thread wakes late,
-some cores are slower."""
-
-_LONG_PIECE = 320
-_FAR_PIECE = 4096
-"""Bytes from which on the lines that prefetchers take from the neighbour do not matter; where the CPU has matrix units,
-too: its prefetchers follow a stream to the end of a page (measured on Sapphire Rapids)."""
 
 
 def cpu_block(problem: Problem, target: TargetRecord) -> Block:
@@ -149,7 +112,7 @@ class _Model:
         self.group, self.tiles = form.group, form.tiled
         self.panel = 4 if (target.has("avx512f") or target.has("neon")) and not self.tiles else 2
         self.row_bytes = self.panel * target.vector_bytes
-        self.long_piece = _FAR_PIECE if target.has("amx-bf16") else _LONG_PIECE
+        self.long_piece = cpu.FAR_PIECE if target.has("amx-bf16") else cpu.LONG_PIECE
         self.by_columns = problem.trans_a and self.group > 1 and not self.tiles
         self.packs_rows = problem.trans_a or problem.a != form.operand or not form.reads_rows
 
@@ -215,7 +178,7 @@ class _Model:
             for m in heights:
                 for n in widths:
                     heapreplace(busy, busy[0] + costs[m, n])
-        return max(busy) + _LATE * max(costs.values()) * (cores > 1)
+        return max(busy) + cpu.LATE * max(costs.values()) * (cores > 1)
 
     def _block(self, rows: int, columns: int, block: Block) -> float:
         """Return the time of a block of which so much is inside the matrix."""
@@ -223,17 +186,17 @@ class _Model:
         passes = ceil(self.problem.k / block[2])
         shared = block[1] < self.problem.n and block[1] * self.problem.out.bytes < self.long_piece
         if self.tiles:
-            rate, pack, narrow, read = _TILE_RATE, _TILE_PACK, 0.0, _TILE_COPY
+            rate, pack, narrow, read = cpu.TILE_RATE, cpu.TILE_PACK, 0.0, cpu.TILE_COPY
             each = read + pack * self.packs_rows
             near = self._sums_bytes(rows, columns) <= self.target.l2_bytes * _SUMS_SHARE
-            each_pass = _TILE_PASS if near else _TILE_FAR
-            sums = rows * vectors * (each_pass * (passes - (not self.problem.triangular)) + _TILE_END)
+            each_pass = cpu.TILE_PASS if near else cpu.TILE_FAR
+            sums = rows * vectors * (each_pass * (passes - (not self.problem.triangular)) + cpu.TILE_END)
         else:
             pitch = self.problem.k * self.problem.a.bytes  # as if rows followed each other without gaps
-            read = _READ if pitch % self.target.crowding_pitch(block[0]) else _CROWDED
-            rate, pack, narrow = _RATE, _PACK[self.group], _NARROW if vectors % self.panel == 1 else 0.0
-            each = _COPY if self.by_columns else pack if self.packs_rows else read
-            sums = rows * vectors * (_PASS * passes + _END)
+            read = cpu.READ if pitch % self.target.crowding_pitch(block[0]) else cpu.CROWDED
+            rate, pack, narrow = cpu.VECTOR_RATE, cpu.PACK[self.group], cpu.NARROW if vectors % self.panel == 1 else 0.0
+            each = cpu.COPY if self.by_columns else pack if self.packs_rows else read
+            sums = rows * vectors * (cpu.PASS * passes + cpu.END)
         multiplied = ceil(rows / 2) * 2 * (vectors + narrow) * groups / rate
         left = groups * rows / self.lanes * each
-        return multiplied + pack * groups * vectors + left + sums + _SHARED * rows * shared + _BLOCK
+        return multiplied + pack * groups * vectors + left + sums + cpu.SHARED * rows * shared + cpu.BLOCK

@@ -1,8 +1,8 @@
 """How long a product takes on a GPU: the model that plans are chosen by.
 
 The model counts the waves of tiles over the multiprocessors, the time of one tile on the matrix units (smaller tiles
-feed them worse) and the time of its bytes from the L2 cache and from memory. Numbers of a whole machine are in
-`target.machines`; relative tile rates are fitted to measurements on an H200 (docs/linalg.md).
+feed them worse) and the time of its bytes from the L2 cache and from memory. All numbers are the machine's: in
+`target.machines` and `target.gpu_rates`.
 """
 
 from __future__ import annotations
@@ -10,69 +10,21 @@ from __future__ import annotations
 from math import ceil
 
 from tessera.data import dataclass
+from tessera.numerics import dtypes
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
+from tessera.target import gpu_rates as gpu
+from tessera.target.machines import relative_rate
 from tessera.target.records import TargetRecord
-
-_TILE_RATE = {
-    (128, 256): 1.0,
-    (256, 128): 0.97,
-    (128, 128): 0.95,
-    (64, 256): 0.91,
-    (128, 64): 0.78,
-    (64, 128): 0.78,
-    (64, 64): 0.55,
-    (128, 32): 0.40,
-    (64, 32): 0.25,
-}
-"""Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
-
-CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
-"""Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
-
-_SHARED_COLUMNS = 1.07
-"""What memory takes longer where several rows of tiles fetch the right operand."""
-
-_MEETING = 0.5e-6
-_EXCHANGE = 25e9
-"""Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
-
-_TURNS_RATE = {(128, 128): 0.97, (64, 256): 0.93, (64, 128): 0.82, (64, 64): 0.5}
-"""The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
-_SECOND_GROUP = 0.3e-6
-"""Seconds until the second of them has its first tile."""
-
-_SHARED_RATE = 0.95
-_SHARING = 5e-6
-"""Part of the rate, and seconds added, where programs share the last tiles' steps through memory (stream-K)."""
-
-_SHARE = 128
-_STORE = 0.6e-6
-_OPERATION = 0.2e-6
-"""Elements of a thread's share of a tile, and seconds from its last product on: a store, and each operation."""
-
-_TURNED_RATE = {16: 0.22, 32: 0.35, 64: 0.55}
-"""By rows, the part of the matrix units' rate that tiles of turned products reach."""
-
-_BY_REGISTERS = 0.89
-"""Part of the matrix units' rate that products reach whose left operand comes by registers (benchmarks/gemm.py)."""
-_PRODUCTS_PER_ELEMENT = 32
-"""Multiply-adds in tf32 in the time in which shared memory moves one element."""
-
-
-_SINGLE = 8e9
-"""Elements that a multiprocessor loads one by one in a second: 1000 x 777 x 333 in bf16 took 13 to 16 µs so."""
 
 
 def _rate(problem: Problem, target: TargetRecord, path: str) -> float:
     """Return operations per second of one multiprocessor at the best tile."""
     machine = target.machine
-    name = problem.compute.name
     if path == "fma":
-        return machine.flops * (0.02 if problem.acc.bytes == 8 else 0.06)
-    factor = {"tf32": 0.5, "f64": 0.06}.get(name, 2.0 if problem.a.bytes == 1 else 1.0)
-    # Warp-wide products reach a part of what warpgroup products do, where both exist.
-    return machine.flops * factor * (0.59 if path == "mma" and target.has("wgmma") else 1.0)
+        return machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
+    factor = gpu.F64 if problem.compute == dtypes.f64 else relative_rate(problem.compute.bytes)
+    return machine.flops * factor * (gpu.WARP_WIDE if path == "mma" and target.has("wgmma") else 1.0)
 
 
 def is_tf32(problem: Problem) -> bool:
@@ -120,22 +72,22 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     machine = target.machine
     tiles = tile_count(problem, choice.block_m, choice.block_n) * choice.split
     compute, cache = _tile(problem, target, choice)
-    fixed = machine.launch + (choice.split - 1) * _MEETING
-    sums = choice.block_m * choice.block_n * problem.acc.bytes / _EXCHANGE
+    fixed = machine.launch + (choice.split - 1) * gpu.MEETING
+    sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
     if choice.shared:
-        fixed += _SHARING + 2 * sums
+        fixed += gpu.SHARING + 2 * sums
         steady = tiles / machine.units * max(compute, cache)
     else:
         steady = waves * max(compute, cache)
     if choice.path == "wgmma" and choice.turns:
         steady = max(steady, waves * _ending(problem, choice))
-        fixed += _SECOND_GROUP
+        fixed += gpu.SECOND_GROUP
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
     # What only one row of tiles fetches leaves the cache first, and what lay there can stay.
-    memory = problem.bytes / machine.memory * (1.0 if problem.m <= choice.block_m else _SHARED_COLUMNS)
+    memory = problem.bytes / machine.memory * (1.0 if problem.m <= choice.block_m else gpu.SHARED_COLUMNS)
     bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
     # Near the larger of the two, yet less work is better where both plans wait for memory.
@@ -147,34 +99,34 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float
     machine, block_m, block_n = target.machine, choice.block_m, choice.block_n
     depth = ceil(problem.k / choice.split)
     units = units_of(problem, choice.path, block_m, block_n)
-    rates = _TURNS_RATE if choice.turns else _TILE_RATE
-    part = _TURNED_RATE[block_m] if choice.turned else rates.get(units, 0.1)
+    rates = gpu.TURNS_RATE if choice.turns else gpu.TILE_RATE
+    part = gpu.TURNED_RATE[block_m] if choice.turned else rates.get(units, 0.1)
     if choice.path == "wgmma" and is_tf32(problem):
         part *= _tf32_rate(problem, *units)
     if choice.path != "wgmma":
         part = min(1.0, (block_m * block_n / 16384) ** 0.35)
     if choice.shared:
-        part *= _SHARED_RATE
+        part *= gpu.SHARED_RATE
     compute = 2.0 * block_m * block_n * depth / (_rate(problem, target, choice.path) * part)
     # Rows and columns past the end are not fetched.
     rows, columns = min(block_m, problem.m), min(block_n, problem.n)
     cache = depth * (rows * problem.a.bytes + columns * problem.b.bytes) / machine.cache
     if choice.path == "mma" and target.has("wgmma"):
         single = (0 if problem.a_aligned else rows) + (0 if problem.b_aligned else columns)
-        cache = max(cache, depth * single / _SINGLE)
+        cache = max(cache, depth * single / gpu.SINGLE)
     return compute, cache
 
 
 def _ending(problem: Problem, choice: Choice) -> float:
     """Return the seconds from a tile's last product to its store: its epilogue, element by element of a thread."""
-    share = choice.block_m * choice.block_n / (32 * choice.warps) / _SHARE
-    return share * (_STORE + problem.work * _OPERATION)
+    share = choice.block_m * choice.block_n / (32 * choice.warps) / gpu.SHARE
+    return share * (gpu.STORE + problem.work * gpu.OPERATION)
 
 
 def _tf32_rate(problem: Problem, rows: int, columns: int) -> float:
     """Return the part of the matrix units' rate that a product in tf32 reaches by the way its operands lie."""
     along_k = (problem.a_major, problem.b_major).count("k")
     if along_k:
-        return 1.0 if along_k == 2 else _BY_REGISTERS
+        return 1.0 if along_k == 2 else gpu.BY_REGISTERS
     # For each term, rows are read, and columns read and written, while no product runs: barriers keep them apart.
-    return 1 / (1 + _PRODUCTS_PER_ELEMENT * (1 / columns + 2 / rows))
+    return 1 / (1 + gpu.PRODUCTS_PER_ELEMENT * (1 / columns + 2 / rows))

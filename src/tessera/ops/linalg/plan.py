@@ -13,18 +13,16 @@ from typing import Any
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.ops.linalg.cpu_plan import Block, cpu_block
-from tessera.ops.linalg.machine import CLUSTERED, Choice, is_tf32, predict, tile_count, units_of
+from tessera.ops.linalg.machine import Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
 from tessera.ops.linalg.problem import CHOICES, FP8, Forced, Problem, power_of_two
 from tessera.ops.refusals import checked
 from tessera.schedule.hopper.limits import Tiling, room_of, usual_warps, why_no_tile
 from tessera.schedule.knobs import KNOBS
 from tessera.schedule.products import GROUP_WARPS, MatrixProduct, Path, has_roles, path_of, why_no_shares, why_no_turns
+from tessera.target import gpu_rates as gpu
 from tessera.target.fragments import PANEL_BYTES
 from tessera.target.records import TargetRecord
-
-_PACK = 2.5e-6
-"""Seconds that the launch of copies adds, beside their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def _with_copies(problem: Problem, pack_a: Order, pack_b: Order, after: Plan, me
     made = distinct(problem, pack_a, pack_b)
     size = sum(copy.bytes for copy in made)
     read = sum(prod(copy.shape) * copy.dtype.bytes for copy in made)
-    seconds = _PACK + (size + read) / memory
+    seconds = gpu.COPIES + (size + read) / memory
     names = [
         f"{name} ({'K' if order == 'k' else side} contiguous)"
         for name, order, side in (("a", pack_a, "M"), ("b", pack_b, "N"))
@@ -219,17 +217,17 @@ def _why_no_turns(forced: Forced) -> str | None:
 
 def _changes(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord, takes_turns: bool) -> dict[str, Any]:
     """Return the fields of a plan that the caller fixed."""
-    gpu = target.simt
+    simt = target.simt
     changes: dict[str, Any] = {}
     if forced.block is not None:
         changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
         warps = _warps(*units_of(problem, chosen.path, *forced.block[:2]))
-        changes |= {"num_warps": warps if gpu else None, "turned": False}
+        changes |= {"num_warps": warps if simt else None, "turned": False}
     if takes_turns:
         changes |= {"ping_pong": True, "num_warps": GROUP_WARPS}
     asked = {
-        "stages": forced.stages if gpu else None,
-        "num_warps": forced.num_warps if gpu else None,
+        "stages": forced.stages if simt else None,
+        "num_warps": forced.num_warps if simt else None,
         "split_k": forced.split_k,
         "stream_k": None if _why_no_shares(forced, takes_turns) else forced.stream_k,
     }
@@ -340,7 +338,7 @@ def _ways(
     asked = 1 if forced.stream_k and forced.split_k is None else forced.split_k
     tiles, count = tile_count(problem, choice.block_m, choice.block_n), target.machine.units
     alone = choice.path == "wgmma" and not choice.turned and why_no_shares(1, choice.turns) is None
-    for split, part in CLUSTERED.items():
+    for split, part in gpu.CLUSTERED.items():
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
         idle = tiles * split <= count * part and problem.k // split >= 2 * block_k
         # Sums of others come by registers.
@@ -471,7 +469,7 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
             "stages": (4, 3, 2),
             "num_warps": (8, 4),
         }
-        options["split_k"] = tuple(CLUSTERED)
+        options["split_k"] = tuple(gpu.CLUSTERED)
         if best.path == "wgmma":
             options |= {name: KNOBS[name].values for name in ("stream_k", "ping_pong")}
     first = best.space()

@@ -1,0 +1,65 @@
+"""What products reach of a GPU's rates (`target.machines`), and what else takes time: the numbers plans are chosen by.
+
+Relative tile rates are fitted to measurements on an H200 (docs/linalg.md).
+"""
+
+from __future__ import annotations
+
+TILE_RATE = {
+    (128, 256): 1.0,
+    (256, 128): 0.97,
+    (128, 128): 0.95,
+    (64, 256): 0.91,
+    (128, 64): 0.78,
+    (64, 128): 0.78,
+    (64, 64): 0.55,
+    (128, 32): 0.40,
+    (64, 32): 0.25,
+}
+"""Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
+
+CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
+"""Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
+
+SHARED_COLUMNS = 1.07
+"""What memory takes longer where several rows of tiles fetch the right operand."""
+
+MEETING = 0.5e-6
+EXCHANGE = 25e9
+"""Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
+
+TURNS_RATE = {(128, 128): 0.97, (64, 256): 0.93, (64, 128): 0.82, (64, 64): 0.5}
+"""The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
+SECOND_GROUP = 0.3e-6
+"""Seconds until the second of them has its first tile."""
+
+SHARED_RATE = 0.95
+SHARING = 5e-6
+"""Part of the rate, and seconds added, where programs share the last tiles' steps through memory (stream-K)."""
+
+SHARE = 128
+STORE = 0.6e-6
+OPERATION = 0.2e-6
+"""Elements of a thread's share of a tile, and seconds from its last product on: a store, and each operation."""
+
+TURNED_RATE = {16: 0.22, 32: 0.35, 64: 0.55}
+"""By rows, the part of the matrix units' rate that tiles of turned products reach."""
+
+BY_REGISTERS = 0.89
+"""Part of the matrix units' rate that products reach whose left operand comes by registers (benchmarks/gemm.py)."""
+PRODUCTS_PER_ELEMENT = 32
+"""Multiply-adds in tf32 in the time in which shared memory moves one element."""
+
+SINGLE = 8e9
+"""Elements that a multiprocessor loads one by one in a second: 1000 x 777 x 333 in bf16 took 13 to 16 µs so."""
+
+WARP_WIDE = 0.59
+"""Part of what warpgroup products reach that warp-wide ones do, where both exist."""
+MULTIPLY_ADDS = 0.06
+MULTIPLY_ADDS_F64 = 0.02
+"""Parts of the matrix units' 16-bit rate that multiply-adds of threads reach, and those whose sums have 64 bits."""
+F64 = 0.06
+"""Part of it that products of the matrix units in f64 reach."""
+
+COPIES = 2.5e-6
+"""Seconds that the launch of copies of operands adds, beside their bytes."""
