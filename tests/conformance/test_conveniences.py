@@ -95,6 +95,51 @@ def test_means_of_narrow_floats_accumulate_in_f32(case, backend):
     check(case, backend)
 
 
+def stacked(
+    x: ts.Tensor[8, 12, ts.f32],
+    y: ts.Tensor[8, 12, ts.f32],
+    pairs: ts.Tensor[8, 12, 2, ts.f32],
+    rows: ts.Tensor[16, 12, ts.f32],
+    columns: ts.Tensor[8, 36, ts.f32],
+    middle: ts.Tensor[8, 3, 12, ts.f32],
+    woven: ts.Tensor[8, 24, ts.f32],
+    flags: ts.Tensor[2, 8, 12, ts.bool_],
+):
+    for _ in ts.tile.grid((1, 1)):
+        a, b = x[:, :], y[:, :]
+        pairs[:, :, :] = ts.tile.join(a, b)
+        rows[:, :] = ts.tile.concatenate((a, b))
+        columns[:, :] = ts.tile.concatenate([a, b, (a > 0).to(ts.i8)], axis=-1)
+        middle[:, :, :] = ts.tile.stack((a, b, a + b), axis=1)
+        woven[:, :] = ts.tile.join(a, b).reshape(8, 24)
+        flags[:, :, :] = ts.tile.stack((a > b, a > 0))
+
+
+def stacked_reference(x, y, *_outputs):
+    pairs = np.stack([x, y], -1)
+    columns = np.concatenate([x, y, x > 0], -1)
+    middle = np.stack([x, y, x + y], 1)
+    return pairs, np.concatenate([x, y]), columns, middle, pairs.reshape(8, 24), np.stack([x > y, x > 0])
+
+
+@conformance(
+    [
+        Case(
+            "stacked",
+            stacked,
+            lambda rng: [
+                *(rng.standard_normal((8, 12)).astype(np.float32) for _ in "xy"),
+                *(Output(shape, ts.f32) for shape in ((8, 12, 2), (16, 12), (8, 36), (8, 3, 12), (8, 24))),
+                Output((2, 8, 12), ts.bool_),
+            ],
+            stacked_reference,
+        )
+    ]
+)
+def test_tiles_side_by_side(case, backend):
+    check(case, backend)
+
+
 def scalars(x: ts.Tensor["n", ts.i32], out: ts.Tensor[9, "n", ts.i32], m: int):
     for i in ts.tile.grid((n, 16)):
         v = x[i : i + 16]

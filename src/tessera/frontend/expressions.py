@@ -387,8 +387,6 @@ def _field(b: Builder, owner: StructureValue, name: str) -> Any:
 _OF_OTHERS = {
     "gather": "index the tensor with an index tile: X[index]",
     "scatter": "store with an index tile: X[index] = x",
-    "concatenate": "store the parts to slices next to each other",
-    "stack": "store the parts to slices next to each other",
     "split": "load the parts as slices of their own",
     "flip": "load with an index tile that counts down: X[n - 1 - ts.tile.arange(64)]",
     "argmax": "take the maximum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
@@ -405,7 +403,6 @@ _OTHER_NAMES = {
     "cat": "concatenate",
     "hstack": "concatenate",
     "vstack": "concatenate",
-    "join": "stack",
     "take": "gather",
     "take_along_axis": "gather",
     "put": "scatter",

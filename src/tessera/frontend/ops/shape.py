@@ -10,7 +10,10 @@ from tessera.frontend import tile
 from tessera.frontend.access import view_shape
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import (
+    apply,
     broadcast_to,
+    cast_to,
+    common_element,
     constant,
     default_element,
     operand,
@@ -20,10 +23,13 @@ from tessera.frontend.convert import (
     to_tile,
 )
 from tessera.frontend.registry import attribute, compiles
-from tessera.frontend.values import Scalar, Shared, TensorValue, Tile, Value, View
+from tessera.frontend.values import Scalar, Shared, TensorValue, Tile, Value, View, show
+from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import SharedTransposeOp
 from tessera.ir.tile.types import describe
+from tessera.ir.types import element_type
+from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
 
@@ -95,6 +101,69 @@ def _expand_dims(b: Builder, x: Any, axis: Any) -> Tile:
         )
     sizes = iter(source.shape)
     return Tile(reshape_to(b, source.ssa, [1 if i in wrapped else next(sizes) for i in range(rank)]), source.policy)
+
+
+@compiles(tile.stack)
+def _stack(b: Builder, parts: Any, axis: Any) -> Tile:
+    tiles = _alike(b, parts, "stack")
+    rank = len(tiles[0].shape) + 1
+    return _side_by_side(b, tiles, _position(b, axis, rank, "stack"))
+
+
+@compiles(tile.join)
+def _join(b: Builder, first: Any, second: Any) -> Tile:
+    tiles = _alike(b, (first, second), "join")
+    return _side_by_side(b, tiles, len(tiles[0].shape))
+
+
+@compiles(tile.concatenate)
+def _concatenate(b: Builder, parts: Any, axis: Any) -> Tile:
+    tiles = _alike(b, parts, "concatenate")
+    shape = list(tiles[0].shape)
+    place = _position(b, axis, len(shape), "concatenate")
+    shape[place] *= len(tiles)
+    return Tile(reshape_to(b, _side_by_side(b, tiles, place).ssa, shape))
+
+
+def _position(b: Builder, axis: Any, rank: int, what: str) -> int:
+    known = static_int(b, axis, f"{what}: the axis")
+    if not -rank <= known < rank:
+        raise TypeMismatchError(
+            f"{what}: there is no axis {known} of {rank}", code="bad-axis", help=f"axes are {-rank} to {rank - 1}"
+        )
+    return known % rank
+
+
+def _alike(b: Builder, parts: Any, what: str) -> list[Tile]:
+    """Return tiles of one shape, converted to one dtype."""
+    if not isinstance(parts, tuple) or not parts:
+        raise TypeMismatchError(
+            f"{what}: {show(parts)} is no tuple of tiles", code="bad-argument", help=f"ts.tile.{what}((a, b), axis=0)"
+        )
+    tiles = [to_tile(b, part, what) for part in cast(tuple[Any, ...], parts)]
+    if any(part.shape != tiles[0].shape for part in tiles):
+        raise TypeMismatchError(
+            f"{what}: {', '.join(describe(part.type) for part in tiles)} have several shapes",
+            code="shape-mismatch",
+            help="give tiles of one shape, or store the parts to slices next to each other",
+        )
+    element = common_element(tiles)
+    return [Tile(cast_to(b, part.ssa, element)) for part in tiles]
+
+
+def _side_by_side(b: Builder, tiles: list[Tile], axis: int) -> Tile:
+    """Return tiles along a new dimension: where it is `i`, the elements of tile `i`."""
+    shape = list(tiles[0].shape)
+    shape.insert(axis, 1)
+    ones = [1] * len(shape)
+    ones[axis] = len(tiles)
+    numbers = b.emit(ArangeOp(len(tiles), element_type(dtypes.i32))).result
+    which = Tile(reshape_to(b, numbers, ones))
+    parts = [Tile(reshape_to(b, part.ssa, shape)) for part in tiles]
+    result = parts[-1]
+    for number in reversed(range(len(parts) - 1)):
+        result = cast(Tile, apply(b, "select", apply(b, "eq", which, number), parts[number], result))
+    return result
 
 
 @attribute(Tile, "T")

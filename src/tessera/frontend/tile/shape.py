@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Tile, TileLike
 
-__all__ = ["broadcast_to", "expand_dims", "reshape", "transpose"]
+__all__ = ["broadcast_to", "concatenate", "expand_dims", "join", "reshape", "stack", "transpose"]
 
 
 @tile_function
@@ -74,5 +74,58 @@ def expand_dims(x: TileLike, axis: int | Sequence[int]) -> Tile:
 
     Raises:
         TypeMismatchError: `bad-axis` for a position outside the result.
+    """
+    ...
+
+
+@tile_function
+def stack(parts: Sequence[TileLike], axis: int = 0) -> Tile:
+    """Put tiles of one shape side by side along a new dimension.
+
+    Each part costs a selection of the whole result: meant for a few.
+
+    Args:
+        parts: compile-time tuple or list of tiles.
+        axis: position of the new dimension in the result, counted from the end when negative.
+
+    Returns:
+        Tile with one dimension more, of the promoted dtype.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch` for tiles of several shapes, `bad-argument` for no tiles, `bad-axis`.
+    """
+    ...
+
+
+@tile_function
+def join(a: TileLike, b: TileLike) -> Tile:
+    """Return pairs of the elements of two tiles: `stack((a, b), axis=-1)`.
+
+    Args:
+        a: tile.
+        b: tile of the same shape.
+
+    Returns:
+        Tile `(…, 2)` of the promoted dtype.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch`.
+    """
+    ...
+
+
+@tile_function
+def concatenate(parts: Sequence[TileLike], axis: int = 0) -> Tile:
+    """Put tiles of one shape one after the other along a dimension that they have.
+
+    Args:
+        parts: compile-time tuple or list of tiles.
+        axis: dimension, counted from the end when negative.
+
+    Returns:
+        Tile of the promoted dtype, as many times as long along `axis` as there are parts.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch` for tiles of several shapes, `bad-argument` for no tiles, `bad-axis`.
     """
     ...

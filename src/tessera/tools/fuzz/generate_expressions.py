@@ -161,6 +161,7 @@ class Expressions:
                 (self._broadcast, 1.0),
                 (self._reshape, 1.0),
                 (self._transpose, 1.0),
+                (self._stack, 0.4),
                 (self._scan, 0.5),
                 (self._random, 0.15),
                 (self._shared, 1.0),
@@ -459,6 +460,16 @@ class Expressions:
         for result_axis, source_axis in enumerate(perm):
             source[source_axis] = shape[result_axis]
         return tree.Transpose(self.draw(dtype, tuple(source), depth), perm, dice.between(0, 1))
+
+    def _stack(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        dice = self.scope.dice
+        axis = dice.between(0, len(shape) - 1)
+        count = next((n for n in (2, 3) if shape[axis] % n == 0), 0)
+        if not count:
+            return None
+        merged = shape[axis] != count or len(shape) == 1 or dice.chance(0.3)
+        part = (*shape[:axis], shape[axis] // count, *shape[axis + 1 :]) if merged else shape[:axis] + shape[axis + 1 :]
+        return tree.Stack(tuple(self.draw(dtype, part, depth) for _ in range(count)), axis, merged)
 
     def _product(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice, scope = self.scope.dice, self.scope

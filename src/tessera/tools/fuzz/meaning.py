@@ -165,6 +165,19 @@ def _broadcast(machine: Machine, expr: tree.BroadcastTo) -> Val:
     return _spread(machine.value(expr.x), expr.shape)
 
 
+def _stack(machine: Machine, expr: tree.Stack) -> Val:
+    dtype = expr.type.dtype
+    parts = [_spread(_as(machine, part, dtype), part.type.shape) for part in expr.parts]
+    put = np.concatenate if expr.merged else np.stack
+
+    def together(each: list[Array]) -> Array:
+        return put(each, axis=expr.axis)
+
+    err = together([part.errors() for part in parts]) if any(part.err is not None for part in parts) else None
+    known = together([part.mask() for part in parts]) if any(part.known is not None for part in parts) else None
+    return Val(dtype, together([part.data for part in parts]), err, known)
+
+
 def _arange(machine: Machine, expr: tree.Arange) -> Val:
     return cast(Val("i64", np.arange(expr.start, expr.stop)), expr.dtype)
 
@@ -303,6 +316,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Expand: _shape,
     tree.Transpose: _transpose,
     tree.BroadcastTo: _broadcast,
+    tree.Stack: _stack,
     tree.Arange: _arange,
     tree.Full: _full,
     tree.FullLike: _full,

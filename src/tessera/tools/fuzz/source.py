@@ -204,6 +204,13 @@ def _broadcast(expr: tree.BroadcastTo) -> str:
     return f"ts.tile.broadcast_to({text(expr.x)}, {_tuple(expr.shape)})"
 
 
+def _stack(expr: tree.Stack) -> str:
+    parts = f"({', '.join(map(text, expr.parts))},)"
+    if not expr.merged and len(expr.parts) == 2 and expr.axis == len(expr.type.shape) - 1:
+        return f"ts.tile.join{parts}"
+    return f"ts.tile.{'concatenate' if expr.merged else 'stack'}({parts}, axis={expr.axis})"
+
+
 def _reduce(expr: tree.Reduce) -> str:
     axis = [] if expr.axis is None else [f"axis={expr.axis}"]
     given = ", ".join([*axis, *["keepdims=True"] * expr.keepdims])
@@ -277,6 +284,7 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Transpose: _transpose,
     tree.Expand: _expand,
     tree.BroadcastTo: _broadcast,
+    tree.Stack: _stack,
     tree.Reduce: _reduce,
     tree.Scan: _scan,
     tree.Combined: _combined,

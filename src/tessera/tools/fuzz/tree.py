@@ -351,6 +351,27 @@ class BroadcastTo(Expr):
         return Type(self.x.type.dtype, self.shape)
 
 
+@dataclass(frozen=True)
+class Stack(Expr):
+    """Tiles of one type side by side along a new dimension, or one after the other along `axis` when it is `merged`."""
+
+    parts: tuple[Expr, ...]
+    axis: int
+    merged: bool = False
+
+    def _typed(self) -> Type:
+        """The parts' dtype."""
+        first = self.parts[0].type
+        if any(part.type.shape != first.shape for part in self.parts):
+            raise TreeError("tiles of several shapes are stacked")
+        shape = list(first.shape)
+        if self.merged:
+            shape[self.axis] *= len(self.parts)
+        else:
+            shape.insert(self.axis, len(self.parts))
+        return Type(functions.common([part.type for part in self.parts]), tuple(shape))
+
+
 # Reductions and products
 
 
