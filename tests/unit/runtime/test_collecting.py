@@ -4,7 +4,41 @@ import gc
 import os
 import threading
 
+import pytest
+
+from tessera.runtime import collecting
 from tessera.runtime.collecting import collector_paused
+
+
+def generation_of(one: object) -> int:
+    """Return the generation of the collector that an object is in, -1 when it is frozen."""
+    return next((age for age in range(3) if any(other is one for other in gc.get_objects(age))), -1)
+
+
+def many_made_in_a_pause() -> list[list[int]]:
+    with collector_paused():
+        return [[number] for number in range(2 * collecting._MODULES)]
+
+
+def test_the_first_many_objects_are_called_old_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting._Pauses, "settled", False)
+    with collector_paused():
+        few = [[0]]
+    assert generation_of(few[0]) < 2
+    first, second = many_made_in_a_pause(), many_made_in_a_pause()
+    assert (generation_of(first[0]), gc.get_freeze_count()) == (2, 0)
+    assert generation_of(second[-1]) < 2
+
+
+def test_what_the_program_froze_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting._Pauses, "settled", False)
+    own = [1]
+    gc.freeze()
+    try:
+        held = many_made_in_a_pause()
+        assert (generation_of(own), len(held)) == (-1, 2 * collecting._MODULES)
+    finally:
+        gc.unfreeze()
 
 
 def test_the_last_of_overlapping_pauses_turns_the_collector_on_again() -> None:
