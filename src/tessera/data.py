@@ -1,8 +1,8 @@
-"""`@dataclass` as the standard library has it, in a quarter of the time.
+"""`@dataclass` as the standard library has it, at a tenth of its cost for classes that a process defines and never uses.
 
-The standard one writes and compiles up to six methods for each class, which took a quarter of a process's first
-kernel. Here all classes share the methods that compare, hash, print and freeze, and `__init__` is written when a class
-makes its first object. Fields are the standard library's: `fields`, `replace`, `asdict` and `match` see no difference.
+The standard one writes and compiles up to six methods for each class, which took a third of `import tessera`. Here all
+classes share the methods that compare, hash, print and freeze, and `__init__` is written when a class makes its first
+object. Fields are the standard library's: `fields`, `replace`, `asdict` and `match` see no difference.
 """
 
 from __future__ import annotations
