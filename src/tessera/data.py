@@ -1,4 +1,4 @@
-"""`@dataclass` as the standard library has it, at a tenth of its cost for classes that a process defines and never uses.
+"""`@dataclass` as the standard library has it, at a tenth of its cost for classes that a process only defines.
 
 The standard one writes and compiles up to six methods for each class, which took a third of `import tessera`. Here all
 classes share the methods that compare, hash, print and freeze, and `__init__` is written when a class makes its first
