@@ -19,7 +19,7 @@ from tessera.errors import (
     VerifyError,
 )
 from tessera.frontend import tile
-from tessera.frontend.annotations import Dim, Tensor, constexpr, dims
+from tessera.frontend.annotations import Dim, Tensor, constexpr, dims, dtype_var
 from tessera.frontend.function import function
 from tessera.numerics.dtypes import (
     DType,
@@ -104,6 +104,7 @@ __all__ = [
     "compile",
     "constexpr",
     "dims",
+    "dtype_var",
     "empty",
     "errors",
     "f16",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 from tessera.data import dataclass
@@ -118,8 +119,54 @@ def no_union(text: str) -> LanguageError:
     return LanguageError(
         f"{text}: a parameter has one type",
         code="bad-annotation",
-        help="for what may be missing take a ts.constexpr that says whether it is there, and pass any tensor",
+        help='a tensor that may be missing is ts.Tensor["n", ts.f32] | None; for several dtypes see ts.dtype_var',
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DTypeVar(OneType):
+    """A dtype that each call decides; made by `dtype_var`.
+
+    Args:
+        name: its name.
+        choices: dtypes that it may be; any when there is none.
+    """
+
+    name: str
+    choices: tuple[DType, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def dtype_var(name: str, *choices: DType | str) -> DTypeVar:
+    """Make a dtype variable: a kernel with it takes arrays of several dtypes, and is compiled once for each.
+
+        T = ts.dtype_var("T", ts.f16, ts.bf16, ts.f32)
+
+        @ts.kernel
+        def scale(x: ts.Tensor["n", T], y: ts.Tensor["n", T], a: float): ...
+
+    All tensors with one variable have one dtype at a call. In the kernel's body the variable is that dtype.
+
+    Args:
+        name: what messages and `ts.compile(kernel, T=ts.f32)` call it.
+        choices: dtypes that it may be; any when none is given.
+
+    Returns:
+        What stands for the dtype in annotations.
+
+    Raises:
+        LanguageError: `bad-annotation` for a name that is none, `unknown-dtype` for a choice that is no dtype.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise LanguageError(
+            f"{name!r} cannot name a dtype",
+            code="bad-annotation",
+            location=caller_location(),
+            help='use an identifier: ts.dtype_var("T", ts.f16, ts.f32)',
+        )
+    return DTypeVar(name, tuple(as_policy(choice).dtype for choice in choices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +184,54 @@ class TensorAnnotation(OneType):
     def __str__(self) -> str:
         return f"Tensor[{', '.join([*map(str, self.dims), str(self.policy)])}]"
 
+    def __or__(self, other: Any) -> Any:
+        return OpenTensor(self.dims, self.policy, True) if other is None else OneType.__or__(self, other)
+
+    __ror__ = __or__
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTensor(OneType):
+    """A tensor that a call decides about: its dtype, or whether it is there.
+
+    Args:
+        dims: the size of each dimension.
+        element: its dtype with the numeric rules, or the variable that stands for it.
+        optional: whether it may be missing.
+    """
+
+    dims: tuple[Dim, ...]
+    element: Policy | DTypeVar
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f"Tensor[{', '.join([*map(str, self.dims), str(self.element)])}]{' | None' if self.optional else ''}"
+
+    def __or__(self, other: Any) -> Any:
+        return OpenTensor(self.dims, self.element, True) if other is None else OneType.__or__(self, other)
+
+    __ror__ = __or__
+
+    def bound(self, dtypes: Mapping[str, DType]) -> TensorAnnotation:
+        """Return the annotation with its variable's dtype."""
+        element = self.element
+        return TensorAnnotation(self.dims, Policy(dtypes[element.name]) if isinstance(element, DTypeVar) else element)
+
 
 class Tensor:
     """Annotation of a tensor parameter: `ts.Tensor["M", "K", ts.bf16]`.
 
-    Dimensions come first (names, integers, products such as `"B*H"`, or the symbols of `ts.dims`), the dtype
-    or numeric policy last. A dimension's name is an index value inside the kernel's body.
+    Dimensions come first (names, integers, products such as `"B*H"`, or the symbols of `ts.dims`), the dtype,
+    numeric policy or `ts.dtype_var` last. A dimension's name is an index value inside the kernel's body. A tensor that
+    may be missing is `ts.Tensor["N", ts.f32] | None`; the body asks `if bias is not None`, at compile time.
     """
 
-    def __class_getitem__(cls, items: Any) -> TensorAnnotation:
+    def __class_getitem__(cls, items: Any) -> TensorAnnotation | OpenTensor:
         """Parse the dimensions and the dtype."""
         parts = cast(tuple[Any, ...], items) if isinstance(items, tuple) else (items,)
         try:
+            if isinstance(parts[-1], DTypeVar):
+                return OpenTensor(tuple(_dim(part) for part in parts[:-1]), parts[-1])
             return TensorAnnotation(tuple(_dim(part) for part in parts[:-1]), _policy(parts[-1]))
         except LanguageError as error:
             raise error.at(caller_location()) from None

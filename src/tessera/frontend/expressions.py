@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from tessera.errors import LanguageError, TypeMismatchError
-from tessera.frontend.annotations import Dim
+from tessera.frontend.annotations import Dim, DTypeVar
 from tessera.frontend.builder import Builder, plain
 from tessera.frontend.constants import REFUSALS, checked, python, static_call
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
@@ -28,6 +28,7 @@ from tessera.frontend.values import (
     View,
     show,
 )
+from tessera.numerics.dtypes import DType
 
 _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", "add", python.add),
@@ -66,8 +67,26 @@ def is_runtime(value: Any) -> bool:
 
 
 def resolved(b: Builder, value: Any) -> Any:
-    """Return `value` with dimension symbols replaced by the sizes they stand for."""
+    """Return `value` with the symbols of dimensions and dtypes replaced by what they stand for."""
+    if isinstance(value, DTypeVar):
+        return dtype_of_variable(b, value)
     return symbol(b, value) if isinstance(value, Dim) else value
+
+
+def dtype_of_variable(b: Builder, variable: DTypeVar) -> DType:
+    """Return the dtype that a variable stands for at this call.
+
+    Raises:
+        LanguageError: `unknown-name` when no argument has it.
+    """
+    known = dict(b.signature.dtypes)
+    if variable.name not in known:
+        raise LanguageError(
+            f"no argument has the dtype {variable.name}",
+            code="unknown-name",
+            help=f"dtype variables here: {', '.join(known) or 'none'}",
+        )
+    return known[variable.name]
 
 
 @expression(ast.Constant)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import FunctionType
 from typing import Any, cast
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, Location, caller_location
-from tessera.frontend.annotations import ConstexprAnnotation, Dim, TensorAnnotation
+from tessera.frontend.annotations import ConstexprAnnotation, Dim, OpenTensor, TensorAnnotation
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import evaluate_annotation, lookup_in
 from tessera.frontend.structure import Layout, StructureAnnotation, StructureParam, TensorField, parts_of
@@ -88,6 +88,7 @@ class Signature:
         returns: what its return annotation promises, None when there is none.
         structures: the structured parameters whose parts are among `params`, with what is passed for them.
         known_as: the name of a kernel from a file.
+        dtypes: what the dtype variables stand for.
     """
 
     function: Any
@@ -95,6 +96,7 @@ class Signature:
     returns: tuple[TensorAnnotation, ...] | None = None
     structures: tuple[tuple[StructureParam, Layout], ...] = ()
     known_as: str = ""
+    dtypes: tuple[tuple[str, DType], ...] = ()
 
     @property
     def name(self) -> str:
@@ -122,12 +124,20 @@ class Signature:
         return _param_location(self.function, name.partition(".")[0])
 
     @classmethod
-    def of(cls, function: Any, layouts: Mapping[str, Layout] | None = None) -> Signature:
+    def of(
+        cls,
+        function: Any,
+        layouts: Mapping[str, Layout] | None = None,
+        dtypes: Mapping[str, DType] | None = None,
+        missing: Collection[str] = (),
+    ) -> Signature:
         """Read the annotations of `function`.
 
         Args:
             function: the kernel's function.
             layouts: what is passed for its structured parameters, by name.
+            dtypes: what its dtype variables stand for.
+            missing: optional tensors that are not passed.
 
         Raises:
             LanguageError: `bad-signature`, `bad-annotation`, `unknown-name`, `unknown-dtype` or `bad-policy`.
@@ -144,7 +154,7 @@ class Signature:
         structures: list[tuple[StructureParam, Layout]] = []
         for found in inspect.signature(function).parameters.values():
             try:
-                param = _parse(found, lookup)
+                param = _parse(found, lookup, dtypes or {}, missing)
                 if isinstance(param, StructureParam):
                     layout = (layouts or {})[param.name]
                     structures.append((param, layout))
@@ -155,7 +165,9 @@ class Signature:
                 if error.location is None or isinstance(found.annotation, str):
                     error.location = _param_location(function, found.name)
                 raise
-        signature = cls(function, tuple(params), _parse_returns(function, lookup), tuple(structures))
+        returns = _parse_returns(function, lookup, dtypes or {})
+        bound = tuple((dtypes or {}).items())
+        signature = cls(function, tuple(params), returns, tuple(structures), dtypes=bound)
         clash = set(signature.dim_names) & {p.name for p in params}
         if clash:
             name = min(clash)
@@ -166,6 +178,15 @@ class Signature:
                 help="rename one of them",
             )
         return signature
+
+
+def open_params(function: Any) -> dict[str, OpenTensor]:
+    """Return the parameters of a function whose dtype, or whose presence, a call decides."""
+    if not isinstance(function, FunctionType):
+        return {}
+    lookup = lookup_in(function)
+    found = {name: _maybe_structure(value, lookup) for name, value in function.__annotations__.items()}
+    return {name: value for name, value in found.items() if isinstance(value, OpenTensor) and name != "return"}
 
 
 def structured_params(function: Any) -> dict[str, StructureAnnotation]:
@@ -196,7 +217,9 @@ def _expanded(param: StructureParam, layout: Layout) -> Iterator[Param]:
             yield ScalarParam(name, field.dtype)
 
 
-def _parse(found: inspect.Parameter, lookup: Any) -> Param | StructureParam:
+def _parse(
+    found: inspect.Parameter, lookup: Any, dtypes: Mapping[str, DType], missing: Collection[str]
+) -> Param | StructureParam:
     name = found.name
     if found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
         stars = "*" if found.kind is found.VAR_POSITIONAL else "**"
@@ -214,8 +237,13 @@ def _parse(found: inspect.Parameter, lookup: Any) -> Param | StructureParam:
     annotation = found.annotation
     if isinstance(annotation, str):
         annotation = evaluate_annotation(annotation, lookup)
+    if name in missing:
+        return ConstexprParam(name, type(None), None)
+    may_be_missing = isinstance(annotation, OpenTensor) and annotation.optional and found.default is None
+    if isinstance(annotation, OpenTensor):
+        annotation = annotation.bound(dtypes)
     if isinstance(annotation, TensorAnnotation):
-        if found.default is not MISSING:
+        if found.default is not MISSING and not may_be_missing:
             raise LanguageError(
                 f"tensor parameter {name!r} cannot have a default",
                 code="bad-signature",
@@ -262,13 +290,16 @@ def _scalar_default(name: str, default: Any) -> Any:
     )
 
 
-def _parse_returns(function: FunctionType, lookup: Any) -> tuple[TensorAnnotation, ...] | None:
+def _parse_returns(
+    function: FunctionType, lookup: Any, dtypes: Mapping[str, DType]
+) -> tuple[TensorAnnotation, ...] | None:
     annotation: Any = inspect.signature(function).return_annotation
     if isinstance(annotation, str):
         annotation = evaluate_annotation(annotation, lookup)
     if annotation is MISSING or annotation is None:
         return None
     parts = cast(tuple[Any, ...], getattr(annotation, "__args__", (annotation,)))  # tuple[...] of several
+    parts = tuple(part.bound(dtypes) if isinstance(part, OpenTensor) else part for part in parts)
     if not all(isinstance(part, TensorAnnotation) for part in parts):
         raise LanguageError(
             f"a kernel returns tensors, not {annotation!r}",

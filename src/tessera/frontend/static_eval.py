@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from tessera.errors import LanguageError
-from tessera.frontend.annotations import no_union
+from tessera.frontend.annotations import OneType, no_union
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:
@@ -89,8 +89,11 @@ def _evaluate(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
                     help='write ts.Tensor["M", "K", ts.f32], a dtype, int, float, bool or ts.constexpr',
                 )
             return getattr(value, attr)
-        case ast.BinOp(op=ast.BitOr()):
-            raise no_union(ast.unparse(node))
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            sides = [_evaluate(side, lookup) for side in (left, right)]
+            if not any(side is None for side in sides) or not any(isinstance(side, OneType) for side in sides):
+                raise no_union(ast.unparse(node))
+            return sides[0] | sides[1]
         case ast.Subscript() | ast.Call() | ast.BinOp():
             return _compound(node, lookup)
         case _:

@@ -13,6 +13,7 @@ from tessera.jit.binding import (
     assumed_facts,
     check_constexpr,
 )
+from tessera.jit.open_kernel import OpenKernel
 from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Space, compile_point, points
@@ -33,7 +34,7 @@ DUMPS = ("tirh", "tirt", "ll", "ptx", "cubin", "asm")
 
 
 def compile(
-    kernel: Kernel[..., Any] | StructuredKernel[..., Any] | str | Path,
+    kernel: Kernel[..., Any] | StructuredKernel[..., Any] | OpenKernel[..., Any] | str | Path,
     target: str | None = None,
     dump: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
@@ -51,7 +52,8 @@ def compile(
         dump: stages to keep in `Artifact.dumps`: `tirh`, `tirt`, `ll`; on GPUs `ptx`, `cubin`; on CPUs `asm`.
         dims: sizes of dimension names: fixed where the kernel needs one at compile time, hints elsewhere.
         strides: strides of tensor arguments, in elements, by name.
-        **constexprs: values of constexpr parameters, of tunables and of structured parameters.
+        **constexprs: values of constexpr parameters, of tunables and of structured parameters; the dtypes of dtype
+            variables by name (`T=ts.bf16`); None for an optional tensor that is missing.
 
     Returns:
         The artefact.
@@ -64,7 +66,7 @@ def compile(
         TargetError: `unknown-target`.
         TesseraError: what the compiler says.
     """
-    if isinstance(kernel, StructuredKernel):
+    if isinstance(kernel, StructuredKernel | OpenKernel):
         return kernel.compile(target, dump, dims, strides, **constexprs)
     if isinstance(kernel, str | Path):
         return _compile_dump(kernel, target, dump, {"dims": dims, "strides": strides, **constexprs})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -15,6 +15,7 @@ from tessera.frontend.signature import (
     ScalarParam,
     Signature,
     TensorParam,
+    open_params,
     structured_params,
 )
 from tessera.frontend.specialize import ArgFacts, Specialization
@@ -33,9 +34,11 @@ from tessera.jit.calls import CallPlan, Calls
 from tessera.jit.direct_calls import Origin
 from tessera.jit.explain import Explanation
 from tessera.jit.launch import InterpreterPlan, checked, launcher_for, stream_source
+from tessera.jit.open_kernel import OpenKernel
 from tessera.jit.settings import settings
 from tessera.jit.structured import StructuredKernel
 from tessera.jit.variants import Space, Variants, destination_of
+from tessera.numerics.dtypes import DType
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import check_overlap, check_writable, common_device, elements
 from tessera.runtime.backend import backend_for, default_device
@@ -55,6 +58,8 @@ class Kernel(Calls[P, R]):
         space: tunables and their values, in the order they are tried.
         key: names whose values select a tuning result.
         layouts: what is passed for structured parameters, whose parts become the kernel's parameters.
+        dtypes: what dtype variables stand for.
+        missing: optional tensors that are not passed.
     """
 
     __wrapped__: Callable[..., Any]
@@ -65,9 +70,11 @@ class Kernel(Calls[P, R]):
         space: Space = (),
         key: tuple[str, ...] = (),
         layouts: Mapping[str, Layout] | None = None,
+        dtypes: Mapping[str, DType] | None = None,
+        missing: Collection[str] = (),
     ) -> None:
         functools.update_wrapper(self, function)
-        signature = Signature.of(function, layouts)
+        signature = Signature.of(function, layouts, dtypes, missing)
         keep_text(function)
         self.space = space
         self.key = key
@@ -76,6 +83,11 @@ class Kernel(Calls[P, R]):
         constants = (param.name for param in signature.params if isinstance(param, ConstexprParam))
         super().__init__(signature, key, frozenset(tunables.intersection(constants)))
         self._expected = expected_tensors(signature)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of its dimensions and parameters."""
+        return {*self.signature.dim_names, *(param.name for param in self.signature.params)}
 
     def _check_constexprs(self, args: Sequence[Any]) -> None:
         for param, arg in zip(self.signature.params, args, strict=True):
@@ -197,6 +209,9 @@ class KernelDecorator:
         structured = structured_params(function)
         if structured:
             return cast(Any, StructuredKernel[P, R](cast(FunctionType, function), structured))
+        opened = open_params(function)
+        if opened:
+            return cast(Any, OpenKernel[P, R](cast(FunctionType, function), opened))
         return Kernel[P, R](cast(FunctionType, function))
 
     def autotune(
@@ -234,12 +249,17 @@ class KernelDecorator:
             structured = structured_params(function)
             if structured:
                 return cast(Any, StructuredKernel[P, R](plain, structured, checked, tuple(key)))
-            made = Kernel[P, R](plain, checked, tuple(key))
-            names = {*made.signature.dim_names, *(param.name for param in made.signature.params)}
+            opened = open_params(function)
+            made: Any = (
+                OpenKernel[P, R](plain, opened, checked, tuple(key))
+                if opened
+                else Kernel[P, R](plain, checked, tuple(key))
+            )
+            names: set[str] = made.names
             for name in key:
                 if name not in names:
                     raise LanguageError(
-                        f"autotune key {name!r} is neither a dimension nor a parameter of {made.signature.name}",
+                        f"autotune key {name!r} is neither a dimension nor a parameter of {plain.__name__}",
                         code="bad-key",
                         location=caller_location(),
                         help=f"names: {', '.join(sorted(names))}",

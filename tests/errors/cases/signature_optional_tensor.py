@@ -1,7 +1,7 @@
-"""A parameter that may be None."""
+"""A parameter that may be a number."""
 
 import tessera as ts
 
 
-def kernel(x: ts.Tensor["n", ts.f32] | None):
+def kernel(x: ts.Tensor["n", ts.f32] | int):
     pass

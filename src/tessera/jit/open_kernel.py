@@ -1,0 +1,200 @@
+"""Kernels whose calls decide about dtypes (`ts.dtype_var`) and about which tensors are there (`| None`).
+
+Each combination is a kernel of its own, with plain tensors and, for what is missing, a constant None.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from tessera.errors import CallError, LanguageError, caller_location
+from tessera.frontend.annotations import DTypeVar, OpenTensor
+from tessera.frontend.signature import structured_params
+from tessera.frontend.text import keep_text
+from tessera.jit.explain import Explanation
+from tessera.jit.variants import Space
+from tessera.numerics.dtypes import DType, as_policy
+from tessera.runtime.views import view_of
+from tessera.target.artifact import Artifact
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class OpenKernel(Generic[P, R]):
+    """A kernel with dtype variables or optional tensors.
+
+    Args:
+        function: the Python function.
+        opened: its parameters that calls decide about.
+        space: tunables and their values, in the order they are tried.
+        key: names whose values select a tuning result.
+    """
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(
+        self,
+        function: FunctionType,
+        opened: Mapping[str, OpenTensor],
+        space: Space = (),
+        key: tuple[str, ...] = (),
+    ) -> None:
+        if structured_params(function):
+            raise LanguageError(
+                f"{function.__name__} has structured parameters and open tensors",
+                code="bad-signature",
+                location=caller_location(),
+                help="give its tensors one dtype, and pass all of them",
+            )
+        keep_text(function)
+        functools.update_wrapper(self, function)
+        self._function, self._space, self._key = function, space, key
+        parameters = list(inspect.signature(function).parameters.values())
+        self._names = tuple(parameter.name for parameter in parameters)
+        self._opened = tuple((at, p.name, opened[p.name]) for at, p in enumerate(parameters) if p.name in opened)
+        self._kernels: dict[Any, Any] = {}
+        self._by_choice: dict[Any, Any] = {}
+        self._last: Any = None
+
+    @property
+    def names(self) -> set[str]:
+        """The names of its dimensions and parameters."""
+        dims = {name for _, _, tensor in self._opened for dim in tensor.dims for name in dim.factors}
+        return {*dims, *self._names}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the kernel; see `Kernel.__call__`.
+
+        Raises:
+            CallError: an argument does not fit.
+            TesseraError: what the compiler or the device says.
+        """
+        given = [args[at] if at < len(args) else kwargs.get(name) for at, name, _ in self._opened]
+        kinds = tuple([getattr(value, "dtype", None) if value is not None else None for value in given])
+        kernel = self._kernels.get(kinds)
+        if kernel is None:
+            kernel = self._chosen(given)
+            if all((value is None) == (kind is None) for value, kind in zip(given, kinds, strict=True)):
+                self._kernels[kinds] = kernel
+        self._last = kernel
+        return cast(R, kernel(*args, **kwargs))
+
+    def _chosen(self, given: Sequence[Any]) -> Any:
+        """Return the kernel for these arguments."""
+        dtypes: dict[str, tuple[DType, str]] = {}
+        missing: list[str] = []
+        for value, (_, name, tensor) in zip(given, self._opened, strict=True):
+            if value is None and tensor.optional:
+                missing.append(name)
+            elif value is None:
+                raise CallError(
+                    f"argument {name!r} of {self._function.__name__} is missing",
+                    code="argument-count",
+                    help=f"it is a {tensor}",
+                )
+            elif isinstance(tensor.element, DTypeVar):
+                self._bind(dtypes, tensor.element, view_of(value)[1].dtype, name)
+        return self._kernel_of({name: dtype for name, (dtype, _) in dtypes.items()}, missing)
+
+    def _bind(self, dtypes: dict[str, tuple[DType, str]], variable: DTypeVar, dtype: DType, name: str) -> None:
+        first, owner = dtypes.setdefault(variable.name, (dtype, name))
+        if first != dtype:
+            raise CallError(
+                f"argument {name!r} is {dtype}, {owner!r} is {first}: both have the dtype {variable}",
+                code="wrong-dtype",
+                help="pass arrays of one dtype, or give the parameters different variables",
+            )
+        _check_choice(variable, dtype, f"argument {name!r}")
+
+    def _kernel_of(self, dtypes: Mapping[str, DType], missing: Sequence[str]) -> Any:
+        choice = (tuple(dtypes.items()), tuple(missing))
+        kernel = self._by_choice.get(choice)
+        if kernel is None:
+            from tessera.jit.kernel import Kernel
+
+            kernel = self._by_choice[choice] = Kernel[Any, Any](
+                self._function, self._space, self._key, None, dtypes, missing
+            )
+        return kernel
+
+    def specialize(self, **choices: DType | str | None) -> Any:
+        """Return the kernel for some dtypes, to compile or inspect it.
+
+        Args:
+            **choices: the dtype of each variable by its name, and None for each optional tensor that is missing.
+
+        Raises:
+            CallError: `unknown-keyword`, `argument-count` for a variable without a dtype, or `wrong-dtype`.
+        """
+        missing = [name for _, name, tensor in self._opened if tensor.optional and choices.get(name, name) is None]
+        elements = [tensor.element for _, name, tensor in self._opened if name not in missing]
+        variables = {element.name: element for element in elements if isinstance(element, DTypeVar)}
+        unknown = choices.keys() - {*variables, *missing}
+        if unknown:
+            name = min(unknown)
+            raise CallError(
+                f"{self._function.__name__} has no dtype variable {name!r} and no tensor {name!r} that may be missing",
+                code="unknown-keyword",
+                help=f"dtype variables: {', '.join(variables) or 'none'}",
+            )
+        dtypes: dict[str, DType] = {}
+        for name, variable in variables.items():
+            chosen = choices.get(name)
+            if chosen is None:
+                raise CallError(
+                    f"the dtype {name} of {self._function.__name__} is not given",
+                    code="argument-count",
+                    help=f"ts.compile(kernel, {name}=ts.f32)",
+                )
+            dtypes[name] = as_policy(chosen).dtype
+            _check_choice(variable, dtypes[name], name)
+        return self._kernel_of(dtypes, missing)
+
+    def explain(self) -> Explanation:
+        """Return what the last call really ran.
+
+        Raises:
+            CallError: `never-run` before the first call.
+        """
+        if self._last is None:
+            raise CallError(
+                f"{self._function.__name__} has not run yet",
+                code="never-run",
+                help="call it first; explain() reports that call",
+            )
+        return self._last.explain()
+
+    def compile(
+        self,
+        target: str | None = None,
+        dump: Sequence[str] = (),
+        dims: Mapping[str, int] | None = None,
+        strides: Mapping[str, Sequence[int]] | None = None,
+        **constexprs: Any,
+    ) -> Artifact:
+        """Compile without running; see `ts.compile`. Dtype variables are given by name, missing tensors as None."""
+        own = {tensor.element.name for _, _, tensor in self._opened if isinstance(tensor.element, DTypeVar)}
+        own |= {name for _, name, tensor in self._opened if tensor.optional}
+        choices = {name: constexprs.pop(name) for name in own & constexprs.keys()}
+        return self.specialize(**choices).compile(target, dump, dims, strides, **constexprs)
+
+    def __reduce__(self) -> str:
+        """A kernel is copied and pickled by its name, as a function is."""
+        return self._function.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<ts.kernel {self._function.__name__}>"
+
+
+def _check_choice(variable: DTypeVar, dtype: DType, what: str) -> None:
+    if variable.choices and dtype not in variable.choices:
+        raise CallError(
+            f"{what} is {dtype}, {variable} is one of {', '.join(map(str, variable.choices))}",
+            code="wrong-dtype",
+            help="convert it first, or add the dtype to ts.dtype_var",
+        )
