@@ -119,8 +119,8 @@ _VECTOR = (
     _cpu(
         "reduction-takes-in-padding",
         "lower/vector/reduce.py",
-        'return site.apply("select", [valid, value, self.start])',
-        "return value",
+        '[site.apply("select", [valid, value, self.fold.start])]',
+        "[value]",
     ),
     _cpu(
         "reduction-leaves-out-the-last-chunk",
@@ -131,8 +131,8 @@ _VECTOR = (
     _cpu(
         "reduction-drops-the-odd-one",
         "lower/vector/reduce.py",
-        "[site.apply(self.fn, pair) if len(pair) == 2 else pair[0] for pair in pairs]",
-        "[site.apply(self.fn, pair) for pair in pairs if len(pair) == 2]",
+        "[self.fold(site, *pair) if len(pair) == 2 else pair[0] for pair in pairs]",
+        "[self.fold(site, *pair) for pair in pairs if len(pair) == 2]",
     ),
     _cpu(
         "reversed-scan-runs-forwards",

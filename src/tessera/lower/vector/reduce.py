@@ -302,7 +302,8 @@ class _Reduction:
 
         start, first = self.fold.start, 0
         if start is not None and rounds > 1:
-            totals = [[site.writer.splat(start, width)] for _ in range(number)]
+            neutral = site.writer.splat(start, width)
+            totals = [[neutral] for _ in range(number)]
         else:
             totals, first = [at(k * step) for k in range(number)], 1
         if rounds > 1:
