@@ -7,8 +7,8 @@ not flushed. The result, NaN apart, has the same bits at every width, on every s
 the AVX-512 instructions that `features` allows. `fast` gives that up.
 
 Largest error in ULP (units in the last place). f32 of one argument, up to cos: over all 2^32 arguments. The others:
-over 10^4 to 10^7 random ones of every magnitude; of lgamma, positive ones. Infinities, NaN, zeros and their signs are as in C99,
-annex F.
+over 10^4 to 10^7 random ones of every magnitude; of lgamma, positive ones. Infinities, NaN, zeros and their signs
+are as in C99, annex F.
 
 | function | f32 | f64 |
 |---|---|---|
