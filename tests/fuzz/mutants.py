@@ -2,8 +2,8 @@
 
 A fault is a text of one file that occurs there once and what it becomes. Each is of a kind that compilers have had: a
 barrier too few, a live buffer reused, a mask forgotten, an end off by one, signs mixed up. `device` says how it shows:
-`cpu` and `cuda` run programs, `amx` runs them on a CPU with matrix units, `passes` interprets scheduled IR, `races`
-runs the GPU's lowering thread by thread.
+`cpu` and `cuda` run programs, `amx` runs them on a CPU with matrix units, `passes` interprets scheduled IR, `threads`
+computes what the GPU's lowering makes all threads do, `races` looks for what they touch unordered.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ def _cpu(name: str, file: str, old: str, new: str) -> Mutant:
 
 def _cuda(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant(name, "cuda", file, old, new)
+
+
+def _threads(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "threads", file, old, new)
 
 
 def _races(name: str, old: str, new: str) -> Mutant:
@@ -133,6 +137,18 @@ _VECTOR = (
         "lower/vector/reduce.py",
         "[self.fold(site, *pair) if len(pair) == 2 else pair[0] for pair in pairs]",
         "[self.fold(site, *pair) for pair in pairs if len(pair) == 2]",
+    ),
+    _cpu(
+        "combiners-take-in-the-tail",
+        "lower/vector/reduce.py",
+        'site.apply("select", [valid, combined, alone])',
+        "combined",
+    ),
+    _cpu(
+        "scans-by-combiners-leave-out-the-first",
+        "lower/vector/reduce.py",
+        "self.fold(site, before, values)",
+        "(values if self.fold.start is None else self.fold(site, before, values))",
     ),
     _cpu(
         "reversed-scan-runs-forwards",
@@ -394,31 +410,49 @@ _ORDER = (
 )
 
 _SIMT = (
-    _cuda(
+    _threads(
+        "lanes-of-a-pair-change-places",
+        "lower/simt/reduce.py",
+        "results = fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])",
+        "results = fold([pair.lower for pair in pairs], [pair.lower for pair in pairs])",
+    ),
+    _threads(
+        "combiners-take-in-padding",
+        "lower/simt/reduce.py",
+        'apply("select", behind, apply("select", before, both, other), alone)',
+        "both",
+    ),
+    _threads(
+        "scans-by-combiners-start-one-late",
+        "lower/simt/reduce.py",
+        "self.size - step if self.reverse else step, i32",
+        "self.size - step if self.reverse else step + 1, i32",
+    ),
+    _threads(
         "padding-of-a-reduction-not-filled",
         "lower/simt/reduce.py",
         "fragment = context.fill_outside(fragment, tile_shape(op.source), identity_of(op.fn.data, dtype))\n    result",
         "result",
     ),
-    _cuda(
+    _threads(
         "scan-of-signed-maximum-starts-from-zero",
         "lower/simt/reduce.py",
         'low = -(1 << dtype.bits - 1) if dtype.kind == "int" else 0',
         "low = 0",
     ),
-    _cuda(
+    _threads(
         "reversed-scan-runs-forwards-on-gpus",
         "lower/simt/reduce.py",
         "step if op.reverse is not None else -step",
         "-step",
     ),
-    _cuda(
+    _threads(
         "indices-in-padding-are-used",
         "lower/simt/memory.py",
         "return total, mask if inside_tile is None else _both(context, mask, inside_tile)",
         "return total, mask",
     ),
-    _cuda(
+    _threads(
         "padding-is-stored",
         "lower/boxes.py",
         'size = scalars.binary("minimum", size, end)',
@@ -430,7 +464,7 @@ _SIMT = (
         "limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1",
         "limit = limit or 1",
     ),
-    _cuda(
+    _threads(
         "reshape-forgets-padding",
         "lower/simt/shape.py",
         "constant(size)), step * padded",
