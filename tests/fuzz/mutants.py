@@ -138,17 +138,21 @@ _VECTOR = (
         "[self.fold(site, *pair) if len(pair) == 2 else pair[0] for pair in pairs]",
         "[self.fold(site, *pair) for pair in pairs if len(pair) == 2]",
     ),
-    _cpu(
+    Mutant(
         "combiners-take-in-the-tail",
+        "cpu",
         "lower/vector/reduce.py",
         'site.apply("select", [valid, combined, alone])',
         "combined",
+        ("combiners=10", "small=0.9"),
     ),
-    _cpu(
+    Mutant(
         "scans-by-combiners-leave-out-the-first",
+        "cpu",
         "lower/vector/reduce.py",
         "self.fold(site, before, values)",
         "(values if self.fold.start is None else self.fold(site, before, values))",
+        ("combiners=10", "small=0.9"),
     ),
     _cpu(
         "reversed-scan-runs-forwards",
@@ -410,23 +414,29 @@ _ORDER = (
 )
 
 _SIMT = (
-    _threads(
+    Mutant(
         "lanes-of-a-pair-change-places",
+        "threads",
         "lower/simt/reduce.py",
         "results = fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])",
         "results = fold([pair.lower for pair in pairs], [pair.lower for pair in pairs])",
+        ("combiners=10", "small=0.9"),
     ),
-    _threads(
+    Mutant(
         "combiners-take-in-padding",
+        "threads",
         "lower/simt/reduce.py",
         'apply("select", behind, apply("select", before, both, other), alone)',
         "both",
+        ("combiners=10", "small=0.9"),
     ),
-    _threads(
+    Mutant(
         "scans-by-combiners-start-one-late",
+        "threads",
         "lower/simt/reduce.py",
         "self.size - step if self.reverse else step, i32",
         "self.size - step if self.reverse else step + 1, i32",
+        ("combiners=10", "small=0.9"),
     ),
     _threads(
         "padding-of-a-reduction-not-filled",

@@ -152,7 +152,7 @@ class Expressions:
             (self._cast, 1.0),
             (self._call, 0.5),
             (self._reduction, 1.0),
-            (self._combined, 0.0 if is_float(dtype) else 0.6),
+            (self._combined, 0.0 if is_float(dtype) else 0.6 * self.scope.dice.options.combiners),
         ]
         if self.scope.ids is not None:
             return choices[:-3]

@@ -39,6 +39,7 @@ class Options:
         knobs: programs with schedule knobs.
         atomics: atomic updates.
         products: matrix products.
+        combiners: reductions and scans by a combiner.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
@@ -62,6 +63,7 @@ class Options:
     knobs: float = 0.3
     atomics: float = 1.0
     products: float = 1.0
+    combiners: float = 1.0
     index_values: float = 0.7
     plans: float = 0.05
     debug: float = 0.04
