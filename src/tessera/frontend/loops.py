@@ -1,9 +1,10 @@
-"""Loops: the parallel grid, `range`, `static_range` and `while`."""
+"""Loops: the parallel grid, `range`, `static_range`, tuples and `while`."""
 
 from __future__ import annotations
 
 import ast
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from xdsl.dialects.scf import ConditionOp, ForOp, WhileOp, YieldOp
 from xdsl.ir import Block, Region
@@ -36,16 +37,23 @@ def _for(node: ast.For, b: Builder) -> None:
         case RangeSpec():
             _range(b, node, spec)
         case StaticRangeSpec(values=values):
-            for value in values:
-                assign(b, node.target, value)
-                execute(b, node.body)
+            _unrolled(b, node, values)
+        case tuple():
+            _unrolled(b, node, cast(tuple[Any, ...], spec))
         case _:
             with b.at(node.iter):
                 raise LanguageError(
                     f"cannot loop over {show(spec)}",
                     code="bad-loop",
-                    help="loop over ts.tile.grid, ts.tile.range or ts.tile.static_range",
+                    help="loop over ts.tile.grid, ts.tile.range, ts.tile.static_range or a tuple",
                 )
+
+
+def _unrolled(b: Builder, node: ast.For, values: Iterable[Any]) -> None:
+    """Repeat the body for each value, at compile time."""
+    for value in values:
+        assign(b, node.target, value)
+        execute(b, node.body)
 
 
 def _grid(b: Builder, node: ast.For, spec: GridSpec) -> None:

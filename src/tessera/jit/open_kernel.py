@@ -5,17 +5,15 @@ Each combination is a kernel of its own, with plain tensors and, for what is mis
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.errors import CallError, LanguageError, caller_location
 from tessera.frontend.annotations import DTypeVar, OpenTensor
 from tessera.frontend.signature import structured_params
-from tessera.frontend.text import keep_text
-from tessera.jit.explain import Explanation
+from tessera.jit.by_call import ByCall
 from tessera.jit.variants import Space
 from tessera.numerics.dtypes import DType, as_policy
 from tessera.runtime.views import view_of
@@ -25,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class OpenKernel(Generic[P, R]):
+class OpenKernel(ByCall, Generic[P, R]):
     """A kernel with dtype variables or optional tensors.
 
     Args:
@@ -34,8 +32,6 @@ class OpenKernel(Generic[P, R]):
         space: tunables and their values, in the order they are tried.
         key: names whose values select a tuning result.
     """
-
-    __wrapped__: Callable[..., Any]
 
     def __init__(
         self,
@@ -51,15 +47,13 @@ class OpenKernel(Generic[P, R]):
                 location=caller_location(),
                 help="give its tensors one dtype, and pass all of them",
             )
-        keep_text(function)
-        functools.update_wrapper(self, function)
-        self._function, self._space, self._key = function, space, key
+        super().__init__(function)
+        self._space, self._key = space, key
         parameters = list(inspect.signature(function).parameters.values())
         self._names = tuple(parameter.name for parameter in parameters)
         self._opened = tuple((at, p.name, opened[p.name]) for at, p in enumerate(parameters) if p.name in opened)
         self._kernels: dict[Any, Any] = {}
         self._by_choice: dict[Any, Any] = {}
-        self._last: Any = None
 
     @property
     def names(self) -> set[str]:
@@ -155,20 +149,6 @@ class OpenKernel(Generic[P, R]):
             _check_choice(variable, dtypes[name], name)
         return self._kernel_of(dtypes, missing)
 
-    def explain(self) -> Explanation:
-        """Return what the last call really ran.
-
-        Raises:
-            CallError: `never-run` before the first call.
-        """
-        if self._last is None:
-            raise CallError(
-                f"{self._function.__name__} has not run yet",
-                code="never-run",
-                help="call it first; explain() reports that call",
-            )
-        return self._last.explain()
-
     def compile(
         self,
         target: str | None = None,
@@ -182,13 +162,6 @@ class OpenKernel(Generic[P, R]):
         own |= {name for _, name, tensor in self._opened if tensor.optional}
         choices = {name: constexprs.pop(name) for name in own & constexprs.keys()}
         return self.specialize(**choices).compile(target, dump, dims, strides, **constexprs)
-
-    def __reduce__(self) -> str:
-        """A kernel is copied and pickled by its name, as a function is."""
-        return self._function.__qualname__
-
-    def __repr__(self) -> str:
-        return f"<ts.kernel {self._function.__name__}>"
 
 
 def _check_choice(variable: DTypeVar, dtype: DType, what: str) -> None:

@@ -6,8 +6,7 @@ behind (checks, specialisation, launch) sees plain arguments.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -15,9 +14,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from tessera.errors import CallError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
-from tessera.frontend.text import keep_text
 from tessera.jit.binding import check_tensors, expected_tensors
-from tessera.jit.explain import Explanation
+from tessera.jit.by_call import ByCall
 from tessera.jit.variants import Space
 from tessera.runtime.views import view_of
 from tessera.target.artifact import Artifact
@@ -26,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class StructuredKernel(Generic[P, R]):
+class StructuredKernel(ByCall, Generic[P, R]):
     """A kernel some of whose parameters are structures, such as an epilogue.
 
     Args:
@@ -36,8 +34,6 @@ class StructuredKernel(Generic[P, R]):
         key: names whose values select a tuning result.
     """
 
-    __wrapped__: Callable[..., Any]
-
     def __init__(
         self,
         function: FunctionType,
@@ -45,9 +41,7 @@ class StructuredKernel(Generic[P, R]):
         space: Space = (),
         key: tuple[str, ...] = (),
     ) -> None:
-        keep_text(function)
-        functools.update_wrapper(self, function)
-        self._function = function
+        super().__init__(function)
         self._space = space
         self._key = key
         code = function.__code__
@@ -56,7 +50,6 @@ class StructuredKernel(Generic[P, R]):
         self._places = tuple((order.index(name), name) for name in structured)
         self._kinds = {name: annotation.kind for name, annotation in structured.items()}
         self._kernels: dict[tuple[Layout, ...], Any] = {}
-        self._last: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel; see `Kernel.__call__`.
@@ -126,20 +119,6 @@ class StructuredKernel(Generic[P, R]):
             self._check(structures.get(name), name)
         return self._kernel_of(tuple(structures[name].layout for _, name in reversed(self._places)))
 
-    def explain(self) -> Explanation:
-        """Return what the last call really ran.
-
-        Raises:
-            CallError: `never-run` before the first call.
-        """
-        if self._last is None:
-            raise CallError(
-                f"{self._function.__name__} has not run yet",
-                code="never-run",
-                help="call it first; explain() reports that call",
-            )
-        return self._last.explain()
-
     def compile(
         self,
         target: str | None = None,
@@ -151,9 +130,6 @@ class StructuredKernel(Generic[P, R]):
         """Compile without running; see `ts.compile`. Structures are given by name, as at a call."""
         structures = {name: constexprs.pop(name, None) for _, name in self._places}
         return self.for_structures(**structures).compile(target, dump, dims, strides, **constexprs)
-
-    def __repr__(self) -> str:
-        return f"<ts.kernel {self._function.__name__}>"
 
 
 def _named(name: str, structure: Structure) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from typing import Any
 from tessera.data import dataclass
 from tessera.target.machines import MIDDLING, Machine
 
+_MATRIX_UNITS_OF_CPUS = {"f16": ("amx-fp16",), "bf16": ("amx-bf16",), "int8": ("amx-int8", "i8mm")}
+"""Features of CPUs that multiply matrices of a dtype: AMX's tiles, and Arm's BFMMLA and SMMLA."""
+
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
@@ -68,6 +71,10 @@ class TargetRecord:
         """Whether programs are threads in lockstep, and tiles fragments that they hold."""
         return self.warp_size > 1
 
+    def _multiplies(self, kind: str) -> bool:
+        """Return whether a unit multiplies matrices of a kind of elements."""
+        return not self.features.isdisjoint((f"mma_{kind}", *_MATRIX_UNITS_OF_CPUS.get(kind, ())))
+
     def capabilities(self) -> dict[str, Any]:
         """Return the record under the keys of the portability guide."""
         kinds = ("f16", "bf16", "tf32", "int8", "fp8_e4m3", "fp8_e5m2", "f64")
@@ -75,7 +82,7 @@ class TargetRecord:
         return {
             "backend": self.backend,
             "target": self.name,
-            "tensorcore": {names.get(kind, kind): f"mma_{kind}" in self.features for kind in kinds},
+            "tensorcore": {names.get(kind, kind): self._multiplies(kind) for kind in kinds},
             "warp_size": self.warp_size,
             "cp_async": "cp_async" in self.features,
             "shared_bytes_per_block": self.shared_bytes,

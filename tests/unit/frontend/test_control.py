@@ -66,6 +66,22 @@ def test_nested_loops_and_run_time_bounds():
     assert y[0] == sum(x[i, j] for i in range(1, 5, 2) for j in range(i, 7))
 
 
+def test_loops_over_tuples_are_unrolled():
+    def kernel(x: ts.Tensor[8, ts.f32], y: ts.Tensor[3, 8, ts.f32], parts: ts.constexpr):
+        v = x[0:8]
+        for row, (scale, name) in ((0, (2.0, "twice")), (1, parts), (2, (1.0, "same"))):
+            if name == "same":
+                y[row, :] = v
+            else:
+                y[row, :] = v * scale
+        for each in (v, v + 1.0):
+            v = each
+
+    x, y = np.arange(8, dtype=np.float32), np.zeros((3, 8), np.float32)
+    run(kernel, x, y, constexprs={"parts": (3.0, "thrice")})
+    np.testing.assert_array_equal(y, np.stack([2 * x, 3 * x, x]))
+
+
 def test_static_range_unrolls_and_branches_at_compile_time():
     def kernel(y: ts.Tensor[4, ts.i32], flag: ts.constexpr):
         total = 0

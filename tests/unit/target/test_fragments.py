@@ -422,3 +422,17 @@ def test_assembler_agrees_on_operands_and_targets(instruction: MmaInstruction) -
     assert _assembles(instruction, max(oldest, 75))
     before = {80: 75, 89: 87, 90: 89}.get(oldest)
     assert before is None or not _assembles(instruction, before)
+
+
+@pytest.mark.parametrize(
+    ("target", "kinds"),
+    [
+        ("sapphirerapids", {"bf16", "int8"}),
+        ("graniterapids", {"bf16", "int8", "fp16"}),
+        ("x86-64-v4", set()),
+        ("sm_80", {"fp16", "bf16", "tf32", "int8", "fp64"}),
+    ],
+)
+def test_targets_say_what_their_matrix_units_multiply(target: str, kinds: set[str]) -> None:
+    found = target_named(target).capabilities()["tensorcore"]
+    assert {kind for kind, has_unit in found.items() if has_unit} == kinds

@@ -1,0 +1,49 @@
+"""What kernels share of which each call chooses a concrete one: by structures, dtypes, and tensors that are missing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, cast
+
+from tessera.errors import CallError
+from tessera.frontend.text import keep_text
+from tessera.jit.explain import Explanation
+
+
+class ByCall:
+    """A kernel that is several.
+
+    Args:
+        function: the Python function.
+    """
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, function: FunctionType) -> None:
+        keep_text(function)
+        functools.update_wrapper(cast(Any, self), function)
+        self._function = function
+        self._last: Any = None
+
+    def explain(self) -> Explanation:
+        """Return what the last call really ran.
+
+        Raises:
+            CallError: `never-run` before the first call.
+        """
+        if self._last is None:
+            raise CallError(
+                f"{self._function.__name__} has not run yet",
+                code="never-run",
+                help="call it first; explain() reports that call",
+            )
+        return self._last.explain()
+
+    def __reduce__(self) -> str:
+        """A kernel is copied and pickled by its name, as a function is."""
+        return self._function.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<ts.kernel {self._function.__name__}>"
