@@ -40,7 +40,9 @@ def _dims(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def _constant(text: str) -> object:
-    """Read a constexpr's value: a JSON number, `true`, `false`, or else a string."""
+    """Read a constexpr's value: a JSON number, `true`, `false`, `None`, or else a string."""
+    if text == "None":
+        return None
     try:
         value = json.loads(text.lower() if text in ("True", "False") else text)
     except json.JSONDecodeError:
@@ -52,7 +54,13 @@ def _constant(text: str) -> object:
 @click.argument("kernel", metavar="FILE.py:KERNEL|DUMP")
 @click.option("--target", "-t", help="What to compile for: cpu, sm_90a, …  [default: this machine, or what DUMP says]")
 @click.option("--dims", "-d", multiple=True, metavar="M=4096,…", help="Sizes of dimension names.")
-@click.option("--const", "-c", multiple=True, metavar="BM=64,…", help="Values of constexprs and tunables.")
+@click.option(
+    "--const",
+    "-c",
+    multiple=True,
+    metavar="BM=64,…",
+    help="Values of constexprs and tunables; T=bf16 for a dtype variable, x=None for a tensor that is missing.",
+)
 @click.option("--dump", multiple=True, metavar="STAGE,…", help=f"Stages to keep: {', '.join(DUMPS)}.")
 @click.option("--out", "-o", type=click.Path(file_okay=False, path_type=Path), help="Folder for artefact and dumps.")
 def compile(

@@ -11,6 +11,7 @@ from typing import Any
 
 from tessera.errors import CallError, Frame, Location, TesseraError
 from tessera.jit.kernel import Kernel
+from tessera.jit.open_kernel import OpenKernel
 
 
 class _Reported:
@@ -58,7 +59,7 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
-def find_kernel(text: str) -> Kernel[..., Any]:
+def find_kernel(text: str) -> Kernel[..., Any] | OpenKernel[..., Any]:
     """Return the kernel that `file.py:name` names; `file.py` alone will do when it holds one kernel.
 
     Raises:
@@ -68,8 +69,8 @@ def find_kernel(text: str) -> Kernel[..., Any]:
     head, colon, tail = text.rpartition(":")
     file, name = (head, tail) if colon and tail.isidentifier() else (text, "")
     module = import_file(Path(file))
-    kernels: dict[str, Kernel[..., Any]] = {
-        key: value for key, value in vars(module).items() if isinstance(value, Kernel)
+    kernels: dict[str, Kernel[..., Any] | OpenKernel[..., Any]] = {
+        key: value for key, value in vars(module).items() if isinstance(value, Kernel | OpenKernel)
     }
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))

@@ -71,6 +71,28 @@ def test_compile_prints_text_dumps(run, file):
     assert "scale for sm_80" in result.stderr
 
 
+def test_compile_takes_dtypes_and_what_is_missing(run, tmp_path):
+    path = tmp_path / "added.py"
+    path.write_text("""
+import tessera as ts
+
+T = ts.dtype_var("T", ts.f16, ts.f32)
+
+@ts.kernel
+def added(x: ts.Tensor["n", T], bias: ts.Tensor["n", T] | None = None):
+    for i in ts.tile.grid((n, 64)):
+        x[i : i + 64] = x[i : i + 64] + 1 if bias is None else x[i : i + 64] + bias[i : i + 64]
+""")
+    options = ("-t", "sm_80", "--dump", "tirh")
+    assert run("compile", f"{path}:added", "-c", "T=f16", *options).stdout.count("tensor<?xf16>") >= 2
+    alone = run("compile", path, "-c", "T=f32,bias=None", *options)
+    assert "tensor<?xf32>" in alone.stdout
+    assert '"bias"' not in alone.stdout
+    refused = run("compile", path, "-c", "T=i8", *options)
+    assert refused.exit_code != 0
+    assert "T is i8, T is one of f16, f32" in str(refused.output) + str(refused.exception)
+
+
 def test_compile_writes_a_folder(run, file, tmp_path):
     out = tmp_path / "out"
     options = ["--dims", "n=64", "--const", "K=3", "--dump", "ll", "--dump", "asm", "-o", out]
