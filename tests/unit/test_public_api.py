@@ -87,6 +87,15 @@ def doubled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], a: float = 2.0
     return y
 
 
+T = ts.dtype_var("T")
+
+
+@ts.kernel
+def added(x: ts.Tensor["n", T], y: ts.Tensor["n", T], bias: ts.Tensor["n", ts.f32] | None = None):
+    for i in ts.tile.grid((n, 8)):
+        y[i : i + 8] = x[i : i + 8] if bias is None else ts.tile.cast(x[i : i + 8] + bias[i : i + 8], T)
+
+
 ARRAY = np.zeros((8, 8), np.float32)
 CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "empty": (ts.empty, [(2, 3)], {"dtype": ts.f32, "device": "cpu"}),
@@ -97,6 +106,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "from_dlpack": (ts.from_dlpack, [ARRAY], {}),
     "to_numpy": (ts.to_numpy, [ARRAY], {}),
     "dims": (ts.dims, ["M N"], {}),
+    "dtype_var": (ts.dtype_var, ["T", ts.f32, "bf16"], {}),
     "Tensor": (lambda *items: ts.Tensor[items], ["M", 4, ts.f32], {}),
     "cdiv": (ts.cdiv, [7, 2], {}),
     "constexpr": (lambda item: ts.constexpr[item], [int], {}),
@@ -110,6 +120,9 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     ),
     "load": (ts.load, ["/nowhere/at/all"], {}),
     "a kernel": (doubled, [ARRAY[0], ARRAY[1].copy(), 2.0], {"b": 8}),
+    "a kernel of any dtype": (added, [ARRAY[0], ARRAY[1].copy()], {"bias": ARRAY[2]}),
+    "compile for a dtype": (ts.compile, [added], {"target": "cpu", "T": ts.f32, "bias": None}),
+    "specialize": (added.specialize, [], {"T": ts.f32, "bias": None}),
     "accum": (ts.accum, [ts.f32], {}),
     "loss_scale": (ts.loss_scale, [2.0], {}),
     "policy": (lambda rule: ts.f32 @ rule, [ts.saturate], {}),

@@ -157,7 +157,8 @@ def dtype_var(name: str, *choices: DType | str) -> DTypeVar:
         What stands for the dtype in annotations.
 
     Raises:
-        LanguageError: `bad-annotation` for a name that is none, `unknown-dtype` for a choice that is no dtype.
+        LanguageError: `bad-annotation` for a name that is none; `bad-dtype`, `unknown-dtype` or `bad-policy` for a
+            choice that is no dtype.
     """
     if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LanguageError(
@@ -166,7 +167,18 @@ def dtype_var(name: str, *choices: DType | str) -> DTypeVar:
             location=caller_location(),
             help='use an identifier: ts.dtype_var("T", ts.f16, ts.f32)',
         )
-    return DTypeVar(name, tuple(as_policy(choice).dtype for choice in choices))
+    return DTypeVar(name, tuple(chosen_dtype(choice, f"a choice of {name}") for choice in choices))
+
+
+def chosen_dtype(value: Any, what: str) -> DType:
+    """Return a dtype, given as such, as a policy or by its name.
+
+    Raises:
+        LanguageError: `bad-dtype` for anything else, `unknown-dtype` or `bad-policy` for a text that names none.
+    """
+    if isinstance(value, DType | Policy | str):
+        return as_policy(value).dtype
+    raise LanguageError(f"{what} is {value!r:.60}, no dtype", code="bad-dtype", help="give ts.f32, or its name")
 
 
 @dataclass(frozen=True, slots=True)

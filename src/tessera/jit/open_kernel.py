@@ -11,11 +11,11 @@ from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.errors import CallError, LanguageError, caller_location
-from tessera.frontend.annotations import DTypeVar, OpenTensor
+from tessera.frontend.annotations import DTypeVar, OpenTensor, chosen_dtype
 from tessera.frontend.signature import structured_params
 from tessera.jit.by_call import ByCall
 from tessera.jit.variants import Space
-from tessera.numerics.dtypes import DType, as_policy
+from tessera.numerics.dtypes import DType
 from tessera.runtime.views import view_of
 from tessera.target.artifact import Artifact
 
@@ -124,6 +124,7 @@ class OpenKernel(ByCall, Generic[P, R]):
 
         Raises:
             CallError: `unknown-keyword`, `argument-count` for a variable without a dtype, or `wrong-dtype`.
+            LanguageError: `bad-dtype` for what is no dtype.
         """
         missing = [name for _, name, tensor in self._opened if tensor.optional and choices.get(name, name) is None]
         elements = [tensor.element for _, name, tensor in self._opened if name not in missing]
@@ -145,7 +146,7 @@ class OpenKernel(ByCall, Generic[P, R]):
                     code="argument-count",
                     help=f"ts.compile(kernel, {name}=ts.f32)",
                 )
-            dtypes[name] = as_policy(chosen).dtype
+            dtypes[name] = chosen_dtype(chosen, name)
             _check_choice(variable, dtypes[name], name)
         return self._kernel_of(dtypes, missing)
 
