@@ -129,15 +129,14 @@ def _of_all_warps(context: SimtContext, partials: Values, plan: Reduction) -> Va
         },
         sizes,
     )
-    buffers = [context.transient(BufferType.of(sizes, element_of(each.type), "shared")) for each in partials]
-    for partial, buffer in zip(partials, buffers, strict=True):
+    everything: Values = []
+    for partial in partials:  # one after the other: transient buffers share their bytes
+        element = element_of(partial.type)
+        buffer = context.transient(BufferType.of(sizes, element, "shared"))
         context.emit(BufferStoreOp(context.relabel(partial, stored), buffer))
-    context.emit(BarrierOp())
-    elements = [element_of(partial.type) for partial in partials]
-    return [
-        context.value(BufferLoadOp(buffer, FragmentType.of(element, read)))
-        for buffer, element in zip(buffers, elements, strict=True)
-    ]
+        context.emit(BarrierOp())
+        everything.append(context.value(BufferLoadOp(buffer, FragmentType.of(element, read))))
+    return everything
 
 
 Fold = Callable[[Values, Values], Values]
@@ -242,19 +241,18 @@ def _scan(context: SimtContext, op: ScanOp) -> None:
 def _shifted(context: SimtContext, fragments: Values, axis: int, shift: int, fills: Sequence[SSAValue]) -> Values:
     """Return the elements `shift` places further along an axis, `fills` beyond the tile."""
     by, zero = context.scalars.constant(shift), context.scalars.constant(0)
-    offsets: list[SSAValue] = []
-    buffers: list[SSAValue] = []
-    for fragment in fragments:
+    shifted: Values = []
+    for fragment, fill in zip(
+        fragments, fills, strict=True
+    ):  # one after the other: transient buffers share their bytes
         type_ = fragment.type
         assert isinstance(type_, FragmentType)
-        buffers.append(context.transient(BufferType.of(type_.shape, type_.element, "shared")))
-        context.emit(BufferStoreOp(fragment, buffers[-1]))
+        buffer = context.transient(BufferType.of(type_.shape, type_.element, "shared"))
+        context.emit(BufferStoreOp(fragment, buffer))
+        context.emit(BarrierOp())
         offsets = [by if a == axis else zero for a in range(len(type_.shape))]
-    context.emit(BarrierOp())
-    return [
-        context.value(BufferLoadOp(buffer, fragment.type, offsets, fill=fill))
-        for buffer, fragment, fill in zip(buffers, fragments, fills, strict=True)
-    ]
+        shifted.append(context.value(BufferLoadOp(buffer, type_, offsets, fill=fill)))
+    return shifted
 
 
 @dataclass(frozen=True)

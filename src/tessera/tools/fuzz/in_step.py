@@ -104,6 +104,7 @@ class InStep:
         self.func, self.program, self.count = func, program, count
         self.values: dict[SSAValue, Any] = {}
         self.memory: dict[SSAValue, tuple[Array, int]] = {}
+        self.transient: Array = None
         for value, record in zip(func.body.block.args, func.parameters, strict=True):
             if record.kind == "pointer":
                 self.memory[value] = _block_of(arrays[record.arg])
@@ -370,10 +371,15 @@ def _whole(machine: InStep, value: SSAValue) -> Array:
 
 
 @handles(memory.AllocOp)
-def _alloc(_machine: InStep, op: memory.AllocOp) -> Any:
+def _alloc(machine: InStep, op: memory.AllocOp) -> Any:
     type_ = op.result.type
     assert isinstance(type_, BufferType)
-    return poisoned(type_.stored_shape, type_.dtype)
+    buffer = poisoned(type_.stored_shape, type_.dtype)
+    if op.transient is not None:
+        if machine.transient is not None:  # its bytes are taken
+            machine.transient.view(np.uint8)[...] = POISON if machine.transient.dtype != np.bool_ else 1
+        machine.transient = buffer
+    return buffer
 
 
 @handles(memory.ViewOp)
