@@ -844,6 +844,43 @@ def test_bitcasts_keep_every_bit(case, backend):
     check(case, backend)
 
 
+def _zeros_kernel(source: DType, target: DType) -> Callable[..., Any]:
+    def kernel(x: ts.Tensor["m", "n", source], r: ts.Tensor["m", "n", ts.bool_]):
+        for i, j in ts.tile.grid((m, 8), (n, 24)):
+            tile = x[i : i + 8, j : j + 24]
+            r[i : i + 8, j : j + 24] = ts.tile.bitcast(tile + tile, target)
+
+    return kernel
+
+
+def _zeros_and_numbers(source: DType) -> Callable[[np.random.Generator, tuple[int, int]], np.ndarray]:
+    def make(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        zeros = rng.choice(np.array([0.0, -0.0]), shape).astype(source.numpy())
+        return np.where(rng.integers(0, 2, shape, bool), zeros, _numbers(source)(rng, shape))
+
+    return make
+
+
+@conformance(
+    [
+        Case(
+            f"zeros-of-{source}-as-{target}",
+            _zeros_kernel(dtype(source), dtype(target)),
+            lambda rng, source=source: [
+                _zeros_and_numbers(dtype(source))(rng, (37, 50)),
+                Output((37, 50), ts.bool_),
+            ],
+            lambda x, _r, target=target: (x + x).view(dtype(target).numpy()) != 0,
+            EXACT,
+        )
+        for source, target in (("bf16", "f16"), ("f16", "bf16"), ("f32", "i32"), ("u32", "f32"))
+    ]
+)
+def test_a_sum_seen_as_another_type_is_compared_with_zero(case, backend):
+    """LLVM 22 ends the process where it compares a `half` with zero whose bits it knows as a `bfloat`."""
+    check(case, backend)
+
+
 def negative_tail(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     for i in ts.tile.grid((n, 256)):
         y[i : i + 256] = ts.tile.gelu(x[i : i + 256])

@@ -1,4 +1,4 @@
-"""Programs that once showed a fault: each runs right on the CPU and in the interpreter.
+"""Programs that once showed a fault: each runs right on the CPU and in the interpreter, and compiles for GPUs.
 
 A file is a program as `tessera.tools.fuzz.serial` writes it, already small. Its name says what was wrong.
 """
@@ -25,6 +25,14 @@ def test_past_failures(path: Path, kind: str, tmp_path: Path, monkeypatch: pytes
     program = loads(path.read_text(encoding="utf-8"))
     outcome = check(program, Device(kind), tmp_path)
     assert outcome.kind == "same", f"{outcome.detail}\n{source(program)}"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_past_failures_compile_for_gpus(path: Path, target: str, tmp_path: Path) -> None:
+    program = loads(path.read_text(encoding="utf-8"))
+    outcome = check(program, Device("compile", target), tmp_path)
+    assert outcome.kind == "compiled", f"{outcome.detail}\n{source(program)}"
 
 
 @pytest.mark.parametrize("seed", range(5))

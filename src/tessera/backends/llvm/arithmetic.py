@@ -42,7 +42,7 @@ def emit_bitcast(emitter: Emitter, op: BitcastOp) -> None:
     source, result = emitter.unit_type(op.source.type), emitter.unit_type(op.result.type)
     units = emitter.units(op.source)
     if source != result:
-        units = [emitter.ops.convert("bitcast", source, unit, result) for unit in units]
+        units = [emitter.reinterpret(unit, source, result) for unit in units]
     emitter.bind(op.result, units)
 
 

@@ -94,6 +94,10 @@ class Emitter:
         """Pick four of the eight bytes of two words."""
         return bytes_of_words(self.ops, width, x, y, selector)
 
+    def reinterpret(self, value: str, source: LLVMType, result: LLVMType) -> str:
+        """Return the same bits as a value of another type of that size."""
+        return self.ops.convert("bitcast", source, value, result)
+
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Return the f32 value of a float narrower than that."""
         if dtype.bits == 16:

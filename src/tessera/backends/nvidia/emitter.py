@@ -217,10 +217,18 @@ class NvidiaEmitter(SimtEmitter):
         constraints = ",".join(["l", "b", *[_CONSTRAINT[element]] * count, "~{memory}"])
         self.asm(text, constraints, [], [("ptr addrspace(1)", pointer), ("i1", predicate), *values])
 
-    def opaque(self, word: str) -> str:
-        """Return the same i32 through an empty instruction."""
-        (result,) = self.asm("", "=r,0", [I32], [("i32", word)], pure=True)
+    def opaque(self, word: str, type_: LLVMType = I32) -> str:
+        """Return the same i32 or i16 through an empty instruction."""
+        (result,) = self.asm("", f"={_CONSTRAINT[type_.element]},0", [type_], [(str(type_), word)], pure=True)
         return result
+
+    def reinterpret(self, value: str, source: LLVMType, result: LLVMType) -> str:
+        """Return the same bits as another type; LLVM 22 ends the process where it sees a `bfloat` as a `half`."""
+        if {source.element, result.element} != {"bfloat", "half"}:
+            return super().reinterpret(value, source, result)
+        word = I16 if source.width == 1 else I32
+        hidden = self.opaque(self.ops.convert("bitcast", source, value, word), word)
+        return self.ops.convert("bitcast", word, hidden, result)
 
     # Synchronisation and exchange
 
