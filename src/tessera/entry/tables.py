@@ -306,26 +306,9 @@ class Record:
         memory: MemoryGuards = _ALL_APART,
     ) -> None:
         self.number = next(_numbers)
-        self._kept: list[object] = [
-            work,
-            *names,
-            *arguments,
-            *constants,
-            profile,
-            work.failed,
-            work.make_pool,
-        ]
-        values_of_constants = tuple((one.place, id(one.value)) for one in constants)
-        self.kind = (
-            positional,
-            tuple(names),
-            tuple(arguments),
-            values_of_constants,
-            tuple(equal),
-            id(profile),
-            memory,
-            host.generation(),
-        )
+        self._kept: list[object] = [work, *names, *arguments, *constants, profile, work.failed, work.make_pool]
+        called = positional, tuple(names), tuple(arguments), tuple((one.place, id(one.value)) for one in constants)
+        self.kind = (*called, tuple(equal), id(profile), memory, host.generation())
         self.block = Block(arguments, work.launches, len(work.extra))
         values = {
             "id": self.number,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, cast
 
@@ -149,35 +150,34 @@ class Signature:
                 location=caller_location(),
                 help="decorate a def; a method or a callable object has no kernel to compile",
             )
-        lookup = lookup_in(function)
+        lookup, bound = lookup_in(function), dtypes or {}
         params: list[Param] = []
         structures: list[tuple[StructureParam, Layout]] = []
         for found in inspect.signature(function).parameters.values():
-            try:
-                param = _parse(found, lookup, dtypes or {}, missing)
+            with _located(function, found):
+                param = _parse(found, lookup, bound, missing)
                 if isinstance(param, StructureParam):
                     layout = (layouts or {})[param.name]
                     structures.append((param, layout))
                     params += _expanded(param, layout)
                 else:
                     params.append(param)
-            except LanguageError as error:
-                if error.location is None or isinstance(found.annotation, str):
-                    error.location = _param_location(function, found.name)
-                raise
-        returns = _parse_returns(function, lookup, dtypes or {})
-        bound = tuple((dtypes or {}).items())
-        signature = cls(function, tuple(params), returns, tuple(structures), dtypes=bound)
-        clash = set(signature.dim_names) & {p.name for p in params}
+        returns = _parse_returns(function, lookup, bound)
+        signature = cls(function, tuple(params), returns, tuple(structures), dtypes=tuple(bound.items()))
+        signature._check_names()
+        return signature
+
+    def _check_names(self) -> None:
+        """Check that no name is both a dimension's and a parameter's."""
+        clash = set(self.dim_names) & {p.name for p in self.params}
         if clash:
             name = min(clash)
             raise LanguageError(
                 f"{name!r} names a dimension and a parameter",
                 code="bad-signature",
-                location=_param_location(function, name),
+                location=_param_location(self.function, name),
                 help="rename one of them",
             )
-        return signature
 
 
 def open_params(function: Any) -> dict[str, OpenTensor]:
@@ -257,6 +257,17 @@ def _parse(
     if annotation is bool:
         return ConstexprParam(name, bool, found.default)
     return ScalarParam(name, _scalar_dtype(name, annotation), _scalar_default(name, found.default))
+
+
+@contextmanager
+def _located(function: FunctionType, param: inspect.Parameter) -> Generator[None]:
+    """Give errors about a parameter its place in the source."""
+    try:
+        yield
+    except LanguageError as error:
+        if error.location is None or isinstance(param.annotation, str):
+            error.location = _param_location(function, param.name)
+        raise
 
 
 def _show(value: Any) -> str:

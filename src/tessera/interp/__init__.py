@@ -70,10 +70,7 @@ def interpret(
         VerifyError: the module holds no kernel.
     """
     load_handlers()
-    kernels = [op for op in module.ops if isinstance(op, KernelOp)]
-    if len(kernels) != 1:
-        raise VerifyError(f"the module holds {len(kernels)} kernels, the interpreter runs one")
-    kernel = kernels[0]
+    kernel = _only_kernel(module)
     order = None if order_seed is None else np.random.default_rng(order_seed)
     machine = Machine(kernel.sym_name.data, checks, sys.stdout if out is None else out, order, programs)
     values = _bind(kernel, args, uninitialized)
@@ -81,6 +78,13 @@ def interpret(
         machine.run(kernel.body.block, values)
     given = {id(value): arg for value, arg in zip(values, args, strict=True)}
     return [given[id(tensor)] for tensor in machine.returned]
+
+
+def _only_kernel(module: ModuleOp) -> KernelOp:
+    kernels = [op for op in module.ops if isinstance(op, KernelOp)]
+    if len(kernels) != 1:
+        raise VerifyError(f"the module holds {len(kernels)} kernels, the interpreter runs one")
+    return kernels[0]
 
 
 def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str]) -> list[Any]:

@@ -80,6 +80,17 @@ def compile(
     steps = _mapping(strides, "strides")
     _check_strides(signature, steps)
     spec = _assumed(signature, sizes, steps, constexprs, {name for name, _ in space})
+    return _first_that_fits(signature, spec, space, record, dump)
+
+
+def _first_that_fits(
+    signature: Signature, spec: Specialization, space: Space, record: TargetRecord, dump: Sequence[str]
+) -> Artifact:
+    """Compile the first point of a space whose resources the target has.
+
+    Raises:
+        ResourceError: what the last point lacks, where none fits.
+    """
     last: ResourceError | None = None
     for point in points(space):
         try:

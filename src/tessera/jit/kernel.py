@@ -227,46 +227,55 @@ class KernelDecorator:
         Raises:
             LanguageError: `bad-space` or `bad-key`.
         """
-        if not isinstance(space, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LanguageError(
-                f"the tuning space is {space!r:.80}",
-                code="bad-space",
-                location=caller_location(),
-                help="give values by name: space=dict(BM=[64, 128])",
-            )
-        names: Any = key
-        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in cast(Sequence[Any], names)):
-            raise LanguageError(
-                f"the autotune key is {names!r:.80}",
-                code="bad-key",
-                location=caller_location(),
-                help='give a tuple of names: key=("M", "N")',
-            )
-        checked = tuple((name, _values(name, values)) for name, values in space.items())
+        checked, names = _checked_space(space), _checked_key(key)
 
         def decorate(function: Callable[P, R]) -> Kernel[P, R]:
             plain = cast(FunctionType, function)
             structured = structured_params(function)
             if structured:
-                return cast(Any, StructuredKernel[P, R](plain, structured, checked, tuple(key)))
+                return cast(Any, StructuredKernel[P, R](plain, structured, checked, names))
             opened = open_params(function)
             made: Any = (
-                OpenKernel[P, R](plain, opened, checked, tuple(key))
-                if opened
-                else Kernel[P, R](plain, checked, tuple(key))
+                OpenKernel[P, R](plain, opened, checked, names) if opened else Kernel[P, R](plain, checked, names)
             )
-            names: set[str] = made.names
-            for name in key:
-                if name not in names:
-                    raise LanguageError(
-                        f"autotune key {name!r} is neither a dimension nor a parameter of {plain.__name__}",
-                        code="bad-key",
-                        location=caller_location(),
-                        help=f"names: {', '.join(sorted(names))}",
-                    )
+            _check_known(names, made.names, plain.__name__)
             return made
 
         return decorate
+
+
+def _checked_space(space: Any) -> Space:
+    if not isinstance(space, Mapping):
+        raise LanguageError(
+            f"the tuning space is {space!r:.80}",
+            code="bad-space",
+            location=caller_location(),
+            help="give values by name: space=dict(BM=[64, 128])",
+        )
+    return tuple((name, _values(name, values)) for name, values in cast("Mapping[str, Any]", space).items())
+
+
+def _checked_key(key: Any) -> tuple[str, ...]:
+    if not isinstance(key, tuple | list) or not all(isinstance(name, str) for name in cast(Sequence[Any], key)):
+        raise LanguageError(
+            f"the autotune key is {key!r:.80}",
+            code="bad-key",
+            location=caller_location(),
+            help='give a tuple of names: key=("M", "N")',
+        )
+    return tuple(cast("Sequence[str]", key))
+
+
+def _check_known(key: Sequence[str], names: Collection[str], kernel: str) -> None:
+    """Check that an autotune key names dimensions and parameters of a kernel."""
+    for name in key:
+        if name not in names:
+            raise LanguageError(
+                f"autotune key {name!r} is neither a dimension nor a parameter of {kernel}",
+                code="bad-key",
+                location=caller_location(),
+                help=f"names: {', '.join(sorted(names))}",
+            )
 
 
 def _values(name: str, values: Sequence[object]) -> tuple[object, ...]:

@@ -40,24 +40,27 @@ def combine(
         found = known.get(operand)
         return outer(operand) if found is None else found
 
-    def alike(values: Sequence[SSAValue]) -> Values:
-        """Repeat scalars where another operand is none."""
-        if shaped is None or all(fragment_of(v.type) is None for v in values):
-            return list(values)
-        return [v if fragment_of(v.type) is not None else splat(v, shaped) for v in values]
-
     for op in combiner.ops:
         match op:
             case ConstantOp():
                 known[op.result] = constant(op)
             case ElementwiseOp():
-                known[op.result] = write(target.ElementwiseOp(op.fn.data, alike([value(arg) for arg in op.args])))
+                args = [value(arg) for arg in op.args]
+                if any(fragment_of(arg.type) is not None for arg in args):
+                    args = _alike(args, shaped, splat)
+                known[op.result] = write(target.ElementwiseOp(op.fn.data, args))
             case CastOp():
                 cast = target.CastOp(value(op.source), op.result.type, op.saturate is not None)
                 known[op.result] = write(cast)
             case CombinedOp():
-                results = [value(each) for each in op.values]
-                return results if shaped is None else [v if fragment_of(v.type) else splat(v, shaped) for v in results]
+                return _alike([value(each) for each in op.values], shaped, splat)
             case _:
                 raise AssertionError(f"{op.name} is in a combiner")
     raise AssertionError("a combiner ends by tessera_tile.combined")
+
+
+def _alike(values: Values, shaped: Attribute | None, splat: Callable[[SSAValue, Attribute], SSAValue]) -> Values:
+    """Repeat scalars in the layout of a type, where there is one."""
+    if shaped is None:
+        return values
+    return [value if fragment_of(value.type) is not None else splat(value, shaped) for value in values]

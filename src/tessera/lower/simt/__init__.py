@@ -11,6 +11,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp
@@ -99,50 +100,80 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     """
     context.location = grid.location
     inner = _inner(grid, body)
-    cluster = decisions.CLUSTER.of(grid) or 1
-    first = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
-    stride = context.scalars.binary("floordiv", context.value(ProgramCountOp()), cluster)
-    count = context.scalars.constant(1)
-    for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
-        count = context.scalars.mul(count, context.scalars.ceildiv(context.scalar(extent), block))
+    walk = _Walk.of(context, grid, inner)
+    share = next((op for op in inner if isinstance(op, ShareOp)), None)
+    if share is not None:
+        share_out(context, share, walk.stride, walk.count, walk.one_tile)
+    else:
+        context.tiles = walk.there_and_back if decisions.UNEVEN.on(grid) else walk.one_way
+    context.lower_block([op for op in body if op not in inner])
 
-    def one_tile(number: SSAValue, run: TileRun, state: Sequence[SSAValue]) -> None:
-        context.location = grid.location
-        _decompose(context, grid, number)
-        context.lower_block(inner)
-        context.emit(scf.YieldOp(*run(state)))
 
-    def tiles(run: TileRun, state: Sequence[SSAValue]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What a program of a persistent launch goes through.
+
+    Args:
+        context: the lowering.
+        grid: the launch.
+        inner: the ops that depend on the tile.
+        first: the first tile of the program.
+        stride: tiles of a round.
+        count: all tiles.
+    """
+
+    context: SimtContext
+    grid: GridOp
+    inner: list[Operation]
+    first: SSAValue
+    stride: SSAValue
+    count: SSAValue
+
+    @classmethod
+    def of(cls, context: SimtContext, grid: GridOp, inner: list[Operation]) -> _Walk:
+        """Compute where a program begins."""
+        cluster = decisions.CLUSTER.of(grid) or 1
+        first = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
+        stride = context.scalars.binary("floordiv", context.value(ProgramCountOp()), cluster)
+        count = context.scalars.constant(1)
+        for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
+            count = context.scalars.mul(count, context.scalars.ceildiv(context.scalar(extent), block))
+        return cls(context, grid, inner, first, stride, count)
+
+    def one_tile(self, number: SSAValue, run: TileRun, state: Sequence[SSAValue]) -> None:
+        """Write what is done of one tile, at the end of a block."""
+        self.context.location = self.grid.location
+        _decompose(self.context, self.grid, number)
+        self.context.lower_block(self.inner)
+        self.context.emit(scf.YieldOp(*run(state)))
+
+    def one_way(self, run: TileRun, state: Sequence[SSAValue]) -> None:
+        """Write the loop over tiles for one role: in each round the same place of it."""
+        context, start, step = self.context, self.first, self.stride
         loop = Block(arg_types=[index, *(value.type for value in state)])
-        start, step = first, stride
         if context.group is not None:
-            start = context.scalars.binary("add", first, context.scalars.mul(context.group, stride))
-            step = context.scalars.mul(stride, context.groups)
+            start = context.scalars.binary("add", start, context.scalars.mul(context.group, step))
+            step = context.scalars.mul(step, context.groups)
         with context.into(loop):
-            one_tile(loop.args[0], run, loop.args[1:])
-        mark_tile_loop(context.emit(scf.ForOp(start, count, step, list(state), Region(loop))))
+            self.one_tile(loop.args[0], run, loop.args[1:])
+        mark_tile_loop(context.emit(scf.ForOp(start, self.count, step, list(state), Region(loop))))
 
-    def tiles_there_and_back(run: TileRun, state: Sequence[SSAValue]) -> None:
+    def there_and_back(self, run: TileRun, state: Sequence[SSAValue]) -> None:
+        """Write the loop over tiles for one role: in every other round its place counts from the end."""
+        context, stride = self.context, self.stride
         zero, last = context.scalars.constant(0), context.scalars.binary("sub", stride, 1)
         types = [value.type for value in state]
         loop, then = Block(arg_types=[index, *types, index]), Block()
         with context.into(loop):
             before, place = loop.args[1:-1], loop.args[-1]
             number = context.scalars.binary("add", loop.args[0], place)
-            exists = context.value(ElementwiseOp("lt", [number, count]))
+            exists = context.value(ElementwiseOp("lt", [number, self.count]))
             with context.into(then):
-                one_tile(number, run, before)
+                self.one_tile(number, run, before)
             regions = (Region(then), Region(Block([scf.YieldOp(*before)])))
             branch = context.emit(scf.IfOp(exists, types, *regions))
             context.emit(scf.YieldOp(*branch.results, context.scalars.binary("sub", last, place)))
-        mark_tile_loop(context.emit(scf.ForOp(zero, count, stride, [*state, first], Region(loop))))
-
-    share = next((op for op in inner if isinstance(op, ShareOp)), None)
-    if share is not None:
-        share_out(context, share, stride, count, one_tile)
-    else:
-        context.tiles = tiles_there_and_back if decisions.UNEVEN.on(grid) else tiles
-    context.lower_block([op for op in body if op not in inner])
+        mark_tile_loop(context.emit(scf.ForOp(zero, self.count, stride, [*state, self.first], Region(loop))))
 
 
 def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:

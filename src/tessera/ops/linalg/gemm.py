@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 import tessera as ts
 from tessera.errors import CallError, TesseraError, caller_location
 from tessera.jit.compile import target_record
+from tessera.jit.kernel import Kernel
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
@@ -168,59 +169,39 @@ class Gemm:
         stream: Any = None,
     ) -> Any:
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
-        (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
-        goal = None if out is None else _start(out, "out")
-        over_c = goal is not None and c is not None and c is not out and _start(c, "c") == goal
-        key = (
-            placed_a,
-            placed_b,
-            a is b,
-            None if out is None else getattr(out, "dtype", None),
-            out is None,
-            goal in (start_a, start_b),
-            alpha == 1,
-            beta == 0,
-            options,
-            layout_of(epilogue),
-            None if beta == 0 or c is None else _traits(c, "c"),
-            _traits(out, "out") if over_c else None,
-            None if bias is None else _traits(bias, "bias"),
-            None if scale_a is None else _scale_traits(scale_a, "scale_a"),
-            None if scale_b is None else _scale_traits(scale_b, "scale_b"),
-        )
+        key = _kind(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue, options)
         call = self._calls.get(key)
         if call is None:
-            try:
-                given = Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue)
-                call = prepare(given, Options(*options), self._batched)
-            except TesseraError as error:
-                raise error.at(caller_location()) from error.__cause__
-            if len(self._calls) >= _MAX_CALLS:
-                self._calls.clear()
-            self._calls[key] = call
-        given_out, out = out, call.make(a) if out is None else out
+            given = Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue)
+            call = self._prepared(key, given, options)
         self._last = call
-        kernel = call.kernel
-        if kernel is None:
+        given_out, out = out, call.make(a) if out is None else out
+        if call.kernel is None:
             return out
-        if given_out is not None and call.extra is not None:
-            check_read_beside(out, bias=bias, scale_a=scale_a, scale_b=scale_b, epilogue=epilogue)
         if self._batched:
             a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
         if call.extra is None:
-            if call.copies is not None:
-                return call.copies.run(kernel, a, b, (out,), stream)
-            return kernel(a, b, out) if stream is None else kernel(a, b, out, stream=stream)
-        if epilogue is not None and epilogue.needs_sizes:
-            epilogue = epilogue.bound(call.problem.sizes)
-        extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, epilogue)
-        if call.copies is not None:
-            result = call.copies.run(kernel, a, b, extra, stream)
-        else:
-            result = kernel(a, b, *extra) if stream is None else kernel(a, b, *extra, stream=stream)
-        if epilogue is not None and epilogue.needs_sizes:
-            epilogue.finish(stream)
+            return _launch(call, call.kernel, a, b, (out,), stream)
+        if given_out is not None:
+            check_read_beside(out, bias=bias, scale_a=scale_a, scale_b=scale_b, epilogue=epilogue)
+        reduces = epilogue is not None and epilogue.needs_sizes
+        chain = epilogue.bound(call.problem.sizes) if epilogue is not None and reduces else epilogue
+        extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, chain)
+        result = _launch(call, call.kernel, a, b, extra, stream)
+        if chain is not None and reduces:
+            chain.finish(stream)
         return result
+
+    def _prepared(self, key: Any, given: Operands, options: tuple[Any, ...]) -> Call:
+        """Prepare a call of a new kind, and remember it by its key."""
+        try:
+            call = prepare(given, Options(*options), self._batched)
+        except TesseraError as error:
+            raise error.at(caller_location()) from error.__cause__
+        if len(self._calls) >= _MAX_CALLS:
+            self._calls.clear()
+        self._calls[key] = call
+        return call
 
     def explain(self) -> dict[str, Any]:
         """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).
@@ -347,6 +328,49 @@ class Gemm:
         return f"<op.linalg.gemm{'_batched' if self._batched else ''}>"
 
 
+def _kind(
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    alpha: float,
+    beta: float,
+    bias: Any,
+    scale_a: Any,
+    scale_b: Any,
+    epilogue: epi.Epilogue | None,
+    options: tuple[Any, ...],
+) -> Any:
+    """Return what tells a call from those that another `Call` serves."""
+    (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
+    goal = None if out is None else _start(out, "out")
+    over_c = goal is not None and c is not None and c is not out and _start(c, "c") == goal
+    return (
+        placed_a,
+        placed_b,
+        a is b,
+        None if out is None else getattr(out, "dtype", None),
+        out is None,
+        goal in (start_a, start_b),
+        alpha == 1,
+        beta == 0,
+        options,
+        layout_of(epilogue),
+        None if beta == 0 or c is None else _traits(c, "c"),
+        _traits(out, "out") if over_c else None,
+        None if bias is None else _traits(bias, "bias"),
+        None if scale_a is None else _scale_traits(scale_a, "scale_a"),
+        None if scale_b is None else _scale_traits(scale_b, "scale_b"),
+    )
+
+
+def _launch(call: Call, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], stream: Any) -> Any:
+    """Launch a product, on copies of its operands where the plan wants them."""
+    if call.copies is not None:
+        return call.copies.run(kernel, a, b, rest, stream)
+    return kernel(a, b, *rest) if stream is None else kernel(a, b, *rest, stream=stream)
+
+
 def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
     """Return the factors of an operand's elements: `line` is the dimension that a vector's elements belong to."""
     if scale is None:
@@ -362,22 +386,19 @@ def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
     return factors[: shape[0], : shape[1]]
 
 
-def _traits(array: Any, name: str) -> Any:
-    kind = cast("type[Any]", type(array))
-    found = READERS.get(kind) or arrays.reader(array, name)
+def _traits(array: object, name: str) -> Any:
+    found = READERS.get(type(array)) or arrays.reader(array, name)
     return found.read(array)[1]
 
 
-def _start(array: Any, name: str) -> int:
-    kind = cast("type[Any]", type(array))
-    found = READERS.get(kind) or arrays.reader(array, name)
+def _start(array: object, name: str) -> int:
+    found = READERS.get(type(array)) or arrays.reader(array, name)
     return found.read(array)[0]
 
 
-def _placed(array: Any, name: str) -> tuple[int, Any]:
+def _placed(array: object, name: str) -> tuple[int, Any]:
     """Return where an operand begins; its traits, and whether bulk copies can begin there."""
-    kind = cast("type[Any]", type(array))
-    found = READERS.get(kind) or arrays.reader(array, name)
+    found = READERS.get(type(array)) or arrays.reader(array, name)
     pointer, traits, _ = found.read(array)
     return pointer, (traits, pointer % ALIGN_BYTES == 0)
 

@@ -92,30 +92,14 @@ class Grouped:
                 location=caller_location(),
                 help="i32 of one element more than groups, or lists of matrices",
             )
-        key = (
-            _traits(a, "a"),
-            _traits(b, "b"),
-            _traits(offsets, "offsets"),
-            out is None,
-            trans_b,
-            layout_of(epilogue),
-            getattr(out, "dtype", None),
-            out_dtype,
-            block,
-            stages,
-            num_warps,
-            out is not None and in_operand(out, a, b),
-        )
+        traits = _traits(a, "a"), _traits(b, "b"), _traits(offsets, "offsets")
+        over_operand = out is not None and in_operand(out, a, b)
+        goal = out is None, getattr(out, "dtype", None), over_operand
+        key = (traits, goal, layout_of(epilogue), trans_b, out_dtype, block, stages, num_warps)
         call = self._calls.get(key)
         if call is None:
-            try:
-                options = Options(trans_b=trans_b, out_dtype=out_dtype, block=block, stages=stages, num_warps=num_warps)
-                call = _prepare(a, b, offsets, out, epilogue or EMPTY, options)
-            except TesseraError as error:
-                raise error.at(caller_location()) from error.__cause__
-            if len(self._calls) >= _MAX_CALLS:
-                self._calls.clear()
-            self._calls[key] = call
+            options = Options(trans_b=trans_b, out_dtype=out_dtype, block=block, stages=stages, num_warps=num_warps)
+            call = self._prepared(key, (a, b, offsets, out), epilogue, options)
         self._last = call
         given_out, out = out, call.make(a) if out is None else out
         if call.kernel is not None:
@@ -123,6 +107,19 @@ class Grouped:
                 check_read_beside(out, epilogue=epilogue)
             call.kernel(a, b, offsets, out, *(() if epilogue is None else epilogue.values))
         return out
+
+    def _prepared(
+        self, key: Any, given: tuple[Any, Any, Any, Any], epilogue: epi.Epilogue | None, options: Options
+    ) -> Call:
+        """Prepare a call of a new kind, whose a, b, offsets and out are given, and remember it by its key."""
+        try:
+            call = _prepare(*given, epilogue or EMPTY, options)
+        except TesseraError as error:
+            raise error.at(caller_location()) from error.__cause__
+        if len(self._calls) >= _MAX_CALLS:
+            self._calls.clear()
+        self._calls[key] = call
+        return call
 
     def explain(self) -> dict[str, Any]:
         """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).
@@ -253,8 +250,8 @@ def _plan(problem: Problem, groups: int, target: Any, forced: Forced) -> Plan:
     return plan(typical, target, replace(forced, pack=False))
 
 
-def _traits(array: Any, name: str) -> Any:
-    found = READERS.get(cast("type[Any]", type(array))) or arrays.reader(array, name)
+def _traits(array: object, name: str) -> Any:
+    found = READERS.get(type(array)) or arrays.reader(array, name)
     return found.read(array)[1]
 
 

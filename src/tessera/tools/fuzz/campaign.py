@@ -114,7 +114,7 @@ def _worker(connection: Connection, job: Job, folder: str) -> None:
             return
         try:
             outcome = _made(given, job, Path(folder))
-        except Exception:  # of the fuzzer itself: no reason to lose the campaign
+        except Exception:  # the fuzzer itself may fail in any way: reported, and hours of other programs go on
             seed = given if isinstance(given, int) else given.seed
             outcome = Outcome(seed, "error", "fuzzer", traceback.format_exc())
         try:

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -166,9 +167,7 @@ def fuzz(
         return
     if programs is None and minutes is None:
         programs = 1000
-    flags = f"--compile-only {compile_only}" if compile_only else f"--device {device}"
-    flags += f" --target {target}" if target else ""
-    flags += "".join(f" --set {switch}" for switch in switches)
+    flags = _flags(device, target, compile_only, switches)
     first = next(seeds(seed))
     click.echo(f"first seed {first}")
     job = Job(where, options, metamorphic=metamorphic)
@@ -188,10 +187,16 @@ def fuzz(
         click.echo(reach.table())
     if report_file is not None:
         report_file.write_text(as_json(summary, first, where, reach), encoding="utf-8")
-    if shrink:
-        for text in follow_up(summary.failures, job, budget, out):
-            click.echo(text)
+    for text in follow_up(summary.failures, job, budget, out) if shrink else ():
+        click.echo(text)
     sys.exit(1 if summary.failures else 0)
+
+
+def _flags(device: str, target: str, compile_only: str, switches: Sequence[str]) -> str:
+    """Return the options that run a program again where it ran."""
+    flags = f"--compile-only {compile_only}" if compile_only else f"--device {device}"
+    flags += f" --target {target}" if target else ""
+    return flags + "".join(f" --set {switch}" for switch in switches)
 
 
 def _report(outcome: Outcome, options: Options, flags: str, quiet: bool, save: Path | None) -> None:

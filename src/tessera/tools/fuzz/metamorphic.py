@@ -60,7 +60,7 @@ def varied(program: tree.Program, device: Device, folder: Path) -> Outcome | Non
         # What an artefact is compiled for is assumed, so other arrays may not fit.
         refused = error.code == "artifact-guard"
         return None if refused else Outcome(program.seed, "error", name, str(error))
-    except Exception as error:  # any exception of a second run is a fault to report
+    except Exception as error:  # a right program may fail in any way when it runs again: that is the finding
         return Outcome(program.seed, "error", name, f"{type(error).__name__}: {error}")
     wrong = "\n".join(_unequal(first, second, expected))
     return Outcome(program.seed, "mismatch", name, wrong) if wrong else None

@@ -106,7 +106,7 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
         if device.kind == "interp" and error.code in {REPORTED[event] for event in events}:
             return outcome("refused", error.code, str(error))
         return outcome("error", error.code, str(error))
-    except Exception as error:  # any other exception is a fault to report
+    except Exception as error:  # a right program may make the compiler fail in any way: that is the finding
         return outcome("error", type(error).__name__, f"{type(error).__name__}: {error}")
     if found is None:
         return outcome("compiled")

@@ -59,7 +59,7 @@ class _Level:
             interpret(module.clone(), args, checks=self.checks, order_seed=self.program.seed)
         except TesseraError as error:
             return f"the interpreter stops: {str(error).splitlines()[0]}"
-        except Exception as error:  # whatever else a module does to the interpreter is a fault to report
+        except Exception as error:  # wrong IR makes the interpreter fail in any way: that is what is looked for
             return f"the interpreter fails: {type(error).__name__}: {error}"
         for name, array in arrays.items():
             if differs(array, self.expected[name]).any():
