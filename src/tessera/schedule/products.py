@@ -23,6 +23,8 @@ GROUP_ROWS = 64
 """Rows of a product that a warpgroup computes."""
 GROUP_WARPS = 4
 """Warps of a warpgroup, and of each of two groups of consumers that take tiles in turn."""
+SUMS_PER_WARP = 4096
+"""Sums of a product that a warp keeps in registers, 128 a thread, where a tile needs little else."""
 BARRIER_BYTES = 2048
 """Shared memory of the two rows of barriers of a ring, in buffers of their own."""
 BUFFER_BYTES = 1024
@@ -246,3 +248,17 @@ def why_no_turns(num_warps: int | None, shares_tiles: bool) -> str | None:
     if num_warps not in (None, GROUP_WARPS):
         return f"num_warps={num_warps} was asked for, and a group has {GROUP_WARPS}"
     return "programs share a tile's loop over K" if shares_tiles else None
+
+
+def why_no_registers(sums: int, warps: int, weight: int) -> str | None:
+    """Return why the sums of a tile leave no registers for what else it needs, so that it spills; None where they do.
+
+    Args:
+        sums: elements of the tile's accumulators.
+        warps: the warps that compute it.
+        weight: what is needed beside them: 0 for little, 1 for as much as the sums take, such as a second set of them,
+            2 for three times as much.
+    """
+    if sums <= warps * (SUMS_PER_WARP >> weight):
+        return None
+    return f"{sums} sums of {warps} warps leave no registers for an epilogue of weight {weight}"

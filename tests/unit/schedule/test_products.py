@@ -11,7 +11,14 @@ import tessera as ts
 from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.prepare import EMPTY, sized
 from tessera.ops.linalg.problem import Options
-from tessera.schedule.products import MatrixProduct, Operand, path_of, why_no_instruction, why_no_turns
+from tessera.schedule.products import (
+    MatrixProduct,
+    Operand,
+    path_of,
+    why_no_instruction,
+    why_no_registers,
+    why_no_turns,
+)
 from tessera.target.registry import target_named
 
 PRODUCTS: dict[str, tuple[tuple[int, int, int], Any, dict[str, Any]]] = {
@@ -103,3 +110,14 @@ def test_groups_that_take_turns_have_four_warps() -> None:
     assert not plan.ping_pong
     assert plan.num_warps == 8
     assert "ping_pong: without effect, num_warps=8 was asked for, and a group has 4" in plan.notes
+
+
+@pytest.mark.parametrize(("tile", "warps", "heaviest"), [((128, 256), 8, 0), ((128, 128), 8, 1), ((64, 64), 4, 2)])
+def test_sums_and_what_an_epilogue_needs_share_the_registers(tile: tuple[int, int], warps: int, heaviest: int) -> None:
+    """A thread has 128 registers for sums where little else is needed, and half as many with each weight."""
+    sums = tile[0] * tile[1]
+    reasons = [why_no_registers(sums, warps, weight) for weight in range(3)]
+    assert [reason is None for reason in reasons] == [weight <= heaviest for weight in range(3)]
+    assert all(f"{sums} sums of {warps} warps" in reason for reason in reasons if reason is not None)
+    per_thread = sums // (32 * warps)
+    assert 128 >> heaviest >= per_thread > 128 >> (heaviest + 1)

@@ -12,14 +12,23 @@ from typing import Any
 
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
-from tessera.ops.linalg.cpu_plan import Block, cpu_block
+from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
 from tessera.ops.linalg.problem import CHOICES, FP8, Forced, Problem, power_of_two
 from tessera.ops.refusals import checked
 from tessera.schedule.hopper.limits import Tiling, room_of, usual_warps, why_no_tile
 from tessera.schedule.knobs import KNOBS
-from tessera.schedule.products import GROUP_WARPS, MatrixProduct, Path, has_roles, path_of, why_no_shares, why_no_turns
+from tessera.schedule.products import (
+    GROUP_WARPS,
+    MatrixProduct,
+    Path,
+    has_roles,
+    path_of,
+    why_no_registers,
+    why_no_shares,
+    why_no_turns,
+)
 from tessera.target import gpu_rates as gpu
 from tessera.target.fragments import PANEL_BYTES
 from tessera.target.records import TargetRecord
@@ -175,7 +184,8 @@ def _with_copies(problem: Problem, pack_a: Order, pack_b: Order, after: Plan, me
 
 
 def _fastest(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
-    return min(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
+    candidates = sorted(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
+    return next(made for made in candidates if _is_scheduled(problem, made, target))
 
 
 def _with_forced(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecord) -> Plan:
@@ -300,30 +310,15 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
         block_k = _block_k(problem, path, block_m + block_n)
         for turns in _turns(problem, path, forced):
             warps = GROUP_WARPS if turns else _warps(rows, columns)
-            if turns and (turned or not _holds((rows, columns), _weight(problem), warps)):
+            if turns and (turned or why_no_registers(rows * columns, warps, _weight(problem)) is not None):
                 continue
             choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
             for split, shared in _ways(problem, target, forced, choice, block_k, (rows, columns)):
-                if not _fits(problem, target, (block_m, block_n, block_k), split):
-                    continue
-                way = replace(choice, split=split, shared=shared)
-                seconds, note = predict(problem, target, way)
                 # Loads of single elements do not run on beside the products, so that more than two stages cost only.
                 stages = None if problem.aligned or path != "mma" else 2
-                yield Plan(
-                    block_m,
-                    block_n,
-                    block_k,
-                    stages,
-                    warps,
-                    split,
-                    int(shared),
-                    turned,
-                    turns,
-                    path,
-                    seconds=seconds,
-                    notes=(note,),
-                )
+                seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
+                made = block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path
+                yield Plan(*made, seconds=seconds, notes=(note,))
 
 
 def _ways(
@@ -341,8 +336,8 @@ def _ways(
     for split, part in gpu.CLUSTERED.items():
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
         idle = tiles * split <= count * part and problem.k // split >= 2 * block_k
-        # Sums of others come by registers.
-        useful = alone and idle and _holds(units, 1, choice.warps)
+        # Partial sums arrive in registers, beside the tile's own.
+        useful = alone and idle and why_no_registers(prod(units), choice.warps, 1) is None
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
     waves = ceil(tiles / count)
@@ -365,10 +360,6 @@ def _turns(problem: Problem, path: str, forced: Forced) -> Iterator[bool]:
         yield True
 
 
-_MOST_ELEMENTS = (128 * 256, 128 * 128, 128 * 64)
-"""Elements of a tile of eight warps, by the epilogue's weight, up to which ptxas does not spill."""
-
-
 _SMALL = 1024
 """Tiles of 64 x 64 up to which operands that are loaded element by element take no larger ones."""
 
@@ -384,7 +375,7 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
             tiles = [(64, 64)]
     else:
         tiles = [(64, 64), (32, 32), (16, 64)]
-    holding = [tile for tile in tiles if _holds(tile, _weight(problem), _warps(*tile))]
+    holding = [tile for tile in tiles if why_no_registers(prod(tile), _warps(*tile), _weight(problem)) is None]
     return [units_of(problem, path, *tile) for tile in holding]
 
 
@@ -406,10 +397,6 @@ def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
         rows = power_of_two(problem.m, 16, _FEW_ROWS)
         yield rows, 64, True
         yield rows, 128, True
-
-
-def _holds(tile: tuple[int, int], weight: int, warps: int) -> bool:
-    return tile[0] * tile[1] * 8 <= _MOST_ELEMENTS[weight] * warps
 
 
 def _block_k(problem: Problem, path: str, around: int) -> int:
@@ -442,9 +429,12 @@ _TWO_GROUPS = 128 * 64
 """Elements of a tile from which on two warpgroups share it: less gains nothing from a second one."""
 
 
-def _fits(problem: Problem, target: TargetRecord, block: Block, split: int) -> bool:
-    """Return whether shared memory holds two stages of copies beside what the end of a tile needs."""
-    room = room_of(problem.product, Tiling(*block, problem.out, split=split), target)
+def _is_scheduled(problem: Problem, made: Plan, target: TargetRecord) -> bool:
+    """Return whether the schedule follows a plan, with two stages of copies beside what the end of a tile needs."""
+    product, tiling = asked_of(problem, made)
+    if made.path == "wgmma" and why_no_tile(product, tiling, target) is not None:
+        return False
+    room = room_of(product, tiling, target)
     # 16-bit results are put into rows through shared memory, partial sums meet there.
     return (room.roomy if problem.out.bytes <= 2 and target.has("wgmma") else room.most) >= 2
 

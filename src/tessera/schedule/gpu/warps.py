@@ -23,10 +23,10 @@ from tessera.ir.tile.reduce import REDUCING, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.knobs import KNOBS, Knobs
+from tessera.schedule.products import SUMS_PER_WARP
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
 from tessera.target.records import TargetRecord
 
-ACCUMULATORS_PER_WARP = 4096
 ELEMENTS_PER_WARP = 1024
 ROWS_PER_WARP = 16
 
@@ -77,7 +77,7 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, tar
     most = target.max_threads // target.warp_size
     if products:
         total = sum(_elements(op.acc.type) for op in products)
-        wanted = _power_of_two(total / ACCUMULATORS_PER_WARP, 4, min(8, most))
+        wanted = _power_of_two(total / SUMS_PER_WARP, 4, min(8, most))
         rows = min(op.acc.type.shape[0] for op in products if isinstance(op.acc.type, TileType))
         return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
