@@ -380,6 +380,147 @@ def test_grids_run_one_after_the_other(case, backend):
     check(case, backend)
 
 
+# Loops that are left, helpers that return early
+
+
+def sums_until(
+    x: ts.Tensor["m", "n", ts.i32], y: ts.Tensor["m", ts.i32], at: ts.Tensor["m", ts.i64], limit: int, skipped: int
+):
+    """Sum columns until all rows of a block are beyond a limit; leave one block and some columns out."""
+    for i in ts.tile.grid((m, 4)):
+        if i == skipped:
+            continue
+        total = ts.tile.zeros((4,), ts.i32)
+        k = -1
+        for k in ts.tile.range(0, n, 3):
+            part = x[i : i + 4, k : k + 3]
+            if ts.tile.sum(part) % 5 == 0:
+                continue
+            total += ts.tile.row_sum(part)
+            y[i : i + 4] = total
+            if ts.tile.all(total > limit):
+                break
+            at[i : i + 4] = k
+        at[i : i + 4] = at[i : i + 4] + 100 * k
+
+
+def _sums_until(x: Any, y: Any, at: Any, limit: int, skipped: int) -> tuple[Any, Any]:
+    m, n = x.shape
+    for i in range(0, m, 4):
+        rows = slice(i, i + 4)
+        if i == skipped:
+            continue
+        total, k = np.zeros(4, np.int32), -1
+        padded = np.zeros((4, n + 3), np.int32)
+        padded[: len(x[rows]), :n] = x[rows]
+        for k in range(0, n, 3):
+            part = padded[:, k : k + 3]
+            if part.sum() % 5 == 0:
+                continue
+            total += part.sum(1)
+            y[rows] = total[: len(y[rows])]
+            if (total > limit).all():
+                break
+            at[rows] = k
+        at[rows] += 100 * k
+    return y, at
+
+
+@conformance(
+    [
+        Case(
+            f"sums-until-{limit}-{skipped}",
+            sums_until,
+            lambda rng, numbers=(limit, skipped): [
+                rng.integers(0, 9, (12, 25)).astype(np.int32),
+                Output((12,), ts.i32),
+                Updated(np.arange(12)),
+                *numbers,
+            ],
+            _sums_until,
+        )
+        for limit, skipped in ((20, 4), (-1, 0), (1000, 8), (60, 99))
+    ]
+)
+def test_loops_are_left_and_iterations_skipped(case, backend):
+    check(case, backend)
+
+
+@ts.function
+def rooted(v):
+    """The integer square roots of all elements."""
+    guess = v
+    while True:
+        better = (guess + v // guess) // 2
+        if ts.tile.all(better >= guess):
+            return guess
+        guess = ts.tile.minimum(better, guess)
+
+
+@ts.function
+def found(x, wanted, n):
+    for i in ts.tile.range(0, n, 4):
+        for j in ts.tile.static_range(4):
+            if i + j >= n:
+                return -1
+            if x[i + j] == wanted:
+                return i + j
+    return -1
+
+
+def returns(x: ts.Tensor["n", ts.i64], y: ts.Tensor["n", ts.i64], z: ts.Tensor[4, ts.i64], wanted: int):
+    z[0] = found(x, wanted, n)
+    if wanted > 30:
+        return
+    buffer = ts.tile.alloc_shared((16,), ts.i64)
+    buffer[...] = x[0:16]
+    ts.tile.barrier()
+    y[0:16] = rooted(ts.tile.load(buffer) + 1)
+    for s in ts.tile.static_range(3):
+        for j in ts.tile.range(s, 8):
+            if j * s == wanted:
+                return
+            z[1] = 10 * s + j
+        z[2] = s
+    z[3] = 1
+
+
+def _returns(x: Any, y: Any, z: Any, wanted: int) -> tuple[Any, Any]:
+    places = np.flatnonzero(x == wanted)
+    z[0] = places[0] if len(places) else -1
+    if wanted > 30:
+        return y, z
+    y[:16] = np.floor(np.sqrt(x[:16] + 1.0))
+    for s in range(3):
+        for j in range(s, 8):
+            if j * s == wanted:
+                return y, z
+            z[1] = 10 * s + j
+        z[2] = s
+    z[3] = 1
+    return y, z
+
+
+@conformance(
+    [
+        Case(
+            f"returns-{wanted}",
+            returns,
+            lambda rng, wanted=wanted: [
+                rng.permutation(35)[:19].astype(np.int64),
+                Output((19,), ts.i64),
+                Output((4,), ts.i64),
+                wanted,
+            ],
+            _returns,
+        )
+        for wanted in (0, 3, 12, 13, 31)
+    ]
+)
+def test_kernels_and_helpers_return_anywhere(case, backend):
+    check(case, backend)
+
+
 # Philox
 
 

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from xdsl.dialects.scf import IfOp, YieldOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
-from tessera.frontend.carry import GONE, alike, as_type, like, show_type
+from tessera.frontend.carry import GONE, alike, as_type, blank, like, show_type
 from tessera.frontend.convert import apply, default_element, operand
 from tessera.frontend.evaluate import evaluate, execute, statement
 from tessera.frontend.exact import same
 from tessera.frontend.expressions import is_runtime, truth_of
+from tessera.frontend.flow import RESULT, Guard, Split, is_flag
 from tessera.frontend.liveness import assigned
-from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild
+from tessera.frontend.values import Scalar, TensorValue, Tile, Undefined, Unless, Value, is_number, leaves, rebuild
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import index
+
+ONE_BRANCH = "it is assigned in one branch only"
+NO_BRANCH = "it is assigned in no branch"
+HELP = "assign it before the `if`"
+BOTH = "assign it before the `if`, or in both branches"
 
 
 @statement(ast.If)
@@ -27,74 +38,140 @@ def _if(node: ast.If, b: Builder) -> None:
     with b.at(node.test):
         condition = truth_of(b, value, "the condition")
     if isinstance(condition, bool):
-        execute(b, node.body if condition else node.orelse)
+        _arm(b, node, condition)
     elif isinstance(condition, Tile):
         _predicated(b, node, condition)
     else:
-        _branch(b, node, condition)
+        names = assigned([*node.body, *node.orelse]) & b.frame.liveness.after(node)
+        with b.hoisting() if isinstance(node, Split | Guard) else nullcontext():
+            branch(b, condition, (partial(_arm, b, node, True), partial(_arm, b, node, False)), names)
 
 
-def _branch(b: Builder, node: ast.If, condition: Scalar) -> None:
-    """Compile an `if` on a run-time scalar to `scf.if`, whose results are the names bound in it."""
-    outer = b.frame.env
-    uncommitted = b.uncommitted
+def _arm(b: Builder, node: ast.If, taken: bool) -> None:
+    """Compile one side of an `if`; the flag of jumps that it tests is known there."""
+    if isinstance(node, Split | Guard) and isinstance(node.test, ast.Name) and is_flag(node.test.id):
+        b.frame.env[node.test.id] = taken
+        if not taken:
+            _define(b.frame.env, node.test.id)
+    execute(b, node.body if taken else node.orelse)
+
+
+def _define(env: dict[str, Any], flag: str) -> None:
+    """Bind the names that have a value wherever `flag` is not set."""
+    for name, value in env.items():
+        if isinstance(value, Unless):
+            left = tuple(flags for flags in value.flags if flag not in flags)
+            env[name] = replace(value, flags=left) if left else value.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What a name is after two arms.
+
+    Args:
+        template: its value after one of them.
+        parts: for each leaf an example, and the type that both arms give (None when it is no run-time value).
+        without: the arm that gives no value, as it does not go on.
+        unless: the flags that are set where it has no value.
+    """
+
+    template: Any
+    parts: Sequence[tuple[Any, Attribute | None]] = ()
+    without: int | None = None
+    unless: tuple[frozenset[str], ...] = ()
+
+    @property
+    def types(self) -> list[Attribute]:
+        """The types of the values in the IR."""
+        return [type_ for _, type_ in self.parts if type_ is not None]
+
+    def yielded(self, b: Builder, arm: int, value: Any) -> list[SSAValue]:
+        """Return what an arm hands on, given what the name is there."""
+        if self.without == arm:
+            return [blank(b, type_) for type_ in self.types]
+        pairs = zip(leaves(_known(value)), self.parts, strict=True) if self.parts else ()
+        return [as_type(b, leaf, type_) for leaf, (_, type_) in pairs if type_ is not None]
+
+    def bound(self, given: Iterator[SSAValue]) -> Any:
+        """Return what the name is bound to, given the results in the IR."""
+        if isinstance(self.template, Undefined):
+            return self.template
+        parts = iter([leaf if type_ is None else like(leaf, next(given)) for leaf, type_ in self.parts])
+        value = rebuild(self.template, parts)
+        return Unless(ONE_BRANCH, BOTH, value, self.unless) if self.unless else value
+
+
+def branch(b: Builder, condition: Scalar, arms: Sequence[Callable[[], None]], names: Iterable[str]) -> None:
+    """Compile an `if` on a run-time scalar to `scf.if`.
+
+    Args:
+        b: the builder.
+        condition: what decides.
+        arms: compile what runs where it holds, and where it does not.
+        names: those that the arms bind and that live on; they are the op's results.
+    """
+    outer, uncommitted = b.frame.env, b.uncommitted
     blocks, envs, flags = [Block(), Block()], list[dict[str, Any]](), list[bool]()
-    for block, body in zip(blocks, (node.body, node.orelse), strict=True):
+    for block, arm in zip(blocks, arms, strict=True):
         b.frame.env, b.uncommitted = dict(outer), uncommitted
         try:
             with b.into(block), b.nested():
-                execute(b, body)
+                arm()
         finally:
             envs.append(b.frame.env)
             flags.append(b.uncommitted)
             b.frame.env = outer
     b.uncommitted = any(flags)
-    names = sorted(assigned([*node.body, *node.orelse]) & b.frame.liveness.after(node))
-    results: dict[str, list[tuple[Any, Attribute | None]]] = {}
-    for name in names:
-        results[name] = _agree(name, *(env.get(name, GONE) for env in envs))
-    for block, env in zip(blocks, envs, strict=True):
+    jumped = [_jumped(outer, env) for env in envs]
+    joined = {name: _agree(name, [env.get(name, GONE) for env in envs], jumped) for name in sorted(names)}
+    for arm, (block, env) in enumerate(zip(blocks, envs, strict=True)):
         with b.into(block):
-            yielded: list[SSAValue] = []
-            for name in names:
-                yielded += [as_type(b, leaf, t) for leaf, (_, t) in _paired(env.get(name), results[name])]
-            b.emit(YieldOp(*yielded))
-    types = [t for name in names for _, t in results[name] if t is not None]
+            b.emit(YieldOp(*(v for name, join in joined.items() for v in join.yielded(b, arm, env.get(name, GONE)))))
+    types = [type_ for join in joined.values() for type_ in join.types]
     op = b.emit(IfOp(condition.ssa, types, Region(blocks[0]), Region(blocks[1])))
-    env = dict(outer)
-    env.update(
-        {
-            name: Undefined("it is assigned in a branch", "assign it before the `if`")
-            for name in envs[0]
-            if name not in outer
-        }
-    )
     given = iter(op.results)
-    for name in names:
-        parts = [leaf if t is None else like(leaf, next(given)) for leaf, t in results[name]]
-        env[name] = rebuild(envs[0].get(name), iter(parts)) if len(parts) != 1 else parts[0]
-    b.frame.env = env
+    unknown = dict.fromkeys(
+        (name for name in envs[0] if name not in outer), Undefined("it is assigned in a branch", HELP)
+    )
+    b.frame.env = {**outer, **unknown, **{name: join.bound(given) for name, join in joined.items()}}
 
 
-def _paired(value: Any, agreed: list[tuple[Any, Attribute | None]]) -> list[tuple[Any, tuple[Any, Attribute]]]:
-    found = list(leaves(value)) if len(agreed) > 1 else [value]
-    return [(leaf, (like, t)) for leaf, (like, t) in zip(found, agreed, strict=True) if t is not None]
+def _jumped(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+    """Return the flags that every path through an arm has set: none unless all of them jump."""
+    return frozenset(n for n, v in after.items() if is_flag(n) and v is True and before.get(n) is not True)
 
 
-def _agree(name: str, left: Any, right: Any) -> list[tuple[Any, Attribute | None]]:
-    """Return, for each leaf, an example and the type both branches give (None when it is no run-time value).
+def _known(value: Any) -> Any:
+    return value.value if isinstance(value, Unless) else value
+
+
+def _agree(name: str, sides: Sequence[Any], jumped: Sequence[frozenset[str]]) -> _Joined:
+    """Return what a name is after two arms, given what it is after each and the flags that each has set.
+
+    An arm that jumps need not bind what is read only where it does not.
 
     Raises:
-        TypeMismatchError: `branch-type-mismatch`.
+        TypeMismatchError: `branch-type-mismatch`, `return-mismatch`.
     """
-    if isinstance(left, Undefined) or isinstance(right, Undefined):
-        one = "one branch only" if left is not right else "no branch"
-        return [(Undefined(f"it is assigned in {one}", "assign it before the `if`, or in both branches"), None)]
+    values = [_known(side) for side in sides]
+    unless = tuple(flags for side in sides if isinstance(side, Unless) for flags in side.flags)
+    gone = [arm for arm, value in enumerate(values) if isinstance(value, Undefined)]
+    if not gone:
+        return _Joined(values[0], _agree_parts(name, *values), unless=unless)
+    without = gone[0]
+    if len(gone) == 2 or not (jumped[without] or name == RESULT):
+        return _Joined(Undefined(ONE_BRANCH if len(gone) == 1 else NO_BRANCH, BOTH))
+    if name != RESULT:
+        unless += (jumped[without],)
+    value = values[1 - without]
+    parts = [(leaf, leaf.type if isinstance(leaf, Value) else None) for leaf in leaves(value)]
+    return _Joined(value, parts, without, unless)
+
+
+def _agree_parts(name: str, left: Any, right: Any) -> list[tuple[Any, Attribute | None]]:
     first, second = list(leaves(left)), list(leaves(right))
     if len(first) != len(second):
         raise _disagree(name, left, right)
-    if not first:
-        return [(left, None)]
     return [_agree_leaf(name, a, c) for a, c in zip(first, second, strict=True)]
 
 
@@ -122,6 +199,14 @@ def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None
 
 
 def _disagree(name: str, left: Any, right: Any) -> TypeMismatchError:
+    if name == RESULT:
+        one, other = ("nothing" if value is None else show_type(value) for value in (left, right))
+        tensors = isinstance(left, TensorValue) or isinstance(right, TensorValue)
+        return TypeMismatchError(
+            f"{one} is returned on one path and {other} on another",
+            code="return-mismatch",
+            help=f"return {'the same tensors' if tensors else 'values of one shape and dtype'} on every path",
+        )
     return TypeMismatchError(
         f"{name!r} is {show_type(left)} after one branch and {show_type(right)} after the other",
         code="branch-type-mismatch",
@@ -150,7 +235,7 @@ def _predicated(b: Builder, node: ast.If, condition: Tile) -> None:
         if name in b.frame.liveness.after(node):
             env[name] = _select(b, name, condition, left, right)
         else:
-            env[name] = Undefined("it is assigned in a branch", "assign it before the `if`")
+            env[name] = Undefined("it is assigned in a branch", HELP)
     b.frame.env = env
 
 
@@ -158,7 +243,7 @@ def _select(b: Builder, name: str, condition: Tile, left: Any, right: Any) -> An
     if left is right:
         return left
     if isinstance(left, Undefined) or isinstance(right, Undefined):
-        return Undefined("it is assigned in one branch only", "assign it before the `if`, or in both branches")
+        return Undefined(ONE_BRANCH, BOTH)
     first, second = list(leaves(left)), list(leaves(right))
     if len(first) != len(second) or not first:
         raise _disagree(name, left, right)

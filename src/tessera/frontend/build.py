@@ -17,6 +17,7 @@ from tessera.frontend import calls as calls
 from tessera.frontend import loops as loops
 from tessera.frontend.builder import Builder
 from tessera.frontend.evaluate import execute
+from tessera.frontend.flow import RESULT
 from tessera.frontend.reads import ABSENT, Reads
 from tessera.frontend.registry import load_all
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
@@ -209,7 +210,7 @@ def _bind_parameters(b: Builder, entry: Block) -> None:
 
 
 def _returned(b: Builder) -> tuple[TensorValue, ...]:
-    value: Any = b.frame.returned
+    value: Any = b.frame.env.get(RESULT)
     if value is None:
         return ()
     return cast(tuple[TensorValue, ...], value if isinstance(value, tuple) else (value,))

@@ -58,10 +58,8 @@ class Frame:
     env: dict[str, Any]
     call_site: Location | None = None
     caller: Frame | None = None
-    depth: int = 0
-    """Run-time loops and branches of this function around the current statement."""
-    returned: Any = None
-    has_returned: bool = False
+    predicates: list[Tile | None] = field(default_factory=lambda: [None])
+    """The condition on a tile around the function, then around each loop that is open in it."""
     lookup: Callable[[str], Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -308,6 +306,8 @@ class Builder:
         self.predicate: Tile | None = None
         self.uncommitted = False
         self.control_depth = 0
+        self.free_depth = 0
+        self.alloc_block: Block | None = None
         self.linear_offset: SSAValue | None = None
         self.uses_linear_id = False
         self.written: dict[int, TensorValue] = {}
@@ -381,20 +381,37 @@ class Builder:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the statement stands inside a run-time loop or branch of any frame (grids aside)."""
-        return self.control_depth > 0
+        """Whether a run-time loop or branch of any frame is around the statement, other than what jumps leave out."""
+        return self.control_depth > self.free_depth
 
     @contextmanager
     def nested(self) -> Generator[None]:
         """Mark the inside of a run-time loop or branch."""
-        frame = self.frame
-        frame.depth += 1
         self.control_depth += 1
         try:
             yield
         finally:
-            frame.depth -= 1
             self.control_depth -= 1
+
+    @contextmanager
+    def looping(self) -> Generator[None]:
+        """Mark the body of a loop, which jumps inside may leave."""
+        self.frame.predicates.append(self.predicate)
+        try:
+            yield
+        finally:
+            self.frame.predicates.pop()
+
+    @contextmanager
+    def hoisting(self) -> Generator[None]:
+        """Mark a branch around what a jump leaves out: where no other is around it, buffers are allocated before it."""
+        free, block = self.free_depth, self.alloc_block
+        if not self.in_loop:
+            self.free_depth, self.alloc_block = free + 1, block or self.block
+        try:
+            yield
+        finally:
+            self.free_depth, self.alloc_block = free, block
 
     def emit(self, op: OpT) -> OpT:
         """Append an op with the current location."""

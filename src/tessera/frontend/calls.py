@@ -15,6 +15,7 @@ from tessera.frontend.builder import STEPS_OF_CALL, Builder, Frame
 from tessera.frontend.constants import static_call
 from tessera.frontend.evaluate import evaluate, execute, expression
 from tessera.frontend.expressions import is_runtime
+from tessera.frontend.flow import RESULT
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.source import source_of
@@ -207,10 +208,10 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
     bound = bind(function.__name__, inspect.signature(function), args, kwargs)
     caller = b.frame
     site, node = b.location(), b.node
-    frame = Frame(source_of(function), dict(bound), site, caller)
+    frame = Frame(source_of(function), dict(bound), site, caller, [b.predicate])
     b.frame = frame
     try:
         execute(b, frame.source.node.body)
     finally:
         b.frame, b.node = caller, node
-    return frame.returned
+    return frame.env.get(RESULT)

@@ -12,11 +12,12 @@ from xdsl.ir import Attribute, SSAValue
 from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder, LoopPlace
-from tessera.frontend.convert import cast_to, constant, default_element
+from tessera.frontend.convert import broadcast_to, cast_to, constant, default_element
 from tessera.frontend.exact import same
-from tessera.frontend.liveness import assigned, names_bound
+from tessera.frontend.flow import RESULT, stop_of
+from tessera.frontend.liveness import NONE, assigned, names_bound
 from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild, show
-from tessera.ir.tile.types import describe, element_of, shape_of
+from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of, index
 
 GONE = Undefined("", "")
@@ -49,6 +50,20 @@ class Carried:
             self.guessed = {at for at, t in enumerate(types) if is_number(leaves_[at]) and t != self.types[at]}
             for at in self.guessed:
                 self.types[at] = types[at]
+
+    def start_with(self, b: Builder, templates: dict[str, Any]) -> None:
+        """Carry more names, which start with values that nobody reads.
+
+        Args:
+            b: the builder.
+            templates: what each name is after an iteration.
+        """
+        for name, value in templates.items():
+            parts = [like(leaf, blank(b, leaf.type)) if isinstance(leaf, Value) else leaf for leaf in leaves(value)]
+            self.initial[name] = rebuild(value, iter(parts))
+        self.names = tuple(sorted(self.initial))
+        self.guessed = set()
+        self.__post_init__()
 
     def leaves(self) -> list[Any]:
         """The leaves of all initial values, in order."""
@@ -92,6 +107,12 @@ def as_type(b: Builder, value: Any, type_: Attribute) -> SSAValue:
     if not isinstance(value, Value):
         return constant(b, value, type_)
     return value.ssa if value.type == type_ else cast_to(b, value.ssa, element_of(type_))
+
+
+def blank(b: Builder, type_: Attribute) -> SSAValue:
+    """Return a value of a type for where nothing reads it."""
+    value = constant(b, 0, element_of(type_))
+    return broadcast_to(b, value, shape_of(type_)) if isinstance(type_, TileType) else value
 
 
 def like(leaf: Any, ssa: SSAValue) -> Value:
@@ -172,6 +193,10 @@ def _last_assignment(body: Sequence[ast.stmt], name: str) -> ast.AST:
     return found
 
 
+def _called(name: str) -> str:
+    return "what the function returns" if name == RESULT else repr(name)
+
+
 def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: Any, after: Any) -> TypeMismatchError:
     help = "give it one type before and after"
     if isinstance(after, Tile) and (not isinstance(before, Tile) or before.shape != after.shape):
@@ -179,7 +204,7 @@ def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: Any, after
     elif isinstance(after, Value) and isinstance(before, Value) and before.dtype != after.dtype:
         help = f"convert it in the body with .to(ts.{before.dtype}), or start with ts.{after.dtype}"
     error = TypeMismatchError(
-        f"{name!r} is {show_type(before)} before the loop and {_show_after(after)} after its body",
+        f"{_called(name)} is {show_type(before)} before the loop and {_show_after(after)} after its body",
         code="loop-type-changed",
         help=help,
     )
@@ -189,7 +214,7 @@ def _changed(b: Builder, body: Sequence[ast.stmt], name: str, before: Any, after
 
 def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -> LanguageError:
     error = LanguageError(
-        f"{name!r} ({show(value)}) is rebound in a loop",
+        f"{_called(name)} ({show(value)}) is rebound in a loop",
         code="cannot-carry",
         help="only tiles and numbers can change from one iteration to the next; for stages of a buffer, "
         "allocate (stages, M, N) and index it with the stage number",
@@ -223,11 +248,13 @@ class Attempts:
         Raises:
             LanguageError: `loop-type-changed` when the types do not settle.
         """
-        for _ in range(3 * len(self._carried.types) + 3):
+        tried = 0
+        while tried < 3 * len(self._carried.types) + 3:
+            tried += 1
             self._b.loops = LoopPlace(self._path)
             yield
         raise LanguageError(
-            f"the types of {', '.join(self._carried.names)} change with each iteration",
+            f"the types of {', '.join(map(_called, self._carried.names))} change with each iteration",
             code="loop-type-changed",
             help="start with values of the types that the loop's body gives",
         )
@@ -242,5 +269,7 @@ def carried_by(b: Builder, node: ast.For | ast.While, also: frozenset[str]) -> C
     """Return the names that a loop rebinds and that are read in a later iteration or after it."""
     liveness, env = b.frame.liveness, b.frame.env
     needed = liveness.exposed(node.body) | liveness.after(node) | also
-    names = sorted(name for name in assigned(node.body) & needed if not isinstance(env.get(name, GONE), Undefined))
+    bound = assigned(node.body) | (names_bound(node.target) if isinstance(node, ast.For) else NONE)
+    bound -= {stop_of(node)}
+    names = sorted(name for name in bound & needed if not isinstance(env.get(name, GONE), Undefined))
     return Carried(tuple(names), {name: env[name] for name in names})

@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.errors import LanguageError
 from tessera.frontend.builder import Builder
+from tessera.frontend.flow import Jump
 
 INSTEAD: dict[type[ast.AST], tuple[str, str]] = {
     ast.ListComp: ("a list comprehension", "use a tile, or ts.tile.static_range for compile-time repetition"),
@@ -38,8 +39,6 @@ INSTEAD: dict[type[ast.AST], tuple[str, str]] = {
     ast.ImportFrom: ("import", "import at the top of the module"),
     ast.Global: ("global", "kernels cannot assign module names; store to a tensor argument"),
     ast.Nonlocal: ("nonlocal", "kernels cannot assign outer names; store to a tensor argument"),
-    ast.Break: ("break", "use `while` with a condition, or guard the body with `if`"),
-    ast.Continue: ("continue", "guard the rest of the body with `if`"),
     ast.Match: ("match", "use if and elif"),
 }
 
@@ -72,19 +71,19 @@ def evaluate(b: Builder, node: ast.expr) -> Any:
 
 
 def execute(b: Builder, statements: Sequence[ast.stmt]) -> None:
-    """Compile statements in order, up to a `return` that is taken at compile time.
+    """Compile statements in order.
 
     Raises:
-        LanguageError: `unreachable` for a statement after `return`.
+        LanguageError: `unreachable` for a statement after `return`, `break` or `continue`.
     """
     for node, follower in zip_longest(statements, statements[1:]):
         with b.at(node):
             b.spend()
             _statement(node, b)
-        if b.frame.has_returned:
-            if isinstance(node, ast.Return) and follower is not None:
-                with b.at(follower):
-                    raise LanguageError(
-                        "a statement after return", code="unreachable", help="remove it, or return at the end"
-                    )
-            return
+        if isinstance(node, Jump) and follower is not None:
+            with b.at(follower):
+                raise LanguageError(
+                    f"a statement after {node.kind}",
+                    code="unreachable",
+                    help=f"remove it, or put {node.kind} into an `if`",
+                )

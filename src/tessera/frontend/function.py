@@ -41,12 +41,19 @@ class DeviceFunction(Generic[P, R]):
 def function(declared: Any) -> Any:
     """Make a Python function callable from kernels: it is inlined, with its own source locations.
 
-    Its parameters take tiles, scalars, tensors and constants as they come; nothing is annotated. It returns
-    what its last statement returns.
+    Its parameters take tiles, scalars, tensors and constants as they come; nothing is annotated. It may return
+    anywhere, in loops and branches too, where all its returns give one shape and dtype.
 
         @ts.function
         def swish(x):
             return x * ts.tile.sigmoid(x)
+
+        @ts.function
+        def position(x, wanted, size):
+            for i in ts.tile.range(size):
+                if x[i] == wanted:
+                    return i
+            return -1
 
     Args:
         declared: the function.

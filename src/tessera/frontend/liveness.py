@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from tessera.data import dataclass
+from tessera.frontend.flow import RESULT, stop_of
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -32,6 +33,12 @@ def names_bound(target: ast.AST) -> Names:
 def assigned(statements: Sequence[ast.stmt]) -> Names:
     """Return every name that the statements bind."""
     return NONE.union(*(names_bound(statement) for statement in statements))
+
+
+def _ended_by(loop: ast.stmt) -> Names:
+    """Return the flag that a loop clears before its body and tests after it."""
+    flag = stop_of(loop)
+    return NONE if flag is None else frozenset({flag})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +69,15 @@ class Liveness:
         self._after: dict[ast.stmt, Names] = {}
         self._effects: dict[ast.stmt, Effect] = {}
         self._effect_of(function.body)
-        self._block(function.body, NONE)
+        self._block(function.body, assigned(function.body) & {RESULT})
 
     def after(self, statement: ast.stmt) -> Names:
         """Return the names that live on after `statement`."""
         return self._after.get(statement, NONE)
+
+    def around(self, loop: ast.For | ast.While) -> Names:
+        """Return the names that live at the end of a loop's body, its test aside."""
+        return self.after(loop) | self.exposed(loop.body) | _ended_by(loop)
 
     def exposed(self, statements: Sequence[ast.stmt]) -> Names:
         """Return the names that the statements read before binding them."""
@@ -88,9 +99,10 @@ class Liveness:
             case ast.AugAssign(target=target, value=value):
                 return Effect(names_read(value, target) | names_bound(target))
             case ast.For(target=target, iter=iterable, body=body):
-                return Effect((self.exposed(body) - names_bound(target)) | names_read(iterable))
+                reads = self.exposed(body) - names_bound(target) - _ended_by(node)
+                return Effect(reads | names_read(iterable), _ended_by(node))
             case ast.While(test=test, body=body):
-                return Effect(names_read(test) | self.exposed(body))
+                return Effect(names_read(test) | (self.exposed(body) - _ended_by(node)), _ended_by(node))
             case ast.If(test=test, body=body, orelse=orelse):
                 one, other = self._effect_of(body), self._effect_of(orelse)
                 return Effect(one.reads | other.reads | names_read(test), one.binds & other.binds)
@@ -103,9 +115,9 @@ class Liveness:
             self._after[statement] = after
             match statement:
                 case ast.For(body=body):
-                    self._block(body, after | self.exposed(body))
+                    self._block(body, self.around(statement))
                 case ast.While(test=test, body=body):
-                    self._block(body, after | names_read(test) | self.exposed(body))
+                    self._block(body, names_read(test) | self.around(statement))
                 case ast.If(body=body, orelse=orelse):
                     self._block(body, after)
                     self._block(orelse, after)

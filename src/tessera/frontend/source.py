@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from tessera.data import dataclass
 from tessera.errors import Frame, LanguageError, Location
+from tessera.frontend.flow import rewrite
 from tessera.frontend.liveness import Liveness, Names, assigned
 from tessera.frontend.text import FunctionText, no_source, text_of
 
@@ -19,7 +20,7 @@ class FunctionSource:
 
     Args:
         function: the function itself.
-        node: its definition.
+        node: its definition, without jumps (`flow`).
         file: path of its file.
         line_offset: added to a node's line to get the line in the file.
         lines: source lines that the tree was parsed from.
@@ -89,7 +90,7 @@ def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
     for node in ast.walk(ast.parse(text.text)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
             lines = tuple(text.text.splitlines())
-            return FunctionSource(
-                function, node, text.file, text.line_offset, lines, Liveness(node), assigned(node.body)
-            )
+            names = assigned(node.body)
+            rewrite(node)
+            return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names)
     raise no_source(function)

@@ -14,9 +14,12 @@ from tessera.frontend.calls import call
 from tessera.frontend.convert import operand
 from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.expressions import binary, index_items, is_runtime
+from tessera.frontend.flow import RESULT, Give, Jump, Reset
 from tessera.frontend.indexing import subscript
+from tessera.frontend.liveness import names_bound
 from tessera.frontend.tile.debug import device_assert
-from tessera.frontend.values import Shared, TensorValue, Text, Tile, View, show
+from tessera.frontend.values import Shared, TensorValue, Text, Tile, Undefined, Unless, View, show
+from tessera.ir.tile.types import describe
 
 
 @statement(ast.Pass)
@@ -161,20 +164,33 @@ def _text(message: Any) -> str:
     return message if isinstance(message, str) else ""
 
 
-@statement(ast.Return)
-def _return(node: ast.Return, b: Builder) -> None:
-    frame = b.frame
-    if frame.depth:
-        raise LanguageError(
-            "return inside a run-time loop or branch",
-            code="bad-return",
-            help="assign to a name and return once, at the end",
+@statement(Give)
+def _give(node: Give, b: Builder) -> None:
+    value = evaluate(b, node.value)
+    if b.frame.caller is None and not node.implicit:
+        check_returned(b, value, node.value)
+    b.frame.env[RESULT] = materialise(b, value)
+
+
+@statement(Jump)
+def _jump(node: Jump, b: Builder) -> None:
+    around = b.frame.predicates[0 if node.kind == "return" else -1]
+    if b.predicate is not None and b.predicate is not around:
+        raise TypeMismatchError(
+            f"{node.kind} inside an `if` on {describe(b.predicate.type)}, not a scalar",
+            code="tile-condition",
+            help="reduce the condition: `if ts.tile.all(condition)`; or choose with ts.tile.where",
         )
-    value = None if node.value is None else evaluate(b, node.value)
-    if frame.caller is None:
-        check_returned(b, value, node.value or node)
-    frame.returned = materialise(b, value)
-    frame.has_returned = True
+    b.frame.env.update({name: True for target in node.targets for name in names_bound(target)})
+
+
+@statement(Reset)
+def _reset(node: Reset, b: Builder) -> None:
+    env, (flag,) = b.frame.env, names_bound(node.targets[0])
+    env[flag] = False
+    for name, value in env.items():
+        if isinstance(value, Unless) and any(flag in flags for flags in value.flags):
+            env[name] = Undefined(value.reason, value.help)
 
 
 def check_returned(b: Builder, value: Any, node: ast.AST) -> None:

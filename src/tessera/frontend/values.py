@@ -164,6 +164,19 @@ class Undefined:
 
 
 @dataclass(frozen=True, slots=True)
+class Unless(Undefined):
+    """A name that has a value unless jumps were taken.
+
+    Args:
+        value: the value.
+        flags: for each place where a jump may leave it without one, the flags that are set there.
+    """
+
+    value: Any
+    flags: tuple[frozenset[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """An f-string with run-time parts, for `print`."""
 

@@ -34,7 +34,8 @@ def _alloc_shared(b: Builder, shape: Any, dtype: Any, swizzle: Any) -> Shared:
             code="bad-argument",
             help='one of "none", "xor"',
         )
-    buffer = b.emit(AllocSharedOp(sizes, element_type(policy.dtype), swizzle)).result
+    with b.into(b.alloc_block or b.block):
+        buffer = b.emit(AllocSharedOp(sizes, element_type(policy.dtype), swizzle)).result
     return Shared(buffer, None if policy == Policy(policy.dtype.storage) else policy)
 
 
