@@ -1,15 +1,18 @@
 """`@dataclass` as the standard library has it, at a tenth of its cost for classes that a process only defines.
 
-The standard one writes and compiles up to six methods for each class, which took a third of `import tessera`. Here all
-classes share the methods that compare, hash, print and freeze, and `__init__` is written when a class makes its first
-object. Fields are the standard library's: `fields`, `replace`, `asdict` and `match` see no difference.
+The standard one writes and compiles up to six methods for each class, which took a third of `import tessera` and a
+fourth of a process's first kernel. Here all classes share the methods that compare, hash, print and freeze. A class's
+first objects are filled by a loop; `__init__` is compiled for classes that make more. Fields are the standard
+library's: `fields`, `replace`, `asdict` and `match` see no difference.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+import inspect
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import MISSING, FrozenInstanceError
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, cast
@@ -17,66 +20,174 @@ from typing import TYPE_CHECKING, Any, cast
 Values = Callable[[Any], tuple[Any, ...]]
 """Gives the fields of an object that count in comparisons."""
 
+Fill = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
+"""Sets the fields of an object by the arguments of its class."""
+
+STANDARD: Any = dataclasses.dataclass
+FIRST_OBJECTS = 100
+"""So many objects of a class are made before its `__init__` is compiled, which takes as long as to fill these."""
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
     def dataclass(
-        cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True
+        cls: type | None = None,
+        /,
+        *,
+        init: bool = True,
+        repr: bool = True,
+        eq: bool = True,
+        frozen: bool = False,
+        slots: bool = False,
+        **rare: bool,
     ) -> type | Callable[[type], type]:
         """Add the methods of a dataclass.
 
         Args:
             cls: the class, where the decorator stands without arguments.
+            init: whether objects are made from their fields.
+            repr: whether objects are shown with their fields.
+            eq: whether objects are equal where their fields are; those that are frozen too are hashed by them.
             frozen: whether fields cannot be assigned.
             slots: whether objects have their fields only.
-            eq: whether objects are equal where their fields are; those that are frozen too are hashed by them.
+            **rare: the other arguments of the standard library's decorator, which then does the work.
 
         Returns:
             The class, a new one with `slots`.
         """
 
         def decorate(plain: type) -> type:
-            if any(dataclasses.is_dataclass(base) for base in plain.__bases__):
-                return dataclasses.dataclass(plain, frozen=frozen, slots=slots, eq=eq)
-            return _with_methods(plain, frozen, slots, eq)
+            if rare or (slots and _bases(plain)):
+                return STANDARD(plain, init=init, repr=repr, eq=eq, frozen=frozen, slots=slots, **rare)
+            return _with_methods(plain, init, repr, eq, frozen, slots)
 
         return decorate if cls is None else decorate(cls)
 
 
-def _with_methods(plain: type, frozen: bool, slots: bool, eq: bool) -> type:
+@contextmanager
+def shared_methods(package: str) -> Generator[None]:
+    """Let a package that is imported meanwhile define its dataclasses by this one.
+
+    Args:
+        package: its name. What another thread imports at that time keeps the standard library's.
+    """
+
+    def chosen(cls: Any = None, /, **flags: bool) -> Any:
+        def decorate(plain: type) -> type:
+            decorator: Any = dataclass if plain.__module__.partition(".")[0] == package else STANDARD
+            return decorator(plain, **flags)
+
+        return decorate if cls is None else decorate(cls)
+
+    dataclasses.dataclass = chosen
+    try:
+        yield
+    finally:
+        dataclasses.dataclass = STANDARD
+
+
+def _bases(plain: type) -> list[Any]:
+    """Return the dataclasses that a class derives from, the farthest first."""
+    return [base for base in plain.__mro__[:0:-1] if "__dataclass_fields__" in vars(base)]
+
+
+def _with_methods(plain: type, init: bool, repr: bool, eq: bool, frozen: bool, slots: bool) -> type:
     own = set(vars(plain))
     plain.__doc__ = plain.__doc__ or plain.__name__  # else the standard library takes a millisecond to write one
-    hashed = "__hash__" in own and vars(plain)["__hash__"] is not None
-    standard: Any = dataclasses.dataclass
-    made = standard(plain, init=False, repr=False, eq=False, slots=slots)
-    methods: dict[str, Any] = {"__init__": _first_init(made, frozen, slots), "__repr__": _repr}
+    made = _with_fields(plain, slots)
+    if init and "__init__" not in own:
+        made.__init__ = _first_init(made, frozen, slots)
+    if repr and "__repr__" not in own:
+        made.__repr__ = _representation(made)
     if eq:
-        values = _values([field.name for field in dataclasses.fields(made) if field.compare])
-        methods["__eq__"], by_fields = _comparison(values)
-        if not hashed:
-            made.__hash__ = by_fields if frozen else None
-    for name, method in methods.items():
-        if name not in own:
-            setattr(made, name, method)
+        _compare(made, own, frozen)
     if frozen:
         _freeze(made)
     if frozen and slots:
         made.__getstate__, made.__setstate__ = _state, _set_state
-    made.__dataclass_params__.init = made.__dataclass_params__.repr = True
-    made.__dataclass_params__.eq, made.__dataclass_params__.frozen = eq, frozen
+    params = made.__dataclass_params__
+    params.init, params.repr, params.eq, params.frozen = init, repr, eq, frozen
+    return made
+
+
+def _with_fields(plain: type, slots: bool) -> Any:
+    """Return a class that the standard library's functions know as a dataclass, without methods."""
+    bases = _bases(plain)
+    if not bases:
+        return STANDARD(plain, init=False, repr=False, eq=False, slots=slots)
+    # The standard library lets nothing derive from a frozen class without writing methods: a class without bases
+    # stands in for this one.
+    annotations = inspect.get_annotations(plain)
+    defaults = {name: getattr(plain, name) for name in annotations if hasattr(plain, name)}
+    facts = {"__annotations__": annotations, "__module__": plain.__module__, "__doc__": plain.__doc__}
+    stand_in: Any = STANDARD(type(plain.__name__, (), {**defaults, **facts}), init=False, repr=False, eq=False)
+    made: Any = plain
+    for name in defaults:
+        if isinstance(defaults[name], dataclasses.Field):
+            if hasattr(stand_in, name):
+                setattr(made, name, getattr(stand_in, name))
+            else:
+                delattr(made, name)
+    every = [*bases, stand_in]
+    made.__dataclass_fields__ = {name: field for one in every for name, field in one.__dataclass_fields__.items()}
+    made.__dataclass_params__ = stand_in.__dataclass_params__
+    if "__match_args__" not in vars(made):
+        made.__match_args__ = tuple(field.name for field in dataclasses.fields(made) if field.init)
     return made
 
 
 def _first_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
-    """Return an `__init__` that puts the class's own in its place."""
+    """Return an `__init__` that puts the class's own in its place after some objects."""
+    made = 0
+    fill = _never
 
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        nonlocal made, fill
+        if not made:
+            fill = _filler(cls, frozen, slots)
+        made += 1
+        if made <= FIRST_OBJECTS and fill(self, args, kwargs):
+            return
         if cls.__init__ is __init__:
             cls.__init__ = _init(cls, frozen, slots)
         cls.__init__(self, *args, **kwargs)
 
     return __init__
+
+
+def _never(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return False
+
+
+def _filler(cls: Any, frozen: bool, slots: bool) -> Fill:
+    """Return a function that sets an object's fields; False where the arguments are wrong, which `__init__` tells."""
+    fields = dataclasses.fields(cls)
+    names = [field.name for field in fields if field.init]
+    known = set(names)
+    defaults = {field.name: field.default for field in fields if field.default is not MISSING and (field.init or slots)}
+    makers = {field.name: field.default_factory for field in fields if field.default_factory is not MISSING}
+    total = len(known | defaults.keys() | makers.keys())
+    assign = object.__setattr__ if frozen else setattr
+    checks = hasattr(cls, "__post_init__")
+
+    def fill(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        values = dict(zip(names, args, strict=False))
+        if len(args) > len(names) or not known >= kwargs.keys() or not values.keys().isdisjoint(kwargs):
+            return False
+        values.update(kwargs)
+        if len(values) < total:
+            made = {name: make() for name, make in makers.items() if name not in values}
+            values = {**defaults, **values, **made}
+            if len(values) < total:
+                return False
+        for name, value in values.items():
+            assign(self, name, value)
+        if checks:
+            self.__post_init__()
+        return True
+
+    return fill
 
 
 def _init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
@@ -94,23 +205,38 @@ def _init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
 def _values(names: list[str]) -> Values:
     if len(names) > 1:
         return cast("Values", attrgetter(*names))
-    return lambda one: tuple(getattr(one, name) for name in names)
+    if not names:
+        return lambda one: ()
+    value = attrgetter(names[0])
+    return lambda one: (value(one),)
 
 
-def _comparison(values: Values) -> tuple[Callable[[Any, object], Any], Callable[[Any], int]]:
+def _compare(cls: Any, own: set[str], frozen: bool) -> None:
+    """Let objects be equal, and hashed, by their fields."""
+    fields = dataclasses.fields(cls)
+    values = _values([field.name for field in fields if field.compare])
+    counted = _values([field.name for field in fields if (field.compare if field.hash is None else field.hash)])
+    hashed = "__hash__" in own and vars(cls)["__hash__"] is not None
+
     def __eq__(self: Any, other: object) -> Any:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     def __hash__(self: Any) -> int:
-        return hash(values(self))
+        return hash(counted(self))
 
-    return __eq__, __hash__
+    if "__eq__" not in own:
+        cls.__eq__ = __eq__
+    if not hashed:
+        cls.__hash__ = __hash__ if frozen else None
 
 
-@recursive_repr()
-def _repr(self: Any) -> str:
-    shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
-    return f"{type(self).__qualname__}({', '.join(shown)})"
+def _representation(cls: Any) -> Callable[[Any], str]:
+    @recursive_repr()
+    def __repr__(self: Any) -> str:
+        shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(cls) if field.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    return __repr__
 
 
 def _freeze(cls: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tessera
-from tessera.data import dataclass
+from tessera.data import FIRST_OBJECTS, STANDARD, dataclass, shared_methods
 
 FLAGS = [
     {"frozen": frozen, "slots": slots, "eq": eq} for frozen in (False, True) for slots in (False, True) for eq in (0, 1)
@@ -40,9 +40,47 @@ def point(decorate: Callable[..., Any], **flags: Any) -> Any:
     return Point
 
 
-def both(**flags: Any) -> tuple[Any, Any]:
+def derived(decorate: Callable[..., Any], **flags: Any) -> Any:
+    """Return a class that takes its fields from two others, and changes one of them."""
+    base = point(decorate, **flags)
+
+    @decorate(**flags)
+    class Middle(base):
+        depth: int = 1
+        size: int = 5
+
+    @decorate(**flags)
+    class Point(Middle):
+        """A point of points."""
+
+        owner: Any = field(default=None, compare=False)
+        marks: list[int] = field(init=False, default_factory=list[int])
+        size: int = field(default=6, hash=False)
+        kind = "derived"
+
+    return Point
+
+
+def own_init(decorate: Callable[..., Any], **flags: Any) -> Any:
+    """Return a class that sets one of its fields itself."""
+    base = point(decorate, **flags)
+
+    @decorate(**flags)
+    class Point(base):
+        """A point that counts."""
+
+        total: int = 0
+
+        def __init__(self, name: str, size: int = 3, tags: list[str] | None = None, hidden: int = 7) -> None:
+            for key, value in {"name": name, "size": size, "tags": tags or [], "hidden": hidden, "total": 9}.items():
+                object.__setattr__(self, key, value)
+
+    return Point
+
+
+def both(make: Callable[..., Any] = point, **flags: Any) -> tuple[Any, Any]:
     """Return the class of the standard library, and ours."""
-    return point(dataclasses.dataclass, **flags), point(dataclass, **flags)
+    return make(dataclasses.dataclass, **flags), make(dataclass, **flags)
 
 
 def outcome(call: Callable[[], Any]) -> Any:
@@ -53,8 +91,9 @@ def outcome(call: Callable[[], Any]) -> Any:
         return type(error), str(error)
 
 
+@pytest.mark.parametrize("make", [point, derived, own_init])
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
-def test_objects_are_those_of_the_standard_library(flags: dict[str, Any]) -> None:
+def test_objects_are_those_of_the_standard_library(flags: dict[str, Any], make: Callable[..., Any]) -> None:
     for call in (
         lambda cls: repr(cls("a", 4)),
         lambda cls: repr(cls(name="a", tags=["x"])),
@@ -73,12 +112,13 @@ def test_objects_are_those_of_the_standard_library(flags: dict[str, Any]) -> Non
         lambda cls: hasattr(cls("a"), "__dict__"),
         lambda cls: (cls.kind, cls.__doc__, cls.__name__),
     ):
-        expected, found = both(**flags)
+        expected, found = both(make, **flags)
         assert outcome(lambda: call(found)) == outcome(lambda: call(expected))  # noqa: B023 - called at once
 
 
+@pytest.mark.parametrize("make", [point, derived, own_init])
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
-def test_mistakes_are_those_of_the_standard_library(flags: dict[str, Any]) -> None:
+def test_mistakes_are_those_of_the_standard_library(flags: dict[str, Any], make: Callable[..., Any]) -> None:
     def assigned(one: Any, name: str) -> int:
         setattr(one, name, 5)
         return getattr(one, name)
@@ -89,7 +129,7 @@ def test_mistakes_are_those_of_the_standard_library(flags: dict[str, Any]) -> No
 
     for call in (
         lambda cls: cls(),
-        lambda cls: cls("a", 1, [], 2, 3),
+        lambda cls: cls("a", 1, [], 2, 3, 4, 5, 6),
         lambda cls: cls("a", other=1),
         lambda cls: cls("a", half=1),
         lambda cls: assigned(cls("a"), "size"),
@@ -97,7 +137,7 @@ def test_mistakes_are_those_of_the_standard_library(flags: dict[str, Any]) -> No
         # Python 3.11 says something of `super` here when there are slots.
         lambda cls: None if flags["slots"] else assigned(cls("a"), "fresh"),
     ):
-        expected, found = both(**flags)
+        expected, found = both(make, **flags)
         assert outcome(lambda: call(found)) == outcome(lambda: call(expected))  # noqa: B023 - called at once
 
 
@@ -162,6 +202,49 @@ def test_a_subclass_has_the_fields_of_its_base() -> None:
     assert Derived(1) != Base(1)
     with pytest.raises(FrozenInstanceError):
         Derived(1).a = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_many_objects_are_made_as_the_first(frozen: bool) -> None:
+    cls = derived(dataclass, frozen=frozen)
+    made = [cls("a", number, hidden=number) for number in range(FIRST_OBJECTS + 3)]
+    assert [(one.name, one.size, one.hidden, one.marks) for one in made] == [
+        ("a", number, number, []) for number in range(FIRST_OBJECTS + 3)
+    ]
+    assert len({id(one.tags) for one in made}) == len(made)
+    for count in (FIRST_OBJECTS - 1, FIRST_OBJECTS, FIRST_OBJECTS + 1):
+        expected, found = both(derived, frozen=frozen)
+        for _ in range(count):
+            found("a")
+        wrong = outcome(lambda: found("a", name="b"))  # noqa: B023 - called at once
+        assert wrong == outcome(lambda: expected("a", name="b"))  # noqa: B023
+
+
+@pytest.mark.parametrize("flags", [{"init": False}, {"repr": False}, {"order": True}, {"kw_only": True}], ids=str)
+def test_flags_are_those_of_the_standard_library(flags: dict[str, bool]) -> None:
+    for call in (
+        lambda cls: cls("a").name,
+        lambda cls: cls(name="a").size,
+        lambda cls: "Point(name=" in repr(cls(name="a")),
+        lambda cls: cls("a") < cls("b"),
+        lambda cls: cls.__dataclass_params__.init,
+    ):
+        expected, found = both(derived, **flags)
+        assert outcome(lambda: call(found)) == outcome(lambda: call(expected))  # noqa: B023 - called at once
+
+
+def test_a_package_shares_methods_while_it_is_imported() -> None:
+    def defined(module: str) -> Any:
+        return dataclasses.dataclass(frozen=True)(
+            type("Point", (), {"__module__": module, "__annotations__": {"a": int}})
+        )
+
+    with shared_methods("pack"):
+        ours, others = defined("pack.part"), defined("package.part")
+    assert dataclasses.dataclass is STANDARD
+    assert "a" not in ours.__init__.__code__.co_varnames
+    assert "a" in others.__init__.__code__.co_varnames
+    assert (ours(1) == ours(1), hash(ours(1)), ours(1).a) == (True, hash((1,)), 1)
 
 
 def test_a_plain_subclass_may_call_the_init_of_its_base_first() -> None:

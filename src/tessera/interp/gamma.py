@@ -6,6 +6,7 @@ Around 1 and 2, where the logarithm is zero, its Taylor series keeps the digits 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy
@@ -18,13 +19,11 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 /
 _CUT = 1000.0
 
 
+@cache
 def _zeta_less_one(k: int) -> float:
     """Return the sum of n^-k from 2 on, its end by the formula of Euler and Maclaurin."""
     terms: Any = np.arange(_CUT - 1, 1, -1, dtype=np.longdouble) ** -k
     return float(terms.sum() + _CUT ** (1 - k) / (k - 1) + _CUT**-k / 2 + k * _CUT ** (-k - 1) / 12)
-
-
-_ZETA_LESS_ONE = {k: _zeta_less_one(k) for k in range(2, _TERMS)}
 
 
 def lgamma(x: Any) -> Any:
@@ -71,5 +70,5 @@ def _around(root: int, t: Any) -> Any:
     more = 2 - root
     total: Any = np.zeros_like(t)
     for k in reversed(range(2, _TERMS)):
-        total = total * -t + (_ZETA_LESS_ONE[k] + more) / k
+        total = total * -t + (_zeta_less_one(k) + more) / k
     return t * t * total - (_EULER - (1 - more)) * t

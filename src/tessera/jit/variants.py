@@ -252,6 +252,9 @@ def compile_point(
         reads: records what is read of the surrounding program.
     """
     # Here, not at the top: `import tessera` and cache hits must not load the compiler.
+    from tessera.ir.imports import import_xdsl
+
+    import_xdsl()
     from tessera.frontend.build import build_kernel
     from tessera.jit.pipeline import compile_kernel
 

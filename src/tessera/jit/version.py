@@ -44,7 +44,9 @@ def sources_hash() -> str:
     sources.
     """
     digest = hashlib.sha256()
-    for path, _, _ in _source_files():
-        digest.update(os.path.relpath(path, _PACKAGE).encode() + b"\0")
-        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    start = len(str(_PACKAGE)) + 1
+    for path, size, _ in _source_files():
+        digest.update(f"{path[start:]}\0{size}\0".encode())
+        with open(path, "rb", buffering=0) as file:
+            digest.update(file.readall())
     return digest.hexdigest()
