@@ -653,8 +653,8 @@ _ROLES = (
         "amx",
         "rows-of-groups-too-short-for-a-matrix-unit",
         "lower/vector/packing.py",
-        "        if self.form.tiled and width is None:\n            length = -(-length // self.lanes) * self.lanes\n",
-        "",
+        "step = form.group * (context.lanes if form.tiled else 1)",
+        "step = form.group",
     ),
     _planned(
         "cuda",
