@@ -603,7 +603,7 @@ _ROLES = (
         "passes",
         "sum-of-nothing-is-not-stored",
         "schedule/cpu/sink_stores.py",
-        'before.binary("maximum", loop.ub, before.constant(1))',
+        'before.binary("maximum", loop.ub, before.constant(int(first) + 1))',
         "loop.ub",
         "empty=0.3",
     ),

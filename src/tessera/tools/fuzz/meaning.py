@@ -32,7 +32,7 @@ class Machine:
         shared: the shared buffers of the program of the grid that runs.
         sums: what atomics added to the tensors during the grid that runs.
         point: the number of the program of that grid.
-        events: what happened that some backends report: `index-outside`, `race`.
+        events: what happened that some backends report: `index-outside`, `stage-outside`, `race`.
         steps: statements that may still run.
     """
 
@@ -295,10 +295,21 @@ def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
     return old
 
 
+def _stage(machine: Machine, buffer: Val, stage: tree.Expr) -> int | None:
+    """Return the number of a stage; None where there is none, which reads as zeros and is not written."""
+    at = machine.scalar(stage, "a stage")
+    if 0 <= at < buffer.shape[0]:
+        return at
+    machine.events.add("stage-outside")
+    return None
+
+
 def _read_shared(machine: Machine, expr: tree.ReadShared) -> Val:
     value = machine.shared[expr.buffer]
     if expr.stage is not None:
-        stage = machine.scalar(expr.stage, "a stage")
+        stage = _stage(machine, value, expr.stage)
+        if stage is None:
+            return _spread(constant(0, value.dtype), expr.own.shape)
         value = value.moved(lambda data: data[stage])
     return value.moved(lambda data: data.swapaxes(-1, -2)) if expr.transposed else value
 
@@ -431,7 +442,9 @@ def _write_shared(machine: Machine, buffer: str, stage: tree.Expr | None, value:
     if stage is None:
         machine.shared[buffer] = value
         return
-    at = machine.scalar(stage, "a stage")
+    at = _stage(machine, old, stage)
+    if at is None:
+        return
 
     def put(whole: Array, part: Array) -> Array:
         changed = whole.copy()
@@ -449,7 +462,9 @@ def _store_shared(machine: Machine, node: tree.StoreShared) -> None:
     if machine.predicate is not None:
         now = old
         if node.stage is not None:
-            at = machine.scalar(node.stage, "a stage")
+            at = _stage(machine, old, node.stage)
+            if at is None:
+                return
             now = old.moved(lambda data: data[at])
         value = _spread(elementwise.where(machine.predicate, value, now), shape)
     _write_shared(machine, node.buffer, node.stage, value)

@@ -128,6 +128,8 @@ def _atomic(expr: tree.Atomic) -> str:
     args.append(text(expr.value))
     if expr.order:
         args.append(f'order="{expr.order}"')
+    if expr.scope:
+        args.append(f'scope="{expr.scope}"')
     return f"ts.tile.atomic_{expr.fn}({', '.join(args)})"
 
 

@@ -153,6 +153,7 @@ class Atomic(Expr):
         value: operand, broadcast to the index's shape and converted to the dtype.
         compare: what `compare_exchange` expects.
         order: memory order; the default when empty.
+        scope: which programs see it as one step; the default, all of the device, when empty.
     """
 
     fn: str
@@ -162,6 +163,7 @@ class Atomic(Expr):
     value: Expr
     compare: Expr | None = None
     order: str = ""
+    scope: str = ""
 
     def _typed(self) -> Type:
         """The tensor's dtype and the index's shape."""
