@@ -9,6 +9,7 @@ from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_jumps import jumping
 from tessera.tools.fuzz.generate_plans import CPU_KNOBS, Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
@@ -41,7 +42,9 @@ _EXTENTS: dict[str, tuple[_Weights, _Weights, _Weights]] = {
 def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
     dice, places = Dice(random.Random(seed), options or Options()), random.Random(f"debug {seed}")
-    program = _drawn(seed, dice)
+    program, jumps = _drawn(seed, dice), random.Random(f"jumps {seed}")
+    if jumps.random() < dice.options.jumps:
+        program = jumping(program, jumps)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 
 

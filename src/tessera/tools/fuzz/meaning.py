@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
@@ -67,6 +69,30 @@ class Machine:
             _STATEMENTS[type(statement)](self, statement)
 
 
+class _Left(Exception):
+    """A jump on its way to what it leaves.
+
+    Args:
+        value: what a helper returns.
+    """
+
+    def __init__(self, value: Val | None = None) -> None:
+        super().__init__()
+        self.value = value
+
+
+class _Broken(_Left):
+    """`break`."""
+
+
+class _Continued(_Left):
+    """`continue`."""
+
+
+class _Returned(_Left):
+    """`return`."""
+
+
 def meaning(program: tree.Program, arrays: Mapping[str, Array]) -> tuple[dict[str, Val], set[str]]:
     """Return what the tensors hold after the program ran, and the events of the run.
 
@@ -101,7 +127,8 @@ def _launch(machine: Machine, grid: tree.Grid, outer: dict[str, Val]) -> None:
             machine.env[name] = Val("i64", np.asarray(number * block, np.int64))
             if isinstance(grid, tree.Linear):
                 machine.env[name] = Val("i64", np.arange(block))
-        machine.run(grid.body)
+        with suppress(_Continued, _Returned):
+            machine.run(grid.body)
 
 
 # Expressions
@@ -137,6 +164,11 @@ def _spread(value: Val, shape: Shape) -> Val:
         return part if part is None or part.shape == shape else np.broadcast_to(part, shape)
 
     return Val(value.dtype, to(value.data), to(value.err), to(value.known))
+
+
+def _known(machine: Machine, expr: tree.Known) -> Val:
+    compare = {"lt": operator.lt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "gt": operator.gt}
+    return constant(compare[expr.fn](expr.left.value, expr.right.value), "bool")
 
 
 def _power(machine: Machine, expr: tree.Power) -> Val:
@@ -267,9 +299,13 @@ def _call(machine: Machine, expr: tree.Call) -> Val:
     given = [machine.value(arg) for arg in expr.args]
     caller = machine.env
     machine.env = {param.name: value for param, value in zip(helper.params, given, strict=True)}
-    machine.run(helper.body)
-    result = machine.value(helper.result)
+    try:
+        machine.run(helper.body)
+        result = machine.value(helper.result)
+    except _Returned as returned:
+        result = returned.value
     machine.env = caller
+    assert result is not None
     return result
 
 
@@ -319,6 +355,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Constexpr: _number,
     tree.Name: _name,
     tree.Apply: _apply,
+    tree.Known: _known,
     tree.Power: _power,
     tree.Where: _where,
     tree.Cast: _cast,
@@ -391,20 +428,42 @@ def _for(machine: Machine, node: tree.For) -> None:
     bounds = [machine.scalar(bound, "a loop's bound") for bound in (node.lower, node.upper, node.step)]
     for number in range(*bounds) if bounds[2] > 0 else ():
         machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
-        _iterate(machine, node.body)
+        if not _iterate(machine, node.body):
+            break
 
 
-def _iterate(machine: Machine, body: tree.Block) -> None:
-    """Run a loop's body, whose own names end with it."""
+def _iterate(machine: Machine, body: tree.Block, keep: bool = False) -> bool:
+    """Run a loop's body, whose own names end with it unless they are kept; return whether the loop goes on."""
     outer = list(machine.env)
-    machine.run(body)
-    machine.env = {name: machine.env[name] for name in outer}
+    try:
+        machine.run(body)
+    except _Continued:
+        return True
+    except _Broken:
+        return False
+    finally:
+        if not keep:
+            machine.env = {name: machine.env[name] for name in outer}
+    return True
 
 
 def _while(machine: Machine, node: tree.While) -> None:
     while bool(machine.value(node.condition).only("a loop's condition")):
         machine.steps -= 1
-        _iterate(machine, node.body)
+        if not _iterate(machine, node.body, node.endless):
+            break
+
+
+def _break(machine: Machine, node: tree.Break) -> None:
+    raise _Broken
+
+
+def _continue(machine: Machine, node: tree.Continue) -> None:
+    raise _Continued
+
+
+def _return(machine: Machine, node: tree.Return) -> None:
+    raise _Returned(None if node.value is None else machine.value(node.value))
 
 
 def _if(machine: Machine, node: tree.If) -> None:
@@ -492,6 +551,9 @@ _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
     tree.Evaluate: _evaluate,
     tree.For: _for,
     tree.While: _while,
+    tree.Break: _break,
+    tree.Continue: _continue,
+    tree.Return: _return,
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,

@@ -242,6 +242,19 @@ class Apply(Expr):
 
 
 @dataclass(frozen=True)
+class Known(Expr):
+    """A comparison of constants, which Python itself decides when the kernel is compiled."""
+
+    fn: str
+    left: Number
+    right: Number
+
+    def _typed(self) -> Type:
+        """A bool."""
+        return Type("bool")
+
+
+@dataclass(frozen=True)
 class Power(Expr):
     """A power with a small constant exponent, which becomes multiplications."""
 
@@ -636,6 +649,31 @@ class While(Stmt):
 
     condition: Expr
     body: Block
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is `while True`: what its iterations bind lives on after it."""
+        return isinstance(self.condition, Number) and self.condition.value is True
+
+
+@dataclass(frozen=True)
+class Break(Stmt):
+    """`break`."""
+
+
+@dataclass(frozen=True)
+class Continue(Stmt):
+    """`continue`, of a loop or of a grid, where it ends one program."""
+
+
+@dataclass(frozen=True)
+class Return(Stmt):
+    """`return`, which ends one program where it stands in a grid; with a value in helpers."""
+
+    value: Expr | None = None
+
+
+Jump = Break | Continue | Return
 
 
 @dataclass(frozen=True)
