@@ -114,6 +114,7 @@ class Case:
         profile: numerics profile.
         backends: where it runs.
         signed_zeros: whether a zero must have the expected sign.
+        knobs: of the schedule for GPUs.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Case:
     profile: str = "fast"
     backends: tuple[str, ...] = BACKENDS
     signed_zeros: bool = False
+    knobs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def conformance(cases: Sequence[Case]) -> pytest.MarkDecorator:
@@ -236,7 +238,7 @@ class _Prepared:
         if backend == "cpu":
             return self._call(lambda memory: memory.array, lambda memory, array: None)
         if backend == "cuda":
-            return self._call(_to_device, _from_device)
+            return self._call(_to_device, _from_device, self.case.knobs)
         if backend == "interp":
             return self._interpret(self.canonical())
         if backend.startswith("threads-"):
@@ -244,9 +246,17 @@ class _Prepared:
         module = self.scheduled(backend.removeprefix("scheduled-"))
         return None if module is None else self._interpret(module)
 
-    def _call(self, upload: Callable[[Memory], Any], download: Callable[[Memory, Any], None]) -> list[Any]:
+    def _call(
+        self,
+        upload: Callable[[Memory], Any],
+        download: Callable[[Memory, Any], None],
+        knobs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
         if self._kernel is None:
-            self._kernel = ts.kernel(self.case.kernel)
+            decorate = (
+                ts.kernel.autotune(space={name: [value] for name, value in knobs.items()}) if knobs else ts.kernel
+            )
+            self._kernel = decorate(self.case.kernel)
         memories = self.memories()
         arrays = [upload(m) if isinstance(m, Memory) else m for m in memories]
         constexprs = dict(self.case.constexprs)
@@ -279,7 +289,7 @@ class _Prepared:
     def _in_step(self, target: TargetRecord) -> list[Any] | None:
         """Run the lowering for a GPU, all threads in step; None where it has other ops than the machine knows."""
         module = self.canonical().clone()
-        PassRunner(verify="pass").run(module, "schedule", schedule_passes(target, Knobs.from_config({})))
+        PassRunner(verify="pass").run(module, "schedule", schedule_passes(target, Knobs.from_config(self.case.knobs)))
         memories = self.memories()
         arrays = {at: _in_elements(memory) for at, memory in enumerate(memories) if isinstance(memory, Memory)}
         scalars = {at: value for at, value in enumerate(memories) if not isinstance(value, Memory)}
@@ -320,7 +330,9 @@ class _Prepared:
     def scheduled(self, target: str) -> Any:
         """Return the scheduled module; None where the schedule only annotates."""
         module = self.canonical().clone()
-        PassRunner(verify="pass").run(module, "schedule", schedule_passes(target_named(target), Knobs.from_config({})))
+        PassRunner(verify="pass").run(
+            module, "schedule", schedule_passes(target_named(target), Knobs.from_config(self.case.knobs))
+        )
         return None if _without_schedule(module) == _without_schedule(self.canonical()) else module
 
     # Comparing

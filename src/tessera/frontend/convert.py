@@ -343,6 +343,38 @@ def static_int(b: Builder, value: Any, what: str) -> int:
     return known
 
 
+def static_bool(value: Any, what: str) -> bool:
+    """Return a compile-time truth value.
+
+    Raises:
+        TypeMismatchError: `bad-argument` for a value of run time.
+    """
+    if isinstance(value, Value):
+        raise TypeMismatchError(
+            f"{what}: {show(value)} is known at run time only",
+            code="bad-argument",
+            help="give True or False, or a compile-time value of either",
+        )
+    return bool(value)
+
+
+def axis_of(b: Builder, axis: Any, source: Tile, what: str) -> int:
+    """Return a dimension of a tile, counted from the start.
+
+    Raises:
+        TypeMismatchError: `bad-axis` where there is no such dimension.
+    """
+    rank = len(source.shape)
+    known = static_int(b, axis, f"{what}: the axis")
+    if not -rank <= known < rank:
+        raise TypeMismatchError(
+            f"{what}: axis {known} of {describe(source.type)} does not exist",
+            code="bad-axis",
+            help=f"axes are {-rank} to {rank - 1}",
+        )
+    return known % rank
+
+
 def static_shape(b: Builder, value: Any, what: str) -> tuple[int, ...]:
     """Return compile-time sizes.
 

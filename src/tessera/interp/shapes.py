@@ -1,4 +1,4 @@
-"""Shape changes of tiles."""
+"""Shape changes of tiles, and elements that change places."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.machine import Machine, handles
+from tessera.ir.tile.exchange import ExchangeOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 
 
@@ -29,3 +30,11 @@ def _transpose(op: TransposeOp, machine: Machine) -> Any:
 def _subtile(op: SubtileOp, machine: Machine) -> Any:
     parts = tuple(slice(at, at + size) for at, size in zip(op.places, op.result.type.shape, strict=True))
     return machine.get(op.source)[parts]
+
+
+@handles(ExchangeOp)
+def _exchange(op: ExchangeOp, machine: Machine) -> Any:
+    axis = op.axis.data
+    size = op.result.type.shape[axis]
+    partners = [i ^ op.bits.data if i ^ op.bits.data < size else i for i in range(size)]
+    return np.take(machine.get(op.source), partners, axis)

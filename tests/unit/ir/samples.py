@@ -10,6 +10,7 @@ from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as t_arith
 from tessera.ir.target import cluster as t_cluster
 from tessera.ir.target import debug as t_debug
+from tessera.ir.target import exchange as t_exchange
 from tessera.ir.target import memory as t_mem
 from tessera.ir.target import product as t_product
 from tessera.ir.target import roles as t_roles
@@ -22,9 +23,9 @@ from tessera.ir.tile import (
     cluster,
     debug,
     elementwise,
+    exchange,
     memory,
     mma,
-    parts,
     random,
     reduce,
     roles,
@@ -115,12 +116,10 @@ def _tile_body(
     lane = at(elementwise.ArangeOp(32, element_type(dtypes.i32)))
     at(shape.ReshapeOp(row, [1, 32]))
     at(shape.SubtileOp(row, [16], [16]))
-    at(parts.PartOp(scaled, [i, zero], [8, 4], steps=[1, -2]))
-    at(parts.PartOp(scaled, [zero, j], [], wrap=[1]))
-    at(parts.TakeOp(row, lane, 0))
     lifted = at(shape.ReshapeOp(lane, [1, 32]))
     columns = at(shape.BroadcastOp(lifted, [64, 32]))
     at(shape.TransposeOp(columns, [1, 0]))
+    at(exchange.ExchangeOp(columns, 1, 5))
     sums = at(reduce.ReduceOp(scaled, 1, "sum"))
     at(reduce.ReduceOp(sums, 0, "max"))
     at(reduce.ScanOp(scaled, 1, "sum", reverse=True))
@@ -290,6 +289,10 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at(t_arith.TransposeChunksOp([at(t_arith.SplatOp(one, pair)), at(t_arith.SplatOp(one, pair))]))
     at(t_arith.HalvesOp(at(t_arith.SplatOp(one, pair)), F32))
     at(t_arith.ExchangeLanesOp(total, 4))
+    at(t_exchange.ExchangeOp(total, 1, 4))
+    warps = LinearLayout.make({"register": [(1,)], "lane": [(2,), (4,), (8,), (16,), (32,)], "warp": [(64,)]}, (128,))
+    rounds = at(t_mem.AllocOp(BufferType.of([1, 128], F32, "shared"), transient=True))
+    at(t_exchange.ExchangeWarpsOp(at(t_arith.SplatOp(one, warps)), rounds, 1, 2, 1))
     at(t_arith.RelayoutOp(total, layout(), [0, 1]))
     at(t_mem.GatherOp(pointer, offsets, less))
     at.do(t_mem.ScatterOp(loaded, pointer, offsets, less))

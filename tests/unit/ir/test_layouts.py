@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
+import numpy as np
 import pytest
 
 from tessera.ir.layouts import (
@@ -21,6 +22,7 @@ from tessera.ir.layouts import (
     identity1d,
     lane_map,
     ldmatrix,
+    partner,
     reduction,
     register_map,
     row_major,
@@ -378,6 +380,34 @@ def test_reductions_that_cannot_be_planned() -> None:
         reduction(identity1d(2, "block"), 0)
     with pytest.raises(LayoutError, match="unique_registers"):
         reduction(zeros1d(2, "register") * identity1d(2, "lane"), 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_partners_stand_where_their_masks_say(seed: int) -> None:
+    """A random invertible map of 3 register, 5 lane and 2 warp bits to 32 x 32 indices, and one with copies."""
+    rng = np.random.default_rng(seed)
+    while True:
+        columns = [int(column) for column in rng.integers(1, 1 << 10, 10)]
+        if rank(columns) == 10:
+            break
+    if seed % 2:
+        columns[9] = columns[0]  # warps hold copies of what registers hold
+    dims = {"register": columns[:3], "lane": columns[3:8], "warp": columns[8:]}
+    layout = LinearLayout.make({dim: [(c >> 5, c & 31) for c in part] for dim, part in dims.items()}, (32, 32))
+    reached = {layout.apply(register=r, lane=w % 32, warp=w // 32) for r in range(8) for w in range(128)}
+    for axis, bits in product(range(2), (1, 5, 16, 31)):
+        step = (bits, 0) if axis == 0 else (0, bits)
+        if step not in reached:
+            with pytest.raises(LayoutError, match="no thread"):
+                partner(layout, axis, bits)
+            continue
+        register, lane, warp = partner(layout, axis, bits)
+        for r, w in product(range(8), range(128)):
+            own = layout.apply(register=r, lane=w % 32, warp=w // 32)
+            other = layout.apply(register=r ^ register, lane=w % 32 ^ lane, warp=w // 32 ^ warp)
+            assert other == (own[0] ^ step[0], own[1] ^ step[1])
+        if seed % 2:
+            assert not warp & 2, "registers are nearer"
 
 
 # Shared memory

@@ -14,6 +14,7 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir.tile import (
     debug,
     elementwise,
+    exchange,
     memory,
     mma,
     random,
@@ -108,6 +109,10 @@ def wrong_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
         "is not tile<2x4xf32>",
         lambda: with_result(shape.TransposeOp(tile(2, 4), [1, 0]), TileType.of([2, 4], F32)),
     )
+    yield "keeps the type", lambda: with_result(exchange.ExchangeOp(tile(4), 0, 1), TileType.of([4], BF16))
+    yield "axis 1 of 1 dimensions", lambda: exchange.ExchangeOp(tile(4), 1, 1)
+    yield "no index below 5 has a partner", lambda: exchange.ExchangeOp(tile(5), 0, 8)
+    yield "no index below 4 has a partner", lambda: exchange.ExchangeOp(tile(4), 0, 0)
     yield "no reduction is called mean", lambda: reduce.ReduceOp(tile(4), 0, "mean")
     yield "axis 1 does not exist", lambda: reduce.ReduceOp(tile(4), 1, "sum")
     yield "does not give", lambda: with_result(reduce.ReduceOp(tile(4, 2), 0, "sum"), TileType.of([4], F32))

@@ -14,7 +14,7 @@ from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import inline
 from tessera.frontend.combiners import combiner
-from tessera.frontend.convert import apply, broadcast_to, cast_to, reshape_to, static_int, to_tile
+from tessera.frontend.convert import apply, axis_of, broadcast_to, cast_to, reshape_to, static_int, to_tile
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.library import exponentials, extremes
 from tessera.frontend.registry import compiles
@@ -50,24 +50,12 @@ def _source(b: Builder, x: Any, op: Any, what: str) -> Tile:
     return Tile(cast_to(b, source.ssa, element_type(wide)))
 
 
-def _axis(b: Builder, axis: Any, source: Tile, what: str) -> int:
-    rank = len(source.shape)
-    known = static_int(b, axis, f"{what}: the axis")
-    if not -rank <= known < rank:
-        raise TypeMismatchError(
-            f"{what}: axis {known} of {describe(source.type)} does not exist",
-            code="bad-axis",
-            help=f"axes are {-rank} to {rank - 1}",
-        )
-    return known % rank
-
-
 def _axes(b: Builder, axis: Any, source: Tile, what: str) -> tuple[int, ...]:
     """Return the dimensions to combine, in order; all of them for None."""
     if axis is None:
         return tuple(range(len(source.shape)))
     parts = cast(tuple[Any, ...], axis) if isinstance(axis, tuple) else (axis,)
-    found = sorted({_axis(b, part, source, what) for part in parts})
+    found = sorted({axis_of(b, part, source, what) for part in parts})
     if not parts or len(found) < len(parts):
         raise TypeMismatchError(
             f"{what}: {show(axis)} does not name dimensions of {describe(source.type)} once each",
@@ -198,7 +186,7 @@ def _row_max(b: Builder, x: Any) -> Tile | Scalar:
 
 def _scanned(b: Builder, x: Any, axis: Any, op: Any, reverse: Any, what: str) -> Tile:
     source = _source(b, x, op, what)
-    return Tile(b.emit(ScanOp(source.ssa, _axis(b, axis, source, what), op, bool(reverse))).result)
+    return Tile(b.emit(ScanOp(source.ssa, axis_of(b, axis, source, what), op, bool(reverse))).result)
 
 
 @compiles(tile.scan)
@@ -216,7 +204,7 @@ def _any_scan(b: Builder, x: Any, axis: Any, op: Any, reverse: Any, what: str) -
         return _scanned(b, x, axis, op, reverse, what)
     tiles = _sources(b, x, what)
     block = _block(b, cast(DeviceFunction[..., Any], op), tiles, what)
-    where = _axis(b, axis, tiles[0], what)
+    where = axis_of(b, axis, tiles[0], what)
     outputs = b.emit(ScanByOp([each.ssa for each in tiles], where, block, bool(reverse))).outputs
     results = tuple(wrap(output) for output in outputs)
     return results if isinstance(x, tuple) else results[0]
@@ -257,7 +245,7 @@ def _place_of(
     source = _source(b, x, "max", what)
     shape = source.shape
     flat = source.ssa if axis is not None else reshape_to(b, source.ssa, (prod(shape),))
-    where = 0 if axis is None else _axis(b, axis, source, what)
+    where = 0 if axis is None else axis_of(b, axis, source, what)
     sizes = shape_of(flat.type)
     along = b.emit(ArangeOp(sizes[where], element_type(dtypes.i32))).result
     places = reshape_to(b, along, [size if i == where else 1 for i, size in enumerate(sizes)])

@@ -21,6 +21,7 @@ from tessera.ir.layouts.convert import (
     Reduction,
     conversion_kind,
     lane_map,
+    partner,
     reduction,
     register_map,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "identity1d",
     "lane_map",
     "ldmatrix",
+    "partner",
     "reduction",
     "register_map",
     "row_major",

@@ -169,3 +169,19 @@ def reduction(layout: LinearLayout, axis: int) -> Reduction:
         elif lane:
             shuffles.append((step, lane))
     return Reduction(result, tuple(map(tuple, groups)), tuple(shuffles), tuple(warps))
+
+
+def partner(layout: LinearLayout, axis: int, bits: int) -> tuple[int, int, int]:
+    """Return `(register, lane, warp)` masks: elements whose index along `axis` differs in `bits` stand so far apart.
+
+    Registers are taken before lanes, and lanes before warps, where copies leave a choice.
+
+    Raises:
+        LayoutError: the partner stands in another thread block, or the layout has no such element.
+    """
+    span = Span(layout.columns(REGISTER, LANE, WARP))
+    found = span.solve(layout.flatten([bits if a == axis else 0 for a in range(layout.rank)]))
+    if found is None:
+        raise LayoutError(f"no thread of the block holds the element {bits} places along axis {axis}")
+    registers, lanes = (len(layout.in_bases(dim)) for dim in (REGISTER, LANE))
+    return found & (1 << registers) - 1, found >> registers & (1 << lanes) - 1, found >> registers + lanes

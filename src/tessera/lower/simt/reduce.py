@@ -1,4 +1,4 @@
-"""SIMT lowering of reductions (registers, then lanes, then warps) and scans (through shared memory).
+"""SIMT lowering of reductions: registers, then lanes, then warps.
 
 Combiners of the user's own have no value to start from: what lies beyond a tile is told apart by a flag that is
 combined with the elements.
@@ -6,33 +6,29 @@ combined with the elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from xdsl.ir import Attribute, Block, SSAValue
 
-from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, reduction
 from tessera.ir.target.arithmetic import (
     ElementwiseOp,
     ExchangeLanesOp,
     ExtractOp,
-    IotaOp,
     ReduceLanesOp,
     ReduceRegistersOp,
     RelayoutOp,
 )
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
-from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
-from tessera.ir.types import dtype_of, element_type
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp
+from tessera.ir.types import dtype_of
 from tessera.lower.combiners import Values, combine
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
-from tessera.lower.simt.placement import Placements, follow, infers, padded, reduced_placement
+from tessera.lower.simt.placement import Placements, infers, padded, reduced_placement
 from tessera.lower.simt.rules import lowers
-from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
-from tessera.numerics.functions import COMBINE
 
 
 def identity_of(fn: str, dtype: DType) -> float:
@@ -57,16 +53,13 @@ def _place_reduce(placements: Placements, op: ReduceOp) -> None:
 
 @infers(ReduceByOp)
 def _place_reduce_by(placements: Placements, op: ReduceByOp) -> None:
-    placement = reduced_placement(placements, _leader(placements, op), op.axis.data)
+    placement = reduced_placement(placements, leader(placements, op), op.axis.data)
     for output in op.outputs:
         if is_tile(output):
             placements.place(output, placement.layout, placement.strength)
 
 
-infers(ScanOp, ScanByOp)(follow)
-
-
-def _leader(placements: Placements, op: ReduceByOp | ScanByOp) -> SSAValue:
+def leader(placements: Placements, op: ReduceByOp | ScanByOp) -> SSAValue:
     """Return the operand whose layout all take: that which is placed most strongly."""
     placed = [source for source in op.sources if placements.of(source) is not None]
     return max(placed, key=lambda v: placements.found[v].strength, default=op.sources[0])
@@ -143,7 +136,9 @@ Fold = Callable[[Values, Values], Values]
 """Combines what stands before with what stands behind."""
 
 
-def _fold(context: SimtContext, combiner: Block) -> Fold:
+def fold_of(context: SimtContext, combiner: Block) -> Fold:
+    """Return how a combiner of the user's own combines fragments."""
+
     def splat(value: SSAValue, like: Attribute) -> SSAValue:
         assert isinstance(like, FragmentType)
         return context.splat(value, like.linear)
@@ -158,7 +153,7 @@ def _fold(context: SimtContext, combiner: Block) -> Fold:
     )
 
 
-def _flagged(context: SimtContext, fold: Fold) -> Fold:
+def flagged(context: SimtContext, fold: Fold) -> Fold:
     """Return a fold of values that are led by a flag: those without it are left out."""
 
     def apply(fn: str, *args: SSAValue) -> SSAValue:
@@ -176,15 +171,15 @@ def _flagged(context: SimtContext, fold: Fold) -> Fold:
 
 @lowers(ReduceByOp)
 def _reduce_by(context: SimtContext, op: ReduceByOp) -> None:
-    layout = context.layout_of(_leader(context.placements, op)).unique_registers()
+    layout = context.layout_of(leader(context.placements, op)).unique_registers()
     fragments = [context.tile(source, layout) for source in op.sources]
-    fold, axis, shape = _fold(context, op.combiner.block), op.axis.data, tile_shape(op.sources[0])
+    fold, axis, shape = fold_of(context, op.combiner.block), op.axis.data, tile_shape(op.sources[0])
     # Padding along the other axes is combined with padding only.
     inside = context.inside([s if a == axis else padded(s) for a, s in enumerate(shape)], layout)
     if inside is None:
         results = reduce_by(context, fragments, layout, axis, fold)
     else:
-        _, *results = reduce_by(context, [inside, *fragments], layout, axis, _flagged(context, fold))
+        _, *results = reduce_by(context, [inside, *fragments], layout, axis, flagged(context, fold))
     for output, result in zip(op.outputs, results, strict=True):
         context.define(output, result if is_tile(output) else context.value(ExtractOp(result)))
 
@@ -218,76 +213,3 @@ def _fold_registers(context: SimtContext, fragments: Values, plan: Reduction, fo
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [fold(left, right) for left, right in pairs] + parts[len(parts) & ~1 :]
     return parts[0]
-
-
-@lowers(ScanOp)
-def _scan(context: SimtContext, op: ScanOp) -> None:
-    """Hillis and Steele's scan: in step s every element combines with the one 2^s before it."""
-    layout = context.layout_of(op.source).unique_registers()
-    current = context.tile(op.source, layout)
-    dtype = dtype_of(element_of(current.type))
-    axis, fn = op.axis.data, op.fn.data
-    identity = identity_of(fn, dtype)
-    current = context.fill_outside(current, tile_shape(op.source), identity)
-    fill = context.constant(identity, element_of(current.type))
-    step = 1
-    while step < layout.out_sizes[axis]:
-        (other,) = _shifted(context, [current], axis, step if op.reverse is not None else -step, [fill])
-        current = context.value(ElementwiseOp(COMBINE[fn], [other, current]))
-        step *= 2
-    context.define(op.result, context.convert(current, context.layout_of(op.result)))
-
-
-def _shifted(context: SimtContext, fragments: Values, axis: int, shift: int, fills: Sequence[SSAValue]) -> Values:
-    """Return the elements `shift` places further along an axis, `fills` beyond the tile."""
-    by, zero = context.scalars.constant(shift), context.scalars.constant(0)
-    shifted: Values = []
-    for fragment, fill in zip(
-        fragments, fills, strict=True
-    ):  # one after the other: transient buffers share their bytes
-        type_ = fragment.type
-        assert isinstance(type_, FragmentType)
-        buffer = context.transient(BufferType.of(type_.shape, type_.element, "shared"))
-        context.emit(BufferStoreOp(fragment, buffer))
-        context.emit(BarrierOp())
-        offsets = [by if a == axis else zero for a in range(len(type_.shape))]
-        shifted.append(context.value(BufferLoadOp(buffer, type_, offsets, fill=fill)))
-    return shifted
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Which elements have another one `step` places before them (behind them, in reverse) inside the tile."""
-
-    context: SimtContext
-    layout: LinearLayout
-    axis: int
-    size: int
-    reverse: bool
-
-    def with_one_before(self, step: int) -> SSAValue:
-        i32 = element_type(dtypes.i32)
-        at = self.context.value(IotaOp(self.axis, i32, self.layout))
-        limit = self.context.scalars.constant(self.size - step if self.reverse else step, i32)
-        fn = "lt" if self.reverse else "ge"
-        return self.context.value(ElementwiseOp(fn, [at, self.context.splat(limit, self.layout)]))
-
-
-@lowers(ScanByOp)
-def _scan_by(context: SimtContext, op: ScanByOp) -> None:
-    """As scans by a function, but elements without one before them stay as they are."""
-    layout = context.layout_of(_leader(context.placements, op)).unique_registers()
-    currents = [context.tile(source, layout) for source in op.sources]
-    axis, reverse, fold = op.axis.data, op.reverse is not None, _fold(context, op.combiner.block)
-    size = tile_shape(op.sources[0])[axis]
-    places = _Places(context, layout, axis, size, reverse)
-    step = 1
-    while step < size:
-        fills = [context.constant(0, element_of(current.type)) for current in currents]
-        others = _shifted(context, currents, axis, step if reverse else -step, fills)
-        chosen = places.with_one_before(step)
-        both = zip(fold(others, currents), currents, strict=True)
-        currents = [context.value(ElementwiseOp("select", [chosen, folded, alone])) for folded, alone in both]
-        step *= 2
-    for output, current in zip(op.outputs, currents, strict=True):
-        context.define(output, context.convert(current, context.layout_of(output)))

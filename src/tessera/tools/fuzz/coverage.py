@@ -59,6 +59,8 @@ def _named(node: tree.Node) -> str | None:
         return f"cast-to-{node.dtype} {node.x.type.dtype}"
     if isinstance(node, tree.Reduce | tree.Scan):
         return f"{type(node).__name__.lower()}-{node.op} {node.x.type.dtype}"
+    if isinstance(node, tree.Sort):
+        return f"{'argsort' if node.places else 'sort'} {node.x.type.dtype}"
     if isinstance(node, tree.Combined):
         return f"{'scan' if node.running else 'reduce'}-by-{node.combiner} {node.type.dtype}"
     if isinstance(node, tree.Mma):
@@ -69,8 +71,6 @@ def _named(node: tree.Node) -> str | None:
         kind = "gather" if isinstance(node, tree.Load) else "scatter"
         picks = any(isinstance(axis, tree.Pick) for axis in node.axes)
         return f"{kind if picks else type(node).__name__.lower()} {node.dtype}"
-    if isinstance(node, tree.Jump):
-        return f"{type(node).__name__.lower()} jump"
     if isinstance(node, tree.Number | tree.Name) or not isinstance(node, tree.Expr):
         return None
     return f"{type(node).__name__.lower()} {_type(node).dtype}"

@@ -31,6 +31,10 @@ _BITS_SEEN = ("f64", "f32", "f16", "bf16", *INTS)
 """Dtypes that are drawn on either side of a bitcast."""
 
 
+LONGEST_SORT = 40
+"""Elements that are sorted at most: a network of twice as many has half as many steps again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expressions:
     """Draws expressions in a scope."""
@@ -163,6 +167,8 @@ class Expressions:
                 (self._transpose, 1.0),
                 (self._stack, 0.4),
                 (self._scan, 0.5),
+                (self._exchange, 0.3 * self.scope.dice.options.exchanges),
+                (self._sort, 0.15 * self.scope.dice.options.exchanges),
                 (self._random, 0.15),
                 (self._shared, 1.0),
                 (self._like, 0.1),
@@ -209,7 +215,7 @@ class Expressions:
             ]
             names += [("fma", 0.5), ("mod", 0.1), ("floordiv", 0.1), ("copysign", 0.2)]
             if self.scope.palette.approximate:
-                names += [("div", 1.5), ("pow", 0.4), ("hypot", 0.3), ("atan2", 0.3)]
+                names += [("div", 1.5), ("pow", 0.1), ("hypot", 0.2), ("atan2", 0.2)]
             if dice.chance(0.15):
                 return self._halved(dtype, shape, depth)
         else:
@@ -390,6 +396,22 @@ class Expressions:
             )
         axis = dice.between(-len(shape), len(shape) - 1)
         return tree.Scan(op, self.draw(source, shape, depth), axis, dice.chance(0.3))
+
+    def _exchange(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        dice = self.scope.dice
+        axis = dice.between(-len(shape), len(shape) - 1)
+        bits = dice.between(0, max(2, 2 * shape[axis] - 1)) if dice.chance(0.6) else 1 << dice.between(0, 6)
+        return tree.Exchange(self.draw(dtype, shape, depth), bits, axis)
+
+    def _sort(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
+        """Draw elements in order; of few, as every doubling adds a merge of all."""
+        dice = self.scope.dice
+        axis = dice.between(-len(shape), len(shape) - 1)
+        if shape[axis] > LONGEST_SORT:
+            return None
+        places = dtype == "i32" and dice.chance(0.5)
+        source = dice.pick(self.scope.palette.dtypes) if places else dtype
+        return tree.Sort(self.draw(source, shape, depth), axis, dice.chance(0.4), places)
 
     def _combined(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         """Draw a reduction or scan by a combiner, one of whose results has the dtype."""

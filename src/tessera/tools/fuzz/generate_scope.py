@@ -40,10 +40,10 @@ class Options:
         atomics: atomic updates.
         products: matrix products.
         combiners: reductions and scans by a combiner.
+        exchanges: elements that change places, by bits of their indices or by their order.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
-        jumps: programs with `break`, `continue` and early `return`.
     """
 
     carries: float = 1.0
@@ -65,10 +65,10 @@ class Options:
     atomics: float = 1.0
     products: float = 1.0
     combiners: float = 1.0
+    exchanges: float = 1.0
     index_values: float = 0.7
     plans: float = 0.05
     debug: float = 0.04
-    jumps: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)

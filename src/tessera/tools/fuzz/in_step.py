@@ -20,7 +20,7 @@ from tessera.interp.casts import convert, tf32
 from tessera.interp.elementwise import apply, scalar
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, reduction
 from tessera.ir.target import arithmetic as ops
-from tessera.ir.target import memory
+from tessera.ir.target import exchange, memory
 from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
@@ -323,6 +323,24 @@ def _exchange_lanes(machine: InStep, op: ops.ExchangeLanesOp) -> Any:
     other, lane = _exchanged(machine, op.source, mask)
     upper = (lane & mask & -mask) != 0
     return np.where(upper, other, own), np.where(upper, own, other)
+
+
+@handles(exchange.ExchangeOp)
+def _exchange(machine: InStep, op: exchange.ExchangeOp) -> Any:
+    return _of_others(machine, op.source, op.register.data, op.lane.data)
+
+
+@handles(exchange.ExchangeWarpsOp)
+def _exchange_warps(machine: InStep, op: exchange.ExchangeWarpsOp) -> Any:
+    layout = _layout(op.source.type)
+    assert layout is not None
+    return _of_others(machine, op.source, op.register.data, op.warp.data * layout.lanes + op.lane.data)
+
+
+def _of_others(machine: InStep, source: SSAValue, register: int, thread: int) -> Array:
+    value = machine.get(source)
+    registers, threads = value.shape
+    return value[np.arange(registers) ^ register][:, np.arange(threads) ^ thread]
 
 
 @handles(ops.ExtractOp)

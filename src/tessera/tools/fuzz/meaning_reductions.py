@@ -55,6 +55,19 @@ def scan(op: str, x: Val, axis: int, reverse: bool, wide: str) -> Val:
     return result.moved(lambda data: np.flip(data, axis)) if reverse else result
 
 
+def sort(x: Val, axis: int, descending: bool, places: bool) -> Val:
+    """Return the elements in order, NaNs largest, or where they come from: of equal ones the first comes first."""
+    data = np.flip(x.data, axis) if descending else x.data
+    order = np.argsort(data, axis, kind="stable")
+    if descending:
+        order = np.flip(data.shape[axis] - 1 - order, axis)
+    known = np.broadcast_to(x.mask().all(axis, keepdims=True), data.shape)
+    err = np.broadcast_to(x.errors().max(axis, keepdims=True), data.shape)
+    if places:  # elements that are known by halves have no order
+        return Val("i32", order.astype(np.int32), None, known & (err == 0.0))
+    return Val(x.dtype, np.take_along_axis(x.data, order, axis), None if x.err is None else err, known)
+
+
 def _fold(function: np.ufunc, data: Array, axis: int, running: bool, dtype: Any = None) -> Array:
     method = function.accumulate if running else function.reduce
     return np.asarray(method(data, axis=axis) if dtype is None else method(data, axis=axis, dtype=dtype))

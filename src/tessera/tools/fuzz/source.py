@@ -128,8 +128,6 @@ def _atomic(expr: tree.Atomic) -> str:
     args.append(text(expr.value))
     if expr.order:
         args.append(f'order="{expr.order}"')
-    if expr.scope:
-        args.append(f'scope="{expr.scope}"')
     return f"ts.tile.atomic_{expr.fn}({', '.join(args)})"
 
 
@@ -165,10 +163,6 @@ def _apply(expr: tree.Apply) -> str:
     if forms:
         return forms[expr.form % len(forms)].format(*args)
     return f"ts.tile.{expr.fn}({', '.join(args)})"
-
-
-def _known(expr: tree.Known) -> str:
-    return FUNCTIONS[expr.fn].forms[0].format(text(expr.left), text(expr.right))
 
 
 def _power(expr: tree.Power) -> str:
@@ -237,6 +231,15 @@ def _scan(expr: tree.Scan) -> str:
     return f'ts.tile.scan({text(expr.x)}, {expr.axis}, "{expr.op}"{reverse})'
 
 
+def _exchange(expr: tree.Exchange) -> str:
+    return f"ts.tile.exchange({text(expr.x)}, {expr.bits}, axis={expr.axis})"
+
+
+def _sort(expr: tree.Sort) -> str:
+    descending = ", descending=True" if expr.descending else ""
+    return f"ts.tile.{'argsort' if expr.places else 'sort'}({text(expr.x)}, {expr.axis}{descending})"
+
+
 def _combined(expr: tree.Combined) -> str:
     tiles = "".join(f"{text(x)}, " for x in expr.xs).rstrip()
     if expr.running:
@@ -282,7 +285,6 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Full: _full,
     tree.FullLike: _full_like,
     tree.Apply: _apply,
-    tree.Known: _known,
     tree.Power: _power,
     tree.Where: _where,
     tree.Cast: _cast,
@@ -294,6 +296,8 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Stack: _stack,
     tree.Reduce: _reduce,
     tree.Scan: _scan,
+    tree.Exchange: _exchange,
+    tree.Sort: _sort,
     tree.Combined: _combined,
     tree.Mma: _mma,
     tree.CausalMask: _causal_mask,
@@ -396,9 +400,6 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.Evaluate: lambda node: iter([text(node.value)]),
     tree.For: _for,
     tree.While: _while,
-    tree.Break: _lines("break"),
-    tree.Continue: _lines("continue"),
-    tree.Return: lambda node: iter(["return" if node.value is None else f"return {text(node.value)}"]),
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,

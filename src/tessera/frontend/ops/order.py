@@ -1,0 +1,107 @@
+"""Compiles exchanges and sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tessera.errors import TypeMismatchError
+from tessera.frontend import tile
+from tessera.frontend.builder import Builder
+from tessera.frontend.calls import inline
+from tessera.frontend.convert import axis_of, broadcast_to, cast_to, reshape_to, static_bool, static_int, to_tile
+from tessera.frontend.library import order
+from tessera.frontend.registry import compiles
+from tessera.frontend.values import Tile
+from tessera.ir.tile.elementwise import ArangeOp
+from tessera.ir.tile.exchange import ExchangeOp
+from tessera.ir.types import element_type
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+
+
+@compiles(tile.exchange)
+def _exchange(b: Builder, x: Any, bits: Any, axis: Any) -> Any:
+    source = to_tile(b, x, "exchange")
+    where, known = axis_of(b, axis, source, "exchange"), static_int(b, bits, "exchange: bits")
+    if known < 0:
+        raise TypeMismatchError(
+            f"exchange: bits {known} is negative",
+            code="bad-argument",
+            help="name the bits of an index, such as 1 for neighbours or 3 for groups of four turned round",
+        )
+    someone = 0 < known < 1 << (source.shape[where] - 1).bit_length()
+    return Tile(b.emit(ExchangeOp(source.ssa, where, known)).result) if someone else source
+
+
+@compiles(tile.sort)
+def _sort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
+    source = to_tile(b, x, "sort")
+    where, down = axis_of(b, axis, source, "sort"), static_bool(descending, "sort: descending")
+    keys = _keys(b, source)
+    given = [keys, _indices(b, source.shape, where), _steps(source.shape[where]), where, down]
+    return _of_keys(b, inline(b, order.in_order.function, given, {}), source.dtype)
+
+
+@compiles(tile.argsort)
+def _argsort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
+    source = to_tile(b, x, "argsort")
+    where, down = axis_of(b, axis, source, "argsort"), static_bool(descending, "argsort: descending")
+    if source.dtype.is_float:
+        source = inline(b, order.without_sign_of_zero.function, [source], {})
+    given = [_keys(b, source), _indices(b, source.shape, where), _steps(source.shape[where]), where, down]
+    return inline(b, order.places_in_order.function, given, {})
+
+
+def _steps(size: int) -> tuple[tuple[int, int], ...]:
+    """Return the network's steps: which bits of an index partners differ in, and the highest of these.
+
+    Runs of 2, 4, 8 … are merged. The first step of a merge is mirrored, so that the smaller element always goes to the
+    lower place; what is missing at the end counts as larger than all.
+    """
+    return tuple(_merges(size))
+
+
+def _merges(size: int) -> Iterator[tuple[int, int]]:
+    run = 1
+    while run < size:
+        yield 2 * run - 1, run
+        step = run // 2
+        while step:
+            yield step, step
+            step //= 2
+        run *= 2
+
+
+def _indices(b: Builder, shape: tuple[int, ...], axis: int) -> Tile:
+    along = b.emit(ArangeOp(shape[axis], element_type(dtypes.i32))).result
+    spread = reshape_to(b, along, [size if i == axis else 1 for i, size in enumerate(shape)])
+    return Tile(broadcast_to(b, spread, shape))
+
+
+def _word(dtype: DType) -> DType:
+    """Return the signed integers that floats are compared as."""
+    return {16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}[dtype.bits]
+
+
+def _keys(b: Builder, source: Tile) -> Tile:
+    """Return integers in the order of the elements."""
+    dtype = source.dtype.storage
+    if dtype.kind == "bool":
+        return Tile(cast_to(b, source.ssa, element_type(dtypes.u8)))
+    if not dtype.is_float:
+        return Tile(cast_to(b, source.ssa, element_type(dtype)))
+    wide = dtype if dtype.bits >= 16 else dtypes.f16
+    word = _word(wide)
+    floats = Tile(cast_to(b, source.ssa, element_type(wide)))
+    given = [floats, word, (1 << word.bits - 1) - 1, float("nan")]
+    return inline(b, order.ordered.function, given, {})
+
+
+def _of_keys(b: Builder, keys: Tile, dtype: DType) -> Tile:
+    """Return the elements whose keys these are."""
+    stored = dtype.storage
+    if stored.is_float:
+        wide = stored if stored.bits >= 16 else dtypes.f16
+        keys = inline(b, order.unordered.function, [keys, wide, (1 << wide.bits - 1) - 1], {})
+    return Tile(cast_to(b, keys.ssa, element_type(dtype)))
