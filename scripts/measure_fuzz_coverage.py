@@ -22,12 +22,13 @@ from tessera.tools.fuzz.report import Reach, collect, write_config
 CAMPAIGNS = (
     ("--device", "cpu"),
     ("--device", "cpu", "--set", "debug=1", "--set", "plans=0.3"),
-    ("--compile-only", "x86-64"),
+    ("--compile-only", "x86-64", "--set", "shared=0.4"),
     ("--compile-only", "sapphirerapids", "--set", "products=6", "--set", "plans=0.3"),
     ("--compile-only", "aarch64", "--set", "products=6", "--set", "plans=0.3"),
     ("--compile-only", "sm_70", "--set", "atomics=3"),
     ("--compile-only", "sm_80", "--set", "debug=0.3", "--set", "plans=0.3"),
     ("--compile-only", "sm_90a", "--set", "plans=0.9"),
+    ("--compile-only", "sm_90a", "--set", "plans=1"),
     ("--compile-only", "sm_90a", "--set", "debug=0.3", "--set", "atomics=3", "--set", "shared=0.4"),
 )
 """Where programs go, and what is drawn more often than usual there."""

@@ -1,4 +1,5 @@
-"""Programs that once showed a fault: each runs right on the CPU and in the interpreter, and compiles for GPUs.
+"""Programs that once showed a fault: each runs right on the CPU, in the interpreter and there after each pass, and
+compiles for GPUs.
 
 A file is a program as `tessera.tools.fuzz.serial` writes it, already small. Its name says what was wrong.
 """
@@ -14,6 +15,7 @@ from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.run import Device, check
 from tessera.tools.fuzz.serial import dumps, loads
 from tessera.tools.fuzz.source import source
+from tessera.tools.fuzz.steps import checked
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
 
@@ -33,6 +35,13 @@ def test_past_failures_compile_for_gpus(path: Path, target: str, tmp_path: Path)
     program = loads(path.read_text(encoding="utf-8"))
     outcome = check(program, Device("compile", target), tmp_path)
     assert outcome.kind == "compiled", f"{outcome.detail}\n{source(program)}"
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_past_failures_after_each_pass(path: Path, tmp_path: Path) -> None:
+    program = loads(path.read_text(encoding="utf-8"))
+    outcome = checked(program, tmp_path)
+    assert outcome.kind == "same", f"{outcome.detail}\n{source(program)}"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -96,7 +96,29 @@ def added(x: ts.Tensor["n", T], y: ts.Tensor["n", T], bias: ts.Tensor["n", ts.f3
         y[i : i + 8] = x[i : i + 8] if bias is None else ts.tile.cast(x[i : i + 8] + bias[i : i + 8], T)
 
 
+@ts.kernel
+def parts(
+    x: ts.Tensor[8, 16, ts.f32],
+    start: ts.constexpr = 1,
+    stop: ts.constexpr = 7,
+    step: ts.constexpr = 2,
+    place: ts.constexpr = -1,
+    axis: ts.constexpr = 0,
+    shift: ts.constexpr = 3,
+    pieces: ts.constexpr = 4,
+    index: ts.constexpr = 2,
+    fill: ts.constexpr = 0.5,
+):
+    v = x[:, :]
+    x[0, 0] = ts.tile.sum(v[start:stop:step, place])
+    x[:, :] = v.flip(axis).roll(shift, axis)
+    x[1, 1] = ts.tile.sum(v.split(pieces, axis)[0]) + ts.tile.sum(ts.tile.unstack(v, axis)[0])
+    x[2, 2] = ts.tile.sum(v.take(index, axis, fill))
+    x[3, 3] = ts.tile.sum(ts.tile.take_along_axis(v, v.to(ts.i32), axis, fill))
+
+
 ARRAY = np.zeros((8, 8), np.float32)
+PARTS = {"start": 1, "stop": 7, "step": 2, "place": -1, "axis": 0, "shift": 3, "pieces": 4, "index": 2, "fill": 0.5}
 CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "empty": (ts.empty, [(2, 3)], {"dtype": ts.f32, "device": "cpu"}),
     "full": (ts.full, [(2, 3), 1.0], {"dtype": ts.f32, "device": "cpu"}),
@@ -121,6 +143,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "load": (ts.load, ["/nowhere/at/all"], {}),
     "a kernel": (doubled, [ARRAY[0], ARRAY[1].copy(), 2.0], {"b": 8}),
     "a kernel of any dtype": (added, [ARRAY[0], ARRAY[1].copy()], {"bias": ARRAY[2]}),
+    "parts of tiles": (ts.compile, [parts], {"target": "cpu", **PARTS}),
     "compile for a dtype": (ts.compile, [added], {"target": "cpu", "T": ts.f32, "bias": None}),
     "specialize": (added.specialize, [], {"T": ts.f32, "bias": None}),
     "accum": (ts.accum, [ts.f32], {}),

@@ -14,7 +14,8 @@ from tessera.frontend.constants import REFUSALS, checked, python, static_call
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.exact import same
-from tessera.frontend.indexing import SliceValue, normalise, subscript
+from tessera.frontend.indexing import normalise, subscript
+from tessera.frontend.parts import SliceValue
 from tessera.frontend.registry import attribute_of, attributes_of
 from tessera.frontend.structure import StructureValue
 from tessera.frontend.tile.stub import FUNCTIONS as TILE_FUNCTIONS
@@ -404,10 +405,8 @@ def _field(b: Builder, owner: StructureValue, name: str) -> Any:
 
 
 _OF_OTHERS = {
-    "gather": "index the tensor with an index tile: X[index]",
+    "gather": "index the tensor with an index tile: X[index]; of a tile, use ts.tile.take_along_axis(x, index, axis)",
     "scatter": "store with an index tile: X[index] = x",
-    "split": "load the parts as slices of their own",
-    "flip": "load with an index tile that counts down: X[n - 1 - ts.tile.arange(64)]",
     "argmax": "take the maximum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
     "argmin": "take the minimum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
     "dot": "use ts.tile.mma(a, b, acc)",
@@ -422,8 +421,8 @@ _OTHER_NAMES = {
     "cat": "concatenate",
     "hstack": "concatenate",
     "vstack": "concatenate",
-    "take": "gather",
-    "take_along_axis": "gather",
+    "unbind": "unstack",
+    "chunk": "split",
     "put": "scatter",
     "count_ones": "popcount",
     "bitwise_count": "popcount",
@@ -433,6 +432,7 @@ _OTHER_NAMES = {
     "arccos": "acos",
     "flipud": "flip",
     "fliplr": "flip",
+    "rotate": "roll",
     "view": "bitcast",
     "mm": "matmul",
     "einsum": "matmul",

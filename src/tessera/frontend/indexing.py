@@ -1,4 +1,4 @@
-"""Subscripts: bounded slices of tensors, index tiles, stages of shared buffers, new axes of tiles."""
+"""Subscripts: bounded slices of tensors, index tiles, stages of shared buffers; `parts` has those of tiles."""
 
 from __future__ import annotations
 
@@ -8,31 +8,14 @@ from typing import Any, cast
 
 from xdsl.ir import SSAValue
 
-from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import operand, reshape_to, symbol, to_index
+from tessera.frontend.convert import operand, symbol, to_index
+from tessera.frontend.parts import FULL, SliceValue, index_tile
 from tessera.frontend.values import At, Pick, Scalar, Shared, Span, TensorValue, Tile, View, show
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.ir.tile.types import describe
-
-
-@dataclass(frozen=True, slots=True)
-class SliceValue:
-    """An evaluated `lower:upper:step`."""
-
-    lower: Any = None
-    upper: Any = None
-    step: Any = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is a plain `:`."""
-        return self.lower is None and self.upper is None and self.step is None
-
-
-FULL = SliceValue()
 
 
 def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
@@ -47,7 +30,7 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
     if isinstance(base, View):
         base = operand(b, base)
     if isinstance(base, Tile):
-        return _index_tile(b, base, items)
+        return index_tile(b, base, _expand_ellipsis(items, len(base.shape), f"tile {describe(base.type)}"))
     if isinstance(base, Shared):
         return _stage(b, base, items)
     if isinstance(base, tuple | list | dict | str | range):
@@ -74,24 +57,6 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
             code="bad-index",
             help="tuples and dictionaries are indexed by compile-time values that exist",
         ) from None
-
-
-def _index_tile(b: Builder, tile: Tile, items: tuple[Any, ...]) -> Tile:
-    items = _expand_ellipsis(items, len(tile.shape), f"tile {describe(tile.type)}")
-    shape: list[int] = []
-    sizes = iter(tile.shape)
-    for item in items:
-        if item is None:
-            shape.append(1)
-        elif isinstance(item, SliceValue) and item.is_full:
-            shape.append(next(sizes))
-        else:
-            raise TypeMismatchError(
-                f"a tile takes only : and None as index, got {_show_item(item)}",
-                code="bad-index",
-                help="slice the tensor, not the loaded tile, or pick with ts.tile.where and a reduction",
-            )
-    return Tile(reshape_to(b, tile.ssa, shape), tile.policy)
 
 
 def _show_item(item: Any) -> str:

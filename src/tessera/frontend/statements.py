@@ -109,7 +109,7 @@ def _place(b: Builder, target: ast.Subscript) -> View | Shared:
         raise TypeMismatchError(
             f"{show(base)} cannot be changed",
             code="not-a-slice",
-            help="tiles are values: make a new one with ts.tile.where, or store to a tensor's slice",
+            help="tiles are values: make a new one with ts.tile.where or concatenate, or store to a tensor's slice",
         )
     if not isinstance(base, TensorValue | Shared):
         raise TypeMismatchError(

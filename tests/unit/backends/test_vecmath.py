@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from scripts import fit_vecmath
 from tessera.backends.llvm import vecmath_coefficients
-from tessera.backends.llvm.vecmath import supported, vecmath_function
+from tessera.backends.llvm.vecmath import GENERATORS, vecmath_function
+from tessera.numerics.functions import TRANSCENDENTAL
 from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
 
 Array = NDArray[np.floating]
@@ -701,10 +702,8 @@ def test_no_library_calls(triple: str, cpu: str) -> None:
     assert called <= {"tessera_rem_pio2_f64"}
 
 
-def test_supported_is_what_can_be_made() -> None:
-    assert supported("pow", "f64")
-    assert not supported("gamma", "f32")
-    assert not supported("exp", "bf16")
+def test_there_is_a_function_for_all_that_no_processor_rounds() -> None:
+    assert TRANSCENDENTAL - {*GENERATORS} == {"rsqrt"}
 
 
 def test_names_and_kinds_that_do_not_exist() -> None:

@@ -26,6 +26,7 @@ from tessera.ir.tile import (
     exchange,
     memory,
     mma,
+    parts,
     random,
     reduce,
     roles,
@@ -116,6 +117,9 @@ def _tile_body(
     lane = at(elementwise.ArangeOp(32, element_type(dtypes.i32)))
     at(shape.ReshapeOp(row, [1, 32]))
     at(shape.SubtileOp(row, [16], [16]))
+    at(parts.PartOp(scaled, [i, zero], [8, 4], steps=[1, -2]))
+    at(parts.PartOp(scaled, [zero, j], [], wrap=[1]))
+    at(parts.TakeOp(row, lane, 0))
     lifted = at(shape.ReshapeOp(lane, [1, 32]))
     columns = at(shape.BroadcastOp(lifted, [64, 32]))
     at(shape.TransposeOp(columns, [1, 0]))

@@ -21,7 +21,7 @@ from tessera.backends.llvm.emitter import Emitter, Handlers
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, of_dtype
-from tessera.backends.llvm.vecmath import supported, vecmath_function
+from tessera.backends.llvm.vecmath import vecmath_function
 from tessera.data import dataclass
 from tessera.ir.locations import location_of
 from tessera.ir.target.debug import AssertOp
@@ -135,27 +135,16 @@ class CpuEmitter(Emitter):
         return 1, width
 
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
-        """Call the vector function, or compose it from others; f64 `pow` goes to libm, lane by lane."""
+        """Call the vector function; a reciprocal square root is composed."""
         ops, type_ = self.ops, of_dtype(dtype, width)
         if name == "rsqrt":
             return self.fn.assign(f"fdiv {type_} {ops.real(type_, 1.0)}, {ops.intrinsic('sqrt', type_, *args)}")
-        if not supported(name, dtype.name):
-            return self._libm(name, type_, args)
         features = self.target.features
         function = vecmath_function(name, width, dtype.name, self.profile == "fast", features)
         self.module.declare(*function.declares)
         self.module.define(function.name, function.definition)
         given = ", ".join(f"{type_} {arg}" for arg in args)
         return self.fn.assign(f"call {type_} @{function.name}({given})")
-
-    def _libm(self, name: str, type_: LLVMType, args: Sequence[str]) -> str:
-        ops, scalar = self.ops, LLVMType(type_.element)
-        symbol = name if type_.element == "double" else f"{name}f"
-        result = "poison"
-        for lane in range(type_.width):
-            parts = [(scalar, ops.extract(type_, arg, lane)) for arg in args]
-            result = ops.insert(type_, result, ops.call(symbol, scalar, parts), lane)
-        return result
 
     def value_type(self, dtype: DType, width: int = 1) -> LLVMType:
         """Keep 16-bit floats as integers: CPUs that lack them would go through libcalls even to move them."""

@@ -14,6 +14,7 @@ from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, SplatOp, constan
 from tessera.ir.target.memory import (
     AllocOp,
     AtomicOp,
+    BufferGatherOp,
     BufferLoadOp,
     BufferStoreOp,
     GatherOp,
@@ -465,6 +466,19 @@ def emit_buffer_load(emitter: CpuEmitter, op: BufferLoadOp) -> None:
     checked = op.fill is not None
     access = _buffer_access(emitter, op.result, op.buffer, list(op.offsets), axes, op.vector.data, checked)
     emitter.bind(op.result, [access.load(_fill(emitter, op.fill, access.dtype))])
+
+
+@CPU.register(BufferGatherOp)
+def emit_buffer_gather(emitter: CpuEmitter, op: BufferGatherOp) -> None:
+    """Read single elements of a buffer."""
+    access = access_of(emitter, op.result)
+    base, offsets = emitter.unit(op.buffer), emitter.unit(op.offsets)
+    if access.width == 1:
+        access.address = emitter.ops.gep(access.memory.element, base, offsets)
+        emitter.bind(op.result, [access.load(None)])
+        return
+    values = access.gather(access.element_pointers(base, offsets), None, "poison")
+    emitter.bind(op.result, [emitter.from_memory(values, access.dtype, access.width)])
 
 
 @CPU.register(BufferStoreOp)

@@ -6,9 +6,8 @@ from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import F64, I64, PTR, Typed
 from tessera.backends.llvm.types import LLVMType
-from tessera.ir.target.arithmetic import HalvesOp, IotaOp, ReduceRegistersOp, TransposeChunksOp
+from tessera.ir.target.arithmetic import HalvesOp, IotaOp, ReduceRegistersOp, RelayoutOp, TransposeChunksOp
 from tessera.ir.target.debug import AssertOp, PrintOp
-from tessera.ir.target.exchange import ExchangeOp
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.target.types import element_of
 from tessera.ir.types import dtype_of
@@ -66,13 +65,14 @@ def emit_halves(emitter: CpuEmitter, op: HalvesOp) -> None:
     emitter.bind(op.second, [second])
 
 
-@CPU.register(ExchangeOp)
-def emit_exchange(emitter: CpuEmitter, op: ExchangeOp) -> None:
-    """Shuffle the lanes of a chunk."""
-    type_, value = emitter.unit_type(op.source.type), emitter.unit(op.source)
-    lanes = ", ".join(f"i32 {lane ^ op.register.data}" for lane in range(type_.width))
-    mask = f"<{type_.width} x i32> <{lanes}>"
-    emitter.bind(op.result, [emitter.fn.assign(f"shufflevector {type_} {value}, {type_} poison, {mask}")])
+@CPU.register(RelayoutOp)
+def emit_relayout(emitter: CpuEmitter, op: RelayoutOp) -> None:
+    """Put the elements of a chunk in another order."""
+    type_, order = emitter.unit_type(op.source.type), [number.data for number in op.source_registers.data]
+    lanes = ", ".join(f"i32 {number}" for number in order)
+    source = emitter.unit(op.source)
+    shuffled = f"shufflevector {type_} {source}, {type_} poison, <{len(order)} x i32> <{lanes}>"
+    emitter.bind(op.result, [emitter.fn.assign(shuffled)])
 
 
 @CPU.register(TransposeChunksOp)

@@ -118,11 +118,6 @@ GENERATORS: Final[dict[str, Generator]] = {
 }
 
 
-def supported(fn: str, elem: str) -> bool:
-    """Whether `vecmath_function` can make this function for this element type."""
-    return fn in GENERATORS and elem in FORMATS
-
-
 def vecmath_function(
     fn: str, width: int, elem: str, fast: bool = False, features: frozenset[str] = frozenset()
 ) -> VecFunction:
@@ -138,7 +133,7 @@ def vecmath_function(
     Raises:
         ValueError: The function does not exist for this element type, or the width is not positive.
     """
-    if not supported(fn, elem):
+    if fn not in GENERATORS or elem not in FORMATS:
         raise ValueError(f"no vector function {fn} for {elem}")
     if width < 1:
         raise ValueError(f"vector width {width} is not positive")

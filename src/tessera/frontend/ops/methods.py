@@ -15,11 +15,15 @@ _SAME = (
     tile.all,
     tile.any,
     tile.cumsum,
+    tile.flip,
     tile.max,
     tile.mean,
     tile.min,
     tile.prod,
+    tile.roll,
+    tile.split,
     tile.sum,
+    tile.take,
     tile.var,
 )
 """Functions of a tile that are its methods too, with the same arguments after it."""

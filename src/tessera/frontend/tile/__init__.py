@@ -9,6 +9,7 @@ from tessera.frontend.tile.math import *  # noqa: F403
 from tessera.frontend.tile.memory import *  # noqa: F403
 from tessera.frontend.tile.mma import *  # noqa: F403
 from tessera.frontend.tile.order import *  # noqa: F403
+from tessera.frontend.tile.parts import *  # noqa: F403
 from tessera.frontend.tile.random import *  # noqa: F403
 from tessera.frontend.tile.reduce import *  # noqa: F403
 from tessera.frontend.tile.shape import *  # noqa: F403

@@ -103,8 +103,24 @@ class Tile(Scalar):
         """Return the running sum along `axis`, like `ts.tile.cumsum`."""
         ...
 
-    def __getitem__(self, index: Any) -> Tile:
-        """Add dimensions of size 1 with `None`: `m[:, None]`."""
+    def flip(self, axis: Axes = None) -> Tile:
+        """Return the elements in reverse order along `axis`, or along all dimensions, like `ts.tile.flip`."""
+        ...
+
+    def roll(self, shift: int | Scalar | Sequence[int | Scalar], axis: Axes = None) -> Tile:
+        """Return the elements moved round along `axis`, like `ts.tile.roll`."""
+        ...
+
+    def split(self, parts: int, axis: int = 0) -> tuple[Tile, ...]:
+        """Return equal parts along `axis`, like `ts.tile.split`."""
+        ...
+
+    def take(self, index: TileLike, axis: int | None = None, fill: float | int | bool | Scalar | None = None) -> Any:
+        """Return the elements that `index` names along `axis`, like `ts.tile.take`."""
+        ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part: `x[2:6, ::-1]`, `x[i : i + 8]`, an element `x[i, j]`, a new dimension `x[:, None]`."""
         ...
 
 

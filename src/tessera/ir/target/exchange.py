@@ -1,4 +1,4 @@
-"""What other threads, or other lanes of a chunk, hold."""
+"""What other threads hold."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from tessera.ir.target.types import BufferType, FragmentType
 
 @op_definition
 class ExchangeOp(IRDLOperation):
-    """Gives register `r` what register `r ^ register` of the lane `lane ^ lane-bits` holds.
-
-    In the vector model a chunk's elements are registers, and there is one lane.
-    """
+    """Gives register `r` what register `r ^ register` of the lane `lane ^ lane-bits` holds."""
 
     name = "tessera_target.exchange"
     source = operand_def(FragmentType)

@@ -15,6 +15,7 @@ from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of
@@ -42,6 +43,7 @@ from tessera.lower.vector.nodes import (
     reads,
     walk,
 )
+from tessera.lower.vector.picked import Take
 from tessera.lower.vector.rules import RULES
 from tessera.lower.vector.scratch import Scratch
 from tessera.lower.vector.site import Site
@@ -194,7 +196,7 @@ class VectorContext:
         """Say what a tile has become; mark it for storing when computing it at each use costs more."""
         self._nodes[value] = node
         self._values[node] = value
-        if isinstance(node, Apply | Convert | Reinterpret | Gather | RandomWord | Load):
+        if isinstance(node, Apply | Convert | Reinterpret | Gather | Take | RandomWord | Load):
             repeats = self.liveness.demand(value) - 1
             node.wanted = repeats > 0 and costs_more(node, STORE_COST // repeats)
 
@@ -437,6 +439,8 @@ class VectorContext:
         for value in self.liveness.used_inside(op):
             if value in self._nodes:
                 self._store_costly(self._nodes[value])
+                if _parts_inside(op, value) and not isinstance(self._nodes[value], Stored):
+                    self.materialise(self._nodes[value])
 
     def _store_costly(self, node: Node) -> None:
         """Store the outermost computed tiles of an expression that cost more than reading them back."""
@@ -445,7 +449,7 @@ class VectorContext:
             part = work.pop()
             if part.stored is not None or not costs_more(part, STORE_COST):
                 continue
-            if isinstance(part, Apply | Convert | Reinterpret | Gather | RandomWord) or (
+            if isinstance(part, Apply | Convert | Reinterpret | Gather | Take | RandomWord) or (
                 isinstance(part, Load) and part.cost > 1
             ):
                 self.materialise(part)
@@ -463,11 +467,17 @@ class VectorContext:
         run_nest(self, roots[0].shape, roots, body, boxes, last)
 
 
+def _parts_inside(op: Operation, value: SSAValue) -> bool:
+    """Return whether parts of a tile are read inside the regions of an op: they are read from a buffer."""
+    readers = [use.operation for use in value.uses if isinstance(use.operation, PartOp | TakeOp) and use.index == 0]
+    return any(op.is_ancestor(reader) for reader in readers)
+
+
 def _stored_before(roots: Sequence[Node]) -> Node | None:
     """Return a node that must be stored before a nest over `roots`, which reads it elsewhere than where it is."""
     for root in roots:
         for node, aligned in walk(root):
-            if not aligned and isinstance(node, Apply | Convert | Reinterpret | Gather | RandomWord):
+            if not aligned and isinstance(node, Apply | Convert | Reinterpret | Gather | Take | RandomWord):
                 if node.wanted or costs_more(node, UNALIGNED_COST - 1):
                     return node
     return None

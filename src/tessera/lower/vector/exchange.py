@@ -5,13 +5,14 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.target.exchange import ExchangeOp as ExchangeLanesOp
+from tessera.ir.target.arithmetic import RelayoutOp
 from tessera.ir.tile.exchange import ExchangeOp, is_whole
 from tessera.ir.types import element_type
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Coord, Coords, Iota, Node, Stored
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
+from tessera.lower.vector.writer import chunk_layout
 from tessera.numerics import dtypes
 
 I32 = element_type(dtypes.i32)
@@ -59,7 +60,8 @@ class Exchanged(Node):
         there = tuple(Coord(base, coord.lanes) if a == self.axis else c for a, c in enumerate(coords))
         other = self.source.emit(site, there)
         if within:
-            other = site.writer.value(ExchangeLanesOp(other, within, 0))
+            order = [lane ^ within for lane in range(width)]
+            other = site.writer.value(RelayoutOp(other, chunk_layout(width), order))
         if is_whole(size, self.bits):
             return other
         at = Iota((size,), I32).emit(site, (coord,))

@@ -58,7 +58,7 @@ class Elements:
         """Return the dimension along which the lanes of a chunk are neighbours in memory, None where they are not."""
         found = None
         for axis, node in enumerate(self.indices):
-            if _agrees(node, coords):
+            if agrees(node, coords):
                 continue
             if found is not None or constant_value(self.strides[axis]) != 1 or not _counts(node, coords):
                 return None
@@ -210,7 +210,7 @@ def _rows_inside(site: Site, roots: Sequence[Node], coords: Coords) -> tuple[SSA
     return test, found
 
 
-def _agrees(node: Node, coords: Coords) -> bool:
+def agrees(node: Node, coords: Coords) -> bool:
     """Return whether all lanes of a tile at `coords` are known to agree, so that it is evaluated as a scalar."""
     work = [(node, coords)]
     for _ in range(MOST_PARTS):
@@ -244,7 +244,7 @@ def _counted_bits(node: Node, coords: Coords) -> int:
             return 0
         operands = node.operands(coords)
         if isinstance(node, Apply) and node.fn in ("add", "sub"):
-            steady = [i for i, (part, at) in enumerate(operands) if _agrees(part, at)]
+            steady = [i for i, (part, at) in enumerate(operands) if agrees(part, at)]
             if not steady or (node.fn == "sub" and steady == [0]):
                 return 0
             operands = [operands[1 - steady[-1]]]

@@ -265,8 +265,6 @@ class _Walk:
         count, length = self.packed.shape
         if self.turned or (self.form.tiled and width is not None):  # squares are written whole, tiles read whole
             count = -(-count // self.lanes) * self.lanes
-        if self.form.tiled and width is None:
-            length = -(-length // self.lanes) * self.lanes
         self.width = width
         self.target = make((count, length) if width is None else (-(-length // width), count, width))
         if self.known:

@@ -16,8 +16,8 @@ After::
     }
 
 A CPU can then finish some rows of the product before it starts the next, so that few sums are in flight between the
-matrix unit and memory at a time. A loop over a dimension of both operands runs once even if that is empty: both tiles
-then lie outside their tensors, and nothing is added.
+matrix unit and memory at a time. A loop over a dimension of both operands runs once even if that ends before it: both
+tiles then lie outside their tensors, and nothing is added.
 """
 
 from __future__ import annotations
@@ -124,9 +124,11 @@ def _sink(loop: scf.ForOp, following: list[Operation]) -> None:
     block = loop.body.block
     end, counter = block.last_op, block.args[0]
     assert end is not None
-    if constant_value(loop.ub) is None:
+    first, known = constant_value(loop.lb), constant_value(loop.ub)
+    assert first is not None, "where a loop over a dimension starts is known"
+    if known is None or known <= first:
         before = Inserter(InsertPoint.before(loop), loop)
-        loop.operands[1] = before.binary("maximum", loop.ub, before.constant(1))
+        loop.operands[1] = before.binary("maximum", loop.ub, before.constant(int(first) + 1))
     finish = Block()
     for op in following:
         op.detach()

@@ -71,6 +71,8 @@ def _named(node: tree.Node) -> str | None:
         kind = "gather" if isinstance(node, tree.Load) else "scatter"
         picks = any(isinstance(axis, tree.Pick) for axis in node.axes)
         return f"{kind if picks else type(node).__name__.lower()} {node.dtype}"
+    if isinstance(node, tree.Jump):
+        return f"{type(node).__name__.lower()} jump"
     if isinstance(node, tree.Number | tree.Name) or not isinstance(node, tree.Expr):
         return None
     return f"{type(node).__name__.lower()} {_type(node).dtype}"

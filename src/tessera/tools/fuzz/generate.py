@@ -9,18 +9,20 @@ from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_expressions import Expressions
-from tessera.tools.fuzz.generate_plans import Plan
+from tessera.tools.fuzz.generate_jumps import jumping
+from tessera.tools.fuzz.generate_plans import CPU_KNOBS, Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
 from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_int
 
-_GPU_KNOBS = (
+_KNOBS = (
     ("num_warps", (1, 2, 4, 8)),
     ("num_stages", (1, 2, 3)),
     ("group_m", (1, 2)),
     ("pipeline", (0, 1)),
     ("bulk_stores", (0, 1)),
     ("ping_pong", (0, 1)),
+    *CPU_KNOBS,
 )
 
 
@@ -40,7 +42,9 @@ _EXTENTS: dict[str, tuple[_Weights, _Weights, _Weights]] = {
 def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
     dice, places = Dice(random.Random(seed), options or Options()), random.Random(f"debug {seed}")
-    program = _drawn(seed, dice)
+    program, jumps = _drawn(seed, dice), random.Random(f"jumps {seed}")
+    if jumps.random() < dice.options.jumps:
+        program = jumping(program, jumps)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 
 
@@ -88,7 +92,7 @@ class _Maker:
         grids = tuple(self._grid(number, max(length // count, 1)) for number in range(count))
         knobs = ()
         if dice.chance(dice.options.knobs):
-            chosen = dice.shuffled(_GPU_KNOBS)[: dice.between(1, 3)]
+            chosen = dice.shuffled(_KNOBS)[: dice.between(1, 3)]
             knobs = tuple((name, dice.pick(values)) for name, values in chosen)
         params = dice.shuffled([*self._tensors, *self._params])
         # Constants have defaults, so they come last.

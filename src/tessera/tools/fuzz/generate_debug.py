@@ -59,7 +59,7 @@ class _Places:
             result.append(self._inside(stmt, names))
             if isinstance(stmt, tree.Assign):
                 names |= {name: value.type for name, value in zip(stmt.names, stmt.values, strict=True)}
-            if names and self.rng.random() < 0.35:
+            if names and not isinstance(stmt, tree.Jump) and self.rng.random() < 0.35:
                 result.append(self._print(names) if self.rng.random() < 0.5 else self._check(names))
         return tuple(result)
 

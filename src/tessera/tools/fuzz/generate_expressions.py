@@ -215,7 +215,7 @@ class Expressions:
             ]
             names += [("fma", 0.5), ("mod", 0.1), ("floordiv", 0.1), ("copysign", 0.2)]
             if self.scope.palette.approximate:
-                names += [("div", 1.5), ("pow", 0.1), ("hypot", 0.2), ("atan2", 0.2)]
+                names += [("div", 1.5), ("pow", 0.4), ("hypot", 0.3), ("atan2", 0.3)]
             if dice.chance(0.15):
                 return self._halved(dtype, shape, depth)
         else:

@@ -14,16 +14,22 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_scope import INDEX, Dice
 from tessera.tools.fuzz.types import accumulator, is_float
 
-KNOBS: Final = (
-    ("num_warps", (4, 8)),
-    ("group_m", (1, 2)),
-    ("pipeline", (0, 1)),
-    ("bulk_stores", (0, 1)),
-    ("ping_pong", (1,)),
-    ("split_k", (2, 4)),
-    ("stream_k", (1,)),
-    ("cluster", (2, 4)),
-    ("mma_kind", ("mma_sync", "fma")),
+_GPU_KNOBS: Final = (
+    (("num_warps", (4, 8)), 1.0),
+    (("group_m", (1, 2)), 0.5),
+    (("pipeline", (0, 1)), 1.0),
+    (("bulk_stores", (0, 1)), 0.7),
+    (("ping_pong", (1,)), 1.5),
+    (("split_k", (2, 4)), 1.0),
+    (("stream_k", (1,)), 1.5),
+    (("cluster", (2, 4)), 1.0),
+    (("mma_kind", ("mma_sync", "fma")), 0.8),
+)
+CPU_KNOBS: Final = (
+    ("in_place", (0,)),
+    ("prefetch", (0, 1)),
+    ("stream", (0, 1)),
+    ("strip", (0, 32, 64)),
 )
 
 _OPERANDS: Final = (
@@ -96,14 +102,22 @@ class Plan:
         """Draw the program of a seed."""
         draw = self.dice.weighted(((self._gemm, 6.0), (self._chain, 2.5), (self._rows, 1.5)))
         grid = draw()
-        knobs: list[tuple[str, int | str]] = []
-        if self.dice.chance(0.75):
-            chosen = self.dice.shuffled(KNOBS)[: self.dice.between(1, 2)]
-            knobs += [(name, self.dice.pick(values)) for name, values in chosen]
-        if self.dice.chance(0.4):  # rings that few steps go around
-            knobs.append(("num_stages", self.dice.pick((1, 2, 2, 2, 3, 4))))
+        knobs = self._knobs()
         params = self.dice.shuffled(self.tensors)
-        return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs))
+        return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
+
+    def _knobs(self) -> dict[str, int | str]:
+        """Draw what the caller fixes of the schedules, of GPUs and of CPUs."""
+        dice, knobs = self.dice, dict[str, int | str]()
+        if dice.chance(0.75):
+            for name, values in [dice.weighted(_GPU_KNOBS) for _ in range(dice.between(1, 2))]:
+                knobs[name] = dice.pick(values)
+        if dice.chance(0.4):  # rings that few steps go around
+            knobs["num_stages"] = dice.pick((1, 2, 2, 2, 3, 4))
+        if dice.chance(0.3):
+            name, values = dice.pick(CPU_KNOBS)
+            knobs[name] = dice.pick(values)
+        return knobs
 
     # What plans are made of
 
@@ -217,7 +231,7 @@ class Plan:
         loop, sums = self._products(_Product(operand, ("M", m, bm), ("N", n, bn), ("K", k, bk), batch))
         if self._rarely(0.25):  # a triangle of blocks: tiles differ in their number of steps
             end = tree.Apply("minimum", (end, tree.Apply("add", (m, tree.Number(bm)))))
-        first = tree.Number(bk if self._rarely(0.2) else 0)
+        first = tree.Number(bk if dice.chance(0.2) else 0)
         self.body.append(tree.For("k", first, end, tree.Number(bk), tuple(loop)))
         self._epilogue(sums, (m, bm), (n, bn), batch)
         names, blocks = ["m", "n"], [bm, bn]
@@ -411,14 +425,19 @@ class Plan:
     def _mask(
         self, scores: tree.Expr, rows: tuple[tree.Expr, int], columns: tuple[tree.Expr, int], length: tree.Expr
     ) -> tree.Expr:
-        """Hide scores behind the diagonal or past the end, or none."""
-        kind = self.dice.pick(("none", "causal", "end"))
+        """Hide scores behind the diagonal, outside a window along it or past the end, or none."""
+        kind = self.dice.pick(("none", "causal", "window", "end"))
         if kind == "causal":
             return tree.CausalMask(scores, rows[0], columns[0], tree.Number(-8.0))
+        if kind == "none":
+            return scores
+        place = tree.Apply("add", (columns[0], tree.Arange(0, columns[1])))
         if kind == "end":
-            place = tree.Apply("add", (columns[0], tree.Arange(0, columns[1])))
             return tree.Where(tree.Apply("lt", (place, length)), scores, tree.Number(-8.0))
-        return scores
+        row = tree.Expand(tree.Apply("add", (rows[0], tree.Arange(0, rows[1]))), (1,), 1)
+        near = tree.Apply("gt", (place, tree.Apply("sub", (row, tree.Number(self.dice.pick((16, 64, 100)))))))
+        seen = tree.Apply("and", (tree.Apply("le", (place, row)), near))
+        return tree.Where(seen, scores, tree.Number(-8.0))
 
     def _online(
         self, scores: tree.Expr, acc: tree.Name, taken: tree.Expr, operand: str, rows: int, loop: list[tree.Stmt]

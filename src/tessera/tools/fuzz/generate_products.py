@@ -5,19 +5,17 @@ from __future__ import annotations
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import Scope
-from tessera.tools.fuzz.types import Type, accumulator
-
-_OPERANDS = ("f32", "f64", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8")
+from tessera.tools.fuzz.types import OPERANDS, Type, accumulator
 
 
 def products(scope: Scope) -> list[tree.Stmt]:
     """Return a loop that accumulates a product, and sometimes a product of what it gives."""
     dice, limit = scope.dice, scope.palette.limit
-    known = [d for d in scope.palette.dtypes if d in _OPERANDS]
+    known = [d for d in scope.palette.dtypes if d in OPERANDS]
     operand = dice.pick(known) if known and dice.chance(0.8) else dice.pick(("f32", "bf16", "f16"))
     sizes = (*scope.palette.sizes, 16, 8)
     rows, columns, depth = dice.pick(sizes), dice.pick(sizes), dice.pick(sizes)
-    buffers = [t for t in scope.buffers.values() if t.dtype in _OPERANDS and len(t.shape) == 2]
+    buffers = [t for t in scope.buffers.values() if t.dtype in OPERANDS and len(t.shape) == 2]
     if buffers and dice.chance(0.7):
         held = dice.pick(buffers)
         operand, (rows, depth) = held.dtype, held.shape if dice.chance(0.7) else held.shape[::-1]

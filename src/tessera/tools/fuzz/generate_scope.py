@@ -44,6 +44,7 @@ class Options:
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
+        jumps: programs with `break`, `continue` and early `return`.
     """
 
     carries: float = 1.0
@@ -69,6 +70,7 @@ class Options:
     index_values: float = 0.7
     plans: float = 0.05
     debug: float = 0.04
+    jumps: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
-from tessera.tools.fuzz.types import Type, elements, is_float
+from tessera.tools.fuzz.types import OPERANDS, Type, elements, is_float
 
 
 def pipeline(scope: Scope) -> list[tree.Stmt]:
@@ -20,7 +20,7 @@ def pipeline(scope: Scope) -> list[tree.Stmt]:
     region, stages = dice.pick(regions), dice.between(2, 3)
     shape, dtype = scope.shape(dice.between(1, 2)), region.tensor.dtype
     first = Access(scope, region).axes(shape, picks=0.0)
-    name, total, var = scope.fresh("buffer"), scope.fresh(), scope.fresh("k")
+    name, var = scope.fresh("buffer"), scope.fresh("k")
     inner = scope.inner("for", 3)
     inner.offsets[var] = (0, 2)
     later = Access(inner, region).axes(shape, picks=0.0)
@@ -28,31 +28,44 @@ def pipeline(scope: Scope) -> list[tree.Stmt]:
     if first is None or later is None or news or elements(shape) > 512:
         return []
     k = tree.Name(var, INDEX)
-    ahead = tree.Apply("mod", (tree.Apply("add", (k, tree.Number(1))), tree.Number(stages)))
-    scope.names[total] = Type(dtype, shape)
-    kept = tree.Name(total, Type(dtype, shape))
-    held = tree.ReadShared(name, Type(dtype, shape), tree.Apply("mod", (k, tree.Number(stages))))
-    value: tree.Expr = tree.Apply(dice.pick(("add", "sub", "maximum")), (kept, held))
-    if is_float(dtype):
-        value = tree.Apply("clamp", (value, tree.Number(-3.0), tree.Number(3.0)))
-    source = region.tensor.name
-    body = (
-        tree.CopyAsync(name, source, later, dtype, ahead),
-        tree.Commit(),
-        tree.Wait(1),
-        tree.Barrier(),
-        tree.Assign((total,), (value,)),
-        tree.Barrier(),
-    )
+    held = tree.ReadShared(name, Type(dtype, shape), _stage(scope, k, stages))
+    start, step = _summed(scope, inner, held)
+    ahead = _stage(scope, tree.Apply("add", (k, tree.Number(1))), stages)
+    fill: tree.Stmt = tree.CopyAsync(name, region.tensor.name, later, dtype, ahead)
+    if dice.chance(0.2):
+        fill = tree.StoreShared(name, tree.Load(region.tensor.name, later, dtype), ahead)
+    body = (fill, tree.Commit(), tree.Wait(1), tree.Barrier(), step, tree.Barrier())
     return [
         tree.AllocShared(name, (stages, *shape), dtype),
-        tree.Assign((total,), (tree.Full(shape, tree.Number(1), dtype),)),
-        tree.CopyAsync(name, source, first, dtype, tree.Number(0)),
+        start,
+        tree.CopyAsync(name, region.tensor.name, first, dtype, tree.Number(0)),
         tree.Commit(),
-        tree.For(var, tree.Number(0), tree.Number(dice.between(1, 4)), tree.Number(1), body),
+        tree.For(var, tree.Number(0), tree.Number(dice.between(1, 5)), tree.Number(1), body),
         tree.Wait(0),
         tree.Barrier(),
     ]
+
+
+def _stage(scope: Scope, number: tree.Expr, stages: int) -> tree.Expr:
+    """Return a stage by its number, mostly around a ring; else those behind the last do not exist."""
+    return number if scope.dice.chance(0.2) else tree.Apply("mod", (number, tree.Number(stages)))
+
+
+def _summed(scope: Scope, inner: Scope, held: tree.ReadShared) -> tuple[tree.Stmt, tree.Stmt]:
+    """Return what starts a sum of the tiles that a stage holds, or of products with them, and what adds one."""
+    dice, total, (dtype, shape) = scope.dice, scope.fresh(), (held.own.dtype, held.own.shape)
+    if len(shape) == 2 and dtype in OPERANDS and dice.chance(0.4):
+        other = Expressions(inner).draw(dtype, (shape[1], dice.pick((4, 8, 16))), 1)
+        kept = tree.Name(total, tree.Mma(held, other).type)
+        value: tree.Expr = tree.Mma(held, other, kept)
+    else:
+        kept = tree.Name(total, held.own)
+        value = tree.Apply(dice.pick(("add", "sub", "maximum")), (kept, held))
+        if is_float(dtype):
+            value = tree.Apply("clamp", (value, tree.Number(-3.0), tree.Number(3.0)))
+    scope.names[total] = kept.own
+    start = tree.Full(kept.own.shape, tree.Number(1), kept.own.dtype)
+    return tree.Assign((total,), (start,)), tree.Assign((total,), (value,))
 
 
 def allocate(scope: Scope) -> list[tree.Stmt]:
@@ -81,7 +94,9 @@ def write_again(scope: Scope) -> list[tree.Stmt]:
         turned = tree.Transpose(held, (1, 0))
         moved = turned if turned.type == type_ else tree.Reshape(turned, type_.shape)
         read = tree.Assign((held.name,), (tree.ReadShared(name, type_),))
-        return [read, tree.Barrier(), tree.StoreShared(name, moved), tree.Barrier()]
+        again = tree.Assign((scope.fresh(),), (tree.ReadShared(name, type_),))
+        scope.names[again.names[0]] = type_
+        return [read, tree.Barrier(), tree.StoreShared(name, moved), tree.Barrier(), again]
     return [tree.Barrier(), *_fill(scope, name, scope.buffers[name])]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.tools.fuzz import generate_moves as moves
@@ -134,7 +134,7 @@ class Statements:
     def _exchange(self, chosen: list[str], type_: Type) -> Made:
         """Give each name the value of the next."""
         dice = self.scope.dice
-        values: list[tree.Expr] = [tree.Name(n, type_) for n in (*chosen[1:], chosen[0])]
+        values = [self._turned(tree.Name(n, type_)) for n in (*chosen[1:], chosen[0])]
         if dice.chance(0.4):
             values[-1] = (
                 self.bounded(tree.Apply("add", (values[-1], values[0]))) if type_.dtype != "bool" else values[-1]
@@ -250,7 +250,10 @@ class Statements:
             value = tree.Cast(tree.Cast(value, "i8"), dtype)
         compare = self._expressions.draw(dtype, shape, 1) if fn == "compare_exchange" else None
         order = dice.pick(("acquire", "release", "acq_rel")) if dice.chance(0.15) else ""
-        atomic = tree.Atomic(fn, region.tensor.name, axes, dtype, value, compare, order)
+        # What a program owns, no other one changes.
+        scopes = ("mesh", "group", "cluster") if owned else ("mesh",)
+        within = dice.pick(scopes) if dice.chance(0.2) else ""
+        atomic = tree.Atomic(fn, region.tensor.name, axes, dtype, value, compare, order, within)
         if owned and scope.predicate is None and dice.chance(0.6):
             name = scope.fresh()
             scope.names[name] = Type(dtype, shape)
@@ -319,7 +322,7 @@ class Statements:
             inner.unrolled |= {var}
         body = self._body(inner, dice.between(1, max(min(count - 1, 6), 1)))
         if len(carried) > 1 and dice.chance(0.85):
-            own = Statements(inner).carry(carried)
+            own = Statements(inner).carry(carried, scope.names)
             body = (*body, *own) if dice.chance(0.5) else (*own, *body)
         return [*before, tree.For(var, bounds[0], bounds[1], bounds[2], body, static)]
 
@@ -328,12 +331,11 @@ class Statements:
         dice, scope = self.scope.dice, self.scope
         if scope.predicate is not None:
             return [], []
-        dtype, shape = dice.pick(scope.palette.dtypes), scope.known_shape()
-        if dice.chance(0.5):  # what is kept in a buffer: a scan, a product, a reduction
+        dtype, shape = dice.pick(scope.palette.dtypes), self._carried_shape()
+        if dice.chance(0.5):
             dtype = accumulator(dtype)
         first = scope.fresh()
-        value = self._expressions.computed(dtype, shape) if dice.chance(0.7) and scope.ids is None else None
-        value = self._expressions.draw(dtype, shape) if value is None else value
+        value = self._kept(dtype, shape)
         made: Made = [tree.Assign((first,), (value,))]
         scope.names[first] = Type(dtype, shape)
         names = [] if dice.chance(0.5) else [first]
@@ -348,20 +350,42 @@ class Statements:
             names.append(name)
         return made, names
 
-    def carry(self, names: list[str]) -> Made:
-        """Rebind names of one type by each other."""
-        dice, type_ = self.scope.dice, self.scope.names[names[0]]
+    def _carried_shape(self) -> Shape:
+        """Return a shape, often one that a tile and its transpose have."""
+        scope = self.scope
+        if scope.ids is not None or not scope.dice.chance(0.45):
+            return scope.known_shape()
+        size = scope.dice.pick([size for size in scope.palette.sizes if size**2 <= scope.palette.limit] or [8])
+        return size, size
+
+    def _kept(self, dtype: str, shape: Shape) -> tree.Expr:
+        """Return what is kept in a buffer: a scan, a product, a reduction, or what costs more than reading it back."""
+        kind = self.scope.dice.weighted((("computed", 0.5), ("costly", 0.3), ("any", 0.2)))
+        found = self._expressions.computed(dtype, shape) if kind == "computed" and self.scope.ids is None else None
+        return found or self._expressions.draw(dtype, shape, 3 if kind == "costly" else None)
+
+    def carry(self, names: list[str], known: Mapping[str, Type]) -> Made:
+        """Rebind names of one type by each other, and by others of their type that are known before the loop."""
+        dice, type_ = self.scope.dice, known[names[0]]
+        others = [name for name, other_type in known.items() if other_type == type_]
         made: Made = []
         kind = dice.pick(("permute", "step", "both"))
         if kind != "permute":
             for name in names:
-                other = tree.Name(dice.pick(names), type_)
+                other = self._turned(tree.Name(dice.pick(names if dice.chance(0.6) else others), type_))
                 fn = dice.pick(("add", "sub", "maximum"))
                 value = tree.Apply(fn, (tree.Name(name, type_), other if dice.chance(0.5) else tree.Number(1)))
                 made.append(tree.Assign((name,), (self.bounded(value),)))
         if kind != "step":
             made += self._exchange(dice.shuffled(names), type_)
         return made
+
+    def _turned(self, name: tree.Name) -> tree.Expr:
+        """Return a tile, or sometimes its transpose where that is of the same shape."""
+        shape = name.own.shape
+        if len(shape) != 2 or shape[0] != shape[1] or not self.scope.dice.chance(0.5):
+            return name
+        return tree.Transpose(name, (1, 0), self.scope.dice.between(0, 1))
 
     def _while(self, count: int) -> Made:
         """Count to a bound; sometimes stop earlier when a value says so."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
@@ -32,7 +34,7 @@ class Machine:
         shared: the shared buffers of the program of the grid that runs.
         sums: what atomics added to the tensors during the grid that runs.
         point: the number of the program of that grid.
-        events: what happened that some backends report: `index-outside`, `race`.
+        events: what happened that some backends report: `index-outside`, `stage-outside`, `race`.
         steps: statements that may still run.
     """
 
@@ -65,6 +67,30 @@ class Machine:
             if self.steps < 0:
                 raise Undetermined("too many steps")
             _STATEMENTS[type(statement)](self, statement)
+
+
+class _Left(Exception):
+    """A jump on its way to what it leaves.
+
+    Args:
+        value: what a helper returns.
+    """
+
+    def __init__(self, value: Val | None = None) -> None:
+        super().__init__()
+        self.value = value
+
+
+class _Broken(_Left):
+    """`break`."""
+
+
+class _Continued(_Left):
+    """`continue`."""
+
+
+class _Returned(_Left):
+    """`return`."""
 
 
 def meaning(program: tree.Program, arrays: Mapping[str, Array]) -> tuple[dict[str, Val], set[str]]:
@@ -101,7 +127,8 @@ def _launch(machine: Machine, grid: tree.Grid, outer: dict[str, Val]) -> None:
             machine.env[name] = Val("i64", np.asarray(number * block, np.int64))
             if isinstance(grid, tree.Linear):
                 machine.env[name] = Val("i64", np.arange(block))
-        machine.run(grid.body)
+        with suppress(_Continued, _Returned):
+            machine.run(grid.body)
 
 
 # Expressions
@@ -137,6 +164,11 @@ def _spread(value: Val, shape: Shape) -> Val:
         return part if part is None or part.shape == shape else np.broadcast_to(part, shape)
 
     return Val(value.dtype, to(value.data), to(value.err), to(value.known))
+
+
+def _known(machine: Machine, expr: tree.Known) -> Val:
+    compare = {"lt": operator.lt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "gt": operator.gt}
+    return constant(compare[expr.fn](expr.left.value, expr.right.value), "bool")
 
 
 def _power(machine: Machine, expr: tree.Power) -> Val:
@@ -279,9 +311,13 @@ def _call(machine: Machine, expr: tree.Call) -> Val:
     given = [machine.value(arg) for arg in expr.args]
     caller = machine.env
     machine.env = {param.name: value for param, value in zip(helper.params, given, strict=True)}
-    machine.run(helper.body)
-    result = machine.value(helper.result)
+    try:
+        machine.run(helper.body)
+        result = machine.value(helper.result)
+    except _Returned as returned:
+        result = returned.value
     machine.env = caller
+    assert result is not None
     return result
 
 
@@ -307,10 +343,21 @@ def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
     return old
 
 
+def _stage(machine: Machine, buffer: Val, stage: tree.Expr) -> int | None:
+    """Return the number of a stage; None where there is none, which reads as zeros and is not written."""
+    at = machine.scalar(stage, "a stage")
+    if 0 <= at < buffer.shape[0]:
+        return at
+    machine.events.add("stage-outside")
+    return None
+
+
 def _read_shared(machine: Machine, expr: tree.ReadShared) -> Val:
     value = machine.shared[expr.buffer]
     if expr.stage is not None:
-        stage = machine.scalar(expr.stage, "a stage")
+        stage = _stage(machine, value, expr.stage)
+        if stage is None:
+            return _spread(constant(0, value.dtype), expr.own.shape)
         value = value.moved(lambda data: data[stage])
     return value.moved(lambda data: data.swapaxes(-1, -2)) if expr.transposed else value
 
@@ -320,6 +367,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Constexpr: _number,
     tree.Name: _name,
     tree.Apply: _apply,
+    tree.Known: _known,
     tree.Power: _power,
     tree.Where: _where,
     tree.Cast: _cast,
@@ -394,20 +442,42 @@ def _for(machine: Machine, node: tree.For) -> None:
     bounds = [machine.scalar(bound, "a loop's bound") for bound in (node.lower, node.upper, node.step)]
     for number in range(*bounds) if bounds[2] > 0 else ():
         machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
-        _iterate(machine, node.body)
+        if not _iterate(machine, node.body):
+            break
 
 
-def _iterate(machine: Machine, body: tree.Block) -> None:
-    """Run a loop's body, whose own names end with it."""
+def _iterate(machine: Machine, body: tree.Block, keep: bool = False) -> bool:
+    """Run a loop's body, whose own names end with it unless they are kept; return whether the loop goes on."""
     outer = list(machine.env)
-    machine.run(body)
-    machine.env = {name: machine.env[name] for name in outer}
+    try:
+        machine.run(body)
+    except _Continued:
+        return True
+    except _Broken:
+        return False
+    finally:
+        if not keep:
+            machine.env = {name: machine.env[name] for name in outer}
+    return True
 
 
 def _while(machine: Machine, node: tree.While) -> None:
     while bool(machine.value(node.condition).only("a loop's condition")):
         machine.steps -= 1
-        _iterate(machine, node.body)
+        if not _iterate(machine, node.body, node.endless):
+            break
+
+
+def _break(machine: Machine, node: tree.Break) -> None:
+    raise _Broken
+
+
+def _continue(machine: Machine, node: tree.Continue) -> None:
+    raise _Continued
+
+
+def _return(machine: Machine, node: tree.Return) -> None:
+    raise _Returned(None if node.value is None else machine.value(node.value))
 
 
 def _if(machine: Machine, node: tree.If) -> None:
@@ -445,7 +515,9 @@ def _write_shared(machine: Machine, buffer: str, stage: tree.Expr | None, value:
     if stage is None:
         machine.shared[buffer] = value
         return
-    at = machine.scalar(stage, "a stage")
+    at = _stage(machine, old, stage)
+    if at is None:
+        return
 
     def put(whole: Array, part: Array) -> Array:
         changed = whole.copy()
@@ -463,7 +535,9 @@ def _store_shared(machine: Machine, node: tree.StoreShared) -> None:
     if machine.predicate is not None:
         now = old
         if node.stage is not None:
-            at = machine.scalar(node.stage, "a stage")
+            at = _stage(machine, old, node.stage)
+            if at is None:
+                return
             now = old.moved(lambda data: data[at])
         value = _spread(elementwise.where(machine.predicate, value, now), shape)
     _write_shared(machine, node.buffer, node.stage, value)
@@ -491,6 +565,9 @@ _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
     tree.Evaluate: _evaluate,
     tree.For: _for,
     tree.While: _while,
+    tree.Break: _break,
+    tree.Continue: _continue,
+    tree.Return: _return,
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,

@@ -25,7 +25,7 @@ from tessera.tools.fuzz.types import is_float
 REFUSED = ("unsupported-atomic",)
 """Codes, besides those of resources, of what a target lacks."""
 
-REPORTED = {"index-outside": "out-of-bounds", "race": "race"}
+REPORTED = {"index-outside": "out-of-bounds", "stage-outside": "out-of-bounds", "race": "race"}
 """What the interpreter's checks report of events that compiled code has a rule for."""
 
 

@@ -125,14 +125,25 @@ def _inside(statement: tree.Stmt) -> Iterator[tree.Block]:
     if isinstance(statement, tree.For):
         yield tuple(
             _named(part, statement.var, statement.lower if statement.lower.type.weak else None)
-            for part in statement.body
+            for part in _staying(statement.body)
         )
     elif isinstance(statement, tree.While):
-        yield statement.body
+        yield _staying(statement.body)
     elif isinstance(statement, tree.If):
         yield statement.then
         if statement.orelse:
             yield statement.orelse
+
+
+def _staying(body: tree.Block) -> tree.Block:
+    """Return a loop's body without the jumps that leave it or an iteration."""
+    kept: list[tree.Stmt] = []
+    for statement in body:
+        if isinstance(statement, tree.If):
+            statement = replace(statement, then=_staying(statement.then), orelse=_staying(statement.orelse))
+        if not isinstance(statement, tree.Break | tree.Continue):
+            kept.append(statement)
+    return tuple(kept)
 
 
 def _named(node: _N, name: str, value: tree.Expr | None) -> _N:
@@ -316,12 +327,38 @@ def exchanged(node: _N, old: tree.Node, new: tree.Node) -> _N:
     return tree.rebuild(node, tuple(exchanged(part, old, new) for part in tree.children(node)))
 
 
-def check_types(program: tree.Program) -> None:
-    """Work out the type of every expression.
+def _check_jumps(block: tree.Block, kinds: tuple[type[tree.Stmt], ...]) -> None:
+    """Check that jumps stand last in their blocks, and where the language has them.
+
+    Args:
+        block: statements.
+        kinds: jumps that may stand there.
 
     Raises:
-        TreeError: one has none.
+        TreeError: there is another.
     """
+    loops = (tree.Break, tree.Continue, *(kind for kind in kinds if kind is tree.Return))
+    for number, statement in enumerate(block):
+        if isinstance(statement, tree.Jump) and (number + 1 < len(block) or not isinstance(statement, kinds)):
+            raise TreeError("a jump that the language does not have")
+        if isinstance(statement, tree.For | tree.While):
+            _check_jumps(statement.body, loops)
+        elif isinstance(statement, tree.If):
+            for part in (statement.then, statement.orelse):
+                _check_jumps(part, () if statement.predicates else kinds)
+
+
+def check_types(program: tree.Program) -> None:
+    """Work out the type of every expression, and check where jumps stand.
+
+    Raises:
+        TreeError: one has none, or a jump stands where the language has none.
+    """
+    for number, grid in enumerate(program.grids):
+        last = number + 1 == len(program.grids)
+        _check_jumps(grid.body, (tree.Continue, *([tree.Return] if last else [])))
+    for helper in program.helpers:
+        _check_jumps(helper.body, (tree.Return,))
     for node in tree.walk(program):
         if isinstance(node, tree.Expr):
             _ = node.type

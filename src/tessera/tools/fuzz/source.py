@@ -128,6 +128,8 @@ def _atomic(expr: tree.Atomic) -> str:
     args.append(text(expr.value))
     if expr.order:
         args.append(f'order="{expr.order}"')
+    if expr.scope:
+        args.append(f'scope="{expr.scope}"')
     return f"ts.tile.atomic_{expr.fn}({', '.join(args)})"
 
 
@@ -163,6 +165,10 @@ def _apply(expr: tree.Apply) -> str:
     if forms:
         return forms[expr.form % len(forms)].format(*args)
     return f"ts.tile.{expr.fn}({', '.join(args)})"
+
+
+def _known(expr: tree.Known) -> str:
+    return FUNCTIONS[expr.fn].forms[0].format(text(expr.left), text(expr.right))
 
 
 def _power(expr: tree.Power) -> str:
@@ -285,6 +291,7 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Full: _full,
     tree.FullLike: _full_like,
     tree.Apply: _apply,
+    tree.Known: _known,
     tree.Power: _power,
     tree.Where: _where,
     tree.Cast: _cast,
@@ -400,6 +407,9 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.Evaluate: lambda node: iter([text(node.value)]),
     tree.For: _for,
     tree.While: _while,
+    tree.Break: _lines("break"),
+    tree.Continue: _lines("continue"),
+    tree.Return: lambda node: iter(["return" if node.value is None else f"return {text(node.value)}"]),
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,

@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.errors import ResourceError, TesseraError
 from tessera.ir.passes import Pass, PassRunner
+from tessera.schedule.bound_stages import BoundStagesPass
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
@@ -77,7 +78,7 @@ def first_wrong(program: tree.Program, folder: Path, targets: Sequence[str] = ("
     """
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     try:
-        expected, _ = meaning(program, values)
+        expected, events = meaning(program, values)
     except Undetermined as reason:
         return f"{UNDETERMINED}: {reason}"
     level = _Level(program, values, expected)
@@ -86,6 +87,8 @@ def first_wrong(program: tree.Program, folder: Path, targets: Sequence[str] = ("
             module = built(program, folder, values)
         except TesseraError as error:
             return f"front end: {str(error).splitlines()[0]}"
+        if "stage-outside" in events:  # the interpreter reports it until a pass has given it a meaning
+            PassRunner().run(module, "schedule", (BoundStagesPass(),))
         return _walk(level, module, list(map(target_named, targets)))
 
 

@@ -153,6 +153,7 @@ class Atomic(Expr):
         value: operand, broadcast to the index's shape and converted to the dtype.
         compare: what `compare_exchange` expects.
         order: memory order; the default when empty.
+        scope: which programs see it as one step; the default, all of the device, when empty.
     """
 
     fn: str
@@ -162,6 +163,7 @@ class Atomic(Expr):
     value: Expr
     compare: Expr | None = None
     order: str = ""
+    scope: str = ""
 
     def _typed(self) -> Type:
         """The tensor's dtype and the index's shape."""
@@ -237,6 +239,19 @@ class Apply(Expr):
     def _typed(self) -> Type:
         """Promoted and broadcast."""
         return functions.result_type(self.fn, [arg.type for arg in self.args])
+
+
+@dataclass(frozen=True)
+class Known(Expr):
+    """A comparison of constants, which Python itself decides when the kernel is compiled."""
+
+    fn: str
+    left: Number
+    right: Number
+
+    def _typed(self) -> Type:
+        """A bool."""
+        return Type("bool")
 
 
 @dataclass(frozen=True)
@@ -661,6 +676,31 @@ class While(Stmt):
 
     condition: Expr
     body: Block
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is `while True`: what its iterations bind lives on after it."""
+        return isinstance(self.condition, Number) and self.condition.value is True
+
+
+@dataclass(frozen=True)
+class Break(Stmt):
+    """`break`."""
+
+
+@dataclass(frozen=True)
+class Continue(Stmt):
+    """`continue`, of a loop or of a grid, where it ends one program."""
+
+
+@dataclass(frozen=True)
+class Return(Stmt):
+    """`return`, which ends one program where it stands in a grid; with a value in helpers."""
+
+    value: Expr | None = None
+
+
+Jump = Break | Continue | Return
 
 
 @dataclass(frozen=True)

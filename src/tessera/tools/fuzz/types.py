@@ -12,6 +12,8 @@ SIGNED: Final = ("i8", "i16", "i32", "i64")
 UNSIGNED: Final = ("u8", "u16", "u32", "u64")
 INTS: Final = SIGNED + UNSIGNED
 DTYPES: Final = (*FLOATS, *INTS, "bool")
+OPERANDS: Final = ("f32", "f64", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8")
+"""What matrix products multiply."""
 
 _BITS: Final = {
     **{"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "bool": 1},

@@ -94,6 +94,24 @@ def test_it_means_the_same(depth: int) -> None:
     np.testing.assert_allclose(c, want, rtol=1e-4, atol=1e-4)
 
 
+def late(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]) -> None:
+    for i, j in ts.tile.grid((m, 64), (n, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for step in ts.tile.range(32, k, 64):
+            acc = ts.tile.mma(a[i : i + 64, step : step + 64], b[step : step + 64, j : j + 64], acc)
+        c[i : i + 64, j : j + 64] = acc
+
+
+@pytest.mark.parametrize("depth", [0, 1, 31, 32, 33, 96, 130])
+def test_a_loop_may_start_behind_the_end(depth: int) -> None:
+    a, b, c = numbers(70, depth), numbers(depth, 65), RNG.standard_normal((70, 65)).astype(np.float32)
+    module = scheduled(late)
+    assert stores_in_loops(module)
+    interpret(module, [a, b, c])
+    want = a[:, 32:].astype(np.float64) @ b[32:].astype(np.float64)
+    np.testing.assert_allclose(c, want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("sizes", [(70, 0, 65), (64, 64, 64), (200, 700, 333), (33, 65, 1), (96, 31, 128)])
 def test_strips_are_finished_as_float64_says(sizes: tuple[int, int, int]) -> None:
     """On CPUs without a matrix unit, all rows at once."""

@@ -1,8 +1,8 @@
-"""An element of a tile is asked for."""
+"""A tile indexed by a tile."""
 
 import tessera as ts
 
 
 def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     v = x[0:8]
-    y[0] = v[3]
+    y[0:8] = v[ts.tile.arange(8)]

@@ -1,0 +1,8 @@
+"""A tile indexed by a float."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    v = x[0:8]
+    y[0] = v[1.5]
