@@ -11,7 +11,7 @@ from dataclasses import field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Block, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
@@ -96,6 +96,17 @@ def _why_outside_roles(op: Operation) -> str | None:
     return None if consumer else "the op is not one of a group of consumers among several"
 
 
+def _why_packed_here(role: int) -> Callable[[Operation], str | None]:
+    """Return what says why an operand of a product cannot be packed before a loop or branch, None where it can."""
+
+    def why(op: Operation) -> str | None:
+        owner = op.operands[role].owner
+        home = owner if isinstance(owner, Block) else owner.parent_block()
+        return "the operand is made where the product is" if home is op.parent_block() else None
+
+    return why
+
+
 NUM_WARPS = Decision(
     "num_warps", "warps of a program that compute", (GridOp, KernelOp), ("choose-warps", "warp-specialize"), 1, 32
 )
@@ -172,6 +183,23 @@ PREFETCH_OPERAND = Decision(
     "what the loop's next iteration packs as the right operand is prefetched while a product is computed",
     (MmaOp,),
     ("pack-operands",),
+)
+PANEL = Decision(
+    "panel", "columns of a panel of a product's packed right operand", (MmaOp,), ("pack-operands",), 1, None
+)
+LEFT_PACKED_BEFORE = Decision(
+    "left_packed_before",
+    "a product's left operand is packed once, before the loops and branches that it comes from outside of",
+    (MmaOp,),
+    ("pack-operands",),
+    holds=_why_packed_here(0),
+)
+RIGHT_PACKED_BEFORE = Decision(
+    "right_packed_before",
+    "a product's right operand is packed once, before the loops and branches that it comes from outside of",
+    (MmaOp,),
+    ("pack-operands",),
+    holds=_why_packed_here(1),
 )
 STRIP = Decision(
     "strip",

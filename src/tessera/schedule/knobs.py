@@ -213,6 +213,25 @@ class Knobs:
             passes=("pack-operands",),
         )
     )
+    panel: int | None = _declared(
+        Knob(
+            "panel",
+            "columns of a panel of a packed right operand, where vector units multiply and their registers hold sums "
+            "of so many",
+            "as many as leave registers for enough rows of sums",
+            (8, 16, 32, 64),
+            passes=("pack-operands",),
+        )
+    )
+    pack_before: int | None = _declared(
+        Knob(
+            "pack_before",
+            "0 packs operands at each product, also those that come from outside of its loop",
+            1,
+            (0, 1),
+            passes=("pack-operands",),
+        )
+    )
     prefetch: int | None = _declared(
         Knob(
             "prefetch",

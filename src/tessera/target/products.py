@@ -103,10 +103,17 @@ def panel_width(target: TargetRecord, form: Form) -> int:
 
     Matrix units take two tiles beside each other.
     """
+    return panel_widths(target, form)[-1]
+
+
+def panel_widths(target: TargetRecord, form: Form) -> tuple[int, ...]:
+    """Return how many columns a panel of a right operand can have: whole vectors, of which the last are enough."""
     lanes = max(target.vector_bytes // form.total.bytes, 1)
     if form.tiled:
-        return 2 * lanes
-    return lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
+        return (2 * lanes,)
+    most = lanes * (4 if target.has("avx512f") or target.has("neon") else 2)
+    step = max(target.vector_bytes // 4, 1)  # packing goes by vectors of 32-bit elements
+    return tuple(range(step, most + 1, step)) or (most,)
 
 
 def vector_form(form: Form) -> Form:

@@ -37,6 +37,12 @@ def f32_rows(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor[64, 64, ts.f32], c: ts.
         c[i : i + 32, :] = ts.tile.mma(a[i : i + 32, :], b[:, :])
 
 
+def staying(a: ts.Tensor[32, 64, ts.f32], b: ts.Tensor[64, 64, ts.f32], c: ts.Tensor["m", 64, ts.f32]) -> None:
+    left, right = a[:, :], b[:, :]
+    for i in ts.tile.range(0, m, 32):
+        c[i : i + 32, :] = ts.tile.mma(left, right, c[i : i + 32, :])
+
+
 def halved(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
     for i in ts.tile.grid((m, 1)):
         y[i, :] = x[i, :] * 0.5
@@ -59,6 +65,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),
     (halved, {}, "x86-64-v3", Knobs()),
+    (staying, {}, "x86-64-v3", Knobs()),
 ]
 GRID = """
 tessera_tile.kernel @k profile "fast" () {{

@@ -28,6 +28,8 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "ping_pong": (0, 1),
     "mma_kind": ("wgmma", "mma_sync", "fma"),
     "in_place": (0, 1),
+    "panel": (8, 64),
+    "pack_before": (0, 1),
     "prefetch": (0, 1),
     "stream": (0, 64),
     "strip": (0, 64),

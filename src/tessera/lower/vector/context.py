@@ -92,7 +92,7 @@ class VectorContext:
         self.bounds = Bounds(params.kernel)
         self.position = 0
         self.next_rows: list[Box] = []
-        self.packed: dict[tuple[SSAValue, str, Form], Packed] = {}
+        self.packed: dict[tuple[SSAValue, str, Form, int], Packed] = {}
         self.fresh: dict[SSAValue, SSAValue] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, Stored | None, bool]] = []

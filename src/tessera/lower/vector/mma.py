@@ -32,20 +32,20 @@ from tessera.lower.vector.packing import (
 )
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.strips import Operand, Product, store_after
-from tessera.target.products import Form, panel_width, vector_form
+from tessera.target.products import Form, panel_width, panel_widths, vector_form
 
 
 @lowers(MmaOp)
 def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack the operands that are not packed yet and multiply."""
     form = _form(context, op)
-    _check_together(op, form)
+    _check_together(context, op, form)
     element = element_type(form.total)
     right = _in_place(context, op, form) if decisions.RIGHT_IN_PLACE.on(op) else None
     left = _rows_in_place(context, op, form) if decisions.LEFT_IN_PLACE.on(op) else None
-    left = left or Operand.packed(_packed(context, op.a, "a", form))
+    left = left or Operand.packed(_packed(context, op, "a", form))
     ahead = _ahead(context, op) if decisions.PREFETCH_OPERAND.on(op) else (None, ())
-    right = right or Operand.packed(_packed(context, op.b, "b", form))
+    right = right or Operand.packed(_packed(context, op, "b", form))
     acc = context.node(op.acc)
     depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
     fresh = context.fresh.get(op.acc)
@@ -81,7 +81,7 @@ def _form(context: VectorContext, op: MmaOp) -> Form:
     return form if decisions.MATRIX_UNIT.on(op) else vector_form(form)
 
 
-def _check_together(op: MmaOp, form: Form) -> None:
+def _check_together(context: VectorContext, op: MmaOp, form: Form) -> None:
     """Refuse decisions about a product that cannot both be obeyed.
 
     Raises:
@@ -91,6 +91,9 @@ def _check_together(op: MmaOp, form: Form) -> None:
         (decisions.RIGHT_IN_PLACE, decisions.LEFT_IN_PLACE),
         (decisions.RIGHT_IN_PLACE, decisions.PREFETCH_OPERAND),
         (decisions.RIGHT_IN_PLACE, decisions.STRIP),
+        (decisions.RIGHT_IN_PLACE, decisions.RIGHT_PACKED_BEFORE),
+        (decisions.RIGHT_IN_PLACE, decisions.PANEL),
+        (decisions.LEFT_IN_PLACE, decisions.LEFT_PACKED_BEFORE),
         (decisions.MATRIX_UNIT, decisions.COPIES_ROWS),
     ]
     both = next((pair for pair in pairs if all(one.on(op) for one in pair)), None)
@@ -98,6 +101,9 @@ def _check_together(op: MmaOp, form: Form) -> None:
         message = f"{both[0].key} and {both[1].key} are on one product"
     elif decisions.MATRIX_UNIT.on(op) and not form.tiled:
         message = f"{decisions.MATRIX_UNIT.key} is on a product that no matrix unit of the target computes"
+    elif decisions.PANEL.of(op) not in (None, *(widths := panel_widths(context.target, form))):
+        known = " or ".join(map(str, widths))
+        message = f"{decisions.PANEL.key} is {decisions.PANEL.of(op)} on a product whose panels have {known} columns"
     elif decisions.RIGHT_IN_PLACE.on(op) and shape_of(op.a.type)[0] > FEW_ROWS:
         message = f"{decisions.RIGHT_IN_PLACE.key} is on a product of more than {FEW_ROWS} rows"
     else:
@@ -223,16 +229,24 @@ def _depth(context: VectorContext, a: SSAValue | None, b: SSAValue | None, size:
     return context.writer.scalars.binary("minimum", a, b)
 
 
+_BEFORE = (("a", decisions.LEFT_PACKED_BEFORE), ("b", decisions.RIGHT_PACKED_BEFORE))
+
+
 def pack_before(context: VectorContext, region_op: Operation) -> None:
-    """Pack, before a loop, the operands of products inside it that the loop does not change."""
+    """Pack, before a loop or branch, the operands of products inside it that the schedule wants packed there."""
     outside = set(context.liveness.used_inside(region_op))
-    for op in region_op.walk():
-        if not isinstance(op, MmaOp):
-            continue
-        for value, role in ((op.a, "a"), (op.b, "b")):
-            if value in outside and context.is_tile(value):
+    for op in [op for op in region_op.walk() if isinstance(op, MmaOp)]:
+        for role, decision in _BEFORE:
+            value = op.a if role == "a" else op.b
+            if decision.on(op) and value in outside and context.is_tile(value):
                 form = _form(context, op)
-                context.packed[value, role, form] = _packed(context, value, role, form)
+                _check_together(context, op, form)
+                context.packed[value, role, form, _panel(context, op, role, form)] = _packed(context, op, role, form)
+
+
+def _panel(context: VectorContext, op: MmaOp, role: str, form: Form) -> int:
+    """Return the columns of a panel of an operand; 0 for a left one, which has none."""
+    return 0 if role == "a" else decisions.PANEL.of(op) or panel_width(context.target, form)
 
 
 def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -> bool:
@@ -254,8 +268,10 @@ def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -
     return form.tiled and node.element == element_type(form.total) and shape_of(op.a.type)[0] > FEW_ROWS
 
 
-def _packed(context: VectorContext, value: SSAValue, role: str, form: Form) -> Packed:
-    if (value, role, form) in context.packed:
-        return context.packed[value, role, form]
+def _packed(context: VectorContext, op: MmaOp, role: str, form: Form) -> Packed:
+    """Return an operand of a product as it has been packed already, or pack it."""
+    value, panel = op.a if role == "a" else op.b, _panel(context, op, role, form)
+    if (value, role, form, panel) in context.packed:
+        return context.packed[value, role, form, panel]
     node = context.node(value)
-    return rows(context, node, form) if role == "a" else panels(context, node, form, panel_width(context.target, form))
+    return rows(context, node, form) if role == "a" else panels(context, node, form, panel)

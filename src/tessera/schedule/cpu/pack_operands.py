@@ -6,7 +6,8 @@ would take longer than to multiply, so that they are read once in place if their
 A matrix unit multiplies where it can, unless so few rows read a right operand in place that vector units are as fast as
 memory, or unless its columns are contiguous.
 
-Packing waits for memory, multiplying does not: so what the next iteration packs is prefetched meanwhile.
+What comes from outside of a loop or branch is packed once, before it. Packing waits for memory, multiplying does not:
+so what the next iteration packs is prefetched meanwhile.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from tessera.lower.vector.packing import FEW_ROWS
 from tessera.numerics.dtypes import DType
 from tessera.schedule.cpu.boxes import Boxes, PlainBox
 from tessera.schedule.cpu.cpu_pass import CpuPass
+from tessera.schedule.knobs import Knobs
 from tessera.schedule.scheduled_pass import launches
-from tessera.target.products import Form, panel_width, vector_form
+from tessera.target.products import Form, panel_widths, vector_form
 from tessera.target.records import TargetRecord
 
 VECTOR_ROWS = 4
@@ -44,11 +46,14 @@ LEAST_AHEAD = 2 << 10
 
 @dataclass(frozen=True)
 class PackOperandsPass(CpuPass):
-    """Writes `matrix_unit`, `left_in_place`, `right_in_place`, `copies_rows` and `prefetch_operand` on products.
+    """Writes on products what multiplies them, and where their operands lie.
+
+    That is `matrix_unit`, `left_in_place`, `right_in_place`, `copies_rows`, `prefetch_operand`, `panel`,
+    `left_packed_before` and `right_packed_before`.
 
     Args:
         target: the CPU.
-        knobs: `in_place` and `prefetch` force the choice.
+        knobs: `in_place`, `prefetch`, `panel` and `pack_before` force the choice.
     """
 
     name: ClassVar[str] = "pack-operands"
@@ -65,7 +70,7 @@ class PackOperandsPass(CpuPass):
             return
         boxes = Boxes(kernel, unit)
         for op in products:
-            choice = _Choice(self.target, boxes, op, product_form(self.target, kernel, op))
+            choice = _Choice(self.target, boxes, op, product_form(self.target, kernel, op), self.knobs)
             form = choice.right_in_place() if self.knobs.in_place != 0 else None
             if form is not None:
                 decisions.RIGHT_IN_PLACE.write(op)
@@ -77,6 +82,7 @@ class PackOperandsPass(CpuPass):
                 decisions.MATRIX_UNIT.write(op)
             if form is None and self.knobs.prefetch != 0 and choice.prefetches_operand():
                 decisions.PREFETCH_OPERAND.write(op)
+            choice.write_packing()
 
 
 @dataclass(frozen=True)
@@ -88,12 +94,14 @@ class _Choice:
         boxes: the boxes of its launch.
         op: the product.
         form: its fastest form.
+        knobs: what was asked for.
     """
 
     target: TargetRecord
     boxes: Boxes
     op: MmaOp
     form: Form
+    knobs: Knobs
 
     def right_in_place(self) -> Form | None:
         """Return the form in which a product takes its right operand in place, None where it is packed."""
@@ -121,7 +129,22 @@ class _Choice:
         Rows that one panel reads are read once; the matrix unit's are copied anyway.
         """
         columns = shape_of(self.op.acc.type)[1]
-        return not self.form.tiled and columns > panel_width(self.target, self.form)
+        return not self.form.tiled and columns > self.panel
+
+    @property
+    def panel(self) -> int:
+        """The columns of a panel of the right operand."""
+        widths = panel_widths(self.target, self.form)
+        return self.knobs.panel if self.knobs.panel in widths else widths[-1]
+
+    def write_packing(self) -> None:
+        """Write how wide the panels are, and which operands are packed before a loop or branch."""
+        op = self.op
+        if not decisions.RIGHT_IN_PLACE.on(op):
+            decisions.PANEL.write(op, self.panel)
+        for value, decision in ((op.a, decisions.LEFT_PACKED_BEFORE), (op.b, decisions.RIGHT_PACKED_BEFORE)):
+            if self.knobs.pack_before != 0 and _home(value) is not op.parent_block():
+                decision.write(op)
 
     def prefetches_operand(self) -> bool:
         """Return whether it is known, and worth it to prefetch, what the loop's next iteration packs."""
@@ -139,8 +162,9 @@ class _Choice:
 
     def _packed_before(self, value: SSAValue, role: int) -> bool:
         """Return whether a loop or branch packs an operand before it, for a product in it of this form."""
-        order, owner = self.boxes.liveness.order, value.owner
-        home = owner if isinstance(owner, Block) else owner.parent_block()
+        if self.knobs.pack_before == 0:
+            return False
+        order, home = self.boxes.liveness.order, _home(value)
         for use in value.uses:
             other = use.operation
             if not isinstance(other, MmaOp) or use.index != role or other not in order:
@@ -155,6 +179,11 @@ class _Choice:
             if around is not other and order[around] < order[self.op]:
                 return True
         return False
+
+
+def _home(value: SSAValue) -> Block | None:
+    owner = value.owner
+    return owner if isinstance(owner, Block) else owner.parent_block()
 
 
 def _element(box: PlainBox) -> DType:

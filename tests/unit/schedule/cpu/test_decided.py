@@ -5,16 +5,17 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 import tessera as ts
 from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.decisions import Decision
-from tessera.ir.target.memory import PrefetchOp
+from tessera.ir.target.memory import BufferStoreOp, PrefetchOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
 from tessera.ir.target.product import ProductOp
-from tessera.ir.target.types import PointerType
+from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.jit.pipeline import CANONICALIZE
@@ -45,6 +46,13 @@ def few(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: ts.Te
 def narrow(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]) -> None:
     for i, j in ts.tile.grid((m, 4), (n, 64)):
         c[i : i + 4, j : j + 64] = ts.tile.mma(a[i : i + 4, :64], b[:64, j : j + 64])
+
+
+def stationary(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor[64, "n", ts.f32], c: ts.Tensor["m", "n", ts.f32]) -> None:
+    for j in ts.tile.grid((n, 64)):
+        weights = b[:, j : j + 64]
+        for i in ts.tile.range(0, m, 32):
+            c[i : i + 32, j : j + 64] = ts.tile.mma(a[i : i + 32, :], weights)
 
 
 def rows(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
@@ -101,9 +109,42 @@ def test_what_goes_past_the_caches_is_what_the_schedule_says() -> None:
     assert not streams(Knobs(stream=0))
 
 
+def panel_of(op: ProductOp) -> int:
+    assert isinstance(op.b.type, BufferType)
+    return op.b.type.shape[-1]
+
+
+def test_panels_are_as_wide_as_the_schedule_says() -> None:
+    assert [panel_of(op) for op in products(plain)] == [16]
+    assert [panel_of(op) for op in products(plain, Knobs(panel=8))] == [8]
+    assert [panel_of(op) for op in products(plain, Knobs(panel=32))] == [16]  # more than registers hold
+
+
+def test_what_comes_from_outside_of_a_loop_is_packed_where_the_schedule_says() -> None:
+    def packed_in_the_loop(knobs: Knobs | None = None) -> bool:
+        (product,) = products(stationary, knobs)
+        loop = product.parent_op()
+        assert isinstance(loop, scf.ForOp)
+        return any(isinstance(op, BufferStoreOp) and op.buffer is product.b for op in loop.walk())
+
+    assert not packed_in_the_loop()
+    assert packed_in_the_loop(Knobs(pack_before=0, in_place=0))
+
+
+@pytest.mark.parametrize("knobs", [{}, {"pack_before": 0}, {"pack_before": 0, "in_place": 0}, {"panel": 8}], ids=str)
+def test_weights_that_stay_compute_the_same(knobs: dict[str, int]) -> None:
+    kernel = ts.kernel.autotune(space={name: [value] for name, value in knobs.items()})(stationary)
+    a, b = (RNG.integers(-9, 9, shape).astype(np.float32) for shape in ((45, 64), (64, 130)))
+    c = np.full((45, 130), 77, np.float32)
+    kernel(a, b, c)
+    np.testing.assert_array_equal(c, a @ b)  # small integers: sums are exact
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 @pytest.mark.parametrize("rows", [4, 8, 32])
-@pytest.mark.parametrize("knobs", [{}, {"in_place": 0}, {"prefetch": 0, "stream": 1}], ids=str)
+@pytest.mark.parametrize(
+    "knobs", [{}, {"in_place": 0}, {"prefetch": 0, "stream": 1}, {"in_place": 0, "panel": 16}], ids=str
+)
 def test_forced_schedules_compute_the_same(dtype: str, rows: int, knobs: dict[str, int]) -> None:
     element, total = getattr(ts, dtype), ts.i32 if dtype == "i8" else ts.f32
 
@@ -131,6 +172,14 @@ def on(cls: type[Operation], *chosen: Decision) -> Callable[[Operation], None]:
     return edit
 
 
+def instead(old: Decision, new: Decision, value: int = 1) -> Callable[[Operation], None]:
+    def edit(op: Operation) -> None:
+        if op.attributes.pop(old.key, None) is not None:
+            new.write(op, value)
+
+    return edit
+
+
 PLACE = "is on a product whose operand does not lie in a tensor as the product reads it"
 REFUSED: list[tuple[Callable[..., None], Callable[[Operation], None], str]] = [
     (few, on(MmaOp, decisions.MATRIX_UNIT), "that no matrix unit of the target computes"),
@@ -142,7 +191,14 @@ REFUSED: list[tuple[Callable[..., None], Callable[[Operation], None], str]] = [
     ),
     (few, on(MmaOp, decisions.PREFETCH_OPERAND), "right_in_place and tessera_schedule.prefetch_operand are on one"),
     (narrow, on(MmaOp, decisions.LEFT_IN_PLACE), f"left_in_place {PLACE}"),
-    (narrow, on(MmaOp, decisions.RIGHT_IN_PLACE), f"right_in_place {PLACE}"),
+    (narrow, on(MmaOp, decisions.RIGHT_IN_PLACE), "right_in_place and tessera_schedule.panel are on one"),
+    (narrow, instead(decisions.PANEL, decisions.RIGHT_IN_PLACE), f"right_in_place {PLACE}"),
+    (plain, instead(decisions.PANEL, decisions.PANEL, 12), "panel is 12 on a product whose panels have 8 or 16 col"),
+    (
+        stationary,
+        instead(decisions.LEFT_IN_PLACE, decisions.RIGHT_IN_PLACE),
+        "right_in_place and tessera_schedule.right_packed_before are on one",
+    ),
     (narrow, on(MmaOp, decisions.PREFETCH_OPERAND), f"prefetch_operand {PLACE}"),
     (plain, on(LoadOp, decisions.PREFETCH_BOX), "prefetch_box is on a load of which it is not known what the next"),
     (column, on(StoreOp, decisions.STREAM), "stream is on a store that does not write rows of neighbours"),
