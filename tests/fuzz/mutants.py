@@ -591,7 +591,7 @@ _ROLES = (
         "passes",
         "every-part-of-a-split-loop-starts-from-the-sum",
         "schedule/hopper/split_k.py",
-        "if not _is_zero(initial):",
+        "if not is_zero(initial):",
         "if False:",
     ),
     _planned(

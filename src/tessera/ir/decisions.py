@@ -11,15 +11,17 @@ from dataclasses import field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Attribute, Block, BlockArgument, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
+from tessera.ir.tile.elementwise import is_zero
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp, BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TileType
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
 from tessera.ir.types import int_value
 
@@ -102,9 +104,28 @@ def _why_packed_here(role: int) -> Callable[[Operation], str | None]:
     def why(op: Operation) -> str | None:
         owner = op.operands[role].owner
         home = owner if isinstance(owner, Block) else owner.parent_block()
+        if not isinstance(op.operands[role].type, TileType):
+            return "the operand is a shared buffer, which may change"
         return "the operand is made where the product is" if home is op.parent_block() else None
 
     return why
+
+
+def carried_sum(op: MmaOp) -> scf.ForOp | None:
+    """Return the loop around a product that carries its sums and does nothing else with them before, None without."""
+    acc, loop = op.acc, op.parent_op()
+    carried = isinstance(acc, BlockArgument) and acc.owner is op.parent_block() and acc.index > 0
+    return loop if carried and isinstance(loop, scf.ForOp) and acc.uses.get_length() == 1 else None
+
+
+def why_not_from_zero(op: Operation) -> str | None:
+    """Return why a product's sums do not begin at zero, None where they do: with it, or with its loop."""
+    assert isinstance(op, MmaOp)
+    loop = carried_sum(op)
+    first = op.acc
+    if loop is not None and isinstance(first, BlockArgument):
+        first = loop.iter_args[first.index - 1]
+    return None if is_zero(first) else "the sums do not begin at zero"
 
 
 NUM_WARPS = Decision(
@@ -200,6 +221,19 @@ RIGHT_PACKED_BEFORE = Decision(
     (MmaOp,),
     ("pack-operands",),
     holds=_why_packed_here(1),
+)
+BEGINS_SUMS = Decision(
+    "begins_sums",
+    "sums begin with a product, or with the first one of its loop: the zeros before are neither written nor read",
+    (MmaOp,),
+    ("begin-sums",),
+    holds=why_not_from_zero,
+)
+SQUARES = Decision(
+    "squares",
+    "tiles that loops read against their order in memory are transposed in squares, in registers",
+    (GridOp, KernelOp),
+    ("turn-squares",),
 )
 STRIP = Decision(
     "strip",

@@ -52,16 +52,20 @@ class CpuPlatform(Platform):
     def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
         """Return the scheduling passes."""
         from tessera.schedule.bound_stages import BoundStagesPass
+        from tessera.schedule.cpu.begin_sums import BeginSumsPass
         from tessera.schedule.cpu.pack_operands import PackOperandsPass
         from tessera.schedule.cpu.prefetch_boxes import PrefetchBoxesPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
         from tessera.schedule.cpu.stream_stores import StreamStoresPass
         from tessera.schedule.cpu.strip_products import StripProductsPass
+        from tessera.schedule.cpu.turn_squares import TurnSquaresPass
 
         return (
             BoundStagesPass(),
             SinkStoresPass(target, knobs),
             PackOperandsPass(target, knobs),
+            BeginSumsPass(target, knobs),
+            TurnSquaresPass(target, knobs),
             StripProductsPass(target, knobs),
             PrefetchBoxesPass(target, knobs),
             StreamStoresPass(target, knobs),

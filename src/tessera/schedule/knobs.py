@@ -232,6 +232,24 @@ class Knobs:
             passes=("pack-operands",),
         )
     )
+    begin_sums: int | None = _declared(
+        Knob(
+            "begin_sums",
+            "0 writes the zeros that products are added to, and reads them again",
+            1,
+            (0, 1),
+            passes=("begin-sums",),
+        )
+    )
+    squares: int | None = _declared(
+        Knob(
+            "squares",
+            "0 reads tiles against their order in memory element by element",
+            1,
+            (0, 1),
+            passes=("turn-squares",),
+        )
+    )
     prefetch: int | None = _declared(
         Knob(
             "prefetch",

@@ -43,6 +43,11 @@ def staying(a: ts.Tensor[32, 64, ts.f32], b: ts.Tensor[64, 64, ts.f32], c: ts.Te
         c[i : i + 32, :] = ts.tile.mma(left, right, c[i : i + 32, :])
 
 
+def across(x: ts.Tensor["m", 64, ts.f32], y: ts.Tensor[64, "m", ts.f32]) -> None:
+    for i in ts.tile.grid((m, 32)):
+        y[:, i : i + 32] = x[i : i + 32, :].transpose(1, 0)
+
+
 def halved(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
     for i in ts.tile.grid((m, 1)):
         y[i, :] = x[i, :] * 0.5
@@ -66,6 +71,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),
     (halved, {}, "x86-64-v3", Knobs()),
     (staying, {}, "x86-64-v3", Knobs()),
+    (across, {}, "x86-64-v3", Knobs()),
 ]
 GRID = """
 tessera_tile.kernel @k profile "fast" () {{

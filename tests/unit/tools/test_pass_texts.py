@@ -30,6 +30,8 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "in_place": (0, 1),
     "panel": (8, 64),
     "pack_before": (0, 1),
+    "begin_sums": (0, 1),
+    "squares": (0, 1),
     "prefetch": (0, 1),
     "stream": (0, 64),
     "strip": (0, 64),

@@ -200,6 +200,11 @@ class SplatOp(IRDLOperation):
             raise VerifyException(f"splat of {describe(self.value.type)} cannot be {describe(self.result.type)}")
 
 
+def is_zero(value: SSAValue) -> bool:
+    """Return whether a tile is known to be zero everywhere."""
+    return isinstance(value.owner, SplatOp) and constant_value(value.owner.value) == 0
+
+
 @op_definition
 class ArangeOp(IRDLOperation):
     """The tile `0, 1, …, n - 1` of an integer type or index."""

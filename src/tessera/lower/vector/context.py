@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import CompilerFault
+from tessera.ir import decisions
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import ProgramIdOp, ReturnOp
 from tessera.ir.tile.elementwise import CastOp
@@ -86,6 +87,7 @@ class VectorContext:
         self.params = params
         self.plan = plan
         self.lanes = max(target.vector_bytes // 4, 1)
+        self.squares = decisions.SQUARES.on(plan.grid or params.kernel)
         self.writer = Writer(params.func.body.block)
         self.scratch = Scratch(self.writer, self.lanes)
         self.liveness = Liveness(plan)

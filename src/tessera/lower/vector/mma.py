@@ -15,12 +15,12 @@ from tessera.ir.decisions import Decision
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.types import shape_of
+from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, i1
 from tessera.lower.forms import product_form
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import next_step
-from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored, Uniform
+from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored
 from tessera.lower.vector.packing import (
     FEW_ROWS,
     Packed,
@@ -49,7 +49,9 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     acc = context.node(op.acc)
     depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
     fresh = context.fresh.get(op.acc)
-    if _is_zero(acc) and not right.place and (form.tiled or constant_value(depth) is not None):
+    if fresh is None and decisions.BEGINS_SUMS.on(op):
+        if not form.tiled and constant_value(depth) is None:
+            raise _unknown_depth(op)
         fresh = context.writer.scalars.constant(True, i1)
         total = context.new_buffer(acc.shape, element)
         if not form.tiled:
@@ -94,6 +96,7 @@ def _check_together(context: VectorContext, op: MmaOp, form: Form) -> None:
         (decisions.RIGHT_IN_PLACE, decisions.RIGHT_PACKED_BEFORE),
         (decisions.RIGHT_IN_PLACE, decisions.PANEL),
         (decisions.LEFT_IN_PLACE, decisions.LEFT_PACKED_BEFORE),
+        (decisions.RIGHT_IN_PLACE, decisions.BEGINS_SUMS),
         (decisions.MATRIX_UNIT, decisions.COPIES_ROWS),
     ]
     both = next((pair for pair in pairs if all(one.on(op) for one in pair)), None)
@@ -126,9 +129,12 @@ def _check_strip(context: VectorContext, op: MmaOp, strip: int) -> None:
         )
 
 
-def _is_zero(node: Node) -> bool:
-    """Whether a tile is known to be zero."""
-    return node.stored is None and isinstance(node, Uniform) and constant_value(node.value) == 0
+def _unknown_depth(op: MmaOp) -> VerifyError:
+    return VerifyError(
+        f"{decisions.BEGINS_SUMS.key} is on a product that may have no terms",
+        location=location_of(op),
+        help="vector units begin sums where the depth that lies in the tensors is known, outside of the sums' loop",
+    )
 
 
 def _clear_outside(
@@ -250,22 +256,23 @@ def _panel(context: VectorContext, op: MmaOp, role: str, form: Form) -> int:
 
 
 def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -> bool:
-    """Whether a tile that a loop carries is a sum that begins at zero, which its product can do without reading it.
+    """Return whether the first product of a loop begins a sum that it carries.
 
     Args:
         context: the lowering.
         loop: the loop.
         value: the tile in its body.
+
+    Raises:
+        VerifyError: no matrix unit adds it up in place.
     """
-    node = context.node(loop.iter_args[value.index - 1])
-    uses = list(value.uses)
-    if len(uses) != 1 or not _is_zero(node):
-        return False
-    op = uses[0].operation
-    if not isinstance(op, MmaOp) or op.acc is not value or op.parent_op() is not loop:
+    op = next((use.operation for use in value.uses), None)
+    if not isinstance(op, MmaOp) or not decisions.BEGINS_SUMS.on(op) or decisions.carried_sum(op) is not loop:
         return False
     form = _form(context, op)
-    return form.tiled and node.element == element_type(form.total) and shape_of(op.a.type)[0] > FEW_ROWS
+    if not form.tiled or element_of(value.type) != element_type(form.total):
+        raise _unknown_depth(op)
+    return True
 
 
 def _packed(context: VectorContext, op: MmaOp, role: str, form: Form) -> Packed:

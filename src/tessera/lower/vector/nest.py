@@ -61,11 +61,11 @@ def run_nest(
             product.finish()
         waiting = []
     in_rows = bool(waiting) or not turnable
-    if in_rows or not against_order(roots, shape[0], shape[1], width):
+    if in_rows or not against_order(context, roots, shape[0], shape[1], width):
         width = _interleaved(context, shape[axis], width, roots)
 
     def nest(site: Site) -> Sequence[SSAValue]:
-        turned = [] if in_rows else against_order(roots, shape[0], shape[1], width)
+        turned = [] if in_rows else against_order(context, roots, shape[0], shape[1], width)
         if turned:
             squares(site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at)))
         elif waiting := pending(roots):

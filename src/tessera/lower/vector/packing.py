@@ -157,7 +157,7 @@ def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
     """
     if node.shape[0] <= FEW_ROWS or form.group == 1 or form.tiled:
         return False
-    return against_order([node], node.shape[0], context.lanes, context.lanes) == [node]
+    return against_order(context, [node], node.shape[0], context.lanes, context.lanes) == [node]
 
 
 def _columns(context: VectorContext, node: Node, form: Form) -> Packed:
@@ -250,7 +250,7 @@ class _Walk:
         self.context, self.packed, self.form, self.depth_axis = context, packed, form, depth_axis
         self.lanes = context.lanes
         self.shape = node.shape
-        self.turned = against_order([packed], self.lanes, self.lanes, self.lanes) == [packed]
+        self.turned = against_order(context, [packed], self.lanes, self.lanes, self.lanes) == [packed]
         valid = valid_sizes(context, node)
         self.known = valid is not None and all(
             size is None or self.shape[axis] % self._step(axis) == 0 for axis, size in enumerate(valid)

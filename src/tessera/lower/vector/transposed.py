@@ -8,6 +8,7 @@ transposed chunks are handed to the nest's body as if they had been evaluated at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
@@ -17,20 +18,24 @@ from tessera.lower.vector.indexed import Gather
 from tessera.lower.vector.nodes import Coord, Coords, Load, Node, Stored, Uniform
 from tessera.lower.vector.site import Site
 
+if TYPE_CHECKING:
+    from tessera.lower.vector.context import VectorContext
+
 ACROSS = (Coord(0), Coord(0, lanes=True))
 ALONG = (Coord(0, lanes=True), Coord(0))
 
 
-def against_order(roots: Sequence[Node], rows: int, columns: int, lanes: int) -> list[Node]:
-    """Return the outermost nodes that are contiguous along axis 0 and not along axis 1.
+def against_order(context: VectorContext, roots: Sequence[Node], rows: int, columns: int, lanes: int) -> list[Node]:
+    """Return the outermost nodes that are contiguous along axis 0 and not along axis 1; none unless scheduled.
 
     Args:
+        context: the lowering.
         roots: two-dimensional tiles.
         rows: their first size.
         columns: their second size.
         lanes: elements of a chunk.
     """
-    if lanes == 1 or rows < lanes or columns < lanes:
+    if not context.squares or lanes == 1 or rows < lanes or columns < lanes:
         return []
     found, seen, order = dict[Node, None](), set[Node](), _Order()
     work = list(reversed(roots))

@@ -62,20 +62,10 @@ class Boxes:
 
     def plain(self, value: SSAValue, user: Operation) -> PlainBox | None:
         """Return the box that a matrix is where an op takes it; None where it is none, or a copy of one."""
-        chain, axes = [value], (0, 1)
-        while not isinstance(chain[-1].owner, LoadOp):
-            owner = chain[-1].owner
-            if isinstance(owner, TransposeOp):
-                axes = (axes[1], axes[0])
-            elif not isinstance(owner, CastOp):
-                return None
-            chain.append(owner.source)
-        load = chain[-1].owner
-        assert isinstance(load, LoadOp)
-        if load.mask is not None or load.fill is not None or self._copied(chain, load, user):
+        chain, source = _chain(value), source_box(value)
+        if source is None or self._copied(chain, source[0], user):
             return None
-        first, second = load.kept
-        dimensions = (first, second)[axes[0]], (first, second)[axes[1]]
+        load, dimensions = source
         strides = self.kernel.info_of(load.tensor).strides
         return PlainBox(
             load,
@@ -117,6 +107,28 @@ class Boxes:
 
     def _unit(self, load: LoadOp) -> bool:
         return self.kernel.info_of(load.tensor).strides[load.kept[-1]] == 1
+
+
+def source_box(value: SSAValue) -> tuple[LoadOp, tuple[int, int]] | None:
+    """Return the load of a box that a matrix only converts or transposes, and the dimension that each axis is in it.
+
+    None where there is none.
+    """
+    chain = _chain(value)
+    load = chain[-1].owner
+    if not isinstance(load, LoadOp) or load.mask is not None or load.fill is not None:
+        return None
+    first, second = load.kept
+    turned = sum(isinstance(part.owner, TransposeOp) for part in chain) % 2 == 1
+    return load, (second, first) if turned else (first, second)
+
+
+def _chain(value: SSAValue) -> list[SSAValue]:
+    """Return the tiles that lead to a matrix by conversions and transposes alone, the first one last."""
+    chain = [value]
+    while isinstance(chain[-1].owner, CastOp | TransposeOp):
+        chain.append(chain[-1].owner.source)
+    return chain
 
 
 def _between(first: Operation, last: Operation) -> Iterator[Operation]:

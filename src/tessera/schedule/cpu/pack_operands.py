@@ -23,7 +23,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.lower.facts import near
 from tessera.lower.forms import product_form
@@ -143,7 +143,8 @@ class _Choice:
         if not decisions.RIGHT_IN_PLACE.on(op):
             decisions.PANEL.write(op, self.panel)
         for value, decision in ((op.a, decisions.LEFT_PACKED_BEFORE), (op.b, decisions.RIGHT_PACKED_BEFORE)):
-            if self.knobs.pack_before != 0 and _home(value) is not op.parent_block():
+            known = isinstance(value.type, TileType) and _home(value) is not op.parent_block()
+            if known and self.knobs.pack_before != 0:
                 decision.write(op)
 
     def prefetches_operand(self) -> bool:

@@ -65,12 +65,12 @@ class StripProductsPass(CpuPass):
             rows, columns = shape_of(op.acc.type)
             if store is None or stores.count(store) > 1 or rows % strip or columns == 1:
                 continue
-            if decisions.MATRIX_UNIT.on(op) and self._order(kernel, store).takes_rows(op):
+            if decisions.MATRIX_UNIT.on(op) and self._order(kernel, unit, store).takes_rows(op):
                 decisions.STRIP.write(op, strip)
 
-    def _order(self, kernel: KernelOp, store: StoreOp) -> _Order:
+    def _order(self, kernel: KernelOp, unit: GridOp | KernelOp, store: StoreOp) -> _Order:
         columns, lanes = shape_of(store.value.type)[-1], max(self.target.vector_bytes // 4, 1)
-        return _Order(kernel, store, columns >= chunk_width(columns, lanes))
+        return _Order(kernel, store, decisions.SQUARES.on(unit) and columns >= chunk_width(columns, lanes))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
-from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ElementwiseOp, is_zero
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of
@@ -51,7 +51,7 @@ class SumsOfProductsPass(ScheduledPass):
 def _try(op: ElementwiseOp) -> None:
     first, second = op.args
     for product, other in ((second.owner, first), (first.owner, second)):
-        if not isinstance(product, MmaOp) or product.parent is not op.parent or not _is_zero(product.acc):
+        if not isinstance(product, MmaOp) or product.parent is not op.parent or not is_zero(product.acc):
             continue
         if effect_of(product) > Effect.PURE or product.result.uses.get_length() > 1:
             continue
@@ -68,9 +68,3 @@ def _try(op: ElementwiseOp) -> None:
 
 def _dtype(value: SSAValue) -> DType:
     return dtype_of(element_of(value.type))
-
-
-def _is_zero(value: SSAValue) -> bool:
-    owner = value.owner
-    scalar = owner.value.owner if isinstance(owner, SplatOp) else None
-    return isinstance(scalar, ConstantOp) and scalar.python_value == 0

@@ -29,7 +29,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.tile.cluster import ClusterRankOp
-from tessera.ir.tile.elementwise import ConstantOp, SplatOp
+from tessera.ir.tile.elementwise import is_zero
 from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import AllocSharedOp
@@ -77,19 +77,12 @@ def sum_loop(grid: GridOp) -> scf.ForOp:
             raise Unfit("the loop carries something that is not a sum of products")
         if len(list(argument.uses)) > 1:
             raise Unfit("a partial sum is used in the loop")
-        if not _is_zero(initial):
+        if not is_zero(initial):
             raise Unfit("a sum starts at a value other than zero")
     for op in grid.walk():
         if isinstance(op, StoreOp | ScatterOp | AtomicOp) and not _comes_after(op, loop):
             raise Unfit("something is written before the sum is complete")
     return loop
-
-
-def _is_zero(value: SSAValue) -> bool:
-    owner = value.owner
-    if not isinstance(owner, SplatOp) or not isinstance(owner.value.owner, ConstantOp):
-        return False
-    return owner.value.owner.python_value == 0
 
 
 def _comes_after(op: Operation, loop: scf.ForOp) -> bool:

@@ -12,7 +12,7 @@ builtin.module attributes {tessera.after = "schedule"} {
     %acc = tessera_tile.splat %f : f32 -> !tessera_tile.tile<64x64xf32>
     %x = tessera_tile.load %a[%zero, %zero] [64, 64] : !tessera_tile.tensor<64x64xf32> -> !tessera_tile.tile<64x64xf32>
     %y = tessera_tile.load %b[%zero, %zero] [64, 64] : !tessera_tile.tensor<64x64xf32> -> !tessera_tile.tile<64x64xf32>
-    %p = tessera_tile.mma %x, %y, %acc compute "f32" {tessera_schedule.left_in_place = #builtin.int<1>} : !tessera_tile.tile<64x64xf32>, !tessera_tile.tile<64x64xf32>, !tessera_tile.tile<64x64xf32> -> !tessera_tile.tile<64x64xf32>
+    %p = tessera_tile.mma %x, %y, %acc compute "f32" {tessera_schedule.left_in_place = #builtin.int<1>, tessera_schedule.begins_sums = #builtin.int<1>} : !tessera_tile.tile<64x64xf32>, !tessera_tile.tile<64x64xf32>, !tessera_tile.tile<64x64xf32> -> !tessera_tile.tile<64x64xf32>
     tessera_tile.store %p, %c[%zero, %zero] [64, 64] : !tessera_tile.tile<64x64xf32>, !tessera_tile.tensor<64x64xf32>
     tessera_tile.return
   }

@@ -52,6 +52,7 @@ tessera_tile.kernel @none profile "fast" (
 
 // -----
 // A store that reads another tile against its order goes in squares: all rows are there first.
+// RUN: schedule-pack-operands schedule-turn-squares schedule-strip-products
 // CHECK-NOT: tessera_schedule.strip
 // CHECK: tessera_tile.return
 tessera_tile.kernel @turned profile "fast" (

@@ -12,6 +12,7 @@ import tessera as ts
 from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.decisions import Decision
+from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.target.memory import BufferStoreOp, PrefetchOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
 from tessera.ir.target.product import ProductOp
@@ -53,6 +54,19 @@ def stationary(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor[64, "n", ts.f32], c: 
         weights = b[:, j : j + 64]
         for i in ts.tile.range(0, m, 32):
             c[i : i + 32, j : j + 64] = ts.tile.mma(a[i : i + 32, :], weights)
+
+
+def across(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["n", "m", ts.f32]) -> None:
+    for i, j in ts.tile.grid((m, 32), (n, 32)):
+        y[j : j + 32, i : i + 32] = x[i : i + 32, j : j + 32].transpose(1, 0)
+
+
+def short(a: ts.Tensor[32, "k", ts.f32], b: ts.Tensor["k", 64, ts.f32], c: ts.Tensor[32, 64, ts.f32]) -> None:
+    c[:, :] = ts.tile.mma(a[:, :64], b[:64, :])
+
+
+def once(a: ts.Tensor[8, 64, ts.f32], b: ts.Tensor[64, 64, ts.f32], c: ts.Tensor[8, 64, ts.f32]) -> None:
+    c[:, :] = ts.tile.mma(a[:, :], b[:, :])
 
 
 def rows(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
@@ -131,6 +145,27 @@ def test_what_comes_from_outside_of_a_loop_is_packed_where_the_schedule_says() -
     assert packed_in_the_loop(Knobs(pack_before=0, in_place=0))
 
 
+def test_sums_begin_where_the_schedule_says() -> None:
+    assert all(op.fresh is not None for op in products(stationary))
+    assert not any(op.fresh is not None for op in products(stationary, Knobs(begin_sums=0)))
+
+
+def test_tiles_are_transposed_in_squares_where_the_schedule_says() -> None:
+    def turned(knobs: Knobs | None = None) -> bool:
+        return any(isinstance(op, TransposeChunksOp) for op in lowered(across, knobs))
+
+    assert turned()
+    assert not turned(Knobs(squares=0))
+
+
+@pytest.mark.parametrize("knobs", [{}, {"squares": 0}], ids=str)
+def test_transposed_tiles_are_the_same(knobs: dict[str, int]) -> None:
+    kernel = ts.kernel.autotune(space={name: [value] for name, value in knobs.items()})(across)
+    x, y = RNG.standard_normal((45, 70)).astype(np.float32), np.zeros((70, 45), np.float32)
+    kernel(x, y)
+    np.testing.assert_array_equal(y, x.T)
+
+
 @pytest.mark.parametrize("knobs", [{}, {"pack_before": 0}, {"pack_before": 0, "in_place": 0}, {"panel": 8}], ids=str)
 def test_weights_that_stay_compute_the_same(knobs: dict[str, int]) -> None:
     kernel = ts.kernel.autotune(space={name: [value] for name, value in knobs.items()})(stationary)
@@ -143,7 +178,7 @@ def test_weights_that_stay_compute_the_same(knobs: dict[str, int]) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 @pytest.mark.parametrize("rows", [4, 8, 32])
 @pytest.mark.parametrize(
-    "knobs", [{}, {"in_place": 0}, {"prefetch": 0, "stream": 1}, {"in_place": 0, "panel": 16}], ids=str
+    "knobs", [{}, {"in_place": 0}, {"prefetch": 0, "stream": 1}, {"in_place": 0, "panel": 16, "begin_sums": 0}], ids=str
 )
 def test_forced_schedules_compute_the_same(dtype: str, rows: int, knobs: dict[str, int]) -> None:
     element, total = getattr(ts, dtype), ts.i32 if dtype == "i8" else ts.f32
@@ -200,6 +235,9 @@ REFUSED: list[tuple[Callable[..., None], Callable[[Operation], None], str]] = [
         "right_in_place and tessera_schedule.right_packed_before are on one",
     ),
     (narrow, on(MmaOp, decisions.PREFETCH_OPERAND), f"prefetch_operand {PLACE}"),
+    (short, on(MmaOp, decisions.BEGINS_SUMS), "begins_sums is on a product that may have no terms"),
+    (plain, on(MmaOp, decisions.BEGINS_SUMS), "begins_sums is on a product that may have no terms"),
+    (once, on(MmaOp, decisions.BEGINS_SUMS), "right_in_place and tessera_schedule.begins_sums are on one"),
     (plain, on(LoadOp, decisions.PREFETCH_BOX), "prefetch_box is on a load of which it is not known what the next"),
     (column, on(StoreOp, decisions.STREAM), "stream is on a store that does not write rows of neighbours"),
 ]
