@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
-from tessera.ir.tile.elementwise import is_zero
+from tessera.ir.tile.elementwise import ElementwiseOp, is_zero
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp, BarrierArriveOp, BarrierWaitOp, RolesOp
@@ -128,6 +128,18 @@ def why_not_from_zero(op: Operation) -> str | None:
     return None if is_zero(first) else "the sums do not begin at zero"
 
 
+def why_not_last(op: Operation) -> str | None:
+    """Return why a branch does not run in the last iteration of its loop alone, `counter + step >= end`; None if so."""
+    assert isinstance(op, scf.IfOp)
+    test, loop = op.cond.owner, op.parent_op()
+    if isinstance(loop, scf.ForOp) and isinstance(test, ElementwiseOp) and test.fn.data == "ge":
+        following, end = test.args[0].owner, test.args[1]
+        if end is loop.ub and isinstance(following, ElementwiseOp) and following.fn.data == "add":
+            if tuple(following.args) == (loop.body.block.args[0], loop.step):
+                return None
+    return "the condition is not that the loop's counter and its step reach the end"
+
+
 NUM_WARPS = Decision(
     "num_warps", "warps of a program that compute", (GridOp, KernelOp), ("choose-warps", "warp-specialize"), 1, 32
 )
@@ -234,6 +246,13 @@ SQUARES = Decision(
     "tiles that loops read against their order in memory are transposed in squares, in registers",
     (GridOp, KernelOp),
     ("turn-squares",),
+)
+LAST_ITERATION = Decision(
+    "last_iteration",
+    "a branch runs in the last iteration of its loop, and in no other",
+    (scf.IfOp,),
+    ("sink-stores",),
+    holds=why_not_last,
 )
 STRIP = Decision(
     "strip",

@@ -131,20 +131,6 @@ def stays_inside(kernel: KernelOp, offset: SSAValue, tensor: SSAValue, axis: int
     return False
 
 
-def is_last(condition: SSAValue, loop: scf.ForOp) -> bool:
-    """Return whether a condition in a loop is that no iteration follows: `counter + step >= end`."""
-    owner = condition.owner
-    if not isinstance(owner, ElementwiseOp) or owner.fn.data != "ge" or owner.args[1] is not loop.ub:
-        return False
-    following = owner.args[0].owner
-    counter = loop.body.block.args[0]
-    return (
-        isinstance(following, ElementwiseOp)
-        and following.fn.data == "add"
-        and tuple(following.args) == (counter, loop.step)
-    )
-
-
 def _size_name(kernel: KernelOp, tensor: SSAValue, axis: int) -> str | int:
     type_ = tensor.type
     assert isinstance(type_, TensorType)

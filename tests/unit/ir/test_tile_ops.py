@@ -208,6 +208,7 @@ def wrong_roles() -> Iterator[tuple[str, Callable[[], Operation]]]:
     yield "index", lambda: roles.BarrierWaitOp(barriers, at, value(I32))
     yield "the slice holds (4, 4)", lambda: roles.BulkStoreOp(buffer, tensor(-1, -1), [at, at], [4, 4])
     yield "bulk stores is not negative", lambda: roles.BulkWaitOp(-1)
+    yield "its own block, which has none", lambda: in_the_producer(roles.BulkWaitOp(0))
     yield "only consumers are counted", roles.RoleGroupOp
     yield "only consumers are counted", lambda: in_the_producer(roles.RoleGroupOp())
     yield "one or two groups", lambda: groups_of(3)

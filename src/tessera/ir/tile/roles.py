@@ -238,7 +238,7 @@ class BulkStoreOp(IRDLOperation, Slice):
 
 @op_definition
 class BulkWaitOp(IRDLOperation):
-    """Waits until all but the newest `pending` bulk stores of the role have read their buffers."""
+    """Waits until all but the newest `pending` bulk stores of the role, some of its block, have read their buffers."""
 
     name = "tessera_tile.bulk_wait"
     pending = prop_def(IntAttr)
@@ -253,6 +253,8 @@ class BulkWaitOp(IRDLOperation):
         """Check that the number is not negative."""
         if self.pending.data < 0:
             raise VerifyException("the number of pending bulk stores is not negative")
+        if self.parent is not None and not any(isinstance(op, BulkStoreOp) for op in self.parent.ops):
+            raise VerifyException("bulk_wait waits for bulk stores of its own block, which has none")
 
 
 @op_definition

@@ -123,7 +123,7 @@ def _expect(context: SimtContext, op: BarrierExpectOp) -> None:
 @lowers(BarrierArriveOp)
 def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
     assert op.parent is not None
-    if any(isinstance(other, SharedLoadOp) for other in op.parent.ops):
+    if any(isinstance(other, SharedLoadOp) for other in op.parent.walk()):
         context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must be complete
     barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
     when = None if op.when is None else context.scalar(op.when)

@@ -10,13 +10,13 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.product import ProductOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.lower.facts import is_last
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.liveness import Liveness
 from tessera.lower.vector.nodes import Pending, Resource, Stored
@@ -179,7 +179,7 @@ def store_after(liveness: Liveness, op: MmaOp) -> StoreOp | None:
     if isinstance(parent, scf.IfOp) and isinstance(loop, scf.ForOp):
         otherwise = parent.false_region.blocks
         stored_else = bool(otherwise) and otherwise[0].first_op is not otherwise[0].last_op
-        if stored_else or not is_last(parent.cond, loop):
+        if stored_else or not decisions.LAST_ITERATION.on(parent):
             return None
         if any(result.uses.get_length() for result in loop.results):
             return None

@@ -11,13 +11,14 @@ After::
 
     scf.for %k = 0 to (maximum %size, 1) step 512 iter_args(%acc = zeros) {
       %next = mma ...
-      scf.if %k + 512 >= %size { store (cast %next), %out[%m, %n] }
+      scf.if %k + 512 >= %size { store (cast %next), %out[%m, %n] } {tessera_schedule.last_iteration}
       yield %next
     }
 
 A CPU can then finish some rows of the product before it starts the next, so that few sums are in flight between the
 matrix unit and memory at a time. A loop over a dimension of both operands runs once even if that ends before it: both
-tiles then lie outside their tensors, and nothing is added.
+tiles then lie outside their tensors, and nothing is added. Branches for the last iteration that a kernel has itself are
+marked, too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.elementwise import CastOp, constant_value
@@ -44,7 +46,7 @@ from tessera.schedule.cpu.cpu_pass import CpuPass
 
 @dataclass(frozen=True)
 class SinkStoresPass(CpuPass):
-    """Rewrites loops that do nothing but accumulate products of a matrix unit for one store.
+    """Rewrites loops that do nothing but accumulate products of a matrix unit for one store; writes `last_iteration`.
 
     Args:
         target: the CPU.
@@ -59,6 +61,9 @@ class SinkStoresPass(CpuPass):
                 following = _finish(loop)
                 if following and self._sums_products(kernel, loop):
                     _sink(loop, following)
+            for branch in [op for op in kernel.walk() if isinstance(op, scf.IfOp)]:
+                if decisions.why_not_last(branch) is None:
+                    decisions.LAST_ITERATION.write(branch)
 
     def _sums_products(self, kernel: KernelOp, loop: scf.ForOp) -> bool:
         """Return whether a loop does nothing but accumulate products of a matrix unit in one tile."""

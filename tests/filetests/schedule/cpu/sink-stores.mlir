@@ -10,6 +10,7 @@
 // CHECK: scf.if [[LAST]] {
 // CHECK: [[ROUNDED:%\w+]] = tessera_tile.cast [[SUM]]
 // CHECK: tessera_tile.store [[ROUNDED]]
+// CHECK: }{tessera_schedule.last_iteration = #builtin.int<1>}
 // CHECK: scf.yield [[SUM]]
 // CHECK-NOT: tessera_tile.store
 builtin.module {
@@ -69,4 +70,44 @@ builtin.module {
     }
     tessera_tile.return %2 : !tessera_tile.tensor<64x64xf32>
   }
+}
+
+// -----
+// The schedule knows a branch of the last iteration that a kernel has itself, ...
+// CHECK: scf.if
+// CHECK: }{tessera_schedule.last_iteration = #builtin.int<1>}
+tessera_tile.kernel @own profile "fast" (
+    %c: !tessera_tile.tensor<64xf32> as "c" dims ["64"] strides [1] stride_div [1] dim_div [16] align 16 written) {
+  %i = tessera_tile.constant 0 : index
+  %step = tessera_tile.constant 32 : index
+  %end = tessera_tile.constant 64 : index
+  %zero = tessera_tile.constant 0.0 : f32
+  %x = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<64xf32>
+  scf.for %k = %i to %end step %step {
+    %next = tessera_tile.elementwise "add"(%k, %step) : (index, index) -> index
+    %last = tessera_tile.elementwise "ge"(%next, %end) : (index, index) -> i1
+    scf.if %last {
+      tessera_tile.store %x, %c[%i] [64] : !tessera_tile.tile<64xf32>, !tessera_tile.tensor<64xf32>
+    }
+  }
+  tessera_tile.return
+}
+
+// -----
+// ... and no other one may be taken for it.
+// ERROR: tessera_schedule.last_iteration: the condition is not that the loop's counter and its step reach the end
+tessera_tile.kernel @another profile "fast" (
+    %c: !tessera_tile.tensor<64xf32> as "c" dims ["64"] strides [1] stride_div [1] dim_div [16] align 16 written) {
+  %i = tessera_tile.constant 0 : index
+  %step = tessera_tile.constant 32 : index
+  %end = tessera_tile.constant 64 : index
+  %zero = tessera_tile.constant 0.0 : f32
+  %x = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<64xf32>
+  scf.for %k = %i to %end step %step {
+    %last = tessera_tile.elementwise "ge"(%k, %step) : (index, index) -> i1
+    scf.if %last {
+      tessera_tile.store %x, %c[%i] [64] : !tessera_tile.tile<64xf32>, !tessera_tile.tensor<64xf32>
+    } {tessera_schedule.last_iteration = #builtin.int<1>}
+  }
+  tessera_tile.return
 }

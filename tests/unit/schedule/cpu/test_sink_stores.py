@@ -19,7 +19,6 @@ from tessera.ir.target.types import BufferType
 from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.jit.pipeline import CANONICALIZE
-from tessera.lower.facts import is_last
 from tessera.lower.vector import lower_to_vector
 from tessera.schedule.cpu.pack_operands import PackOperandsPass
 from tessera.schedule.cpu.sink_stores import SinkStoresPass
@@ -81,7 +80,7 @@ def test_the_store_and_what_leads_to_it_move_into_the_last_iteration() -> None:
     branch = store.parent_op()
     assert isinstance(branch, scf.IfOp)
     assert branch.parent_op() is loop
-    assert is_last(branch.cond, loop)
+    assert decisions.LAST_ITERATION.on(branch)
     assert loop.next_op is None or not loop.results[0].uses.get_length()
 
 
