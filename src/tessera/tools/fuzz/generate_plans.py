@@ -30,6 +30,10 @@ CPU_KNOBS: Final = (
     ("prefetch", (0, 1)),
     ("stream", (0, 1)),
     ("strip", (0, 32, 64)),
+    ("panel", (8, 16, 32)),
+    ("pack_before", (0,)),
+    ("begin_sums", (0,)),
+    ("squares", (0,)),
 )
 
 _OPERANDS: Final = (
