@@ -51,13 +51,16 @@ def test_every_jump_is_drawn_in_every_loop() -> None:
         check_types(drawn)
         for node in tree.walk(drawn):
             if isinstance(node, tree.For | tree.While):
+                found.update(["else"] * bool(node.orelse))
                 jumps = {type(part).__name__ for part in tree.walk(node) if isinstance(part, tree.Jump)}
                 kind = "static" if isinstance(node, tree.For) and node.static else type(node).__name__
                 found.update(f"{jump} in {kind}" for jump in jumps)
         helpers = {type(part).__name__ for helper in drawn.helpers for part in tree.walk(helper)}
         found.update(f"{name} in a helper" for name in helpers & {"Return", "Break"})
     loops = {f"{jump} in {kind}" for jump in ("Break", "Continue", "Return") for kind in ("static", "For", "While")}
-    assert {*loops, "Return in a helper", "Break in a helper"} <= {name for name, number in found.items() if number > 2}
+    assert {*loops, "Return in a helper", "Break in a helper", "else"} <= {
+        name for name, number in found.items() if number > 2
+    }
 
 
 def test_no_jumps_are_drawn_where_the_switch_is_off() -> None:
@@ -73,6 +76,13 @@ def test_what_jumps_mean() -> None:
     after = put(tree.Number(7), tree.Number(3))
     assert result(program(first, loop(tree.If(equals(K, 2), (tree.Return(),)), put(K, ONE)), after))[7] == 0
     assert result(program(tree.If(equals(AT, 0), (tree.Continue(),)), after))[7] == 3
+
+
+def test_what_the_else_of_a_loop_means() -> None:
+    leave, ended = tree.If(equals(K, 2), (tree.Break(),)), (put(tree.Number(7), ONE),)
+    assert result(program(tree.For("k", tree.Number(0), tree.Number(2), ONE, (leave,), orelse=ended)))[7] == 1
+    assert result(program(tree.For("k", tree.Number(0), tree.Number(3), ONE, (leave,), orelse=ended)))[7] == 0
+    assert result(program(tree.While(tree.Apply("lt", (AT, tree.Number(0))), (), ended)))[7] == 1
 
 
 def test_what_endless_loops_and_helpers_mean() -> None:

@@ -1,4 +1,4 @@
-"""Rewrites `break`, `continue` and `return` in a function's syntax tree to branches and flags.
+"""Rewrites `break`, `continue`, `return` and the `else` of loops in a function's syntax tree to branches and flags.
 
     for i in range(n):              for i in range(n):      # ends once `stop` is true
         if a:                           if a:
@@ -92,9 +92,9 @@ def stop_of(node: ast.stmt) -> str | None:
 
 
 def rewrite(function: ast.FunctionDef) -> None:
-    """Replace the jumps of a function."""
+    """Replace the jumps of a function, and what loops have after `else`."""
     body = function.body
-    if not any(isinstance(node, tuple(_JUMPS)) for statement in body for node in _statements(statement)):
+    if not any(_is_rewritten(node) for statement in body for node in _statements(statement)):
         return
     if any(isinstance(node, ast.Return) and node.value is not None for s in body for node in _statements(s)):
         body = [*body, *([] if _ends(body) else [_located(Give([_name(RESULT)], ast.Constant(None)), body[-1])])]
@@ -102,6 +102,10 @@ def rewrite(function: ast.FunctionDef) -> None:
             body[-1].implicit = True
     made = _Rewriter().block(body, None, last=True)
     function.body = [_flag(ast.Assign, DONE, False, body[0]), *made]
+
+
+def _is_rewritten(node: ast.stmt) -> bool:
+    return isinstance(node, tuple(_JUMPS)) or (isinstance(node, ast.For | ast.While) and bool(node.orelse))
 
 
 def _statements(node: ast.stmt) -> Iterator[ast.stmt]:
@@ -121,6 +125,7 @@ def _leaving(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _leaving((*statement.body, *statement.orelse))
         elif isinstance(statement, ast.For | ast.While):
             yield from (jump for jump in _leaving(statement.body) if isinstance(jump, ast.Return))
+            yield from _leaving(statement.orelse)
 
 
 def _breaks(loop: _Loop) -> tuple[ast.stmt, ...]:
@@ -160,6 +165,14 @@ def _flag(kind: type[ast.Assign], name: str, value: bool, at: ast.AST) -> ast.As
     return _located(kind([_name(name)], ast.Constant(value)), at)
 
 
+def _otherwise(loop: _Loop, made: _Loop) -> list[ast.stmt]:
+    """Return what runs after a loop that no `break` has left, given the loop before and after it is rewritten."""
+    stop = stop_of(made)
+    if stop is None or not loop.orelse or not _breaks(loop):
+        return loop.orelse
+    return [_located(ast.If(ast.Name(stop, ast.Load()), [], loop.orelse), loop.orelse[0])]
+
+
 class _Place:
     """A loop around the statements that are rewritten.
 
@@ -196,11 +209,15 @@ class _Rewriter:
                 return [*made, *self._branch(statement, rest, place, last)]
             if isinstance(statement, ast.If):
                 made.append(self._both(statement, place, False))
-            elif isinstance(statement, ast.For | ast.While) and not statement.orelse:
-                made.append(self._loop(statement, last and not rest))
+            elif isinstance(statement, ast.For | ast.While):
+                loop = self._loop(statement, last and not rest and not statement.orelse)
+                made.append(loop)
+                rest = [*_otherwise(statement, loop), *rest]
                 returns = [jump for jump in _leaving(statement.body) if isinstance(jump, ast.Return)]
                 if returns and (rest or place is not None):
                     return [*made, *self._returned(statement, returns[0], rest, place, last)]
+                if statement.orelse:
+                    return [*made, *self.block(rest, place, last)]
             else:
                 made.append(statement)
         return made
@@ -251,7 +268,7 @@ class _Rewriter:
         return [_located(Split(ast.Name(DONE, ast.Load()), [jump], self.block(rest, place, last)), at)]
 
     def _loop(self, node: _Loop, last: bool) -> _Loop:
-        if not any(isinstance(part, tuple(_JUMPS)) for part in _statements(node)):
+        if not any(_is_rewritten(part) for part in _statements(node)):
             return node
         self._loops += 1
         leaving = tuple(_leaving(node.body))

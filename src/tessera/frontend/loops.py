@@ -36,15 +36,8 @@ Learn = Callable[[Mapping[str, Any]], None]
 ONLY_IN_LOOP = "it is assigned only inside a loop, which may not run"
 
 
-def _refuse_else(b: Builder, node: Loop) -> None:
-    if node.orelse:
-        with b.at(node.orelse[0]):
-            raise LanguageError("else after a loop", code="unsupported-syntax", help="put it after the loop")
-
-
 @statement(ast.For)
 def _for(node: ast.For, b: Builder) -> None:
-    _refuse_else(b, node)
     spec = evaluate(b, node.iter)
     match spec:
         case GridSpec():
@@ -277,7 +270,6 @@ def _counting_until(b: Builder, spec: RangeSpec, carried: Carried, body: Block) 
 
 @statement(ast.While)
 def _while(node: ast.While, b: Builder) -> None:
-    _refuse_else(b, node)
     outer = b.frame.env
     carried = carried_by(b, node, names_read(node.test))
     liveness = b.frame.liveness

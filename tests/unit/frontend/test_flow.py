@@ -266,6 +266,55 @@ def returns_from_while(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], low
         low += 1
 
 
+def otherwise(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], low: int, high: int):
+    at = -1
+    for i in ts.tile.range(high):
+        if x[i] == low:
+            at = i
+            break
+    else:
+        at = -2
+        y[0] = 1
+    for i in ts.tile.range(low):
+        y[1] = i
+    else:
+        y[2] = 2
+    y[22] = at
+
+
+def otherwise_in_loops(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], low: int, high: int):
+    at = low - 2
+    for i in ts.tile.range(4):
+        for s in ts.tile.static_range(3):
+            if s + i == high:
+                y[3] = s
+                break
+            if s == low:
+                continue
+            y[4] = s
+        else:
+            if i > low:
+                continue
+            if i == 2:
+                break
+            y[5 + i] = at
+        while at < 3:
+            at += 1
+            if at == high:
+                break
+            if at * i == 6:
+                return
+        else:
+            if at == 9:
+                return
+            y[10 + i] = at
+            at -= 5
+        y[20] = i
+    else:
+        y[21] = at
+    y[22] = at
+
+
 def does_not_test_again(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], size: int, limit: int):
     i = 0
     while x[i] < limit:
@@ -294,6 +343,8 @@ CASES = [(low, high) for low in (0, 1, 2, 5, 9, 12) for high in (0, 2, 3, 7, 9, 
         carries_tiles,
         returns_early,
         returns_from_while,
+        otherwise,
+        otherwise_in_loops,
     ],
 )
 def test_jumps_do_what_they_do_in_python(kernel):

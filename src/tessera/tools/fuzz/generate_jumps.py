@@ -205,10 +205,10 @@ class _Jumps:
         """Return what becomes of a statement: jumps are put into loops and branches."""
         returns = tuple(j for j in place.jumps if isinstance(j, tree.Return) and not ordered)
         own = (tree.Break(), tree.Continue(), *returns)
-        if isinstance(statement, tree.For):
-            return self._for(statement, place, () if _touches_shared(statement) else own)
-        if isinstance(statement, tree.While):
-            return self._while(statement, place, () if _touches_shared(statement) else own)
+        if isinstance(statement, tree.For | tree.While):
+            jumps = () if _touches_shared(statement) else own
+            loop = replace(statement, orelse=self._otherwise(place)) if jumps and not ordered else statement
+            return self._for(loop, place, jumps) if isinstance(loop, tree.For) else self._while(loop, place, jumps)
         if isinstance(statement, tree.If):
             tile = statement.predicates
             jumps = () if tile or ordered else place.jumps
@@ -218,6 +218,13 @@ class _Jumps:
             ]
             return [replace(statement, then=parts[0], orelse=parts[1])]
         return [statement]
+
+    def _otherwise(self, place: _Place) -> tree.Block:
+        """Return what a loop does where no `break` has left it: mostly nothing."""
+        names = [tree.Name(n, t) for n, t in place.names.items() if _is_asked(t) and t.shape and n[0] == "v"]
+        if not names or place.predicated or place.of_ids or self.rng.random() < 0.7:
+            return ()
+        return self.block((tree.Augment(self.rng.choice(names), "sub", tree.Number(1)),), place.inside(*place.jumps))
 
     def _for(self, loop: tree.For, place: _Place, jumps: tuple[tree.Stmt, ...]) -> list[tree.Stmt]:
         var = tree.Name(loop.var, INDEX)
@@ -244,8 +251,8 @@ class _Jumps:
             return [replace(loop, body=body)]
         test = tree.If(loop.condition, (), (tree.Break(),))
         if skips or self.rng.random() < 0.3:
-            return [tree.While(tree.Number(True), (test, *body))]
-        endless = tree.While(tree.Number(True), (*body, test))
+            return [replace(loop, condition=tree.Number(True), body=(test, *body))]
+        endless = replace(loop, condition=tree.Number(True), body=(*body, test))
         kept = self._bound_first(body)
         place.names.update(kept)
         pairs = [(old, new) for new, type_ in kept.items() for old, own in place.names.items() if own == type_]

@@ -444,6 +444,8 @@ def _for(machine: Machine, node: tree.For) -> None:
         machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
         if not _iterate(machine, node.body):
             break
+    else:
+        machine.run(node.orelse)
 
 
 def _iterate(machine: Machine, body: tree.Block, keep: bool = False) -> bool:
@@ -466,6 +468,8 @@ def _while(machine: Machine, node: tree.While) -> None:
         machine.steps -= 1
         if not _iterate(machine, node.body, node.endless):
             break
+    else:
+        machine.run(node.orelse)
 
 
 def _break(machine: Machine, node: tree.Break) -> None:

@@ -131,8 +131,8 @@ def _inside(statement: tree.Stmt) -> Iterator[tree.Block]:
         yield _staying(statement.body)
     elif isinstance(statement, tree.If):
         yield statement.then
-        if statement.orelse:
-            yield statement.orelse
+    if isinstance(statement, tree.For | tree.While | tree.If) and statement.orelse:
+        yield statement.orelse
 
 
 def _staying(body: tree.Block) -> tree.Block:
@@ -343,6 +343,7 @@ def _check_jumps(block: tree.Block, kinds: tuple[type[tree.Stmt], ...]) -> None:
             raise TreeError("a jump that the language does not have")
         if isinstance(statement, tree.For | tree.While):
             _check_jumps(statement.body, loops)
+            _check_jumps(statement.orelse, kinds)
         elif isinstance(statement, tree.If):
             for part in (statement.then, statement.orelse):
                 _check_jumps(part, () if statement.predicates else kinds)

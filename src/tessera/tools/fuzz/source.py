@@ -359,25 +359,31 @@ def _store(node: tree.Store) -> Iterator[str]:
         yield f"{where} = {text(node.value)}"
 
 
+def _otherwise(block: tree.Block) -> Iterator[str]:
+    if block:
+        yield "else:"
+        yield from _inner(block)
+
+
 def _for(node: tree.For) -> Iterator[str]:
     bounds = [text(node.lower), text(node.upper), text(node.step)]
     if bounds[2] == "1":
         bounds = bounds[1:2] if bounds[0] == "0" else bounds[:2]
     yield f"for {node.var} in ts.tile.{'static_range' if node.static else 'range'}({', '.join(bounds)}):"
     yield from _inner(node.body)
+    yield from _otherwise(node.orelse)
 
 
 def _while(node: tree.While) -> Iterator[str]:
     yield f"while {text(node.condition)}:"
     yield from _inner(node.body)
+    yield from _otherwise(node.orelse)
 
 
 def _if(node: tree.If) -> Iterator[str]:
     yield f"if {text(node.condition)}:"
     yield from _inner(node.then)
-    if node.orelse:
-        yield "else:"
-        yield from _inner(node.orelse)
+    yield from _otherwise(node.orelse)
 
 
 def _alloc(node: tree.AllocShared) -> Iterator[str]:

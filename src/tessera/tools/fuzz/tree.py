@@ -668,6 +668,7 @@ class For(Stmt):
     step: Expr
     body: Block
     static: bool = False
+    orelse: Block = ()
 
 
 @dataclass(frozen=True)
@@ -676,6 +677,7 @@ class While(Stmt):
 
     condition: Expr
     body: Block
+    orelse: Block = ()
 
     @property
     def endless(self) -> bool:
