@@ -140,6 +140,53 @@ def test_elements_are_in_order(case, backend):
     check(case, backend)
 
 
+def _picking(of: DType, shape: tuple[int, int], k: int, axis: int, largest: bool) -> Callable[..., Any]:
+    m, n = shape
+    rows, columns = (m, k) if axis in (1, -1) else (k, n)
+
+    def kernel(
+        x: ts.Tensor["g", m, n, of], y: ts.Tensor["g", rows, columns, of], at: ts.Tensor["g", rows, columns, ts.i32]
+    ):
+        for i in ts.tile.grid((g, 1)):
+            y[i, :, :], at[i, :, :] = ts.tile.topk(x[i, :, :], k, axis, largest)
+
+    return kernel
+
+
+def _first(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    order = np.stack([np.take(_order(part, len(part), axis, largest), range(k), axis) for part in x])
+    along = axis if axis < 0 else axis + 1
+    return np.take_along_axis(x, order, along) + 0, order
+
+
+@conformance(
+    [
+        Case(
+            f"topk-{k}-of-{of}-{m}x{n}-axis-{axis}-{'largest' if largest else 'smallest'}-warps-{warps}",
+            _picking(dtype(of), (m, n), k, axis, largest),
+            lambda rng, of=of, m=m, n=n, k=k, axis=axis: [
+                _values(rng, (2, m, n), dtype(of)),
+                Output((2, m, k) if axis in (1, -1) else (2, k, n), dtype(of)),
+                Output((2, m, k) if axis in (1, -1) else (2, k, n), ts.i32),
+            ],
+            lambda x, *_, k=k, axis=axis, largest=largest: _first(x, k, axis, largest),
+            EXACT,
+            knobs={"num_warps": warps},
+        )
+        for of, m, n, k, axis, largest, warps in [
+            *((of, 2, 32, 4, 1, True, 1) for of in DTYPES),
+            ("f32", 1, 200, 8, 1, True, 4),
+            ("bf16", 30, 3, 5, 0, False, 2),
+            ("u32", 3, 17, 17, -1, False, 1),
+            ("i64", 1, 16, 3, 1, False, 1),
+            ("u8", 2, 9, 1, 1, True, 1),
+        ]
+    ]
+)
+def test_the_first_are_picked(case, backend):
+    check(case, backend)
+
+
 def _zeros(x: ts.Tensor[8, ts.f32], y: ts.Tensor[8, ts.f32], places: ts.Tensor[8, ts.i32]):
     for i in ts.tile.grid((8, 8)):
         y[i : i + 8] = ts.tile.sort(x[i : i + 8])

@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.frontend import tile
 from tessera.frontend.function import function
+from tessera.numerics import dtypes
 
 
 @function
@@ -48,3 +49,59 @@ def places_in_order(x: Any, at: Any, steps: Any, axis: Any, descending: Any) -> 
         taken = first != ((at & top) != 0)
         x, place = tile.where(taken, other, x), tile.where(taken, other_place, place)
     return place
+
+
+@function
+def packed(keys: Any, places: Any, size: Any, middle: Any, largest: Any) -> Any:
+    """Return keys of 32 bits at most with their places: of equal ones the first counts as the largest."""
+    key = tile.cast(keys, dtypes.i64) - middle
+    return ((key if largest else ~key) << 32) | tile.cast(size - 1 - places, dtypes.i64)
+
+
+@function
+def unpacked(both: Any, size: Any, middle: Any, largest: Any) -> Any:
+    """Return the keys and the places that `packed` has put together."""
+    key = both >> 32
+    return (key if largest else ~key) + middle, tile.cast(size - 1 - (both & 0xFFFFFFFF), dtypes.i32)
+
+
+@function
+def in_rows(x: Any, order: Any, size: Any, padded: Any) -> Any:
+    """Return a tile's elements as rows along the last dimension of a new order, filled up by what is never wanted."""
+    rows = tile.reshape(tile.transpose(x, order) if len(order) > 1 else x, (-1, size))
+    return rows if padded == size else tile.take(rows, tile.arange(padded), 1, -(1 << 63))
+
+
+@function
+def as_before(rows: Any, count: Any, shape: Any, order: Any) -> Any:
+    """Return the first elements of rows in the dimensions that `in_rows` has taken them from."""
+    best = tile.reshape(rows[:, :count], shape)
+    return tile.transpose(best, order) if len(order) > 1 else best
+
+
+@function
+def first_places(x: Any, count: Any, axis: Any, largest: Any) -> Any:
+    """Return where the first elements in order come from."""
+    return tile.take(tile.argsort(x, axis, largest), tile.arange(count), axis)
+
+
+@function
+def picked(x: Any, places: Any, axis: Any) -> Any:
+    """Return the elements at places along a dimension."""
+    return tile.take_along_axis(x, places, axis)
+
+
+@function
+def largest_of(x: Any, width: Any, runs: Any, merges: Any, halvings: Any) -> Any:
+    """Return the `width` largest elements of each row, the largest first.
+
+    Runs of `width` are sorted. Of two such runs, one of them mirrored, the larger of each pair of elements are the
+    largest of all; they rise and fall, so that a merge sorts them.
+    """
+    at = tile.arange(width)
+    x = in_order(tile.reshape(x, (-1, width)), at, runs, 1, True)
+    for _ in halvings:
+        pairs = tile.reshape(x, (-1, 2, width))
+        mirrored = tile.where(tile.arange(2)[:, None] == 1, tile.exchange(pairs, width - 1), pairs)
+        x = in_order(tile.max(mirrored, 1), at, merges, 1, True)
+    return x

@@ -53,6 +53,45 @@ def _argsort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     return inline(b, order.places_in_order.function, given, {})
 
 
+@compiles(tile.topk)
+def _topk(b: Builder, x: Any, k: Any, axis: Any, largest: Any) -> Any:
+    source = to_tile(b, x, "topk")
+    where, up = axis_of(b, axis, source, "topk"), static_bool(largest, "topk: largest")
+    size, count = source.shape[where], static_int(b, k, "topk: k")
+    if not 1 <= count <= size:
+        raise TypeMismatchError(
+            f"topk: {count} of {size} elements along axis {where}",
+            code="bad-argument",
+            help=f"take 1 to {size}",
+        )
+    by_place = source.dtype.storage.bits > 32
+    return (_topk_by_places if by_place else _topk_packed)(b, source, count, where, up)
+
+
+def _topk_by_places(b: Builder, source: Tile, count: int, axis: int, largest: bool) -> Any:
+    """Sort all: what two words hold is compared as a pair."""
+    places = inline(b, order.first_places.function, [source, count, axis, largest], {})
+    return inline(b, order.picked.function, [source, places, axis], {}), places
+
+
+def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool) -> Any:
+    """Sort runs of as many as are wanted, and halve their number until one is left."""
+    shape, size = source.shape, source.shape[axis]
+    width, padded = 1 << (count - 1).bit_length(), 1 << (size - 1).bit_length()
+    middle = 1 << 31 if source.dtype.storage.name == "u32" else 0
+    floats = inline(b, order.without_sign_of_zero.function, [source], {}) if source.dtype.is_float else source
+    given = [_keys(b, floats), _indices(b, shape, axis), size, middle, largest]
+    both = inline(b, order.packed.function, given, {})
+    others = tuple(i for i in range(len(shape)) if i != axis)
+    rows = inline(b, order.in_rows.function, [both, (*others, axis), size, padded], {})
+    halvings = tuple(range((padded // width).bit_length() - 1))
+    best = inline(b, order.largest_of.function, [rows, width, _steps(width), tuple(_merge(width // 2)), halvings], {})
+    back = tuple((*others, axis).index(i) for i in range(len(shape)))
+    kept = inline(b, order.as_before.function, [best, count, (*(shape[i] for i in others), count), back], {})
+    keys, places = inline(b, order.unpacked.function, [kept, size, middle, largest], {})
+    return _of_keys(b, keys, source.dtype), places
+
+
 def _steps(size: int) -> tuple[tuple[int, int], ...]:
     """Return the network's steps: which bits of an index partners differ in, and the highest of these.
 
@@ -66,11 +105,14 @@ def _merges(size: int) -> Iterator[tuple[int, int]]:
     run = 1
     while run < size:
         yield 2 * run - 1, run
-        step = run // 2
-        while step:
-            yield step, step
-            step //= 2
+        yield from _merge(run // 2)
         run *= 2
+
+
+def _merge(step: int) -> Iterator[tuple[int, int]]:
+    while step:
+        yield step, step
+        step //= 2
 
 
 def _indices(b: Builder, shape: tuple[int, ...], axis: int) -> Tile:
@@ -103,5 +145,6 @@ def _of_keys(b: Builder, keys: Tile, dtype: DType) -> Tile:
     stored = dtype.storage
     if stored.is_float:
         wide = stored if stored.bits >= 16 else dtypes.f16
-        keys = inline(b, order.unordered.function, [keys, wide, (1 << wide.bits - 1) - 1], {})
+        words = Tile(cast_to(b, keys.ssa, element_type(_word(wide))))
+        keys = inline(b, order.unordered.function, [words, wide, (1 << wide.bits - 1) - 1], {})
     return Tile(cast_to(b, keys.ssa, element_type(dtype)))

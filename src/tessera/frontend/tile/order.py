@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Tile, TileLike
 
-__all__ = ["argsort", "exchange", "sort"]
+__all__ = ["argsort", "exchange", "sort", "topk"]
 
 
 @tile_function
@@ -64,5 +64,25 @@ def argsort(x: TileLike, axis: int = -1, descending: bool = False) -> Tile:
 
     Raises:
         TypeMismatchError: `bad-axis`.
+    """
+    ...
+
+
+@tile_function
+def topk(x: TileLike, k: int, axis: int = -1, largest: bool = True) -> tuple[Tile, Tile]:
+    """Return the `k` largest elements along `axis`, in order, and where they are; NaNs count as the largest.
+
+    Args:
+        x: tile of numbers or bool.
+        k: compile-time; from 1 to the size of the dimension.
+        axis: dimension, counted from the end when negative.
+        largest: compile-time; False for the smallest.
+
+    Returns:
+        Tile of the dtype of `x` and i32 tile, both with `k` elements along `axis`. Of equal elements the first comes
+        first; zeros of at most 32 bits come out positive.
+
+    Raises:
+        TypeMismatchError: `bad-axis`; `bad-argument` for another `k`.
     """
     ...

@@ -60,7 +60,7 @@ def _named(node: tree.Node) -> str | None:
     if isinstance(node, tree.Reduce | tree.Scan):
         return f"{type(node).__name__.lower()}-{node.op} {node.x.type.dtype}"
     if isinstance(node, tree.Sort):
-        return f"{'argsort' if node.places else 'sort'} {node.x.type.dtype}"
+        return f"{'topk' if node.k else 'sort'}{'-places' if node.places else ''} {node.x.type.dtype}"
     if isinstance(node, tree.Combined):
         return f"{'scan' if node.running else 'reduce'}-by-{node.combiner} {node.type.dtype}"
     if isinstance(node, tree.Mma):

@@ -411,7 +411,10 @@ class Expressions:
             return None
         places = dtype == "i32" and dice.chance(0.5)
         source = dice.pick(self.scope.palette.dtypes) if places else dtype
-        return tree.Sort(self.draw(source, shape, depth), axis, dice.chance(0.4), places)
+        count = shape[axis] if dice.chance(0.4) else 0
+        size = count + (dice.between(0, count) if dice.chance(0.5) else dice.between(0, 9)) if count else shape[axis]
+        given = (*shape[: axis % len(shape)], size, *shape[axis % len(shape) + 1 :])
+        return tree.Sort(self.draw(source, given, depth), axis, dice.chance(0.4), places, count)
 
     def _combined(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         """Draw a reduction or scan by a combiner, one of whose results has the dtype."""

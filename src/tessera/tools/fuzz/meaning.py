@@ -241,7 +241,9 @@ def _exchange(machine: Machine, expr: tree.Exchange) -> Val:
 
 
 def _sort(machine: Machine, expr: tree.Sort) -> Val:
-    return reductions.sort(machine.value(expr.x), expr.axis, expr.descending, expr.places)
+    found = reductions.sort(machine.value(expr.x), expr.axis, expr.descending, expr.places)
+    count = expr.type.shape[expr.axis]
+    return found.moved(lambda data: np.take(data, np.arange(count), expr.axis)) if expr.k else found
 
 
 def _combined(machine: Machine, expr: tree.Combined) -> Val:

@@ -242,6 +242,9 @@ def _exchange(expr: tree.Exchange) -> str:
 
 
 def _sort(expr: tree.Sort) -> str:
+    if expr.k:
+        largest = "" if expr.descending else ", largest=False"
+        return f"ts.tile.topk({text(expr.x)}, {expr.k}, {expr.axis}{largest})[{int(expr.places)}]"
     descending = ", descending=True" if expr.descending else ""
     return f"ts.tile.{'argsort' if expr.places else 'sort'}({text(expr.x)}, {expr.axis}{descending})"
 

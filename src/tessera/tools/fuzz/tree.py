@@ -445,16 +445,19 @@ class Exchange(Expr):
 
 @dataclass(frozen=True)
 class Sort(Expr):
-    """The elements in order along a dimension, or where they come from."""
+    """The elements in order along a dimension, or where they come from; the first `k` of them unless that is 0."""
 
     x: Expr
     axis: int
     descending: bool = False
     places: bool = False
+    k: int = 0
 
     def _typed(self) -> Type:
-        """The operand's shape; its dtype, or that of indices."""
-        return Type("i32" if self.places else self.x.type.dtype, self.x.type.shape)
+        """The operand's shape but for `k`; its dtype, or that of indices."""
+        shape = list(self.x.type.shape)
+        shape[self.axis] = self.k or shape[self.axis]
+        return Type("i32" if self.places else self.x.type.dtype, tuple(shape))
 
 
 @dataclass(frozen=True)
