@@ -70,6 +70,13 @@ def sort(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
         y[i, :] = ts.tile.sort(x[i, :], 0)
 
 
+@ts.kernel
+def topk(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", 64, ts.f32], places: ts.Tensor["m", 64, ts.i32]):
+    """The 64 largest of each row."""
+    for i in ts.tile.grid((m, 1)):
+        y[i, :], places[i, :] = ts.tile.topk(x[i, :], 64, 0)
+
+
 @dataclass(frozen=True)
 class Work:
     """One line of the table.
@@ -108,6 +115,9 @@ def works(torch: Any, width: int) -> Iterator[Work]:
     yield Work("var", lambda: variance(x, spread), lambda: torch.var(x, 1, correction=0), spread, exact, size)
     if width <= LONGEST_SORT:
         z = torch.full_like(x, torch.nan)
+        best, places = x.new_full((rows, 64), torch.nan), place.new_full((rows, 64), -1)
+        top = x.topk(64, 1).values
+        yield Work("topk 64", lambda: topk(x, best, places), lambda: torch.topk(x, 64, 1), best, top, size)
         yield Work("sort", lambda: sort(x, z), lambda: torch.sort(x, 1), z, x.sort(1).values, 2 * size)
 
 
