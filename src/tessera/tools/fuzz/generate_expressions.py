@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from tessera.tools.fuzz import generate_parts as parts
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.combiners import COMBINERS
 from tessera.tools.fuzz.functions import APPROXIMATE, BIT_COUNTS, CLASSES
@@ -160,12 +162,15 @@ class Expressions:
         ]
         if self.scope.ids is not None:
             return choices[:-3]
+        choices.append((partial(parts.part, self), 0.6 if shape else 0.4))
         if shape:
             choices += [
                 (self._broadcast, 1.0),
                 (self._reshape, 1.0),
                 (self._transpose, 1.0),
                 (self._stack, 0.4),
+                (partial(parts.moved, self), 0.4),
+                (partial(parts.picked, self), 0.3),
                 (self._scan, 0.5),
                 (self._exchange, 0.3 * self.scope.dice.options.exchanges),
                 (self._sort, 0.15 * self.scope.dice.options.exchanges),

@@ -13,6 +13,7 @@ import numpy as np
 
 from tessera.tools.fuzz import meaning_elementwise as elementwise
 from tessera.tools.fuzz import meaning_memory as memory
+from tessera.tools.fuzz import meaning_parts as parts
 from tessera.tools.fuzz import meaning_reductions as reductions
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.combiners import meaning_of
@@ -199,15 +200,42 @@ def _broadcast(machine: Machine, expr: tree.BroadcastTo) -> Val:
 
 def _stack(machine: Machine, expr: tree.Stack) -> Val:
     dtype = expr.type.dtype
-    parts = [_spread(_as(machine, part, dtype), part.type.shape) for part in expr.parts]
+    tiles = [_spread(_as(machine, part, dtype), part.type.shape) for part in expr.parts]
     put = np.concatenate if expr.merged else np.stack
 
     def together(each: list[Array]) -> Array:
         return put(each, axis=expr.axis)
 
-    err = together([part.errors() for part in parts]) if any(part.err is not None for part in parts) else None
-    known = together([part.mask() for part in parts]) if any(part.known is not None for part in parts) else None
-    return Val(dtype, together([part.data for part in parts]), err, known)
+    err = together([tile.errors() for tile in tiles]) if any(tile.err is not None for tile in tiles) else None
+    known = together([tile.mask() for tile in tiles]) if any(tile.known is not None for tile in tiles) else None
+    return Val(dtype, together([tile.data for tile in tiles]), err, known)
+
+
+def _part(machine: Machine, expr: tree.Part) -> Val:
+    starts = [machine.scalar(start, "a part") for start in expr.starts]
+    return parts.part(machine.value(expr.x), starts, expr.sizes, expr.steps)
+
+
+def _piece(machine: Machine, expr: tree.Piece) -> Val:
+    def cut(data: Array) -> Array:
+        piece = np.split(data, expr.count, axis=expr.axis)[expr.number]
+        return piece.squeeze(expr.axis) if expr.alone else piece
+
+    return machine.value(expr.x).moved(cut)
+
+
+def _flip(machine: Machine, expr: tree.Flip) -> Val:
+    return machine.value(expr.x).moved(lambda data: np.flip(data, expr.axes))
+
+
+def _roll(machine: Machine, expr: tree.Roll) -> Val:
+    shift = machine.scalar(expr.shift, "how far a tile is rolled")
+    return machine.value(expr.x).moved(lambda data: np.roll(data, shift, expr.axis))
+
+
+def _take(machine: Machine, expr: tree.Take) -> Val:
+    fill = constant(0 if expr.fill is None else expr.fill.value, expr.type.dtype)
+    return parts.take(machine.value(expr.x), machine.value(expr.index), expr.axis, fill.data, expr.along)
 
 
 def _arange(machine: Machine, expr: tree.Arange) -> Val:
@@ -379,6 +407,11 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Transpose: _transpose,
     tree.BroadcastTo: _broadcast,
     tree.Stack: _stack,
+    tree.Part: _part,
+    tree.Piece: _piece,
+    tree.Flip: _flip,
+    tree.Roll: _roll,
+    tree.Take: _take,
     tree.Arange: _arange,
     tree.Full: _full,
     tree.FullLike: _full,

@@ -217,6 +217,44 @@ def _stack(expr: tree.Stack) -> str:
     return f"ts.tile.{'concatenate' if expr.merged else 'stack'}({parts}, axis={expr.axis})"
 
 
+def _part(expr: tree.Part) -> str:
+    items = map(_along, expr.starts, expr.sizes, expr.steps)
+    return f"{text(expr.x)}[{', '.join(items)}]"
+
+
+def _along(start: tree.Expr, size: int, step: int) -> str:
+    """Return the index along one dimension of a tile."""
+    if not size:
+        return text(start)
+    by = "" if step == 1 else f":{step}"
+    if not isinstance(start, tree.Number):
+        return f"{text(start)}:{text(start)} + {size * step}{by}"
+    end = int(start.value) + (size - 1) * step + (1 if step > 0 else -1)
+    return f"{text(start)}:{end if end >= 0 else ''}{by}"
+
+
+def _piece(expr: tree.Piece) -> str:
+    how = "unstack" if expr.alone else "split"
+    count = "" if expr.alone else f", {expr.count}"
+    return f"ts.tile.{how}({text(expr.x)}{count}, axis={expr.axis})[{expr.number}]"
+
+
+def _flip(expr: tree.Flip) -> str:
+    axes = "" if expr.axes is None else f"axis={expr.axes[0] if len(expr.axes) == 1 else _tuple(expr.axes)}"
+    return f"{text(expr.x)}.flip({axes})" if expr.form else f"ts.tile.flip({text(expr.x)}{', ' * bool(axes)}{axes})"
+
+
+def _roll(expr: tree.Roll) -> str:
+    axis = "" if expr.axis is None else f", axis={expr.axis}"
+    return f"ts.tile.roll({text(expr.x)}, {text(expr.shift)}{axis})"
+
+
+def _take(expr: tree.Take) -> str:
+    given = "" if expr.axis is None else f", axis={expr.axis}"
+    given += "" if expr.fill is None else f", fill={text(expr.fill)}"
+    return f"ts.tile.{'take_along_axis' if expr.along else 'take'}({text(expr.x)}, {text(expr.index)}{given})"
+
+
 def _reduce(expr: tree.Reduce) -> str:
     axis = [] if expr.axis is None else [f"axis={expr.axis}"]
     given = ", ".join([*axis, *["keepdims=True"] * expr.keepdims])
@@ -304,6 +342,11 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Expand: _expand,
     tree.BroadcastTo: _broadcast,
     tree.Stack: _stack,
+    tree.Part: _part,
+    tree.Piece: _piece,
+    tree.Flip: _flip,
+    tree.Roll: _roll,
+    tree.Take: _take,
     tree.Reduce: _reduce,
     tree.Scan: _scan,
     tree.Exchange: _exchange,

@@ -387,6 +387,97 @@ class Stack(Expr):
         return Type(functions.common([part.type for part in self.parts]), tuple(shape))
 
 
+# Parts of tiles
+
+
+@dataclass(frozen=True)
+class Part(Expr):
+    """`x[a:b:s, i]`: along each dimension so many elements, `step` apart, or where the size is 0 one, without it.
+
+    A start that is a number is a place of the tile; what others take outside of it is zero.
+    """
+
+    x: Expr
+    starts: tuple[Expr, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def _typed(self) -> Type:
+        """The sizes that are kept."""
+        if not len(self.x.type.shape) == len(self.starts) == len(self.sizes) == len(self.steps):
+            raise TreeError(f"a part of {self.x.type} with {len(self.starts)} starts")
+        return replace(self.x.type, shape=tuple(size for size in self.sizes if size))
+
+
+@dataclass(frozen=True)
+class Piece(Expr):
+    """One of the equal parts of a tile along a dimension; `alone`, where each is one slice, without the dimension."""
+
+    x: Expr
+    count: int
+    axis: int
+    number: int
+    alone: bool = False
+
+    def _typed(self) -> Type:
+        """The sizes, that along the dimension divided."""
+        shape = list(self.x.type.shape)
+        shape[self.axis : self.axis + 1] = [] if self.alone else [shape[self.axis] // self.count]
+        return replace(self.x.type, shape=tuple(shape))
+
+
+@dataclass(frozen=True)
+class Flip(Expr):
+    """The elements in reverse order along dimensions, all when `axes` is None; `form` 1 writes a method."""
+
+    x: Expr
+    axes: tuple[int, ...] | None
+    form: int = 0
+
+    def _typed(self) -> Type:
+        """The tile's."""
+        return self.x.type
+
+
+@dataclass(frozen=True)
+class Roll(Expr):
+    """The elements moved round along a dimension, in row-major order when `axis` is None."""
+
+    x: Expr
+    shift: Expr
+    axis: int | None
+
+    def _typed(self) -> Type:
+        """The tile's."""
+        return self.x.type
+
+
+@dataclass(frozen=True)
+class Take(Expr):
+    """Elements picked along a dimension by an index tile; outside there is `fill`, or zero.
+
+    Args:
+        x: the tile.
+        index: the integers.
+        axis: the dimension; None counts elements in row-major order.
+        fill: what is picked outside.
+        along: whether each element of the index picks one element, and not a slice.
+    """
+
+    x: Expr
+    index: Expr
+    axis: int | None
+    fill: Number | None = None
+    along: bool = False
+
+    def _typed(self) -> Type:
+        """The tile's dtype."""
+        shape, picked = self.x.type.shape, self.index.type.shape
+        if not self.along:
+            picked = picked if self.axis is None else (*shape[: self.axis], *picked, *shape[self.axis + 1 :])
+        return replace(self.x.type, shape=picked)
+
+
 # Reductions and products
 
 
