@@ -15,7 +15,7 @@ from tessera.tools.fuzz.serial import dumps, loads
 from tessera.tools.fuzz.shrink_edits import check_types, edits
 from tessera.tools.fuzz.types import TreeError, Type
 
-SEEDS = range(120)
+SEEDS = range(300)
 ALL = Options(jumps=1.0)
 K, AT, M = (tree.Name(name, INDEX) for name in "kiM")
 ONE = tree.Number(1)
