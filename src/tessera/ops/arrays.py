@@ -13,6 +13,7 @@ import numpy as np
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, u8
 from tessera.runtime import empty, to_numpy
+from tessera.runtime.platforms import StreamMemory
 from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of, view_of
 
 Maker = Callable[[Any], Any]
@@ -76,25 +77,24 @@ def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
     return lambda _like: empty(shape, dtype, device)
 
 
-def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int) -> Any:
-    """Return an array over GPU memory that is used on one stream only: a tensor beside a tensor, else a device array.
+def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int, memory: StreamMemory) -> Any:
+    """Return an array over GPU memory that is used on one stream only: a tensor beside a tensor, else one of our own.
 
     Args:
         like: an array.
         pointer: address of the first element.
         view: what lies there.
         stream: the stream.
+        memory: the platform's.
     """
-    from tessera.runtime.cuda_array import DeviceArray
-
     if not is_torch(like):
-        return DeviceArray.borrow(pointer, view, None, stream)
+        return memory.over_scratch(pointer, view, stream)
     # DLPack lacks dtypes that PyTorch has: bytes are passed. -1: no stream has to wait for another.
     size = (1 + sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))) * view.dtype.bytes
-    memory = DeviceArray.borrow(pointer, ArrayView((size,), (1,), u8, view.device, readonly=False), None, stream)
+    held = memory.over_scratch(pointer, ArrayView((size,), (1,), u8, view.device, readonly=False), stream)
     torch: Any = sys.modules["torch"]
     return (
-        torch.from_dlpack(memory.__dlpack__(stream=-1))
+        torch.from_dlpack(held.__dlpack__(stream=-1))
         .view(torch_dtypes()[view.dtype.name])
         .as_strided(view.shape, view.strides)
     )

@@ -214,6 +214,44 @@ class NvidiaPlatform(Platform):
             return lambda _args: 0
         return lambda args: cuda.current_stream(tuple(args), index)
 
+    def stream_address(self, stream: Any) -> int:
+        """Return the address of a stream given as a number, or as an object of PyTorch, CuPy or cuda-core.
+
+        Raises:
+            CallError: `bad-stream`.
+        """
+        from tessera.runtime import cuda
+
+        return cuda.stream_address(stream)
+
+    def allocate(self, device: Device, size: int, stream: int) -> int:
+        """Return the address of new device memory, usable by work queued on `stream`.
+
+        Raises:
+            DeviceError: `out-of-memory`.
+        """
+        from tessera.runtime import cuda
+
+        return cuda.allocate(cuda.cuda_device(device.index), size, stream)
+
+    def free(self, device: Device, pointer: int, stream: int) -> None:
+        """Free memory once what `stream` holds now is done."""
+        from tessera.runtime import cuda
+
+        cuda.free(cuda.cuda_device(device.index), pointer, stream)
+
+    def over_scratch(self, pointer: int, view: ArrayView, stream: int) -> Any:
+        """Return a device array over memory that is used on one stream only."""
+        from tessera.runtime.cuda_array import DeviceArray
+
+        return DeviceArray.borrow(pointer, view, None, stream)
+
+    def is_own(self, array: Any) -> bool:
+        """Return whether an array is a device array."""
+        from tessera.runtime.cuda_array import DeviceArray
+
+        return type(array) is DeviceArray
+
     def launcher(self, artifact: Artifact, device: Device) -> CudaLauncher:
         """Load an artefact on a GPU.
 

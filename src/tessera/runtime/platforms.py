@@ -176,6 +176,43 @@ def platform_of(device: Device) -> DevicePlatform:
     raise TargetError(f"no platform has the device {device}", code="unknown-device")
 
 
+class StreamMemory(Protocol):
+    """Memory of a device that is taken, used and given back in the order of a stream; platforms of GPUs have it."""
+
+    def stream_address(self, stream: Any) -> int:
+        """Return the address of a stream that a caller names.
+
+        Raises:
+            CallError: `bad-stream`.
+        """
+        ...
+
+    def allocate(self, device: Device, size: int, stream: int) -> int:
+        """Return the address of new memory, usable by work queued on `stream`.
+
+        Raises:
+            DeviceError: `out-of-memory`.
+        """
+        ...
+
+    def free(self, device: Device, pointer: int, stream: int) -> None:
+        """Free memory once what `stream` holds now is done."""
+        ...
+
+    def over_scratch(self, pointer: int, view: ArrayView, stream: int) -> Any:
+        """Return an array over memory that is used on one stream only."""
+        ...
+
+    def is_own(self, array: Any) -> bool:
+        """Return whether an array is one that `empty` makes."""
+        ...
+
+
+def stream_memory(device: Device) -> StreamMemory:
+    """Return the memory of a device whose work is queued on streams."""
+    return cast(StreamMemory, platform_of(device))
+
+
 def host_platform() -> HostPlatform:
     """Return the platform of the host's CPU."""
     return cast(HostPlatform, platform_of(CPU))

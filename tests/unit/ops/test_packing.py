@@ -17,6 +17,7 @@ from tessera.ops.linalg.plan import plan, tuning_space
 from tessera.ops.linalg.prepare import EMPTY, Operands, kernel_for, prepare, sized
 from tessera.ops.linalg.problem import Forced, Options
 from tessera.ops.linalg.scratch import Copies, copy_kernel
+from tessera.platforms.nvidia import NvidiaPlatform
 from tessera.runtime import cuda
 from tessera.runtime.device import CPU, Device
 from tessera.target.registry import target_named
@@ -247,7 +248,7 @@ class Recorder:
         monkeypatch.setattr(cuda, "cuda_device", lambda index: f"gpu {index}")
         monkeypatch.setattr(cuda, "allocate", self.allocate)
         monkeypatch.setattr(cuda, "free", lambda *args: self.log.append(("free", *args[1:])))
-        monkeypatch.setattr(scratch.arrays, "over_scratch", lambda _like, at, view, _stream: (at, view.strides))
+        monkeypatch.setattr(scratch.arrays, "over_scratch", lambda _like, at, view, *_: (at, view.strides))
         monkeypatch.setattr(scratch, "stream_source", lambda _values, _device: lambda _values: 7)
 
     def allocate(self, _device: Any, size: int, stream: int) -> int:
@@ -330,6 +331,7 @@ class HostMemory:
 
     def __init__(self, monkeypatch: Any) -> None:
         self.held: dict[int, Any] = {}
+        monkeypatch.setattr(scratch, "stream_memory", lambda _device: NvidiaPlatform())
         monkeypatch.setattr(cuda, "cuda_device", lambda _index: None)
         monkeypatch.setattr(cuda, "allocate", self.allocate)
         monkeypatch.setattr(cuda, "free", lambda _device, pointer, _stream: self.held.pop(pointer))

@@ -7,6 +7,7 @@ import pytest
 import tessera as ts
 from tessera import ops as op
 from tessera.ops import arrays
+from tessera.platforms.nvidia import NvidiaPlatform
 from tessera.runtime import cuda
 from tessera.runtime.device import CPU
 from tessera.runtime.views import ArrayView
@@ -48,7 +49,7 @@ def test_scratch_memory_is_seen_as_tensors(name, monkeypatch):
     dtype = getattr(ts, name)
     memory = torch.arange(64 * dtype.bytes * 5, dtype=torch.uint8)
     view = ArrayView((5, 7), (64, 1), dtype, CPU, readonly=False)
-    got = arrays.over_scratch(memory, memory.data_ptr(), view, 3)
+    got = arrays.over_scratch(memory, memory.data_ptr(), view, 3, NvidiaPlatform())
     assert str(got.dtype) == str(arrays.torch_dtypes()[name])
     expected = memory.view(5, -1)[:, : 7 * dtype.bytes]
     assert torch.equal(got.contiguous().view(torch.uint8), expected)

@@ -1,7 +1,7 @@
 """Makes the copies of a product's operands in scratch memory, runs the product on them and frees the memory.
 
 The memory is allocated, used and freed in the order of one stream: nothing waits, calls on several streams do not
-share it, and a CUDA graph holds the allocation as it holds the launches.
+share it, and a graph that captures the stream holds the allocation as it holds the launches.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tessera.ops.linalg.plan import Plan
 from tessera.ops.linalg.problem import Problem
 from tessera.ops.templates import annotated
 from tessera.runtime.device import Device
+from tessera.runtime.platforms import StreamMemory, stream_memory
 from tessera.runtime.views import ArrayView, row_major
 
 _BLOCK = {"BM": 64, "BN": 64, "num_warps": 4}
@@ -77,6 +78,7 @@ class Copies:
 
     def __init__(self, left: Copy | None, right: Copy | None, made: tuple[Copy, ...], device: Device) -> None:
         self._left, self._right, self._made, self._device = left, right, made, device
+        self._memory = stream_memory(device)
         self._kernel = copy_kernel(made)
         self._bytes = sum(copy.bytes for copy in made)
         self._places: dict[tuple[int, int, type[Any]], _Arrays] = {}
@@ -101,14 +103,11 @@ class Copies:
         Raises:
             DeviceError: `out-of-memory`.
         """
-        from tessera.runtime import cuda
-
-        values = (a, b, *rest)
-        where = stream_source(values, self._device)(values) if stream is None else cuda.stream_address(stream)
+        values, memory = (a, b, *rest), self._memory
+        where = stream_source(values, self._device)(values) if stream is None else memory.stream_address(stream)
         # Arguments of one library lead each launch to this same stream, and by the shorter way.
-        named = {} if stream is None and _of_one_library(values) else {"stream": where}
-        gpu = cuda.cuda_device(self._device.index)
-        pointer = self._allocate(gpu, where)
+        named = {} if stream is None and _of_one_library(values, memory) else {"stream": where}
+        pointer = self._allocate(where)
         try:
             made = self._arrays(pointer, where, a)
             sources = [x for x, copy in ((a, self._left), (b, self._right)) if copy is not None]
@@ -117,13 +116,11 @@ class Copies:
             y = b if self._right is None else made.operands[-1]
             return kernel(x, y, *rest, **named)
         finally:
-            cuda.free(gpu, pointer, where)
+            memory.free(self._device, pointer, where)
 
-    def _allocate(self, gpu: Any, stream: int) -> int:
-        from tessera.runtime import cuda
-
+    def _allocate(self, stream: int) -> int:
         try:
-            return cuda.allocate(gpu, self._bytes, stream)
+            return self._memory.allocate(self._device, self._bytes, stream)
         except DeviceError as error:
             if error.code != "out-of-memory":
                 raise
@@ -143,8 +140,8 @@ class Copies:
             for copy in self._made:
                 lines = ArrayView(copy.lines, row_major(copy.lines), copy.dtype, self._device, readonly=False)
                 operand = replace(lines, shape=copy.shape, strides=copy.strides)
-                found.lines.append(arrays.over_scratch(like, pointer, lines, stream))
-                found.operands.append(arrays.over_scratch(like, pointer, operand, stream))
+                found.lines.append(arrays.over_scratch(like, pointer, lines, stream, self._memory))
+                found.operands.append(arrays.over_scratch(like, pointer, operand, stream, self._memory))
                 pointer += copy.bytes
             if len(self._places) >= _MOST_PLACES:
                 self._places.clear()
@@ -152,9 +149,7 @@ class Copies:
         return found
 
 
-def _of_one_library(values: tuple[Any, ...]) -> bool:
+def _of_one_library(values: tuple[Any, ...], memory: StreamMemory) -> bool:
     """Return whether all arrays are PyTorch's or all are ours: launches on copies then find the stream they find."""
-    from tessera.runtime.cuda_array import DeviceArray
-
     found = [value for value in values if not isinstance(value, int | float)]
-    return all(map(arrays.is_torch, found)) or all(type(value) is DeviceArray for value in found)
+    return all(map(arrays.is_torch, found)) or all(map(memory.is_own, found))
