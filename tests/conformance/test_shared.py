@@ -9,7 +9,7 @@ import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT, of_matmul, of_sum
 from tests.conformance.data import integers, normal
-from tests.conformance.harness import Case, Close, Output, check, conformance, dtype
+from tests.conformance.harness import BACKENDS, Case, Close, Output, check, conformance, dtype
 
 
 def staged(dt: DType, swizzle: str, kind: str) -> Callable[..., Any]:
@@ -289,4 +289,32 @@ def row_copies(x: ts.Tensor["a", "n", ts.f16], y: ts.Tensor["n", ts.f32], i: int
     ]
 )
 def test_copies_of_other_ranks(case, backend):
+    check(case, backend)
+
+
+def _stages(of: DType) -> Callable[..., Any]:
+    def kernel(x: ts.Tensor["m", 32, of], y: ts.Tensor["m", 32, of]):
+        for i in ts.tile.grid((m, 1)):
+            ring = ts.tile.alloc_shared((2, 32), of)
+            ring[0] = x[i, :]
+            ring[1] = x[i, :]
+            ts.tile.barrier()
+            y[i, :] = ts.tile.load(ring[i])
+
+    return kernel
+
+
+@conformance(
+    [
+        Case(
+            f"stages-{of}",
+            _stages(dtype(of)),
+            lambda rng, of=of: [rng.integers(1, 2, (5, 32)).astype(dtype(of).numpy()), Output((5, 32), dtype(of))],
+            lambda x, _y: np.where(np.arange(5)[:, None] < 2, x, np.zeros_like(x)),
+            backends=tuple(backend for backend in BACKENDS if backend != "interp"),  # which says that it is an error
+        )
+        for of in ("bool", "u8", "i64", "fp8_e4m3", "fp8_e5m2", "bf16", "f64")
+    ]
+)
+def test_a_stage_that_does_not_exist_reads_as_zeros(case, backend):
     check(case, backend)

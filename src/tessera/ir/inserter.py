@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
-from tessera.ir.types import index
+from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
+from tessera.ir.types import NarrowFloatType, element_type, index
+from tessera.numerics import dtypes
 
 
 class Inserter:
@@ -29,6 +30,12 @@ class Inserter:
     def constant(self, value: int) -> SSAValue:
         """Add an index constant."""
         return self.value(ConstantOp(value, index))
+
+    def zero(self, element: Attribute) -> SSAValue:
+        """Add a zero of an element type; floats narrower than 16 bits have no constants of their own."""
+        if isinstance(element, NarrowFloatType):
+            return self.value(CastOp(self.value(ConstantOp(0.0, element_type(dtypes.f32))), element))
+        return self.value(ConstantOp(0, element))
 
     def binary(self, fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
         """Add index arithmetic."""

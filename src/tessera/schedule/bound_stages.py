@@ -25,7 +25,7 @@ from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.inserter import Inserter
 from tessera.ir.passes import Pass
-from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedLoadOp, SharedStoreOp, SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.types import element_of, shape_of
@@ -80,8 +80,7 @@ def _bound_uses(buffer: SSAValue, inside: SSAValue) -> None:
 def _or_zeros(insert: Inserter, tile: SSAValue, inside: SSAValue) -> SSAValue:
     """Return a tile where its buffer exists, zeros elsewhere."""
     shape = shape_of(tile.type)
-    zero = insert.value(ConstantOp(0, element_of(tile.type)))
-    both = [insert.value(SplatOp(scalar, shape)) for scalar in (inside, zero)]
+    both = [insert.value(SplatOp(scalar, shape)) for scalar in (inside, insert.zero(element_of(tile.type)))]
     return insert.value(ElementwiseOp("select", [both[0], tile, both[1]]))
 
 
