@@ -695,4 +695,38 @@ _ROLES = (
     ),
 )
 
-MUTANTS = (*_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES)
+_PARTS = tuple(
+    Mutant(*fault, ("parts=8",))
+    for fault in (
+        (
+            "elements-outside-a-tile-are-those-at-its-edge",
+            "cpu",
+            "lower/vector/parts.py",
+            'return _Along(safe, inside=context.writer.value(ElementwiseOp("eq", [safe, start])))',
+            "return _Along(safe)",
+        ),
+        (
+            "rows-of-parts-run-into-the-next",
+            "cpu",
+            "lower/vector/parts.py",
+            'value = site.apply("select", [valid, value, zero])',
+            "value = value",
+        ),
+        (
+            "parts-outside-a-tile-are-loaded",
+            "passes",
+            "canonicalize/narrow_parts.py",
+            "if reaches or not stays_inside(op, axis):",
+            "if reaches:",
+        ),
+        (
+            "padding-of-a-tile-is-in-its-parts",
+            "threads",
+            "lower/simt/parts.py",
+            "source = context.fill_outside(source, self.renamed.sizes, 0)",
+            "source = self.source",
+        ),
+    )
+)
+
+MUTANTS = (*_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES, *_PARTS)

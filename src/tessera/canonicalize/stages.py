@@ -9,17 +9,20 @@ from tessera.canonicalize.fuse_shapes import FuseShapesPass
 from tessera.canonicalize.gather_to_slice import GatherToSlicePass
 from tessera.canonicalize.loop_invariants import LoopInvariantsPass
 from tessera.canonicalize.merge_casts import MergeCastsPass
+from tessera.canonicalize.narrow_parts import NarrowPartsPass
 from tessera.canonicalize.remove_noops import RemoveNoopsPass
 from tessera.canonicalize.simplify_control_flow import SimplifyControlFlowPass
 from tessera.ir.passes import Pass
 
 # Constants first: they decide branches and shapes. Gathers become slices before casts and shapes are merged, as the
-# pattern wants the index arithmetic as written. Dead code last, once, for what all the others left behind.
+# pattern wants the index arithmetic as written; parts of tiles move to what these are loaded or made of before that is
+# merged. Dead code last, once, for what all the others left behind.
 CANONICALIZE: tuple[Pass, ...] = (
     FoldConstantsPass(),
     SimplifyControlFlowPass(),
     CommonSubexpressionsPass(),
     GatherToSlicePass(),
+    NarrowPartsPass(),
     FuseShapesPass(),
     MergeCastsPass(),
     RemoveNoopsPass(),

@@ -91,16 +91,16 @@ def _held(context: VectorContext, node: Node, along: Sequence[_Along]) -> Stored
     """Return a buffer with a tile, and with what is to stand around it."""
     if not any(each.before or each.twice for each in along):
         return held(context, node)
-    source = held(context, node)
     shape = [
         each.before + size * (1 + each.twice) + each.after if each.before or each.twice else size
-        for each, size in zip(along, source.shape, strict=True)
+        for each, size in zip(along, node.shape, strict=True)
     ]
-    target = context.new_buffer(shape, source.element)
-    zero = _zero(context, source.element)
-    context.write(Uniform(tuple(shape), source.element, zero), target)
+    target = context.new_buffer(shape, node.element)
+    zero = _zero(context, node.element)
+    source = held(context, node) if any(each.twice for each in along) else node
+    context.write(Uniform(tuple(shape), node.element, zero), target)
     places: list[list[int]] = [[]]
-    for each, size in zip(along, source.shape, strict=True):
+    for each, size in zip(along, node.shape, strict=True):
         firsts = [each.before, each.before + size] if each.twice else [each.before]
         places = [[*place, first] for place in places for first in firsts]
     for place in places:
@@ -108,7 +108,7 @@ def _held(context: VectorContext, node: Node, along: Sequence[_Along]) -> Stored
     return target
 
 
-def _copy(context: VectorContext, source: Stored, target: Stored, first: Sequence[int], zero: SSAValue) -> None:
+def _copy(context: VectorContext, source: Node, target: Stored, first: Sequence[int], zero: SSAValue) -> None:
     """Copy a tile to a place in a buffer; zeros are written past the end of a row's last chunk."""
 
     def body(site: Site, at: Coords) -> None:

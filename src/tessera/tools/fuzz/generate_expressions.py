@@ -162,15 +162,16 @@ class Expressions:
         ]
         if self.scope.ids is not None:
             return choices[:-3]
-        choices.append((partial(parts.part, self), 0.6 if shape else 0.4))
+        often = self.scope.dice.options.parts
+        choices.append((partial(parts.part, self), (0.6 if shape else 0.4) * often))
         if shape:
             choices += [
                 (self._broadcast, 1.0),
                 (self._reshape, 1.0),
                 (self._transpose, 1.0),
                 (self._stack, 0.4),
-                (partial(parts.moved, self), 0.4),
-                (partial(parts.picked, self), 0.3),
+                (partial(parts.moved, self), 0.4 * often),
+                (partial(parts.picked, self), 0.3 * often),
                 (self._scan, 0.5),
                 (self._exchange, 0.3 * self.scope.dice.options.exchanges),
                 (self._sort, 0.15 * self.scope.dice.options.exchanges),

@@ -40,6 +40,7 @@ class Options:
         atomics: atomic updates.
         products: matrix products.
         combiners: reductions and scans by a combiner.
+        parts: slices and elements of tiles, flips, rolls, splits, elements at index tiles.
         exchanges: elements that change places, by bits of their indices or by their order.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
@@ -66,6 +67,7 @@ class Options:
     atomics: float = 1.0
     products: float = 1.0
     combiners: float = 1.0
+    parts: float = 1.0
     exchanges: float = 1.0
     index_values: float = 0.7
     plans: float = 0.05
