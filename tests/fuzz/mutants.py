@@ -699,11 +699,11 @@ _PARTS = tuple(
     Mutant(*fault, ("parts=8",))
     for fault in (
         (
-            "elements-outside-a-tile-are-those-at-its-edge",
+            "what-wraps-around-is-what-lies-behind-the-tile",
             "cpu",
             "lower/vector/parts.py",
-            'return _Along(safe, inside=context.writer.value(ElementwiseOp("eq", [safe, start])))',
-            "return _Along(safe)",
+            "return _Along(known, twice=known + count > size, after=context.lanes)",
+            "return _Along(known, twice=False, after=context.lanes)",
         ),
         (
             "rows-of-parts-run-into-the-next",
@@ -713,18 +713,18 @@ _PARTS = tuple(
             "value = value",
         ),
         (
-            "parts-outside-a-tile-are-loaded",
-            "passes",
+            "narrowed-loads-start-where-the-tile-does",
+            "cpu",
             "canonicalize/narrow_parts.py",
-            "if reaches or not stays_inside(op, axis):",
-            "if reaches:",
+            "offsets[axis] = moved.result",
+            "offsets[axis] = load.offsets[axis]",
         ),
         (
-            "padding-of-a-tile-is-in-its-parts",
+            "what-leaves-a-rolled-tile-stays-at-its-end",
             "threads",
             "lower/simt/parts.py",
-            "source = context.fill_outside(source, self.renamed.sizes, 0)",
-            "source = self.source",
+            "        if self._wraps(axis):\n            place",
+            "        if False:\n            place",
         ),
     )
 )
