@@ -179,7 +179,7 @@ def _jump(node: Jump, b: Builder) -> None:
         raise TypeMismatchError(
             f"{node.kind} inside an `if` on {describe(b.predicate.type)}, not a scalar",
             code="tile-condition",
-            help="reduce the condition: `if ts.tile.all(condition)`; or choose with ts.tile.where",
+            help="reduce the condition: `if ts.tile.all(condition)`; or put what is left under an `if` on its opposite",
         )
     b.frame.env.update({name: True for target in node.targets for name in names_bound(target)})
 
