@@ -729,4 +729,30 @@ _PARTS = tuple(
     )
 )
 
-MUTANTS = (*_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES, *_PARTS)
+_FLOW = tuple(
+    Mutant(name, "cpu", f"frontend/{file}.py", old, new, ("jumps=1", "small=0.8"))
+    for name, file, old, new in (
+        ("ranges-go-on-after-a-break", "loops", 'more, apply(b, "not", stopped)', "more, more"),
+        (
+            "unrolled-loops-go-on-after-a-break",
+            "loops",
+            "branch(b, stopped, (lambda: None, iteration), names)",
+            "iteration()",
+        ),
+        ("what-follows-a-branch-that-jumps-is-lost", "flow", "else [*node.orelse, *rest]", "else node.orelse"),
+        (
+            "what-follows-a-branch-that-may-jump-always-runs",
+            "flow",
+            "Guard(flag, [], self",
+            "Guard(ast.Constant(False), [], self",
+        ),
+        (
+            "the-else-of-a-loop-runs-after-a-break",
+            "flow",
+            "if stop is None or not loop.orelse",
+            "if stop or not loop.orelse",
+        ),
+    )
+)
+
+MUTANTS = (*_FLOW, *_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES, *_PARTS)

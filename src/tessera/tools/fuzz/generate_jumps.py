@@ -17,6 +17,8 @@ from tessera.tools.fuzz.types import Type, is_float, is_int
 _SHARED = (tree.AllocShared, tree.StoreShared, tree.CopyAsync, tree.Commit, tree.Wait, tree.Barrier)
 _SIMPLE = (tree.Assign, tree.Augment, tree.Store, tree.Evaluate)
 _COMPARISONS = ("lt", "ge", "eq", "ne", "gt")
+_COUNT = tree.Name("t0", Type("i32"))
+"""Counts the iterations of all loops of a program, which stores it at its end: so one too many is seen."""
 _OFTEN = 0.3
 """How often a jump stands at a place where one may."""
 
@@ -95,10 +97,33 @@ class _Jumps:
             (tree.Name(var, INDEX), (0, block, 2 * block)) for var, block in zip(grid.vars, grid.blocks, strict=True)
         )
         jumps = (tree.Continue(), *([tree.Return()] if last else []))
-        body = grid.body
+        body, place = grid.body, _Place(jumps, counters)
         for depth in range(self.rng.choice((0, 1, 1, 2))):
             body = self._looped(body, f"w{depth}")
-        return replace(grid, body=self.block(body, _Place(jumps, counters)))
+        shown = self._where_to_store(grid)
+        if shown is None:
+            return replace(grid, body=self.block(body, place))
+        place.names[_COUNT.name] = _COUNT.own
+        start = tree.Assign((_COUNT.name,), (tree.Cast(tree.Number(0), "i32"),))
+        end = replace(shown, value=tree.Cast(_COUNT, shown.dtype), fn="add", form=0)
+        return replace(grid, body=(start, *self.block(body, place), end))
+
+    def _where_to_store(self, grid: tree.Grid) -> tree.Store | None:
+        """Return a store of the grid's whose place is known at its end, None where there is none."""
+        known = {*grid.vars, *(param.name for param in self.params)}
+
+        def names(axes: tuple[tree.Axis, ...]) -> set[str]:
+            return {node.name for axis in axes for node in tree.walk(axis) if isinstance(node, tree.Name)}
+
+        found = [
+            statement
+            for statement in grid.body
+            if isinstance(statement, tree.Store)
+            and statement.dtype in ("f32", "f64", "i32", "i64", "i16", "u32")
+            and all(isinstance(axis, tree.At | tree.Span) for axis in statement.axes)
+            and names(statement.axes) <= known
+        ]
+        return self.rng.choice(found) if found else None
 
     def _looped(self, body: tree.Block, name: str) -> tree.Block:
         """Return a body whose end, which touches no shared memory, is repeated by a loop."""
@@ -208,6 +233,8 @@ class _Jumps:
         if isinstance(statement, tree.For | tree.While):
             jumps = () if _touches_shared(statement) else own
             loop = replace(statement, orelse=self._otherwise(place)) if jumps and not ordered else statement
+            if jumps and _COUNT.name in place.names and not place.predicated:
+                loop = replace(loop, body=(self._counted(), *loop.body))
             return self._for(loop, place, jumps) if isinstance(loop, tree.For) else self._while(loop, place, jumps)
         if isinstance(statement, tree.If):
             tile = statement.predicates
@@ -221,10 +248,12 @@ class _Jumps:
 
     def _otherwise(self, place: _Place) -> tree.Block:
         """Return what a loop does where no `break` has left it: mostly nothing."""
-        names = [tree.Name(n, t) for n, t in place.names.items() if _is_asked(t) and t.shape and n[0] == "v"]
-        if not names or place.predicated or place.of_ids or self.rng.random() < 0.7:
+        if _COUNT.name not in place.names or place.predicated or self.rng.random() < 0.5:
             return ()
-        return self.block((tree.Augment(self.rng.choice(names), "sub", tree.Number(1)),), place.inside(*place.jumps))
+        return self.block((self._counted(),), place.inside(*place.jumps))
+
+    def _counted(self) -> tree.Augment:
+        return tree.Augment(_COUNT, "add", tree.Number(self.rng.randint(1, 9)))
 
     def _for(self, loop: tree.For, place: _Place, jumps: tuple[tree.Stmt, ...]) -> list[tree.Stmt]:
         var = tree.Name(loop.var, INDEX)
