@@ -506,3 +506,29 @@ def inner_nothing(x: ts.Tensor["m", "k", ts.f32], y: ts.Tensor["m", ts.f32]):
 )
 def test_a_sum_over_nothing_is_zero(case, backend):
     check(case, backend)
+
+
+def scatter_of_one(x: ts.Tensor[8, ts.u32], y: ts.Tensor[8, "m", ts.u32]):
+    for i in ts.tile.grid((m, 1)):
+        y[(ts.tile.arange(1) + 1) - 1, i] = x[0:1] + 1
+        y[(ts.tile.arange(1) + 3) - 1, i] = x[1]
+
+
+def _one_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    result = y.copy()
+    result[0], result[2] = x[0] + 1, x[1]
+    return result
+
+
+@conformance(
+    [
+        Case(
+            "scatter-of-one",
+            scatter_of_one,
+            lambda rng: [rng.integers(0, 99, 8, np.uint32), Updated(np.zeros((8, 3), np.uint32))],
+            _one_each,
+        )
+    ]
+)
+def test_index_tiles_of_one_element(case, backend):
+    check(case, backend)

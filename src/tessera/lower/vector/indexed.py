@@ -68,6 +68,8 @@ class Elements:
     def by_chunks(self, shape: Sequence[int]) -> bool:
         """Return whether a nest over a tile of `shape` takes chunks of neighbours: of indices, the first."""
         lanes = lane_axis(shape)
+        if shape[lanes] == 1:  # a chunk of one element has no lanes
+            return False
         return self.run(tuple(Coord(0, axis == lanes) for axis in range(len(shape)))) is not None
 
     def used(self, coords: Coords) -> list[Node]:
