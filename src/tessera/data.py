@@ -98,6 +98,7 @@ def _with_methods(plain: type, init: bool, repr: bool, eq: bool, frozen: bool, s
     made = _with_fields(plain, slots)
     if init and "__init__" not in own:
         made.__init__ = _first_init(made, frozen, slots)
+        made.__signature__ = _Signature(made, frozen, slots)
     if repr and "__repr__" not in own:
         made.__repr__ = _representation(made)
     if eq:
@@ -154,6 +155,19 @@ def _first_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
         cls.__init__(self, *args, **kwargs)
 
     return __init__
+
+
+class _Signature:
+    """A class's signature, made when somebody asks for it; classes derived from it have their own."""
+
+    def __init__(self, cls: Any, frozen: bool, slots: bool):
+        self.of = (cls, frozen, slots)
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is not None or owner is not self.of[0]:
+            raise AttributeError("__signature__")
+        written = inspect.signature(_init(*self.of))
+        return written.replace(parameters=list(written.parameters.values())[1:])
 
 
 def _never(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
@@ -274,3 +275,27 @@ def test_what_a_kernel_needs_uses_these() -> None:
     files = (path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in ("tools", "data.py"))
     standard = re.compile(r"^from dataclasses import .*\bdataclass\b", re.M)
     assert [path.name for path in files if standard.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_signatures_are_those_of_the_standard_library() -> None:
+    """Asked before any object is made, and of a class that derives from one."""
+
+    @dataclass(frozen=True, slots=True)
+    class Ours:
+        a: int
+        b: str = "b"
+        c: list[int] = field(default_factory=list)
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Theirs:
+        a: int
+        b: str = "b"
+        c: list[int] = field(default_factory=list)
+
+    class Derived(Ours):
+        def __init__(self, only: int):
+            super().__init__(only)
+
+    assert str(inspect.signature(Ours)) == str(inspect.signature(Theirs))
+    assert list(inspect.signature(Derived).parameters) == ["only"]
+    assert Ours(1) == Ours(1, "b", [])
