@@ -25,7 +25,7 @@ from tessera.frontend.values import (
     show,
     wrap,
 )
-from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.shared import SharedLoadOp
 from tessera.ir.tile.types import describe, element_of, shape_of
@@ -373,6 +373,13 @@ def axis_of(b: Builder, axis: Any, source: Tile, what: str) -> int:
             help=f"axes are {-rank} to {rank - 1}",
         )
     return known % rank
+
+
+def places_along(b: Builder, shape: tuple[int, ...], axis: int) -> Tile:
+    """Return an i32 tile of a shape whose elements are their indices along a dimension."""
+    along = b.emit(ArangeOp(shape[axis], element_type(dtypes.i32))).result
+    column = reshape_to(b, along, [size if i == axis else 1 for i, size in enumerate(shape)])
+    return Tile(broadcast_to(b, column, shape))
 
 
 def static_shape(b: Builder, value: Any, what: str) -> tuple[int, ...]:

@@ -9,11 +9,10 @@ from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import inline
-from tessera.frontend.convert import axis_of, broadcast_to, cast_to, reshape_to, static_bool, static_int, to_tile
+from tessera.frontend.convert import axis_of, cast_to, places_along, static_bool, static_int, to_tile
 from tessera.frontend.library import order
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Tile
-from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.exchange import ExchangeOp
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
@@ -39,7 +38,7 @@ def _sort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     source = to_tile(b, x, "sort")
     where, down = axis_of(b, axis, source, "sort"), static_bool(descending, "sort: descending")
     keys = _keys(b, source)
-    given = [keys, _indices(b, source.shape, where), _steps(source.shape[where]), where, down]
+    given = [keys, places_along(b, source.shape, where), _steps(source.shape[where]), where, down]
     return _of_keys(b, inline(b, order.in_order.function, given, {}), source.dtype)
 
 
@@ -49,7 +48,7 @@ def _argsort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     where, down = axis_of(b, axis, source, "argsort"), static_bool(descending, "argsort: descending")
     if source.dtype.is_float:
         source = inline(b, order.without_sign_of_zero.function, [source], {})
-    given = [_keys(b, source), _indices(b, source.shape, where), _steps(source.shape[where]), where, down]
+    given = [_keys(b, source), places_along(b, source.shape, where), _steps(source.shape[where]), where, down]
     return inline(b, order.places_in_order.function, given, {})
 
 
@@ -80,7 +79,7 @@ def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool)
     width, padded = 1 << (count - 1).bit_length(), 1 << (size - 1).bit_length()
     middle = 1 << 31 if source.dtype.storage.name == "u32" else 0
     floats = inline(b, order.without_sign_of_zero.function, [source], {}) if source.dtype.is_float else source
-    given = [_keys(b, floats), _indices(b, shape, axis), size, middle, largest]
+    given = [_keys(b, floats), places_along(b, shape, axis), size, middle, largest]
     both = inline(b, order.packed.function, given, {})
     others = tuple(i for i in range(len(shape)) if i != axis)
     rows = inline(b, order.in_rows.function, [both, (*others, axis), size, padded], {})
@@ -113,12 +112,6 @@ def _merge(step: int) -> Iterator[tuple[int, int]]:
     while step:
         yield step, step
         step //= 2
-
-
-def _indices(b: Builder, shape: tuple[int, ...], axis: int) -> Tile:
-    along = b.emit(ArangeOp(shape[axis], element_type(dtypes.i32))).result
-    spread = reshape_to(b, along, [size if i == axis else 1 for i, size in enumerate(shape)])
-    return Tile(broadcast_to(b, spread, shape))
 
 
 def _word(dtype: DType) -> DType:

@@ -10,6 +10,7 @@ from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import (
     apply,
+    axis_of,
     broadcast_shapes,
     broadcast_to,
     operand,
@@ -26,20 +27,9 @@ from tessera.ir.tile.parts import TakeOp
 from tessera.ir.tile.types import describe, element_of, shape_of
 
 
-def _axis(b: Builder, axis: Any, source: Tile, what: str) -> int:
-    known, rank = static_int(b, axis, f"{what}: the axis"), len(source.shape)
-    if not -rank <= known < rank:
-        raise TypeMismatchError(
-            f"{what}: axis {known} of {describe(source.type)} does not exist",
-            code="bad-axis",
-            help=f"axes are {-rank} to {rank - 1}",
-        )
-    return known % rank
-
-
 def _axes(b: Builder, axis: Any, source: Tile, what: str) -> list[int]:
     parts = cast(tuple[Any, ...], axis) if isinstance(axis, tuple) else (axis,)
-    found = [_axis(b, each, source, what) for each in parts]
+    found = [axis_of(b, each, source, what) for each in parts]
     if len(set(found)) != len(found):
         raise TypeMismatchError(
             f"{what}: {show(axis)} names a dimension twice", code="bad-axis", help="give each dimension once"
@@ -87,7 +77,7 @@ def _back(b: Builder, shift: Any, size: int) -> Any:
 @compiles(tile.split)
 def _split(b: Builder, x: Any, parts: Any, axis: Any) -> tuple[Tile, ...]:
     source = to_tile(b, x, "split")
-    number, count = _axis(b, axis, source, "split"), static_int(b, parts, "split: the number of parts")
+    number, count = axis_of(b, axis, source, "split"), static_int(b, parts, "split: the number of parts")
     size = source.shape[number]
     if count < 1 or size % count:
         raise TypeMismatchError(
@@ -107,7 +97,7 @@ def _piece(b: Builder, source: Tile, axis: int, start: int, size: int) -> Tile:
 @compiles(tile.unstack)
 def _unstack(b: Builder, x: Any, axis: Any) -> tuple[Tile, ...]:
     source = to_tile(b, x, "unstack")
-    number = _axis(b, axis, source, "unstack")
+    number = axis_of(b, axis, source, "unstack")
     rest = [*source.shape[:number], *source.shape[number + 1 :]]
     if not rest:
         raise TypeMismatchError(
@@ -124,7 +114,7 @@ def _take(b: Builder, x: Any, index: Any, axis: Any, fill: Any) -> Tile | Scalar
     source, picked = to_tile(b, x, "take"), _index(b, index, "take")
     if axis is None:
         source, axis = Tile(reshape_to(b, source.ssa, [prod(source.shape)]), source.policy), 0
-    number = _axis(b, axis, source, "take")
+    number = axis_of(b, axis, source, "take")
     outer, inner = source.shape[:number], source.shape[number + 1 :]
     count = prod(picked.shape)
     along = (*outer, count, *inner)
@@ -149,7 +139,7 @@ def _take_along_axis(b: Builder, x: Any, index: Any, axis: Any, fill: Any) -> Ti
             code="rank-mismatch",
             help="give an index of as many dimensions, or use ts.tile.take",
         )
-    number = _axis(b, axis, source, what)
+    number = axis_of(b, axis, source, what)
     alone = [(*shape[:number], 1, *shape[number + 1 :]) for shape in (source.shape, picked.shape)]
     others = broadcast_shapes(alone, what, [describe(source.type), show(picked)])
     wide, along = list(others), list(others)

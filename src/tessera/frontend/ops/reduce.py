@@ -14,12 +14,20 @@ from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import inline
 from tessera.frontend.combiners import combiner
-from tessera.frontend.convert import apply, axis_of, broadcast_to, cast_to, reshape_to, static_int, to_tile
+from tessera.frontend.convert import (
+    apply,
+    axis_of,
+    broadcast_to,
+    cast_to,
+    places_along,
+    reshape_to,
+    static_int,
+    to_tile,
+)
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.library import exponentials, extremes
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, show, wrap
-from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.reduce import REDUCTIONS, ReduceByOp, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import element_type
@@ -247,9 +255,7 @@ def _place_of(
     flat = source.ssa if axis is not None else reshape_to(b, source.ssa, (prod(shape),))
     where = 0 if axis is None else axis_of(b, axis, source, what)
     sizes = shape_of(flat.type)
-    along = b.emit(ArangeOp(sizes[where], element_type(dtypes.i32))).result
-    places = reshape_to(b, along, [size if i == where else 1 for i, size in enumerate(sizes)])
-    tiles = [Tile(flat), Tile(broadcast_to(b, places, sizes))]
+    tiles = [Tile(flat), places_along(b, sizes, where)]
     block = _block(b, of_floats if source.dtype.is_float else of_integers, tiles, what)
     _, found = b.emit(ReduceByOp([each.ssa for each in tiles], where, block)).outputs
     return _kept(b, found, source, axis, what) if keepdims else wrap(found)

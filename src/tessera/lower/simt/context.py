@@ -202,11 +202,17 @@ class SimtContext:
         buffer = self.to_shared(fragment)
         return self.value(BufferLoadOp(buffer, FragmentType.of(type_.element, layout)))
 
-    def to_shared(self, fragment: SSAValue, perm: Sequence[int] | None = None) -> SSAValue:
-        """Store a fragment to a new transient shared buffer and return the buffer, ready to be read."""
+    def to_shared(self, fragment: SSAValue, perm: Sequence[int] | None = None, *, plain: bool = False) -> SSAValue:
+        """Store a fragment to a new transient shared buffer and return the buffer, ready to be read.
+
+        Args:
+            fragment: the elements.
+            perm: the order in which dimensions are stored.
+            plain: whether elements are read one by one, at places that a swizzle would move.
+        """
         type_ = fragment.type
         assert isinstance(type_, FragmentType)
-        swizzle = "xor" if len(type_.shape) >= 2 else "none"
+        swizzle = "xor" if len(type_.shape) >= 2 and not plain else "none"
         buffer_type = BufferType.of(type_.shape, type_.element, "shared", swizzle, perm=perm)
         buffer = self.transient(buffer_type)
         self.emit(BufferStoreOp(fragment, buffer))

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from tessera.data import dataclass
 from tessera.ir.layouts import REGISTER, LinearLayout
 from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, ExtractOp, IotaOp, RelayoutOp, constant_value
-from tessera.ir.target.memory import BarrierOp, BufferGatherOp, BufferLoadOp, BufferStoreOp
+from tessera.ir.target.memory import BufferGatherOp, BufferLoadOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.types import dtype_of, element_type
@@ -151,7 +151,7 @@ class _Read:
         source, element = self.source, element_of(self.source.type)
         if plain and not all(self._inside(axis) for axis in range(len(steps))):
             source = context.fill_outside(source, self.renamed.sizes, 0)
-        buffer = _stored(context, source)
+        buffer = context.to_shared(source, plain=True)
         if plain:
             return self._shifted(buffer, layout)
         at = [_Place(*self._place(axis, step, layout)) for axis, step in enumerate(steps)]
@@ -223,15 +223,6 @@ class _Place:
     inside: bool
 
 
-def _stored(context: SimtContext, source: SSAValue) -> SSAValue:
-    """Return a plain shared buffer with a fragment, ready to be read."""
-    assert isinstance(source.type, FragmentType)
-    buffer = context.transient(BufferType.of(source.type.shape, source.type.element, "shared"))
-    context.emit(BufferStoreOp(source, buffer))
-    context.emit(BarrierOp())
-    return buffer
-
-
 def _gathered(
     context: SimtContext, buffer: SSAValue, at: Sequence[_Place], element: object, layout: LinearLayout
 ) -> SSAValue:
@@ -272,7 +263,7 @@ def _take(context: SimtContext, op: TakeOp) -> None:
     layout = context.placements.layout_or_default(op.result)
     source = context.tile(op.source, context.layout_of(op.source))
     index = context.tile(op.index, layout)
-    buffer, at = _stored(context, source), list[_Place]()
+    buffer, at = context.to_shared(source, plain=True), list[_Place]()
     for axis, size in enumerate(tile_shape(op.source)):
         if axis == op.axis.data:
             at.append(_Place(_near(context, index, size, layout), size, False))

@@ -8,8 +8,8 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.layouts import REGISTER, LinearLayout, register_map
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp
-from tessera.ir.target.memory import BarrierOp, BufferGatherOp, BufferStoreOp
-from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.target.memory import BufferGatherOp
+from tessera.ir.target.types import FragmentType
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 from tessera.ir.types import element_type
 from tessera.lower.simt.context import SimtContext, tile_shape
@@ -99,9 +99,7 @@ def _renumbered(context: SimtContext, op: ReshapeOp, layout: LinearLayout) -> SS
     before, after = tile_shape(op.source), tile_shape(op.result)
     source = context.tile(op.source, context.layout_of(op.source))
     assert isinstance(source.type, FragmentType)
-    buffer = context.transient(BufferType.of(source.type.shape, source.type.element, "shared"))
-    context.emit(BufferStoreOp(source, buffer))
-    context.emit(BarrierOp())
+    buffer = context.to_shared(source, plain=True)
     u32 = element_type(dtypes.u32)
 
     def constant(value: int) -> SSAValue:

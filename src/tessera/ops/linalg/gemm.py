@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera.errors import CallError, TesseraError, caller_location
+from tessera.errors import CallError
 from tessera.jit.compile import target_record
 from tessera.jit.kernel import Kernel
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import is_number
+from tessera.ops.linalg.calls import remembered
 from tessera.ops.linalg.packing import copies
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
 from tessera.ops.linalg.prepare import (
@@ -32,9 +33,6 @@ from tessera.runtime.views import READERS
 from tessera.schedule.products import ALIGN_BYTES
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
-
-_MAX_CALLS = 4096
-"""Distinct calls remembered: a program with ever new shapes must not grow without bound."""
 
 
 @checked_methods
@@ -173,7 +171,7 @@ class Gemm:
         call = self._calls.get(key)
         if call is None:
             given = Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue)
-            call = self._prepared(key, given, options)
+            call = remembered(self._calls, key, lambda: prepare(given, Options(*options), self._batched))
         self._last = call
         given_out, out = out, call.make(a) if out is None else out
         if call.kernel is None:
@@ -191,17 +189,6 @@ class Gemm:
         if chain is not None and reduces:
             chain.finish(stream)
         return result
-
-    def _prepared(self, key: Any, given: Operands, options: tuple[Any, ...]) -> Call:
-        """Prepare a call of a new kind, and remember it by its key."""
-        try:
-            call = prepare(given, Options(*options), self._batched)
-        except TesseraError as error:
-            raise error.at(caller_location()) from error.__cause__
-        if len(self._calls) >= _MAX_CALLS:
-            self._calls.clear()
-        self._calls[key] = call
-        return call
 
     def explain(self) -> dict[str, Any]:
         """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).

@@ -10,13 +10,14 @@ from typing import Any, cast
 import numpy as np
 
 import tessera as ts
-from tessera.errors import CallError, TesseraError, caller_location
+from tessera.errors import CallError, caller_location
 from tessera.jit.kernel import Kernel
 from tessera.jit.variants import destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.linalg import kernels
+from tessera.ops.linalg.calls import remembered
 from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.prepare import (
@@ -34,8 +35,6 @@ from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.templates import annotated
 from tessera.runtime.views import READERS
-
-_MAX_CALLS = 4096
 
 
 @checked_methods
@@ -99,7 +98,7 @@ class Grouped:
         call = self._calls.get(key)
         if call is None:
             options = Options(trans_b=trans_b, out_dtype=out_dtype, block=block, stages=stages, num_warps=num_warps)
-            call = self._prepared(key, (a, b, offsets, out), epilogue, options)
+            call = remembered(self._calls, key, lambda: _prepare(a, b, offsets, out, epilogue or EMPTY, options))
         self._last = call
         given_out, out = out, call.make(a) if out is None else out
         if call.kernel is not None:
@@ -107,19 +106,6 @@ class Grouped:
                 check_read_beside(out, epilogue=epilogue)
             call.kernel(a, b, offsets, out, *(() if epilogue is None else epilogue.values))
         return out
-
-    def _prepared(
-        self, key: Any, given: tuple[Any, Any, Any, Any], epilogue: epi.Epilogue | None, options: Options
-    ) -> Call:
-        """Prepare a call of a new kind, whose a, b, offsets and out are given, and remember it by its key."""
-        try:
-            call = _prepare(*given, epilogue or EMPTY, options)
-        except TesseraError as error:
-            raise error.at(caller_location()) from error.__cause__
-        if len(self._calls) >= _MAX_CALLS:
-            self._calls.clear()
-        self._calls[key] = call
-        return call
 
     def explain(self) -> dict[str, Any]:
         """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).
