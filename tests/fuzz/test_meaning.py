@@ -209,3 +209,14 @@ def test_sums_of_f64_may_take_a_product_unrounded() -> None:
     fused = np.array([float(1 - Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True)])
     assert (fused != 1 - a * b).any(), "no case where the rounding shows"
     assert (np.abs(fused - bound.data) <= bound.errors()).all()
+
+
+def test_fma_of_narrow_floats_is_rounded_in_f32_first() -> None:
+    """Three times `big` lies half-way between two bf16, the even one below; f32 loses the 1 that is added."""
+    big = 131.0 * 2**23
+    product = Fraction(3) * Fraction(big)
+    low = Fraction(nearest(np.asarray(float(product)), "bf16").item())
+    args = [Val("bf16", np.asarray(x), None, None) for x in (3.0, big, 1.0)]
+    assert abs(product - low) == Fraction(2**23)  # half of what lies between two bf16
+    assert apply("fma", args, "bf16", "fast").data == float(low)
+    assert nearest(np.asarray(float(product + 1)), "bf16") != float(low)  # rounded once it were above

@@ -45,11 +45,17 @@ _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = 
     ast.RShift: (">>", "shr", python.rshift),
 }
 
+
+def _inverted(value: Any) -> Any:
+    """Return `~value`; of a bool its opposite, as of a condition that is known at run time only (and as in NumPy)."""
+    return not value if isinstance(value, bool) else ~value
+
+
 _UNARY: dict[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
     ast.USub: ("-", python.neg),
     ast.UAdd: ("+", python.pos),
     ast.Not: ("not ", python.not_),
-    ast.Invert: ("~", python.invert),
+    ast.Invert: ("~", _inverted),
 }
 
 _COMPARE: dict[type[ast.cmpop], tuple[str, str, Callable[[Any, Any], Any]]] = {

@@ -357,3 +357,15 @@ def test_rand_is_uniform():
     assert 0 <= x.min() < 0.001
     assert 0.999 < x.max() < 1
     assert abs(x.mean() - 0.5) < 0.01
+
+
+def test_the_opposite_of_a_condition_known_at_compile_time_is_a_condition():
+    def kernel(x: ts.Tensor["n", ts.i32], r: ts.Tensor["n", ts.i32], k: ts.constexpr):
+        for i in ts.tile.grid((n, 4)):
+            r[i : i + 4] = ts.tile.where(~(k > 1), x[i : i + 4], ~k)
+
+    x = np.arange(8, dtype=np.int32)
+    for k in (1, 2):
+        r = np.zeros(8, np.int32)
+        run(kernel, x, r, constexprs={"k": k})
+        np.testing.assert_array_equal(r, x if k == 1 else np.full(8, ~k))

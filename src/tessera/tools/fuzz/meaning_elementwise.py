@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tessera.tools.fuzz.meaning_casts import cast
-from tessera.tools.fuzz.meaning_values import FORMATS, Array, Val, either, rounded
+from tessera.tools.fuzz.meaning_values import FORMATS, Array, Val, either, nearest, rounded
 from tessera.tools.fuzz.types import bits, is_float
 
 _ERF: Any = np.frompyfunc(math.erf, 1, 1)
@@ -322,6 +322,8 @@ def _fma(args: Sequence[Val], dtype: str, profile: str) -> Val:
     slack = _fma_slack(a, b, c, dtype)
     if slack is not None:
         err = slack if err is None else err + slack
+    if bits(dtype) < 32:  # computed in f32, as all arithmetic of narrow formats
+        exact = nearest(exact, "f32")
     return rounded(dtype, exact, err, known_of(a, b, c))
 
 
