@@ -144,7 +144,7 @@ def clamp(x: TileLike, lo: TileLike, hi: TileLike) -> Tile:
 
 @tile_function
 def fma(a: TileLike, b: TileLike, c: TileLike) -> Tile:
-    """Return `a * b + c` rounded once: in f32 for formats of 16 bits and fewer, whose results are then rounded as usual.
+    """Return `a * b + c` rounded once; formats of 16 bits and fewer compute in f32 and are rounded as usual then.
 
     Args:
         a: float tile, scalar or number.
