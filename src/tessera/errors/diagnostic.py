@@ -45,6 +45,8 @@ class TesseraError(Exception):
         self.code = code or self.default_code
         self.location = location
         self.help = help
+        self.related: tuple[tuple[str, Location], ...] = ()
+        """Other places that take part, each with what happens there."""
 
     def at(self, location: Location | None) -> TesseraError:
         """Attach `location` unless one is known already; returns self for `raise e.at(loc)`."""
@@ -133,6 +135,8 @@ def render(error: TesseraError) -> str:
         lines += _frame_lines(location.frame)
         for caller in location.callers:
             lines.append(f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else ""))
+    for what, place in error.related:
+        lines += [f"  note: {what}", *_frame_lines(place.frame)]
     if error.help:
         lines.append(f"  help: {error.help}")
     return "\n".join(lines)

@@ -36,6 +36,7 @@ from tessera.schedule.knobs import Knobs
 from tessera.target.artifact import Artifact, Launch
 from tessera.target.header import with_header
 from tessera.target.records import TargetRecord
+from tessera.verify import check_shared
 
 
 def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
@@ -85,10 +86,13 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
 
     Raises:
         VerifyError: its record is malformed.
+        LanguageError: its accesses to shared buffers race.
     """
     folder = os.environ.get("TESSERA_DUMP_DIR")
     runner = PassRunner(dump=Path(folder) if folder else None)
     record = tile_record(module)
+    if record.after == "frontend":
+        check_shared(module)
     if passes := remaining(module, "canonicalize", CANONICALIZE, record.after):
         runner.run(module, "canonicalize", passes)
     knobs = Knobs.of(record.knobs)

@@ -128,6 +128,12 @@ def _wait_group(b: Builder, pending: Any) -> None:
 @compiles(tile.barrier)
 def _barrier(b: Builder) -> None:
     b.require_program("barrier")
+    if b.predicate is not None:
+        raise LanguageError(
+            "barrier inside an `if` on a tile",
+            code="predicated",
+            help="all threads of the program meet at a barrier; take it out",
+        )
     if b.uncommitted:
         b.emit(CommitGroupOp())
         b.emit(WaitGroupOp(0))

@@ -114,5 +114,8 @@ def barrier() -> None:
 
     When copies were started and not committed before, the barrier also commits and waits for all copies, so
     that `cp_async` followed by `barrier` alone is correct.
+
+    Raises:
+        LanguageError: `predicated` inside an `if` on a tile.
     """
     ...

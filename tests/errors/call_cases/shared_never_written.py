@@ -1,0 +1,14 @@
+"""A shared buffer is read that nothing was written to."""
+
+import tessera as ts
+
+
+@ts.kernel
+def rows(x: ts.Tensor["m", 32, ts.f32], y: ts.Tensor["m", 32, ts.f32]):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), ts.f32)
+        y[i : i + 8, :] = x[i : i + 8, :] + b
+
+
+def call():
+    ts.compile(rows, target="cpu")
