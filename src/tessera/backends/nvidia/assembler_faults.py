@@ -15,14 +15,39 @@ _NARROW_EXTREME = re.compile(r"\b(max|min)\.([su])16\s+(%\w+), ([^,;]+), ([^;]+)
 _ABSOLUTE = re.compile(r"\babs\.s16\s+(%\w+), (%\w+);")
 _EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
 _NEGATION = re.compile(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);")
+_ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
+_HALVES = re.compile(r"\bmov\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
+_UNPACKED_FP8 = re.compile(r"\bcvt\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
+_LOADED = re.compile(r"^\s*ld\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULTILINE)
 
 
 def respelled(ptx: str, target: TargetRecord) -> str:
     """Return PTX that assemblers, and drivers that compile it, translate correctly for the target."""
     ptx = _ABSOLUTE.sub(_wrapped_absolute, ptx)
+    if _UNPACKED_FP8.search(ptx) is not None:
+        ptx = "".join(map(_shifted_halves, _ENTRY.split(ptx)))
     if not 90 <= compute_capability(target.name) < 120 or _EXTREME.search(ptx) is None:
         return ptx
     return _NARROW_EXTREME.sub(_widened_extreme, _NEGATION.sub(_spelled_negation, ptx))
+
+
+def _shifted_halves(entry: str) -> str:
+    """Shift a word for its upper two fp8 numbers, unless it comes straight from a load.
+
+    Where ptxas and nvJitLink 13.0 to 13.5 find late that the word is a constant, such as what a masked load gives that
+    never happens, they convert some small number instead of the constant's upper half (sm_89 to sm_120).
+    """
+    unpacked = set(_UNPACKED_FP8.findall(entry))
+    loaded = set(re.findall(r"%\w+", " ".join(several or one for several, one in _LOADED.findall(entry))))
+
+    def shifted(found: re.Match[str]) -> str:
+        lower, upper, word = found.groups()
+        if upper not in unpacked or word in loaded:
+            return found.group()
+        rest = "" if lower == "_" else f"cvt.u16.u32 {lower}, {word}; "
+        return f"{{ .reg .b32 %high; shr.u32 %high, {word}, 16; {rest}cvt.u16.u32 {upper}, %high; }}"
+
+    return _HALVES.sub(shifted, entry)
 
 
 def _wrapped_absolute(found: re.Match[str]) -> str:
