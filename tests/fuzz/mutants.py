@@ -2,8 +2,8 @@
 
 A fault is a text of one file that occurs there once and what it becomes. Each is of a kind that compilers have had: a
 barrier too few, a live buffer reused, a mask forgotten, an end off by one, signs mixed up. `device` says how it shows:
-`cpu` and `cuda` run programs, `amx` runs them on a CPU with matrix units, `passes` interprets scheduled IR, `threads`
-computes what the GPU's lowering makes all threads do, `races` looks for what they touch unordered.
+`cpu` runs programs, `amx` runs them on a CPU with matrix units, `passes` interprets scheduled IR, `threads` computes
+what the GPU's lowering makes all threads do, `races` looks for what they touch unordered, `ptx` runs the PTX.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _cpu(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant(name, "cpu", file, old, new)
 
 
-def _cuda(name: str, file: str, old: str, new: str) -> Mutant:
-    return Mutant(name, "cuda", file, old, new)
+def _ptx(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "ptx", file, old, new)
 
 
 def _threads(name: str, file: str, old: str, new: str) -> Mutant:
@@ -484,7 +484,7 @@ _SIMT = (
         'size = scalars.binary("minimum", size, end)',
         "pass",
     ),
-    _cuda(
+    _ptx(
         "vectors-at-any-offset",
         "lower/boxes.py",
         "limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1",
@@ -496,25 +496,25 @@ _SIMT = (
         "constant(size)), step * padded",
         "constant(size)), step * size",
     ),
-    _cuda(
+    _ptx(
         "last-dimension-not-tested",
         "backends/simt/memory.py",
         "        for axis in self.checked:\n            step = at",
         "        for axis in self.checked[:-1]:\n            step = at",
     ),
-    _cuda(
+    _ptx(
         "fill-forgotten-on-gpus",
         "backends/simt/memory.py",
         "if predicate is None or fill is None:",
         "if True:",
     ),
-    _cuda(
+    _ptx(
         "one-mask-for-a-vector",
         "backends/simt/memory.py",
         "    if masks is not None:\n        vector = 1\n",
         "",
     ),
-    _cuda(
+    _ptx(
         "copies-take-part-in-atomics",
         "backends/nvidia/atomics.py",
         "predicate = emitter.both(owner, masks[register] if masks is not None else None)",
@@ -567,7 +567,7 @@ _ROLES = (
         "pass",
     ),
     _planned(
-        "cuda",
+        "ptx",
         "all-of-a-cluster-fetch-one-box",
         "schedule/hopper/warp_specialize.py",
         "return not any(depends_on_rank(offset) for offset in load.offsets)",
@@ -673,21 +673,21 @@ _ROLES = (
         "step = form.group",
     ),
     _planned(
-        "cuda",
+        "ptx",
         "sums-of-others-count-twice",
         "lower/simt/stream.py",
         'ElementwiseOp("add", [before, left])',
         'ElementwiseOp("add", [left, left])',
     ),
     _planned(
-        "cuda",
+        "ptx",
         "strides-of-any-length-are-copied-in-bulk",
         "schedule/hopper/tensor_maps.py",
         "divisor * dtype.bytes % ALIGN_BYTES:",
         "divisor * dtype.bytes % 2:",
     ),
     _planned(
-        "cuda",
+        "ptx",
         "parts-of-a-shared-copy-overlap",
         "backends/nvidia/roles.py",
         'coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], moved)',

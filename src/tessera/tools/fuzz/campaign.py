@@ -58,9 +58,9 @@ def one(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
     started = time.perf_counter()
     program = generate(given, job.options) if isinstance(given, int) else given
     if job.steps:
-        from tessera.tools.fuzz.steps import first_wrong
+        from tessera.tools.fuzz.threads import wrong_level
 
-        return Outcome(program.seed, "compiled", detail=first_wrong(program, folder))
+        return Outcome(program.seed, "compiled", detail=wrong_level(program, folder))
     if job.device.kind == "passes":
         from tessera.tools.fuzz.steps import checked
 
@@ -73,6 +73,10 @@ def one(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
         from tessera.tools.fuzz.threads import computed
 
         outcome = computed(program, folder)
+    elif job.device.kind == "ptx":
+        from tessera.tools.fuzz.ptx import emulated
+
+        outcome = emulated(program, folder, job.device.target)
     else:
         outcome = check(program, job.device, folder, time.perf_counter() - started)
     if outcome.kind == "same" and random.Random(~program.seed).random() < job.metamorphic:
@@ -177,6 +181,7 @@ class Summary:
     Args:
         kinds: number of programs by what came of them.
         codes: number of refused programs by the error's code.
+        skips: number of programs that a device does not know, by what it does not.
         failures: the outcomes that show faults.
         reached: number of programs by `operation dtype context`.
         seconds: total time of generating, meaning and running.
@@ -186,6 +191,7 @@ class Summary:
 
     kinds: Counter[str] = field(default_factory=Counter[str])
     codes: Counter[str] = field(default_factory=Counter[str])
+    skips: Counter[str] = field(default_factory=Counter[str])
     failures: list[Outcome] = field(default_factory=list[Outcome])
     reached: Counter[str] = field(default_factory=Counter[str])
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
@@ -197,6 +203,8 @@ class Summary:
         self.kinds[outcome.kind] += 1
         if outcome.kind == "refused":
             self.codes[outcome.code] += 1
+        if outcome.kind == "skipped" and outcome.code:
+            self.skips[outcome.code] += 1
         if outcome.failed:
             self.failures.append(outcome)
         self.reached.update(outcome.reached)

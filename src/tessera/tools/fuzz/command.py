@@ -15,12 +15,12 @@ import click
 
 from tessera.jit.settings import settings
 from tessera.tools.fuzz import levels, serial, tree
-from tessera.tools.fuzz.campaign import Job, Summary, campaign, seeds
+from tessera.tools.fuzz.campaign import Job, Summary, campaign, one, seeds
 from tessera.tools.fuzz.follow_up import follow_up
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.generate_scope import Options
 from tessera.tools.fuzz.report import as_json, measured
-from tessera.tools.fuzz.run import Device, Outcome, check
+from tessera.tools.fuzz.run import Device, Outcome
 from tessera.tools.fuzz.source import source
 
 
@@ -35,6 +35,8 @@ def _summary(summary: Summary, first: int | None) -> str:
     ]
     if summary.codes:
         lines.append("refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common()))
+    if summary.skips:
+        lines.append("not emulated: " + ", ".join(f"{what} {number}" for what, number in summary.skips.most_common()))
     contexts = Counter(key.rsplit(" ", 1)[1] for key in summary.reached)
     pairs = ", ".join(f"{context} {number}" for context, number in sorted(contexts.items()))
     lines.append(f"reached {len(summary.reached)} operation × dtype × context: {pairs}")
@@ -58,7 +60,7 @@ def _replay(program: tree.Program, where: Device) -> None:
     if where.kind == "cpu" and where.target:
         levels.use(where.target)
     with tempfile.TemporaryDirectory() as folder:
-        outcome = check(program, where, Path(folder))
+        outcome = one(program, Job(where, Options(), coverage=False), Path(folder))
     click.echo(f"{source(program)}\n{outcome.kind} {outcome.code}\n{outcome.detail}")
     sys.exit(1 if outcome.failed else 0)
 
@@ -77,13 +79,17 @@ def _options(texts: tuple[str, ...]) -> Options:
 @click.command()
 @click.option(
     "--device",
-    type=click.Choice(["cpu", "cuda", "interp", "passes", "races", "threads"]),
+    type=click.Choice(["cpu", "cuda", "interp", "passes", "ptx", "races", "threads"]),
     default="cpu",
     show_default=True,
     help="`passes` interprets what each pass leaves; of what GPUs would run, `threads` computes what all threads "
-    "store, `races` finds what they touch unordered.",
+    "store, `races` finds what they touch unordered, `ptx` runs their PTX on an emulated GPU.",
 )
-@click.option("--target", default="", help="Compile for this CPU instead of the machine's own, such as x86-64-v3.")
+@click.option(
+    "--target",
+    default="",
+    help="Compile for this CPU instead of the machine's own, such as x86-64-v3; with `ptx`, for this GPU alone.",
+)
 @click.option("--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing.")
 @click.option("--seed", type=int, help="The first seed; a random one by default, which is printed.")
 @click.option("--programs", type=int, help="How many programs; 1000 unless --minutes is given.")

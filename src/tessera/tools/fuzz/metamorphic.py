@@ -22,6 +22,7 @@ from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
+from tessera.tools.fuzz.ptx import emulated
 from tessera.tools.fuzz.run import Device, Outcome, check, load_kernel
 from tessera.tools.fuzz.types import is_float
 
@@ -42,9 +43,10 @@ def varied(program: tree.Program, device: Device, folder: Path) -> Outcome | Non
         What went wrong; None when nothing did, or when nothing is promised.
     """
     dice = random.Random(program.seed)
-    if device.kind == "cuda":
+    if device.kind in ("cuda", "ptx"):
         knobs = dice.choice(_KNOBS)
-        outcome = check(replace(program, knobs=knobs), device, folder)
+        other = replace(program, knobs=knobs)
+        outcome = check(other, device, folder) if device.kind == "cuda" else emulated(other, folder, device.target)
         return replace(outcome, code="knobs", detail=f"with {knobs}: {outcome.detail}") if outcome.failed else None
     if device.kind != "cpu" or device.target or not _repeats(program):
         return None

@@ -34,7 +34,7 @@ class Device:
     """Where programs run.
 
     Args:
-        kind: `cpu`, `interp`, `cuda`, or `compile` for compiling only.
+        kind: `cpu`, `interp`, `cuda`, `ptx` for an emulated GPU, or `compile` for compiling only.
         target: a target's name; empty for the device's own. On `cpu` `levels.use` has to be called before.
     """
 

@@ -20,7 +20,7 @@ from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Undetermined
 from tessera.tools.fuzz.races import Machine, Unknown
 from tessera.tools.fuzz.run import Outcome, differences
-from tessera.tools.fuzz.steps import built
+from tessera.tools.fuzz.steps import BELOW, built, first_wrong
 
 TARGETS = ("sm_80", "sm_90a")
 MOST_ELEMENTS = 20000
@@ -88,6 +88,22 @@ def computed(program: tree.Program, folder: Path) -> Outcome:
         if wrong:
             return Outcome(program.seed, "mismatch", "", "\n".join([f"{target}:", *wrong]))
     return Outcome(program.seed, "same" if seen else "skipped")
+
+
+def wrong_level(program: tree.Program, folder: Path) -> str:
+    """Return the first step after which a program's meaning has changed: of passes, of the lowering, or below.
+
+    Args:
+        program: the program.
+        folder: where its source is written.
+    """
+    found = first_wrong(program, folder)
+    if found != BELOW:
+        return found
+    outcome = computed(program, folder)
+    if outcome.kind == "mismatch":
+        return f"the lowering: {outcome.detail}"
+    return "what comes below the lowering" if outcome.kind == "same" else BELOW
 
 
 def _launch(program: tree.Program, func: FuncOp, arrays: Mapping[str, Guarded]) -> None:

@@ -1,0 +1,262 @@
+"""Executes an entry for the threads of several programs at once, each register an array over all of them.
+
+Threads that stand at one instruction go on together; of several groups the one that stands first does, so that they
+meet again where branches join. Instructions of a whole warp wait for its lanes, barriers for all they count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera.tools.emulate.errors import Fault, TooLong
+from tessera.tools.emulate.memory import (
+    LOCAL_BASE,
+    PARAM_BASE,
+    POISON,
+    RANK_SHIFT,
+    SHARED_BASE,
+    Device,
+    Local,
+    Shared,
+    where,
+)
+from tessera.tools.emulate.text import Entry, Module, Storage
+
+Array = Any
+
+Step = Callable[["Machine"], Any]
+"""What an instruction does; true when its threads have gone somewhere else than to the next one."""
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How many programs there are, and which of them run together.
+
+    Args:
+        programs: the size of the grid.
+        first: the first of those that run.
+        count: how many run.
+        threads: threads of each.
+        cluster: programs of a cluster.
+        shared_bytes: dynamic shared memory of each.
+    """
+
+    programs: int
+    first: int
+    count: int
+    threads: int
+    cluster: int
+    shared_bytes: int
+
+
+class Machine:
+    """Threads, their registers and what they can reach.
+
+    Args:
+        module: the text.
+        entry: the kernel.
+        grid: which programs run.
+        device: device memory.
+        params: the bytes of each parameter.
+        globals_: address of each array of the module in device memory.
+        budget: instructions times threads that may be executed.
+        turns: by lane, who goes on first until it waits; None for all together.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        entry: Entry,
+        grid: Grid,
+        device: Device,
+        params: list[bytes],
+        globals_: dict[str, int],
+        budget: int,
+        turns: Array | None = None,
+    ) -> None:
+        self.turns = turns
+        self.entry, self.grid, self.device, self.params = entry, grid, device, params
+        self.lanes = grid.count * grid.threads
+        self.index: Array = np.arange(self.lanes)
+        self.program: Array = self.index // grid.threads
+        self.thread: Array = self.index % grid.threads
+        self._symbols = dict(globals_)
+        self.shared = self._shared_memory(module)
+        self.local = Local(self.lanes, self._place(entry.arrays, "local", LOCAL_BASE))
+        for number, param in enumerate(entry.params):
+            self._symbols[param.name] = PARAM_BASE + 4096 * number
+        self.regs: list[Array] = [self._unset(bits) for bits in entry.registers]
+        self.everyone: Array = np.ones(self.lanes, bool)
+        self.active, self.full = self.everyone, True
+        self.gone: Array = np.zeros(self.lanes, bool)
+        self._ready: dict[int, Array] = {}
+        self.held: dict[int, Array] = {}
+        self.asleep: dict[int, Array] = {}
+        self.changes = 0
+        self._seen = -1
+        self.here = 0
+        self.units: dict[str, Any] = {}
+        self.pending: list[Callable[[], None]] = []
+        self.budget = budget
+
+    def _shared_memory(self, module: Module) -> Shared:
+        fixed = self._place({**module.arrays, **self.entry.arrays}, "shared", SHARED_BASE)
+        grid = self.grid
+        return Shared(grid.count, fixed + grid.shared_bytes, grid.threads, grid.cluster)
+
+    def _place(self, arrays: dict[str, Storage], space: str, base: int) -> int:
+        """Give addresses to the arrays of a space, dynamic ones last; return their bytes."""
+        used = 0
+        for name, array in sorted(arrays.items(), key=lambda item: item[1].size == 0):
+            if array.space == space:
+                used = -(-used // array.align) * array.align
+                self._symbols[name] = base + used
+                used += array.size
+        return used
+
+    def _unset(self, bits: int) -> Array:
+        if bits == 1:
+            return np.zeros(self.lanes, bool)
+        return np.full(self.lanes * bits // 8, POISON, np.uint8).view(f"u{bits // 8}")
+
+    def symbol(self, name: str) -> Array:
+        """Return the address that a name stands for, for each lane.
+
+        Raises:
+            Fault: nothing has the name.
+        """
+        if name not in self._symbols:
+            raise Fault(f"nothing is called {name}")
+        address = np.full(self.lanes, self._symbols[name], np.uint64)
+        if SHARED_BASE <= self._symbols[name] < PARAM_BASE and self.grid.cluster > 1:
+            address += (self.program % self.grid.cluster).astype(np.uint64) << np.uint64(RANK_SHIFT)
+        return address
+
+    def lanes_now(self) -> Array:
+        """Return the numbers of the active lanes."""
+        return self.index if self.full else np.nonzero(self.active)[0]
+
+    def write(self, register: int, value: Array) -> None:
+        """Give a register new values in the active lanes."""
+        if not self.full:
+            value = where(self.active, value, self.regs[register])
+        elif len(value) != self.lanes:
+            value = np.broadcast_to(value, (self.lanes,))
+        self.regs[register] = value
+
+    def put(self, register: int, lanes: Array, value: Array) -> None:
+        """Give a register new values in some lanes."""
+        new = self.regs[register].copy()
+        new[lanes] = value
+        self.regs[register] = new
+
+    def go(self, place: int, mask: Array) -> None:
+        """Let lanes go on at an instruction."""
+        known = self._ready.get(place)
+        self._ready[place] = mask if known is None else known | mask
+
+    def sleep(self, place: int, mask: Array) -> None:
+        """Let lanes try an instruction again when nothing else can go on."""
+        known = self.asleep.get(place)
+        self.asleep[place] = mask if known is None else known | mask
+
+    def leave(self, mask: Array) -> None:
+        """End lanes."""
+        self.gone = self.gone | mask
+
+    def whole_warps(self, size: int = WARP) -> bool:
+        """Hold back active lanes whose warp is not all here; return whether any lane goes on.
+
+        A warp is here when all of its lanes are that have not ended.
+
+        Args:
+            size: lanes of a warp, or of a warpgroup.
+        """
+        if self.full:
+            return True
+        waiting = self.held.pop(self.here, None)
+        if waiting is not None:
+            self.active = self.active | waiting
+        here = (self.active | self.gone).reshape(-1, size).all(1)
+        together = self.active & np.repeat(here, size)
+        apart = self.active & ~together
+        if apart.any():
+            self.held[self.here] = apart
+        self.active = together
+        self.full = bool(together.all())
+        return bool(together.any())
+
+    def run(self, program: list[Step]) -> None:
+        """Run until all lanes have ended.
+
+        Args:
+            program: what each instruction does.
+
+        Raises:
+            Fault: as a GPU stops at, or lanes wait for each other in vain.
+            TooLong: more is done than the budget allows.
+        """
+        self.go(0, self.everyone)
+        leaders = set(self.entry.labels.values())
+        while self._ready or self._wake():
+            place = self._together() if self.turns is None else self._next_turn(self.turns)
+            self.full = bool(self.active.all())
+            self._straight(program, place, leaders)
+
+    def _together(self) -> int:
+        """Choose the lanes that stand first; return where."""
+        place = min(self._ready)
+        self.active = self._ready.pop(place)
+        return place
+
+    def _next_turn(self, turns: Array) -> int:
+        """Choose the lanes of one turn that stand first; return where."""
+        first = min(int(turns[mask].min()) for mask in self._ready.values())
+        mine = turns == first
+        place = min(place for place, mask in self._ready.items() if (mask & mine).any())
+        mask = self._ready.pop(place)
+        if (rest := mask & ~mine).any():
+            self._ready[place] = rest
+        self.active = mask & mine
+        return place
+
+    def _straight(self, program: list[Step], place: int, leaders: set[int]) -> None:
+        """Execute up to the next branch, or to a place where other lanes may join."""
+        end, start = len(program), place
+        while place < end:
+            if place in leaders and place != start and not self.full:
+                self.go(place, self.active)
+                break
+            self.here = place
+            if program[place](self):
+                break
+            place += 1
+        else:
+            self.leave(self.active)
+        self.budget -= (place - start + 1) * self.lanes
+        if self.budget < 0:
+            raise TooLong
+
+    def _wake(self) -> bool:
+        """Do what is pending and let sleeping lanes try again; return whether any lane goes on."""
+        for work in self.pending:
+            work()
+            self.changes += 1
+        self.pending = []
+        if self._ready:
+            return True
+        if self.asleep and self.changes != self._seen:
+            self._seen = self.changes
+            self._ready, self.asleep = self.asleep, {}
+            return True
+        if not self.gone.all():
+            place = min([*self.asleep, *self.held], default=-1)
+            where = f"line {self.entry.code[place].line}" if place >= 0 else "a barrier"
+            raise Fault(f"deadlock: lanes wait at {where} for others that do not come")
+        return False

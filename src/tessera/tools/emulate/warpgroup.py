@@ -1,0 +1,137 @@
+"""Matrix products of warpgroups, with operands in shared memory.
+
+A matrix descriptor names a start, two strides and a swizzle of 128 bytes. Along K: rows of 128 bytes, eight to a block,
+blocks a stride apart. Along M or N: lines of 64 elements for one k, eight to a block; blocks of k's are a stride apart,
+blocks of elements a leading stride.
+
+Source: PTX ISA 9.2, "Asynchronous Warpgroup Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tessera.tools.emulate.errors import Fault
+from tessera.tools.emulate.machine import WARP, Array, Machine, Step
+from tessera.tools.emulate.matrix import elements, rows_first
+from tessera.tools.emulate.memory import SHARED_BASE
+from tessera.tools.emulate.rounding import narrowed
+from tessera.tools.emulate.tensor_maps import swizzled
+from tessera.tools.emulate.text import Instruction, Number, Operand, Vector
+from tessera.tools.emulate.values import handles, items, reader, writer
+
+_GROUP = 4 * WARP
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
+
+
+@handles("wgmma")
+def _warpgroup(instruction: Instruction) -> Step:
+    if instruction.parts[0] in ("fence", "commit_group", "wait_group"):
+        return lambda machine: not machine.whole_warps()
+    return _product(instruction)
+
+
+def _product(instruction: Instruction) -> Step:
+    parts = instruction.parts
+    shape = re.fullmatch(r"m64n(\d+)k(\d+)", parts[3]) if len(parts) == 7 else None
+    if shape is None or parts[:3] != ("mma_async", "sync", "aligned"):
+        raise instruction.unknown()
+    columns, depth, (d, a, b) = int(shape[1]), int(shape[2]), parts[4:]
+    target, left, right, keep, *signs = instruction.operands
+    flags = [one.value for one in signs if isinstance(one, Number)]
+    in_registers = isinstance(left, Vector)
+    if d not in ("f32", "s32", "f16") or a not in _BITS or b not in _BITS:
+        raise instruction.unknown()
+    scales, turns = (flags[:2], flags[2:]) if d != "s32" else ([1, 1], [])
+    turns = [0, *turns] if in_registers else turns
+    turns = [*turns, 0, 0][:2]
+    kept, registers = reader(keep, "pred"), items(target)
+    writes = [writer(one) for one in registers]
+
+    def run(machine: Machine) -> bool | None:
+        if not machine.whole_warps(_GROUP):
+            return True
+        first = _left(machine, left, a, depth, turns[0])
+        second = _described(machine, right, b, columns, depth, turns[1])
+        found = first @ np.swapaxes(second, 1, 2) * (scales[0] * scales[1])
+        held = np.broadcast_to(kept(machine), (machine.lanes,))[machine.active].reshape(-1, _GROUP)[:, 0]
+        old = _accumulator(machine, registers, d, columns)
+        found = np.where(held[:, None, None], old, 0) + found
+        for write, value in zip(writes, _registers(found, d), strict=True):
+            result = np.zeros(machine.lanes, value.dtype)
+            result[machine.active] = value
+            write(machine, result)
+        return None
+
+    return run
+
+
+def _active_groups(machine: Machine) -> Array:
+    """Return the first lanes of the active warpgroups.
+
+    Raises:
+        Fault: a warpgroup is active in part.
+    """
+    groups = machine.active.reshape(-1, _GROUP)
+    if (groups.any(1) != groups.all(1)).any():
+        raise Fault("part of a warpgroup executes its product")
+    return np.nonzero(groups.any(1))[0] * _GROUP
+
+
+def _left(machine: Machine, operand: Operand, kind: str, depth: int, turned: int) -> Array:
+    """Return the left operand: groups, 64 rows, K."""
+    firsts = _active_groups(machine)
+    if not isinstance(operand, Vector):
+        return _described(machine, operand, kind, 64, depth, turned)
+    words = [np.broadcast_to(reader(one, "b32")(machine), (machine.lanes,))[machine.active] for one in operand.items]
+    gathered = np.stack([word.reshape(-1, 8, 4) for word in words], axis=1)
+    return rows_first(gathered, kind, 2).reshape(len(firsts), 64, depth)
+
+
+def _described(machine: Machine, operand: Operand, kind: str, rows: int, depth: int, turned: int) -> Array:
+    """Return an operand in shared memory: groups, rows (of A, or columns of B), K."""
+    firsts = _active_groups(machine)
+    descriptors = np.broadcast_to(reader(operand, "u64")(machine), (machine.lanes,))
+    return np.stack([_read(machine, int(lane), int(descriptors[lane]), kind, rows, depth, turned) for lane in firsts])
+
+
+def _read(machine: Machine, lane: int, descriptor: int, kind: str, rows: int, depth: int, turned: int) -> Array:
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    if descriptor >> 62 != 1 or descriptor >> 49 & 7:
+        raise Fault(f"a matrix descriptor without the swizzle of 128 bytes: {descriptor:#x}")
+    width = _BITS[kind] // 8
+    row, k = np.arange(rows)[:, None], np.arange(depth)[None, :]
+    if turned:
+        line = 128 // width
+        linear = row // line * leading + row % line * width + k // 8 * stride + k % 8 * 128
+    else:
+        linear = row // 8 * stride + row % 8 * 128 + k * width
+    address = swizzled(start + linear, 128) - SHARED_BASE
+    if address.min() < 0 or address.max() + width > machine.shared.size:
+        raise Fault(f"a matrix outside of shared memory: descriptor {descriptor:#x}")
+    places = machine.shared.place(lane // machine.grid.threads) + address
+    raw = machine.shared.bytes.data[places[..., None] + np.arange(width)]
+    return elements(_words(raw, width), kind)[..., 0]
+
+
+def _words(raw: Array, width: int) -> Array:
+    return np.ascontiguousarray(raw).view(f"u{width}")
+
+
+def _accumulator(machine: Machine, registers: tuple[Operand, ...], kind: str, columns: int) -> Array:
+    """Return the accumulator: groups, 64 rows, columns."""
+    values = [np.broadcast_to(reader(one, "b32")(machine), (machine.lanes,))[machine.active] for one in registers]
+    words = np.stack(values, axis=-1)
+    found = elements(np.ascontiguousarray(words), kind).reshape(-1, 4, 8, 4, columns // 8, 2, 2)
+    return found.transpose(0, 1, 5, 2, 4, 3, 6).reshape(-1, 64, columns)
+
+
+def _registers(matrix: Array, kind: str) -> list[Array]:
+    """Return what each register holds in the active lanes."""
+    groups, _, columns = matrix.shape
+    split = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2).transpose(0, 1, 3, 5, 4, 2, 6)
+    typed = narrowed(split, kind) if kind != "s32" else split.astype(np.int64).astype(np.int32)
+    words = np.ascontiguousarray(typed).reshape(groups * _GROUP, -1).view(np.uint32)
+    return [words[:, number] for number in range(words.shape[1])]

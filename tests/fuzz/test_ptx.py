@@ -1,0 +1,110 @@
+"""The emulated GPU: what it agrees with, and the faults of PTX, of launches and of schedules that it finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.target.artifact import Artifact, Launch
+from tessera.tools.emulate.errors import Fault, TooLong
+from tessera.tools.emulate.launch import Emulation, Limits
+from tessera.tools.emulate.memory import Device
+from tessera.tools.fuzz.arrays import contents, placed
+from tessera.tools.fuzz.campaign import Job, campaign, seeds
+from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.generate_scope import Options
+from tessera.tools.fuzz.meaning import meaning
+from tessera.tools.fuzz.ptx import compiled, emulated, run
+from tessera.tools.fuzz.run import Device as Where
+from tessera.tools.fuzz.run import differences
+from tests.fuzz.test_in_step import M, N, sums
+
+ROWS = ((M, N), (N, 1)), ((M,), (1,))
+
+
+def artifact(target: str = "sm_80") -> Artifact:
+    import tessera as ts
+
+    return ts.compile(sums, target=target, dims={"m": M, "n": N}, dump=["ptx"])
+
+
+def edited(given: Artifact, old: str, new: str) -> Artifact:
+    text = given.dumps["ptx"]
+    assert isinstance(text, str)
+    assert old in text
+    return replace(given, dumps={"ptx": text.replace(old, new, 1)})
+
+
+def totals(given: Artifact, order: int | None = None, budget: int = 10**7) -> tuple[Any, Any]:
+    """Return what the kernel stores, and the sums of its argument's rows."""
+    x = np.random.default_rng(0).integers(-8, 8, (M, N)).astype(np.float32)
+    y, device = np.full(M, np.nan, np.float32), Device()
+    pointers = [device.add(array.reshape(-1).view(np.uint8), np.ones(array.nbytes, bool)) for array in (x, y)]
+    Emulation(given).run(device, pointers, ROWS, [], Limits(budget, order))
+    return device.back(1).view(np.float32), x.sum(1)
+
+
+@pytest.mark.parametrize("order", [None, 0, 1])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_sums_are_those_of_numpy(target: str, order: int | None) -> None:
+    np.testing.assert_array_equal(*totals(artifact(target), order))
+
+
+def test_an_exchange_with_the_wrong_lane_gives_other_sums() -> None:
+    found, expected = totals(edited(artifact(), "shfl.sync.bfly.b32 \t%r", "shfl.sync.up.b32 \t%r"))
+    assert (found != expected).any()
+
+
+def test_a_launch_that_takes_an_array_for_longer_than_it_is_is_found() -> None:
+    given = artifact()
+    (launch,) = given.launches
+    params = tuple(replace(one, axis=1) if one.kind == "size" and one.axis == 0 else one for one in launch.params)
+    longer = replace(launch, params=params, grid=((["size", 0, 1], 4),))
+    with pytest.raises(Fault, match="outside of all arrays"):
+        totals(replace(given, launches=(longer,)))
+
+
+def test_a_launch_with_another_number_of_parameters_is_found() -> None:
+    given = artifact()
+    (launch,) = given.launches
+    fewer: Launch = replace(launch, params=launch.params[:-1])
+    with pytest.raises(Fault, match="parameters"):
+        totals(replace(given, launches=(fewer,)))
+
+
+def test_a_kernel_that_takes_too_long_is_left() -> None:
+    with pytest.raises(TooLong):
+        totals(artifact(), budget=1000)
+
+
+def test_random_programs_are_as_they_mean() -> None:
+    job = Job(Where("ptx", "sm_90a"), Options(), coverage=False, metamorphic=0.5)
+    summary = campaign(job, seeds(1000), 1, programs=8, seconds=None)
+    assert not summary.failures
+    assert summary.kinds["same"] >= 6
+    assert not summary.skips
+
+
+@pytest.mark.parametrize("seed", [5006, 5008, 5022, 5038])
+def test_products_and_reductions_of_hopper_are_as_they_mean(seed: int, tmp_path: Path) -> None:
+    """Bulk copies, warpgroup products with roles, split sums between programs, clusters."""
+    outcome = emulated(generate(seed, Options(plans=1)), tmp_path, "sm_90a")
+    assert outcome.kind == "same", outcome.detail
+
+
+def test_a_missing_barrier_is_found_where_warps_run_one_after_the_other(tmp_path: Path) -> None:
+    program = generate(2000, Options())
+    values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
+    expected, _ = meaning(program, values)
+    given = compiled(program, tmp_path, values, "sm_80")
+    text = given.dumps["ptx"]
+    assert isinstance(text, str)
+    fewer = text.replace("bar.sync \t0", "bar.warp.sync \t-1")
+    assert fewer != text
+    arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
+    run(replace(given, dumps={"ptx": fewer}), program, arrays, order=1)
+    assert differences(program, arrays, expected)
