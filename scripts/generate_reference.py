@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 # By module name: `tile.reduce` is the function.
 FAMILIES = [
     import_module(f"tessera.frontend.tile.{name}")
-    for name in "structure create memory math bits reduce order shape parts mma shared random debug".split()
+    for name in "structure create memory atomics math bits reduce order shape parts mma shared random debug".split()
 ]
 
 INTRO = Path(__file__).with_name("language-intro.md")

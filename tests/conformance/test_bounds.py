@@ -22,7 +22,9 @@ from tessera.numerics.dtypes import BY_NAME, DType
 from tests.conformance.harness import Case, Output, Updated, check, conformance, poisoned
 
 BLOCK = 12
-ATOMICS = ("add", "max", "min", "and", "or", "xor", "exchange", "compare_exchange")
+ATOMICS = ("add", "max", "min", "and", "or", "xor", "exchange", "compare_exchange", "load", "store")
+ORDERS = {"load": ("relaxed", "acquire", "seq_cst"), "store": ("relaxed", "release", "seq_cst")}
+ALL_ORDERS = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 OPS = ("gather", "scatter", *ATOMICS)
 INDICES = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FORMS = {  # rank, what is indexed, what a row of the result holds
@@ -58,13 +60,16 @@ class Spec:
     shape: tuple[int, ...]
     masked: bool
     static: bool
+    order: str
+    scope: str
 
     @property
     def name(self) -> str:
         """A name that says it all."""
         flags = "-masked" * self.masked + "-static" * self.static
         sizes = "x".join(map(str, self.shape))
-        return f"{self.op}-{self.form}-{self.rows}-{self.columns}-{self.dtype}-{self.layout}-{sizes}{flags}"
+        order = f"-{self.order}-{self.scope}" if self.op in ATOMICS else ""
+        return f"{self.op}-{self.form}-{self.rows}-{self.columns}-{self.dtype}-{self.layout}-{sizes}{flags}{order}"
 
     @property
     def count(self) -> int:
@@ -99,11 +104,15 @@ def _specs() -> Iterator[Spec]:
             dtype = pick("i32", "u32", "i64", "u64")
         elif op in ("gather", "scatter"):
             dtype = pick("f32", "f64", "bf16", "i8", "u16", "i64", "bool_", "fp8_e5m2")
+        elif op in ORDERS:
+            dtype = pick("f32", "f64", "f16", "bf16", "i8", "u16", "i32", "u64")
         else:
             dtype = pick("i32", "u32", "i64", "u64", "f32")
         layouts = [name for name in LAYOUTS if op == "gather" or name != "repeated"]
         layout = "plain" if 0 in shape else pick(*layouts)
-        yield Spec(op, form, rows, pick(*INDICES), dtype, layout, shape, bool(pick(0, 1)), bool(pick(0, 0, 1)))
+        flags, order = (bool(pick(0, 1)), bool(pick(0, 0, 1))), pick(*ORDERS.get(op, ALL_ORDERS))
+        scope = pick("group", "cluster", "device", "mesh")
+        yield Spec(op, form, rows, pick(*INDICES), dtype, layout, shape, *flags, order, scope)
 
 
 SPECS = tuple(_specs())
@@ -128,8 +137,9 @@ def _source(spec: Spec, name: str) -> str:
     elif spec.op == "scatter":
         statement = f"{target} = {value}"
     else:
-        given = f"e{part}, {value}" if spec.op == "compare_exchange" else value
-        statement = f"y{part} = ts.tile.atomic_{spec.op}({target}, {given})"
+        given = {"compare_exchange": f", e{part}, {value}", "load": ""}.get(spec.op, f", {value}")
+        atomic = f'ts.tile.atomic_{spec.op}({target}{given}, order="{spec.order}", scope="{spec.scope}")'
+        statement = atomic if spec.op == "store" else f"y{part} = {atomic}"
     condition = f"({mask} != 0)" + ("[:, None]" if width else "")
     lines = [f"if {condition}:", f"    {statement}"] if spec.masked else [statement]
     return "\n".join(
@@ -269,6 +279,8 @@ def _updated(op: str, old: Any, new: Any, expected: Any) -> Any:
             return old ^ new
         case "compare_exchange":
             return new if old == expected else old
+        case "load":
+            return old
         case _:
             return new
 
@@ -281,7 +293,7 @@ def _reference(spec: Spec) -> Callable[..., Any]:
             inside = all(0 <= p < size for p, size in zip(place, x.shape, strict=True))
             if spec.op == "gather":
                 y[at] = x[place] if inside else 3
-            elif spec.op == "scatter":
+            elif spec.op in ("scatter", "store"):
                 if inside:
                     x[place] = v[at]
             else:

@@ -205,7 +205,7 @@ _VECTOR = (
     _cpu(
         "fill-of-gather-forgotten",
         "lower/vector/memory.py",
-        "fill, type_ = _scalar(context, op.fill), op.result.type",
+        "fill, type_ = scalar_of(context, op.fill), op.result.type",
         "fill, type_ = None, op.result.type",
     ),
     _planned(
@@ -278,8 +278,8 @@ _EMITTERS = (
     _cpu(
         "atomic-maximum-of-unsigned-is-signed",
         "backends/cpu/atomics.py",
-        '"max": "max" if signed else "umax"',
-        '"max": "max"',
+        'f"u{name}" if name in ("max", "min") and dtype.kind != "int" else _INTEGER[name]',
+        "_INTEGER[name]",
     ),
     _cpu(
         "atomics-ignore-their-mask",

@@ -1,20 +1,19 @@
-"""Tensors in global memory: bounded boxes, index tiles and atomics."""
+"""Tensors in global memory: bounded boxes and index tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Operation
 
-from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, Tensor, dtype_at
-from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.atomics import AtomicOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.roles import BulkCopyOp, BulkStoreOp
 from tessera.ir.tile.shared import CpAsyncOp
-from tessera.numerics.dtypes import DType
 
 Box = tuple[slice, ...]
 
@@ -57,13 +56,14 @@ def read_box(op: LoadOp | CpAsyncOp | BulkCopyOp, machine: Machine, fill: Any, m
             missing &= wanted
         if missing.any():
             at = np.argwhere(missing)[0]
-            raise _uninitialized(op, machine, tensor, [o + i for o, i in zip(offsets, at, strict=True)])
+            raise uninitialized(op, machine, tensor, [o + i for o, i in zip(offsets, at, strict=True)])
     if wanted is not None:
         result = np.where(wanted, result, fill)
     return result.reshape(op.tile_shape)
 
 
-def _uninitialized(op: Operation, machine: Machine, tensor: Tensor, index: Sequence[Any]) -> Exception:
+def uninitialized(op: Operation, machine: Machine, tensor: Tensor, index: Sequence[Any]) -> Exception:
+    """Return the error of an op that reads an element that nothing was written to."""
     place = ", ".join(str(int(i)) for i in index)
     return machine.fault(op, "uninitialized-read", f"reads {tensor.name}[{place}], which nothing was written to")
 
@@ -89,7 +89,7 @@ def _store(op: StoreOp, machine: Machine) -> None:
         np.copyto(tensor.defined[inside], True, where=where)
 
 
-def _element_indices(
+def element_indices(
     op: GatherOp | ScatterOp | AtomicOp, machine: Machine, shape: tuple[int, ...]
 ) -> tuple[Tensor, tuple[Array, ...], Array]:
     """Return the tensor, one index array per dimension (0 where inactive), and which elements are active.
@@ -108,7 +108,7 @@ def _element_indices(
 @handles(GatherOp)
 def _gather(op: GatherOp, machine: Machine) -> Any:
     shape = np.shape(machine.get(op.indices[0]))
-    tensor, indices, active = _element_indices(op, machine, shape)
+    tensor, indices, active = element_indices(op, machine, shape)
     fill = _fill(op, machine)
     if not active.any():
         return np.full(shape, fill)[()]
@@ -116,14 +116,14 @@ def _gather(op: GatherOp, machine: Machine) -> Any:
         missing = active & ~tensor.defined[indices]
         if missing.any():
             at = tuple(np.argwhere(missing)[0])
-            raise _uninitialized(op, machine, tensor, [index[at] for index in indices])
+            raise uninitialized(op, machine, tensor, [index[at] for index in indices])
     return np.where(active, tensor.array[indices], fill)[()]
 
 
 @handles(ScatterOp)
 def _scatter(op: ScatterOp, machine: Machine) -> None:
     value = np.asarray(machine.get(op.value))
-    tensor, indices, active = _element_indices(op, machine, value.shape)
+    tensor, indices, active = element_indices(op, machine, value.shape)
     places, values = tuple(index[active] for index in indices), value[active]
     if machine.checks:
         _check_collisions(op, machine, tensor, places, values)
@@ -132,7 +132,8 @@ def _scatter(op: ScatterOp, machine: Machine) -> None:
         tensor.defined[places] = True
 
 
-def _flat(tensor: Tensor, places: tuple[Array, ...]) -> Array:
+def flat_places(tensor: Tensor, places: tuple[Array, ...]) -> Array:
+    """Return the number of each element in row-major order."""
     flat = np.zeros(len(places[0]), np.int64)
     for place, size in zip(places, tensor.array.shape, strict=True):
         flat = flat * size + place
@@ -142,7 +143,7 @@ def _flat(tensor: Tensor, places: tuple[Array, ...]) -> Array:
 def _check_collisions(
     op: Operation, machine: Machine, tensor: Tensor, places: tuple[Array, ...], values: Array
 ) -> None:
-    flat = _flat(tensor, places)
+    flat = flat_places(tensor, places)
     order = np.argsort(flat, kind="stable")
     bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
     same = (flat[order][1:] == flat[order][:-1]) & (bits[order][1:] != bits[order][:-1])
@@ -151,52 +152,3 @@ def _check_collisions(
         at = ", ".join(str(int(place[first])) for place in places)
         message = f"two elements write different values to {tensor.name}[{at}]"
         raise machine.fault(op, "race", message, help="combine them first, or use an atomic")
-
-
-def _old_or(fn: str) -> Callable[[Any, Any, DType], Any]:
-    return lambda old, value, dtype: apply(fn, (old, value), dtype)
-
-
-_UPDATES: dict[str, Callable[[Any, Any, DType], Any]] = {
-    "add": _old_or("add"),
-    "max": _old_or("maximum"),
-    "min": _old_or("minimum"),
-    "and": _old_or("and"),
-    "or": _old_or("or"),
-    "xor": _old_or("xor"),
-    "exchange": lambda old, value, dtype: value,
-}
-
-
-@handles(AtomicOp)
-def _atomic(op: AtomicOp, machine: Machine) -> Any:
-    value = np.asarray(machine.get(op.value))
-    tensor, indices, active = _element_indices(op, machine, value.shape)
-    places, values = tuple(index[active] for index in indices), value[active]
-    if machine.checks and tensor.defined is not None and not tensor.defined[places].all():
-        at = int(np.argmin(tensor.defined[places]))
-        raise _uninitialized(op, machine, tensor, [place[at] for place in places])
-    expected = machine.maybe(op.compare)
-    expected = None if expected is None else np.asarray(expected)[active]
-    old = np.zeros(value.shape, tensor.array.dtype)
-    old[active] = _update(op.fn.data, tensor, places, values, expected, dtype_at(op.value.type))
-    return old[()]
-
-
-def _update(
-    fn: str, tensor: Tensor, places: tuple[Array, ...], values: Array, expected: Array | None, dtype: DType
-) -> Array:
-    """Update elements one after the other, all at once where no two are the same; return the old values."""
-    flat = _flat(tensor, places)
-    steps: list[Any] = [slice(None)] if len(np.unique(flat)) == len(flat) else list(range(len(flat)))
-    old = np.empty(len(flat), tensor.array.dtype)
-    for step in steps:
-        at = tuple(place[step] for place in places)
-        old[step] = tensor.array[at]
-        if expected is not None:
-            bits = f"u{old.dtype.itemsize}"
-            equal = old[step].view(bits) == expected[step].view(bits)
-            tensor.array[at] = np.where(equal, values[step], old[step])
-        else:
-            tensor.array[at] = _UPDATES[fn](old[step], values[step], dtype)
-    return old

@@ -13,8 +13,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
 from tessera.data import dataclass
+from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
-from tessera.ir.tile.memory import AtomicOp, GatherOp, ScatterOp
+from tessera.ir.tile.memory import GatherOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of, shape_of

@@ -4,4 +4,4 @@ import tessera as ts
 
 
 def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
-    ts.tile.atomic_add(y[0], 1.0, order="seq_cst")
+    ts.tile.atomic_add(y[0], 1.0, order="seq-cst")

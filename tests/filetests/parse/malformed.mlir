@@ -61,7 +61,7 @@ builtin.module {
   ^bb0(%x: !tessera_target.pointer<i32, "global">):
     %zero = tessera_target.constant 0 : index
     %one = tessera_target.constant 1 : i32
-    %old = tessera_target.atomic "add" %one, %x[%zero] order "relaxed" scope "system" : i32, !tessera_target.pointer<i32, "global">[index] -> i32
+    %old = tessera_target.atomic "add" %x[%zero] value %one : i32 order "relaxed" scope "system" : !tessera_target.pointer<i32, "global">[index] -> i32
     tessera_target.return
   }) : () -> ()
 }

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Region
 from tessera.errors import CallError, DeviceError, VerifyError
 from tessera.interp import interpret
 from tessera.ir.text import parse_module
-from tessera.ir.tile import debug, elementwise, memory, structure
+from tessera.ir.tile import atomics, debug, elementwise, memory, structure
 from tessera.ir.tile.types import TensorType
 from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
@@ -114,7 +114,7 @@ def test_atomics_run_one_after_the_other(fn: str, where: list[int]) -> None:
     def body(at, target, indices, values, old):
         zero = at.const(0)
         i, v = (at(memory.LoadOp(t, [zero], [4])) for t in (indices, values))
-        at.do(memory.StoreOp(at(memory.AtomicOp(fn, v, target, [i])), old, [zero], [4]))
+        at.do(memory.StoreOp(at(atomics.AtomicOp(fn, v, target, [i])), old, [zero], [4]))
 
     target, values = np.array([5, 6, 7, 8], np.float32), np.array([1, 9, 3, 4], np.float32)
     old = np.zeros(4, np.float32)
@@ -136,7 +136,7 @@ def test_compare_exchange() -> None:
         zero = at.const(0)
         i, e = (at(memory.LoadOp(t, [zero], [3])) for t in (indices, expected))
         new = at(elementwise.SplatOp(at.const(99, I32), [3]))
-        at(memory.AtomicOp("compare_exchange", new, target, [i], compare=e))
+        at(atomics.AtomicOp("compare_exchange", new, target, [i], compare=e))
 
     target = np.array([4, 5, 6], np.int32)
     interpret(
@@ -167,7 +167,7 @@ def grid_kernel():
         i, j = grid.body.block.args
         one = inner.const(1, I32)
         zero = inner.const(0, I32)
-        count = inner(memory.AtomicOp("add", one, counter, [zero]))
+        count = inner(atomics.AtomicOp("add", one, counter, [zero]))
         row = inner(elementwise.ElementwiseOp("floordiv", [i, inner.const(4)]))
         column = inner(elementwise.ElementwiseOp("floordiv", [j, inner.const(8)]))
         inner.do(memory.StoreOp(count, target, [row, column], [1, 1], [0, 1]))

@@ -8,6 +8,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as t_arith
+from tessera.ir.target import atomics as t_atomics
 from tessera.ir.target import cluster as t_cluster
 from tessera.ir.target import debug as t_debug
 from tessera.ir.target import exchange as t_exchange
@@ -20,6 +21,7 @@ from tessera.ir.target import tensor_core as t_core
 from tessera.ir.target import warpgroup as t_group
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
 from tessera.ir.tile import (
+    atomics,
     cluster,
     debug,
     elementwise,
@@ -131,8 +133,11 @@ def _tile_body(
     at(reduce.ScanByOp([scaled, columns], 0, _combiner(), reverse=True))
     at(memory.GatherOp(counts, [lane]))
     at.do(memory.ScatterOp(lane, counts, [lane]))
-    at(memory.AtomicOp("add", lane, counts, [lane]))
-    at(memory.AtomicOp("compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"))
+    at(atomics.AtomicOp("add", lane, counts, [lane]))
+    at.do(atomics.AtomicOp("store", lane, counts, [lane], order="release", scope="group"))
+    at(atomics.AtomicOp("load", None, counts, [lane], order="seq_cst", scope="mesh"))
+    at.do(atomics.FenceOp("acq_rel", "cluster"))
+    at(atomics.AtomicOp("compare_exchange", lane, counts, [lane], compare=lane, order="acq_rel", scope="device"))
     counters = at(elementwise.ArangeOp(32, I64))
     at(random.PhiloxOp(seed, counters))
     at.do(debug.PrintOp("{} of {}", [alpha, lane]))
@@ -300,7 +305,10 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at(t_arith.RelayoutOp(total, layout(), [0, 1]))
     at(t_mem.GatherOp(pointer, offsets, less))
     at.do(t_mem.ScatterOp(loaded, pointer, offsets, less))
-    at(t_mem.AtomicOp("add", loaded, pointer, offsets, None, None, "relaxed", "device"))
+    at(t_atomics.AtomicOp("add", loaded, pointer, offsets, None, None, "relaxed", "device"))
+    at.do(t_atomics.AtomicOp("store", loaded, pointer, offsets, None, None, "seq_cst", "mesh"))
+    at(t_atomics.AtomicOp("load", None, pointer, offsets, None, None, "acquire", "group"))
+    at.do(t_atomics.FenceOp("seq_cst", "device"))
     at.do(t_debug.PrintOp("{}", [zero]))
     at.do(t_debug.AssertOp(less, "smaller"))
 

@@ -9,8 +9,9 @@ from xdsl.traits import IsTerminator, is_side_effect_free
 from tessera.ir.effects import Effect, HasEffect, commutes, effect_of, reads_only
 from tessera.ir.target import target_dialect
 from tessera.ir.tile import tile_dialect
+from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import AtomicOp, LoadOp, StoreOp
+from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.shared import SharedStoreOp

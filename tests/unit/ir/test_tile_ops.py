@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.tile import (
+    atomics,
     debug,
     elementwise,
     exchange,
@@ -134,14 +135,26 @@ def wrong_memory_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
         lambda: memory.GatherOp(tensor(-1, -1), [tile(4, element=I32), tile(8, element=I32)]),
     )
     yield "every index has the shape", lambda: memory.ScatterOp(tile(8), tensor(-1), [tile(4, element=I32)])
-    yield "no atomic function", lambda: memory.AtomicOp("nand", tile(4), tensor(-1), [tile(4, element=I32)])
+    yield "no atomic function", lambda: atomics.AtomicOp("nand", tile(4), tensor(-1), [tile(4, element=I32)])
     yield (
         "no atomic order",
-        lambda: memory.AtomicOp("add", tile(4), tensor(-1), [tile(4, element=I32)], order="seq_cst"),
+        lambda: atomics.AtomicOp("add", tile(4), tensor(-1), [tile(4, element=I32)], order="consume"),
     )
     yield (
+        "load has no order release; one of relaxed, acquire, seq_cst",
+        lambda: atomics.AtomicOp("load", None, tensor(-1), [tile(4, element=I32)], order="release"),
+    )
+    yield (
+        "store has no order acq_rel; one of relaxed, release, seq_cst",
+        lambda: atomics.AtomicOp("store", tile(4), tensor(-1), [tile(4, element=I32)], order="acq_rel"),
+    )
+    yield "unless it is a load", lambda: atomics.AtomicOp("load", tile(4), tensor(-1), [tile(4, element=I32)])
+    yield "unless it is a load", lambda: atomics.AtomicOp("store", None, tensor(-1), [tile(4, element=I32)])
+    yield "fence has no order relaxed", lambda: atomics.FenceOp("relaxed", "device")
+    yield "no atomic scope is called system", lambda: atomics.FenceOp("acquire", "system")
+    yield (
         "takes a compare value",
-        lambda: memory.AtomicOp("compare_exchange", tile(4), tensor(-1), [tile(4, element=I32)]),
+        lambda: atomics.AtomicOp("compare_exchange", tile(4), tensor(-1), [tile(4, element=I32)]),
     )
     yield "mma of tile<4x8xf32>", lambda: mma.MmaOp(tile(4, 8), tile(4, 8), tile(4, 8), "f32")
     yield "one dtype", lambda: mma.MmaOp(tile(4, 8), tile(8, 4, element=BF16), tile(4, 4), "f32")

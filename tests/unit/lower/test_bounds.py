@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import tessera as ts
-from tessera.ir.tile.memory import AtomicOp, GatherOp, ScatterOp
+from tessera.ir.tile.atomics import AtomicOp
+from tessera.ir.tile.memory import GatherOp, ScatterOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.bounds import Bounds

@@ -1,36 +1,63 @@
-"""Atomics of the vector model: one element after the other."""
+"""Atomics and fences of the vector model: one element after the other.
+
+Orders are those of LLVM (Language Reference, "Atomic Memory Ordering Constraints"), whose code generators map them to
+the machine's. Scopes are all one: every thread of the machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+
+from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
-from tessera.backends.cpu.memory import Access, access_of, set_single
+from tessera.backends.cpu.memory import Access, set_single
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.types import LLVMType
-from tessera.ir.target.memory import AtomicOp
+from tessera.ir.target.atomics import AtomicOp, FenceOp
+from tessera.ir.target.types import element_of
+from tessera.ir.types import dtype_of
+from tessera.numerics.dtypes import DType
 
-ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+ORDERS = {
+    "relaxed": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+    "seq_cst": "seq_cst",
+}
+
+_FLOAT = {"add": "add", "max": "maximum", "min": "minimum"}
+_INTEGER = {"exchange": "xchg", **{fn: fn for fn in ("add", "max", "min", "and", "or", "xor")}}
+
+Pick = Callable[[SSAValue], str]
+"""Gives the one element of an operand that is accessed."""
+
+
+@CPU.register(FenceOp)
+def emit_fence(emitter: CpuEmitter, op: FenceOp) -> None:
+    """Order the accesses before and after it."""
+    emitter.fn.line(f"fence {ORDERS[op.order.data]}")
 
 
 @CPU.register(AtomicOp)
 def emit_atomic(emitter: CpuEmitter, op: AtomicOp) -> None:
-    """Update elements one after the other."""
-    access = access_of(emitter, op.value)
+    """Access elements one after the other."""
+    access = Access(emitter, dtype_of(element_of(op.pointer.type)), emitter.unit_width(op.offsets.type))
     if access.width == 1:
         set_single(emitter, access, op)
-        compare = None if op.compare is None else emitter.unit(op.compare)
-        emitter.bind(op.result, [_guarded_update(emitter, access, op, emitter.unit(op.value), compare)])
-        return
-    emitter.bind(op.result, [_lane_loop(emitter, access, op)])
+        old = _guarded(emitter, access, op, emitter.unit)
+    else:
+        old = _lane_loop(emitter, access, op)
+    if op.result is not None:
+        emitter.bind(op.result, [old])
 
 
 def _lane_loop(emitter: CpuEmitter, access: Access, op: AtomicOp) -> str:
-    """Loop over the lanes of a chunk; returns the vector of old values."""
+    """Loop over the lanes of a chunk; returns the vector of old values, "" for a store."""
     fn, width = emitter.fn, access.width
-    value_type = emitter.unit_type(op.value.type)
-    i64 = LLVMType("i64", width)
     bits: str | None = None
     if op.mask is not None:  # a lane of a mask in a register costs more than a bit of a number
         bits = fn.assign(f"bitcast {LLVMType('i1', width)} {emitter.unit(op.mask)} to i{width}")
@@ -38,72 +65,76 @@ def _lane_loop(emitter: CpuEmitter, access: Access, op: AtomicOp) -> str:
     before = fn.block
     fn.branch(head)
     fn.start(head)
-    lane, old = fn.fresh("lane"), fn.fresh("old")
+    lane, old = fn.fresh("lane"), fn.fresh("old") if op.result is not None else ""
     places = fn.reserve(), fn.reserve()
     fn.branch_if(emitter.ops.compare("slt", I64, lane, str(width)), body, exit_)
     fn.start(body)
     single = Access(emitter, access.dtype, 1)
 
-    def pick(type_: LLVMType, value: str) -> str:
-        return fn.assign(f"extractelement {type_} {value}, i64 {lane}")
+    def pick(value: SSAValue) -> str:
+        return fn.assign(f"extractelement {emitter.unit_type(value.type)} {emitter.unit(value)}, i64 {lane}")
 
-    offset = pick(i64, emitter.unit(op.offsets))
-    single.address = emitter.ops.gep(single.memory.element, emitter.unit(op.pointer), offset)
+    single.address = emitter.ops.gep(single.memory.element, emitter.unit(op.pointer), pick(op.offsets))
     if bits is not None:
         place = lane if width == 64 else fn.assign(f"trunc i64 {lane} to i{width}")
         shifted = fn.assign(f"lshr i{width} {bits}, {place}")
         single.and_mask(fn.assign(f"trunc i{width} {shifted} to i1"))
-    compare = None if op.compare is None else pick(value_type, emitter.unit(op.compare))
-    result = _guarded_update(emitter, single, op, pick(value_type, emitter.unit(op.value)), compare)
-    updated = fn.assign(f"insertelement {value_type} {old}, {value_type.element} {result}, i64 {lane}")
-    following = fn.assign(f"add nsw i64 {lane}, 1")
-    fn.fill(places[0], f"{lane} = phi i64 [ 0, %{before} ], [ {following}, %{fn.block} ]")
-    fn.fill(places[1], f"{old} = phi {value_type} [ zeroinitializer, %{before} ], [ {updated}, %{fn.block} ]")
+    result = _guarded(emitter, single, op, pick)
+    following = ""
+    if op.result is not None:
+        kind = emitter.unit_type(op.result.type)
+        updated = fn.assign(f"insertelement {kind} {old}, {kind.element} {result}, i64 {lane}")
+        following = f"{old} = phi {kind} [ zeroinitializer, %{before} ], [ {updated}, %{fn.block} ]"
+    next_lane = fn.assign(f"add nsw i64 {lane}, 1")
+    fn.fill(places[0], f"{lane} = phi i64 [ 0, %{before} ], [ {next_lane}, %{fn.block} ]")
+    fn.fill(places[1], following)
     fn.branch(head, f", !llvm.loop {emitter.module.loop()}")
     fn.start(exit_)
     return old
 
 
-def _guarded_update(emitter: CpuEmitter, access: Access, op: AtomicOp, value: str, compare: str | None) -> str:
+def _guarded(emitter: CpuEmitter, access: Access, op: AtomicOp, pick: Pick) -> str:
+    """Access one element where it counts; the old value is zero where it does not."""
     fn, element = emitter.fn, str(emitter.value_type(access.dtype))
+    value, compare = (None if v is None else pick(v) for v in (op.value, op.compare))
     if access.condition is None:
-        return _update(emitter, access, op, value, compare)
+        return _access(emitter, access, op, value, compare)
     before, inside, join = fn.block, fn.label("update"), fn.label("join")
     fn.branch_if(access.condition, inside, join)
     fn.start(inside)
-    old = _update(emitter, access, op, value, compare)
+    old = _access(emitter, access, op, value, compare)
     end = fn.block
     fn.branch(join)
     fn.start(join)
+    if op.result is None:
+        return ""
     return fn.phi(element, [(emitter.literal(0, access.dtype), before), (old, end)])
 
 
-def _update(emitter: CpuEmitter, access: Access, op: AtomicOp, value: str, compare: str | None) -> str:
-    """Update one element and return its old value."""
+def _access(emitter: CpuEmitter, access: Access, op: AtomicOp, value: str | None, compare: str | None) -> str:
+    """Access one element and return its old value, "" for a store."""
     dtype, name, order = access.dtype, op.fn.data, ORDERS[op.order.data]
-    bits = LLVMType(f"i{dtype.bytes * 8}")
-    signed = dtype.kind == "int"
-    direct = {
-        "add": "add",
-        "max": "max" if signed else "umax",
-        "min": "min" if signed else "umin",
-        "and": "and",
-        "or": "or",
-        "xor": "xor",
-        "exchange": "xchg",
-    }
-    if name == "compare_exchange":
-        assert compare is not None
-        expected, new = (_to_bits(emitter, access, v, bits) for v in (compare, value))
+    bits, align = LLVMType(f"i{dtype.bytes * 8}"), f"align {dtype.bytes}"
+    if value is None:
+        loaded = emitter.fn.assign(f"load atomic {bits}, ptr {access.address} {order}, {align}")
+        return _from_bits(emitter, access, loaded, bits)
+    new = _to_bits(emitter, access, value, bits)
+    if name == "store":
+        emitter.fn.line(f"store atomic {bits} {new}, ptr {access.address} {order}, {align}")
+        return ""
+    if compare is not None:
+        expected = _to_bits(emitter, access, compare, bits)
         return _from_bits(emitter, access, _cmpxchg(emitter, access, bits, expected, new, order)[0], bits)
-    if not dtype.is_float or name == "exchange":
-        new = _to_bits(emitter, access, value, bits)
-        text = f"atomicrmw {direct[name]} ptr {access.address}, {bits} {new} {order}, align {dtype.bytes}"
-        return _from_bits(emitter, access, emitter.fn.assign(text), bits)
-    fn = {"add": "add", "max": "maximum", "min": "minimum"}[name]
-    return _compare_exchange_loop(
-        emitter, access, bits, order, lambda old: elementwise.apply(emitter, fn, dtype, 1, [old, value])
-    )
+    if dtype.is_float and name in _FLOAT:
+        update = partial(_combined, emitter, dtype, _FLOAT[name], value)
+        return _compare_exchange_loop(emitter, access, bits, order, update)
+    instruction = f"u{name}" if name in ("max", "min") and dtype.kind != "int" else _INTEGER[name]
+    text = f"atomicrmw {instruction} ptr {access.address}, {bits} {new} {order}, {align}"
+    return _from_bits(emitter, access, emitter.fn.assign(text), bits)
+
+
+def _combined(emitter: CpuEmitter, dtype: DType, fn: str, value: str, old: str) -> str:
+    return elementwise.apply(emitter, fn, dtype, 1, [old, value])
 
 
 def _compare_exchange_loop(
@@ -128,7 +159,7 @@ def _compare_exchange_loop(
 def _cmpxchg(
     emitter: CpuEmitter, access: Access, bits: LLVMType, expected: str, new: str, order: str
 ) -> tuple[str, str]:
-    failure = "acquire" if order in ("acquire", "acq_rel") else "monotonic"
+    failure = {"release": "monotonic", "acq_rel": "acquire"}.get(order, order)
     pair = emitter.fn.assign(
         f"cmpxchg ptr {access.address}, {bits} {expected}, {bits} {new} {order} {failure}, align {access.dtype.bytes}"
     )

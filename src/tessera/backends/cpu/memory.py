@@ -11,9 +11,9 @@ from tessera.backends.cpu.texts import prefetch
 from tessera.backends.llvm.ops import I1, I32, I64, PTR
 from tessera.backends.llvm.types import LLVMType
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, SplatOp, constant_value
+from tessera.ir.target.atomics import AtomicOp
 from tessera.ir.target.memory import (
     AllocOp,
-    AtomicOp,
     BufferGatherOp,
     BufferLoadOp,
     BufferStoreOp,

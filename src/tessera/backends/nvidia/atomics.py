@@ -1,8 +1,11 @@
-"""Atomics of NVIDIA GPUs; what the hardware lacks, LLVM expands to compare-and-swap loops.
+"""Atomics and fences of NVIDIA GPUs, as PTX; what the hardware lacks, LLVM expands to compare-and-swap loops.
 
-LLVM writes every atomic that the hardware has as a relaxed one of the device, whatever order and scope it is given. So
-orders are fences beside relaxed atomics (PTX ISA, "Memory consistency model": release and acquire patterns), and those
-of the whole system are written as PTX. An atomic of a wider scope than asked for is one of that scope, too.
+A thread's only element is accessed by one instruction with its order and scope. Several elements, and loops of LLVM's,
+are relaxed accesses between fences, which order all of them at once. Sequential consistency is a fence of its own
+before the access.
+
+Source: "PTX Writer's Guide to Interoperability", section "Atomics ABI"; Lustig et al., "A Formal Analysis of the NVIDIA
+PTX Memory Consistency Model", ASPLOS 2019; PTX ISA, "Memory consistency model".
 """
 
 from __future__ import annotations
@@ -11,21 +14,86 @@ from tessera.backends.llvm.types import LLVMType, llvm_element
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.simt.emitter import copies
 from tessera.backends.simt.memory import element_pointer, owned_registers
+from tessera.data import dataclass
 from tessera.errors import LanguageError
+from tessera.ir.atomics import acquires, releases
 from tessera.ir.layouts import REGISTER
 from tessera.ir.locations import location_of
-from tessera.ir.target.memory import AtomicOp
+from tessera.ir.target.atomics import AtomicOp, FenceOp
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 
 _SCOPE = {"group": "cta", "cluster": "cluster", "device": "gpu", "mesh": "sys"}
 """PTX's names of the scopes."""
+_SEQUENTIAL = {"load": "acquire", "store": "relaxed"}
+"""The order of a sequentially consistent access after its fence; that of an update is `acquire`."""
+_PTX = {"exchange": "exch", "compare_exchange": "cas"}
+"""PTX's names of functions, where they are others."""
+_REDUCTIONS = ("add", "max", "min", "and", "or", "xor")
+"""Functions of `red`, which gives no old value and acquires nothing."""
+_REGISTER = {8: "h", 16: "h", 32: "r", 64: "l"}
 _FLOAT = {"add": "fadd", "max": "fmaximum", "min": "fminimum", "exchange": "xchg"}
 _INT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
 
 
+@NVIDIA.register(FenceOp)
+def emit_fence(emitter: NvidiaEmitter, op: FenceOp) -> None:
+    """Order the thread's accesses before and after it."""
+    _fence(emitter, op.order.data, op.scope.data)
+
+
+def _fence(emitter: NvidiaEmitter, order: str, scope: str) -> None:
+    kind = "sc" if order == "seq_cst" else "acq_rel"
+    emitter.asm(f"fence.{kind}.{_scope(emitter, scope)};", "~{memory}", [], [])
+
+
+def _scope(emitter: NvidiaEmitter, scope: str) -> str:
+    """Return PTX's name of a scope; where there are no clusters, theirs is the device."""
+    return _SCOPE["device" if scope == "cluster" and not emitter.target.has("clusters") else scope]
+
+
+@NVIDIA.register(AtomicOp)
+def emit_atomic(emitter: NvidiaEmitter, op: AtomicOp) -> None:
+    """Access elements one by one; a thread that holds a copy takes no part and gets no old value."""
+    dtype = dtype_of(element_of(op.pointer.type))
+    fn, order, scope = op.fn.data, op.order.data, op.scope.data
+    if not _is_known(fn, dtype):
+        raise LanguageError(
+            f"atomic {fn} on {dtype}: GPUs have none",
+            code="unsupported-atomic",
+            location=location_of(op),
+            help="use f32, f16, bf16 or an integer of at least 16 bits",
+        )
+    registers, owner = owned_registers(emitter, op.offsets.type)
+    kind = _kind(emitter, fn, dtype)
+    alone = kind is not None and len(registers) == 1
+    atomic = _Atomic(emitter, op, dtype, kind, order if alone else "relaxed")
+    offsets = emitter.units(op.offsets)
+    masks = emitter.units(op.mask) if op.mask is not None else None
+    old: dict[int, str] = {}
+    if not alone and releases(fn, order):
+        _fence(emitter, order, scope)
+    for register in registers:
+        predicate = emitter.both(owner, masks[register] if masks is not None else None)
+        pointer = element_pointer(emitter, emitter.unit(op.pointer), offsets[register], dtype)
+        old[register] = _guarded(emitter, atomic, pointer, register, predicate)
+    if not alone and acquires(fn, order):
+        _fence(emitter, "acquire", scope)
+    if op.result is not None:
+        type_ = op.result.type
+        first = copies(type_.linear.sublayout([REGISTER])) if isinstance(type_, FragmentType) else [0]
+        emitter.bind(op.result, [old[register] for register in first])
+
+
+def _is_known(fn: str, dtype: DType) -> bool:
+    if fn in ("load", "store"):
+        return dtype.bits >= (8 if dtype.is_int else 16)
+    return dtype.bits >= 16 and (fn == "compare_exchange" or _operation(fn, dtype) is not None)
+
+
 def _operation(fn: str, dtype: DType) -> str | None:
+    """Return LLVM's name of an update."""
     if dtype.is_float:
         return _FLOAT.get(fn)
     if fn in ("max", "min"):
@@ -33,127 +101,104 @@ def _operation(fn: str, dtype: DType) -> str | None:
     return _INT.get(fn)
 
 
-@NVIDIA.register(AtomicOp)
-def emit_atomic(emitter: NvidiaEmitter, op: AtomicOp) -> None:
-    """Update elements one by one; a thread that holds a copy takes no part and gets no old value."""
-    dtype = dtype_of(element_of(op.value.type))
-    fn, type_ = op.fn.data, LLVMType(llvm_element(dtype))
-    if dtype.bits < 16 or (fn != "compare_exchange" and _operation(fn, dtype) is None):
-        raise LanguageError(
-            f"atomic {fn} on {dtype}: GPUs have none",
-            code="unsupported-atomic",
-            location=location_of(op),
-            help="use f32, f16, bf16 or an integer of at least 16 bits",
-        )
-    registers, owner = owned_registers(emitter, op.value.type)
-    values, offsets = emitter.units(op.value), emitter.units(op.offsets)
-    masks = emitter.units(op.mask) if op.mask is not None else None
-    compares = emitter.units(op.compare) if op.compare is not None else None
-    old: dict[int, str] = {}
-    if op.order.data in ("release", "acq_rel"):
-        _fence(emitter, op)
-    for register in registers:
-        predicate = emitter.both(owner, masks[register] if masks is not None else None)
-        pointer = element_pointer(emitter, emitter.unit(op.pointer), offsets[register], dtype)
-        expected = compares[register] if compares is not None else None
-        old[register] = _guarded(emitter, op, type_, dtype, pointer, values[register], expected, predicate)
-    if op.order.data in ("acquire", "acq_rel"):
-        _fence(emitter, op)
-    if isinstance(op.value.type, FragmentType):
-        first = copies(op.value.type.linear.sublayout([REGISTER]))
-        emitter.bind(op.result, [old[r] for r in first])
-    else:
-        emitter.bind(op.result, [old[0]])
-
-
-def _guarded(
-    emitter: NvidiaEmitter,
-    op: AtomicOp,
-    type_: LLVMType,
-    dtype: DType,
-    pointer: str,
-    value: str,
-    expected: str | None,
-    predicate: str | None,
-) -> str:
-    """Emit one atomic, under a branch when predicated; what is skipped gives zero."""
-    fn = emitter.fn
-    if predicate is None:
-        return _atomic(emitter, op, type_, dtype, pointer, value, expected)
-    then, join, before = fn.label("atomic"), fn.label("atomic.end"), fn.block
-    fn.branch_if(predicate, then, join)
-    fn.start(then)
-    result = _atomic(emitter, op, type_, dtype, pointer, value, expected)
-    end = fn.block
-    fn.branch(join)
-    fn.start(join)
-    return fn.phi(str(type_), [(result, end), (emitter.zero(dtype), before)])
-
-
-def _atomic(
-    emitter: NvidiaEmitter,
-    op: AtomicOp,
-    type_: LLVMType,
-    dtype: DType,
-    pointer: str,
-    value: str,
-    expected: str | None,
-) -> str:
-    fn, everywhere = emitter.fn, op.scope.data == "mesh"
-    if expected is None:
-        name = _operation(op.fn.data, dtype)
-        instruction = _system_instruction(emitter, op.fn.data, dtype) if everywhere else None
-        if instruction is not None:
-            return _system_atomic(emitter, instruction, type_, dtype, pointer, value)
-        scope = "" if everywhere else 'syncscope("device") '
-        return fn.assign(
-            f"atomicrmw {name} ptr addrspace(1) {pointer}, {type_} {value} {scope}monotonic, align {dtype.bytes}"
-        )
-    bits = LLVMType(f"i{dtype.bits}")
-    if type_.is_float:
-        expected = emitter.ops.convert("bitcast", type_, expected, bits)
-        value = emitter.ops.convert("bitcast", type_, value, bits)
-    operands = f"ptr addrspace(1) {pointer}, {bits} {expected}, {bits} {value}"
-    scope = "" if everywhere else 'syncscope("device") '
-    pair = fn.assign(f"cmpxchg {operands} {scope}monotonic monotonic, align {dtype.bytes}")
-    old = fn.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
-    return emitter.ops.convert("bitcast", bits, old, type_) if type_.is_float else old
-
-
-def _fence(emitter: NvidiaEmitter, op: AtomicOp) -> None:
-    """Order what comes before and after among the threads of the scope."""
-    scope = _SCOPE[op.scope.data]
-    if scope == "cluster" and not emitter.target.has("clusters"):
-        scope = "gpu"
-    emitter.asm(f"fence.acq_rel.{scope};", "~{memory}", [], [])
-
-
-def _system_instruction(emitter: NvidiaEmitter, fn: str, dtype: DType) -> str | None:
-    """Return the PTX of an atomic of the whole system; None where LLVM expands it, with its scope, to a loop."""
+def _kind(emitter: NvidiaEmitter, fn: str, dtype: DType) -> str | None:
+    """Return the type that PTX's instruction names; None where there is none and LLVM expands the update to a loop."""
+    if fn in ("load", "store", "compare_exchange"):
+        return f"b{dtype.bits}"
+    if fn == "exchange":
+        return f"b{dtype.bits}" if dtype.bits >= 32 else None
     if dtype.is_float:
         native = {"f64": "f64", "f32": "f32", "f16": "noftz.f16"}
         if emitter.target.has("atomic_bf16x2"):
             native["bf16"] = "noftz.bf16"
-        kind = native.get(dtype.name) if fn == "add" else None
-    else:
-        sign = "s" if dtype.kind == "int" else "u"
-        kind = {"add": "u", "min": sign, "max": sign}.get(fn, "b") + str(dtype.bits) if dtype.bits >= 32 else None
-    if fn == "exchange":
-        kind = f"b{dtype.bits}" if dtype.bits >= 32 else None
-    name = {"exchange": "exch"}.get(fn, fn)
-    return None if kind is None else f"atom.relaxed.sys.global.{name}.{kind}"
+        return native.get(dtype.name) if fn == "add" else None
+    sign = "s" if dtype.kind == "int" else "u"
+    return {"add": "u", "min": sign, "max": sign}.get(fn, "b") + str(dtype.bits) if dtype.bits >= 32 else None
 
 
-def _system_atomic(
-    emitter: NvidiaEmitter, instruction: str, type_: LLVMType, dtype: DType, pointer: str, value: str
-) -> str:
-    bits = LLVMType(f"i{dtype.bits}")
-    given = emitter.ops.convert("bitcast", type_, value, bits) if type_.is_float else value
-    register = {16: "h", 32: "r", 64: "l"}[dtype.bits]
-    (old,) = emitter.asm(
-        f"{instruction} $0, [$1], $2;",
-        f"={register},l,{register},~{{memory}}",
-        [bits],
-        [("ptr addrspace(1)", pointer), (str(bits), given)],
-    )
-    return emitter.ops.convert("bitcast", bits, old, type_) if type_.is_float else old
+def _guarded(emitter: NvidiaEmitter, atomic: _Atomic, pointer: str, register: int, predicate: str | None) -> str:
+    """Emit one access, under a branch when predicated; what is skipped gives zero."""
+    fn = emitter.fn
+    if predicate is None:
+        return atomic.emit(pointer, register)
+    then, join, before = fn.label("atomic"), fn.label("atomic.end"), fn.block
+    fn.branch_if(predicate, then, join)
+    fn.start(then)
+    result = atomic.emit(pointer, register)
+    end = fn.block
+    fn.branch(join)
+    fn.start(join)
+    if atomic.op.result is None:
+        return ""
+    return fn.phi(str(atomic.type), [(result, end), (emitter.zero(atomic.dtype), before)])
+
+
+@dataclass(frozen=True)
+class _Atomic:
+    """An access of one element.
+
+    Args:
+        emitter: the emitter.
+        op: the op.
+        dtype: the tensor's.
+        kind: the type that PTX's instruction names, None for a loop of LLVM's.
+        order: the order that the access itself has.
+    """
+
+    emitter: NvidiaEmitter
+    op: AtomicOp
+    dtype: DType
+    kind: str | None
+    order: str
+
+    @property
+    def type(self) -> LLVMType:
+        """The type of an element in a register."""
+        return LLVMType(llvm_element(self.dtype))
+
+    def emit(self, pointer: str, register: int) -> str:
+        """Access an element and return its old value, "" for a store."""
+        given = [v for v in (self.op.compare, self.op.value) if v is not None]
+        values = [self.emitter.units(value)[register] for value in given]
+        return self._expanded(pointer, values) if self.kind is None else self._instruction(pointer, values)
+
+    def _instruction(self, pointer: str, values: list[str]) -> str:
+        emitter, fn, order = self.emitter, self.op.fn.data, self.order
+        if order == "seq_cst":
+            _fence(emitter, order, self.op.scope.data)
+            order = _SEQUENTIAL.get(fn, "acquire")
+        used = self.op.result is not None and (fn == "load" or bool(self.op.result.uses.get_length()))
+        reduces = fn in _REDUCTIONS and not used and order in ("relaxed", "release")
+        name = {"load": "ld", "store": "st"}.get(fn, "red" if reduces else "atom")
+        function = "" if fn in ("load", "store") else f".{_PTX.get(fn, fn)}"
+        text = f"{name}.{order}.{_scope(emitter, self.op.scope.data)}.global{function}.{self.kind}"
+        gives = name in ("ld", "atom")
+        operands = [f"${number}" for number in range(gives, gives + 1 + len(values))]
+        operands[0] = f"[{operands[0]}]"
+        register, held = _REGISTER[self.dtype.bits], LLVMType(f"i{max(self.dtype.bits, 16)}")
+        constraints = [*[f"={register}"] * gives, "l", *[register] * len(values), "~{memory}"]
+        given = [("ptr addrspace(1)", pointer), *((str(held), self._bits(value, held)) for value in values)]
+        line = f"{text} {', '.join([*['$0'] * gives, *operands])};"
+        found = emitter.asm(line, ",".join(constraints), [held] * gives, given)
+        if found:
+            return self._value(found[0], held)
+        return "" if self.op.result is None else emitter.zero(self.dtype)
+
+    def _bits(self, value: str, held: LLVMType) -> str:
+        """Return a value as the register holds it."""
+        if self.dtype.bits == 8:
+            return self.emitter.ops.convert("zext", self.type, value, held)
+        return self.emitter.ops.convert("bitcast", self.type, value, held) if self.type.is_float else value
+
+    def _value(self, bits: str, held: LLVMType) -> str:
+        if self.dtype.bits == 8:
+            return self.emitter.ops.convert("trunc", held, bits, self.type)
+        return self.emitter.ops.convert("bitcast", held, bits, self.type) if self.type.is_float else bits
+
+    def _expanded(self, pointer: str, values: list[str]) -> str:
+        """Let LLVM write a loop, whose exchanges are relaxed ones of the device or of the whole system."""
+        scope = "" if self.op.scope.data == "mesh" else 'syncscope("device") '
+        operation, align = _operation(self.op.fn.data, self.dtype), self.dtype.bytes
+        return self.emitter.fn.assign(
+            f"atomicrmw {operation} ptr addrspace(1) {pointer}, {self.type} {values[0]} {scope}monotonic, align {align}"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tessera.frontend.tile.atomics import *  # noqa: F403
 from tessera.frontend.tile.bits import *  # noqa: F403
 from tessera.frontend.tile.create import *  # noqa: F403
 from tessera.frontend.tile.debug import *  # noqa: F403

@@ -20,7 +20,6 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.atomics import verify_atomic
 from tessera.ir.definitions import op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
@@ -230,53 +229,6 @@ class ScatterOp(IRDLOperation):
 
     def __init__(self, value: SSAValue, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None):
         super().__init__(operands=[value, pointer, offsets, mask])
-
-
-@op_definition
-class AtomicOp(IRDLOperation):
-    """Updates single elements at `offsets` atomically, once each, and gives their old values.
-
-    Of several threads with a copy of an element only the one that updates it gets the old value.
-    """
-
-    name = "tessera_target.atomic"
-    value = operand_def()
-    pointer = operand_def(PointerType)
-    offsets = operand_def()
-    mask = opt_operand_def()
-    compare = opt_operand_def()
-    fn = prop_def(StringAttr)
-    order = prop_def(StringAttr)
-    scope = prop_def(StringAttr)
-    result = result_def()
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    traits = traits_def(*effect(Effect.MEMORY))
-    assembly_format = (
-        "$fn $value `,` $pointer `[` $offsets `]` (`compare` $compare^ `:` type($compare))? "
-        "(`mask` $mask^ `:` type($mask))? `order` $order `scope` $scope attr-dict "
-        "`:` type($value) `,` type($pointer) `[` type($offsets) `]` `->` type($result)"
-    )
-
-    def __init__(
-        self,
-        fn: str,
-        value: SSAValue,
-        pointer: SSAValue,
-        offsets: SSAValue,
-        mask: SSAValue | None,
-        compare: SSAValue | None,
-        order: str,
-        scope: str,
-    ):
-        super().__init__(
-            operands=[value, pointer, offsets, mask, compare],
-            properties={"fn": StringAttr(fn), "order": StringAttr(order), "scope": StringAttr(scope)},
-            result_types=[value.type],
-        )
-
-    def verify_(self) -> None:
-        """Check the function, order and scope names."""
-        verify_atomic(self.fn.data, self.order.data, self.scope.data, self.compare is not None)
 
 
 @op_definition

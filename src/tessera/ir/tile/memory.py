@@ -1,11 +1,11 @@
-"""Access to tensors in global memory: bounded slices, index tiles and atomics."""
+"""Access to tensors in global memory: bounded slices and index tiles. Atomics are in `atomics`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -19,7 +19,6 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.atomics import verify_atomic
 from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Ints
@@ -125,7 +124,7 @@ class LoadOp(IRDLOperation, Slice):
     def verify_(self) -> None:
         """Check the box, the mask's shape and the fill's type."""
         self.verify_slice(self.result.type)
-        _verify_mask(self.mask, shape_of(self.result.type))
+        verify_mask(self.mask, shape_of(self.result.type))
         if self.fill is not None and self.fill.type != element_of(self.result.type):
             raise VerifyException("the fill value has the tensor's dtype")
 
@@ -166,15 +165,17 @@ class StoreOp(IRDLOperation, Slice):
     def verify_(self) -> None:
         """Check the box and the mask's shape."""
         self.verify_slice(self.value.type)
-        _verify_mask(self.mask, shape_of(self.value.type))
+        verify_mask(self.mask, shape_of(self.value.type))
 
 
-def _verify_mask(mask: SSAValue | None, shape: tuple[int, ...]) -> None:
+def verify_mask(mask: SSAValue | None, shape: tuple[int, ...]) -> None:
+    """Check that a mask is a bool tile of a shape."""
     if mask is not None and (element_of(mask.type) != i1 or shape_of(mask.type) != shape):
         raise VerifyException(f"the mask is a bool tile of shape {shape}, got {describe(mask.type)}")
 
 
-def _verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple[int, ...]) -> None:
+def verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple[int, ...]) -> None:
+    """Check that there is an index of one shape for each dimension of a tensor."""
     assert isinstance(tensor, TensorType)
     if len(indices) != tensor.rank:
         raise VerifyException(f"a rank-{tensor.rank} tensor takes {tensor.rank} indices, got {len(indices)}")
@@ -220,8 +221,8 @@ class GatherOp(IRDLOperation):
     def verify_(self) -> None:
         """Check rank and that indices, mask and result have one shape."""
         shape = shape_of(self.result.type)
-        _verify_indices(self.tensor.type, list(self.indices), shape)
-        _verify_mask(self.mask, shape)
+        verify_indices(self.tensor.type, list(self.indices), shape)
+        verify_mask(self.mask, shape)
 
 
 @op_definition
@@ -249,56 +250,5 @@ class ScatterOp(IRDLOperation):
     def verify_(self) -> None:
         """Check rank and that indices, mask and value have one shape."""
         shape = shape_of(self.value.type)
-        _verify_indices(self.tensor.type, list(self.indices), shape)
-        _verify_mask(self.mask, shape)
-
-
-@op_definition
-class AtomicOp(IRDLOperation):
-    """Updates single elements atomically and gives their old values.
-
-    `compare` is the expected value of `compare_exchange`. What lies outside the tensor, or is masked off, is left
-    alone and gives zero.
-    """
-
-    name = "tessera_tile.atomic"
-    value = operand_def()
-    tensor = operand_def(TensorType)
-    indices = var_operand_def()
-    mask = opt_operand_def()
-    compare = opt_operand_def()
-    fn = prop_def(StringAttr)
-    order = prop_def(StringAttr)
-    scope = prop_def(StringAttr)
-    result = result_def()
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    traits = traits_def(*effect(Effect.MEMORY))
-    assembly_format = (
-        "$fn $value `,` $tensor `[` $indices `]` (`compare` $compare^ `:` type($compare))? "
-        "(`mask` $mask^ `:` type($mask))? `order` $order `scope` $scope attr-dict "
-        "`:` type($value) `,` type($tensor) `[` type($indices) `]` `->` type($result)"
-    )
-
-    def __init__(
-        self,
-        fn: str,
-        value: SSAValue,
-        tensor: SSAValue,
-        indices: Sequence[SSAValue],
-        mask: SSAValue | None = None,
-        compare: SSAValue | None = None,
-        order: str = "relaxed",
-        scope: str = "device",
-    ):
-        super().__init__(
-            operands=[value, tensor, list(indices), mask, compare],
-            properties={"fn": StringAttr(fn), "order": StringAttr(order), "scope": StringAttr(scope)},
-            result_types=[value.type],
-        )
-
-    def verify_(self) -> None:
-        """Check the function, order and scope names and that operands have one shape."""
-        verify_atomic(self.fn.data, self.order.data, self.scope.data, self.compare is not None)
-        shape = shape_of(self.value.type)
-        _verify_indices(self.tensor.type, list(self.indices), shape)
-        _verify_mask(self.mask, shape)
+        verify_indices(self.tensor.type, list(self.indices), shape)
+        verify_mask(self.mask, shape)

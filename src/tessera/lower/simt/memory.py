@@ -1,25 +1,24 @@
-"""SIMT lowering of loads, stores, gathers, scatters and atomics."""
+"""SIMT lowering of loads, stores, gathers and scatters."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
-from tessera.ir.target.arithmetic import ElementwiseOp, ExtractOp
-from tessera.ir.target.types import BufferType, FragmentType, with_element
+from tessera.ir.target.arithmetic import ElementwiseOp
+from tessera.ir.target.types import FragmentType, with_element
 from tessera.ir.tile.elementwise import CastOp
-from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
-from tessera.lower.simt.order import exclusive
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
@@ -126,7 +125,7 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     return context.placements.default(tile_shape(op.value), most=most)
 
 
-def _linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | None) -> tuple[SSAValue, SSAValue | None]:
+def linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | None) -> tuple[SSAValue, SSAValue | None]:
     """Return the element offset of every index tuple, and the mask of those inside the tensor and not masked off."""
     arg = context.params.position(op.tensor)
     total: SSAValue | None = None
@@ -185,18 +184,22 @@ def _both(context: SimtContext, left: SSAValue | None, right: SSAValue) -> SSAVa
     return right if left is None else context.value(ElementwiseOp("and", [left, right]))
 
 
-@infers(GatherOp, AtomicOp)
-def _place_gather(placements: Placements, op: GatherOp | AtomicOp) -> None:
+@infers(GatherOp)
+def _place_gather(placements: Placements, op: GatherOp) -> None:
+    place_elements(placements, op, op.result)
+
+
+def place_elements(placements: Placements, op: Operation, result: SSAValue) -> None:
+    """Place single elements where their indices are, else as any tile of their shape."""
     follow(placements, op)
-    if is_tile(op.result) and placements.of(op.result) is None:
-        shape = tile_shape(op.result)
-        placements.place(op.result, placements.default(shape), DEFAULT)
+    if is_tile(result) and placements.of(result) is None:
+        placements.place(result, placements.default(tile_shape(result)), DEFAULT)
 
 
 @lowers(GatherOp)
 def _gather(context: SimtContext, op: GatherOp) -> None:
     layout = context.layout_of(op.result) if is_tile(op.result) else None
-    offsets, mask = _linear_offsets(context, op, layout)
+    offsets, mask = linear_offsets(context, op, layout)
     fill = context.scalar(op.fill) if op.fill is not None else None
     pointer = context.params.pointer(context.params.position(op.tensor))
     context.define(op.result, context.value(target.GatherOp(pointer, offsets, mask, fill)))
@@ -205,43 +208,7 @@ def _gather(context: SimtContext, op: GatherOp) -> None:
 @lowers(ScatterOp)
 def _scatter(context: SimtContext, op: ScatterOp) -> None:
     layout = context.layout_of(op.value) if is_tile(op.value) else None
-    offsets, mask = _linear_offsets(context, op, layout)
+    offsets, mask = linear_offsets(context, op, layout)
     value = context.tile(op.value, layout) if layout is not None else context.scalar(op.value)
     pointer = context.params.pointer(context.params.position(op.tensor))
     context.emit(target.ScatterOp(value, pointer, offsets, mask))
-
-
-@lowers(AtomicOp)
-def _atomic(context: SimtContext, op: AtomicOp) -> None:
-    """Update elements. A program's threads are one agent: all their writes are released, and all acquire together."""
-    layout = context.layout_of(op.result) if is_tile(op.result) else None
-
-    def operand(value: SSAValue) -> SSAValue:
-        return context.tile(value, layout) if layout is not None else context.scalar(value)
-
-    offsets, mask = _linear_offsets(context, op, layout)
-    compare = operand(op.compare) if op.compare is not None else None
-    pointer = context.params.pointer(context.params.position(op.tensor))
-    value, order = operand(op.value), op.order.data
-    if order in ("release", "acq_rel"):
-        context.emit(target.BarrierOp())
-    old = context.value(target.AtomicOp(op.fn.data, value, pointer, offsets, mask, compare, order, op.scope.data))
-    if order in ("acquire", "acq_rel"):
-        context.emit(target.BarrierOp())
-    context.define(op.result, _told_to_all(context, old) if op.result.uses.get_length() else old)
-
-
-def _told_to_all(context: SimtContext, old: SSAValue) -> SSAValue:
-    """Return old values of elements in all threads that hold a copy of them, not only in those that updated them."""
-    scalar = not isinstance(old.type, FragmentType)
-    fragment = context.splat(old, context.placements.default((1,))) if scalar else old
-    assert isinstance(fragment.type, FragmentType)
-    if exclusive(fragment.type.linear):
-        return old
-    buffer = context.transient(BufferType.of(fragment.type.shape, fragment.type.element, "shared"))
-    context.emit(target.BufferStoreOp(fragment, buffer, owned=True))
-    context.emit(target.BarrierOp())
-    if not scalar:
-        return context.value(target.BufferLoadOp(buffer, fragment.type))
-    alone = FragmentType.of(fragment.type.element, fragment.type.linear.drop_axis(0))
-    return context.value(ExtractOp(context.value(target.BufferLoadOp(buffer, alone, axes=[]))))

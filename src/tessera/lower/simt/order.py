@@ -32,9 +32,9 @@ from tessera.errors import CompilerFault
 from tessera.ir.layouts import LANE, WARP, LinearLayout
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import ElementwiseOp
+from tessera.ir.target.atomics import AtomicOp
 from tessera.ir.target.cluster import ClusterBarrierOp
 from tessera.ir.target.memory import (
-    AtomicOp,
     BarrierOp,
     GatherOp,
     LoadOp,
@@ -221,9 +221,10 @@ class _Order:
         if not isinstance(op, LoadOp | StoreOp | MemcpyOp | GatherOp | ScatterOp | AtomicOp):
             return None
         arg = self.records[op.pointer].arg
-        access = _Access(op, self.memory_of(arg), arg, isinstance(op, StoreOp | ScatterOp | AtomicOp))
+        writes = isinstance(op, StoreOp | ScatterOp) or (isinstance(op, AtomicOp) and op.writes)
+        access = _Access(op, self.memory_of(arg), arg, writes)
         if isinstance(op, AtomicOp):
-            alone = op.fn.data in _COMMUTE and not op.result.uses.get_length()
+            alone = op.fn.data in _COMMUTE and op.result is not None and not op.result.uses.get_length()
             return replace(access, updates=op.fn.data if alone else None)
         if isinstance(op, GatherOp | ScatterOp):
             return access

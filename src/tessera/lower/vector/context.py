@@ -426,6 +426,12 @@ class VectorContext:
             if isinstance(value.type, TileType) and resource in reads(node):
                 self.rescue(node)
 
+    def before_order(self) -> None:
+        """Store every tile still in use that reads a tensor: other programs may write to it from here on."""
+        for value, node in self._live():
+            if isinstance(value.type, TileType) and any(kind == "tensor" for kind, _ in reads(node)):
+                self.rescue(node)
+
     def rescue(self, node: Node) -> None:
         """Copy what a node reads to a buffer of its own, before it changes."""
         read = node.stored or node

@@ -8,7 +8,8 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
+from tessera.ir.tile.atomics import AtomicOp, orders_accesses
+from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.vector.context import VectorContext
@@ -23,7 +24,7 @@ def region_writes(context: VectorContext, op: Operation) -> dict[Resource, None]
     """Return the memory that ops inside `op` write."""
     found: dict[Resource, None] = {}
     for inner in op.walk():
-        if isinstance(inner, StoreOp | ScatterOp | AtomicOp):
+        if isinstance(inner, StoreOp | ScatterOp) or (isinstance(inner, AtomicOp) and inner.writes):
             found["tensor", context.params.memory(context.params.position(inner.tensor))] = None
         elif isinstance(inner, SharedStoreOp | CpAsyncOp):
             node = context.shared_root(inner.buffer)
@@ -54,6 +55,8 @@ def _enter(context: VectorContext, op: Operation) -> None:
     """Store, before the regions of `op`, what they overwrite, multiply again and again, or is costly."""
     for resource in region_writes(context, op):
         context.before_write(resource)
+    if any(orders_accesses(inner) for inner in op.walk()):
+        context.before_order()
     pack_before(context, op)
     context.store_costly(op)
 

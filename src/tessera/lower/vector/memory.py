@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.locations import location_of
-from tessera.ir.target.memory import AtomicOp as TargetAtomicOp
 from tessera.ir.target.memory import GatherOp as TargetGatherOp
 from tessera.ir.target.memory import LoadOp as TargetLoadOp
 from tessera.ir.target.memory import ScatterOp as TargetScatterOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
-from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.tile.atomics import AtomicOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of, i1, index
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.indexed import Elements, Gather
 from tessera.lower.vector.inside import U64, below
 from tessera.lower.vector.next_rows import ask_for, next_row, take_rows
-from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, Stored, reads, walk
+from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
@@ -34,26 +34,28 @@ STREAM_UNIT = 1 << 20
 """Bytes in which a decision says how large a tensor is that is stored past the caches."""
 
 
-def _optional(context: VectorContext, value: SSAValue | None) -> Node | None:
+def node_of(context: VectorContext, value: SSAValue | None) -> Node | None:
+    """Return what a tile has become, None for none."""
     return None if value is None else context.node(value)
 
 
-def _scalar(context: VectorContext, value: SSAValue | None) -> SSAValue | None:
+def scalar_of(context: VectorContext, value: SSAValue | None) -> SSAValue | None:
+    """Return what a scalar has become, None for none."""
     return None if value is None else context.scalar(value)
 
 
 @lowers(LoadOp)
 def lower_load(context: VectorContext, op: LoadOp) -> None:
     """Note a box to be loaded where it is used; a single element is loaded at once."""
-    box, fill = context.box(op), _scalar(context, op.fill)
+    box, fill = context.box(op), scalar_of(context, op.fill)
     type_ = op.result.type
     if isinstance(type_, TileType):
-        node = Load(type_.shape, type_.element, box, _optional(context, op.mask), fill)
+        node = Load(type_.shape, type_.element, box, node_of(context, op.mask), fill)
         context.define(op.result, node)
         if decisions.PREFETCH_BOX.on(op):
             context.next_rows.append(next_row(context, op, box))
         return
-    mask = _scalar(context, op.mask)
+    mask = scalar_of(context, op.mask)
     load = TargetLoadOp(box.pointer, box.offsets, box.strides, box.bounds, type_, [], box.unsafe, 1, mask, fill)
     context.define_scalar(op.result, context.writer.value(load))
 
@@ -65,13 +67,13 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
     resource = ("tensor", box.memory)
     if not isinstance(op.value.type, TileType):
         context.before_write(resource)
-        mask = _scalar(context, op.mask)
+        mask = scalar_of(context, op.mask)
         value = context.scalar(op.value)
         context.writer.insert(
             TargetStoreOp(value, box.pointer, box.offsets, box.strides, box.bounds, [], box.unsafe, 1, mask)
         )
         return
-    value, mask = context.node(op.value), _optional(context, op.mask)
+    value, mask = context.node(op.value), node_of(context, op.mask)
     roots = [value] if mask is None else [value, mask]
     for root in roots:
         if not _reads_same_place(root, box):
@@ -143,7 +145,8 @@ def _store_chunk(site: Site, value: Node, box: Box, coords: Coords, mask: Node |
     )
 
 
-def _strides(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
+def strides_of(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
+    """Return the stride of each dimension of a tensor."""
     known = [context.params.known_stride(arg, axis) for axis in range(rank)]
     return [
         context.params.stride(arg, axis) if stride is None else context.writer.scalars.constant(stride)
@@ -151,13 +154,13 @@ def _strides(context: VectorContext, arg: int, rank: int) -> list[SSAValue]:
     ]
 
 
-def _flat_offset(
+def flat_offset(
     context: VectorContext, op: GatherOp | ScatterOp | AtomicOp, strides: Sequence[SSAValue]
 ) -> tuple[SSAValue, SSAValue | None]:
     """Return the offset of one element, and whether it counts: inside the tensor, and not masked off."""
     scalars, arg = context.writer.scalars, context.params.position(op.tensor)
     places = [scalars.cast(context.scalar(value), index) for value in op.indices]
-    mask = _scalar(context, op.mask)
+    mask = scalar_of(context, op.mask)
     for axis in context.bounds.unproven(op):
         at, size = (scalars.cast(value, U64) for value in (places[axis], context.size(arg, axis)))
         inside = scalars.binary("lt", at, size)
@@ -168,10 +171,10 @@ def _flat_offset(
     return total, mask
 
 
-def _element_mask(context: VectorContext, op: GatherOp | ScatterOp | AtomicOp) -> Node | None:
+def element_mask(context: VectorContext, op: GatherOp | ScatterOp | AtomicOp) -> Node | None:
     """Return which elements count: inside the tensor, and not masked off. None for all of them."""
     arg = context.params.position(op.tensor)
-    mask = _optional(context, op.mask)
+    mask = node_of(context, op.mask)
     for axis in context.bounds.unproven(op):
         inside = below(context, context.node(op.indices[axis]), context.size(arg, axis))
         mask = inside if mask is None else Apply(mask.shape, i1, "and", (mask, inside))
@@ -182,7 +185,7 @@ def _elements(context: VectorContext, op: GatherOp | ScatterOp, strides: Sequenc
     arg, unproven = context.params.position(op.tensor), context.bounds.unproven(op)
     bounds = [context.size(arg, axis) if axis in unproven else None for axis in range(len(op.indices))]
     indices = tuple(context.node(value) for value in op.indices)
-    given, mask = _optional(context, op.mask), _element_mask(context, op)
+    given, mask = node_of(context, op.mask), element_mask(context, op)
     return Elements(context.params.pointer(arg), tuple(strides), tuple(bounds), indices, given, mask)
 
 
@@ -190,13 +193,13 @@ def _elements(context: VectorContext, op: GatherOp | ScatterOp, strides: Sequenc
 def lower_gather(context: VectorContext, op: GatherOp) -> None:
     """Note single elements to be loaded where they are used."""
     arg = context.params.position(op.tensor)
-    pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
-    fill, type_ = _scalar(context, op.fill), op.result.type
+    pointer, strides = context.params.pointer(arg), strides_of(context, arg, len(op.indices))
+    fill, type_ = scalar_of(context, op.fill), op.result.type
     if isinstance(type_, TileType):
         memory, elements = context.params.memory(arg), _elements(context, op, strides)
         context.define(op.result, Gather(type_.shape, type_.element, memory, elements, fill))
         return
-    offset, mask = _flat_offset(context, op, strides)
+    offset, mask = flat_offset(context, op, strides)
     gather = TargetGatherOp(pointer, offset, mask, fill)
     context.define_scalar(op.result, context.writer.value(gather))
 
@@ -205,14 +208,14 @@ def lower_gather(context: VectorContext, op: GatherOp) -> None:
 def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
     """Write single elements, or chunks where they are neighbours."""
     arg = context.params.position(op.tensor)
-    pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
+    pointer, strides = context.params.pointer(arg), strides_of(context, arg, len(op.indices))
     if not isinstance(op.value.type, TileType):
         context.before_write(("tensor", context.params.memory(arg)))
-        offset, mask = _flat_offset(context, op, strides)
+        offset, mask = flat_offset(context, op, strides)
         context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
         return
     value, at = context.node(op.value), _elements(context, op, strides)
-    roots = _indexed_roots(context, arg, [value, *at.indices, *([] if at.mask is None else [at.mask])])
+    roots = indexed_roots(context, arg, [value, *at.indices, *([] if at.mask is None else [at.mask])])
     if at.by_chunks(value.shape):
         _store_chunks(context, value, at, context.params.memory(arg))
         return
@@ -251,49 +254,10 @@ def _store_chunks(context: VectorContext, value: Node, at: Elements, memory: int
     context.nest([value, elements, *([] if at.given is None else [at.given])], body)
 
 
-def _indexed_roots(context: VectorContext, arg: int, roots: list[Node]) -> list[Node]:
+def indexed_roots(context: VectorContext, arg: int, roots: list[Node]) -> list[Node]:
     """Store operands that read the tensor about to be written at unknown places."""
     for root in roots:
         if ("tensor", context.params.memory(arg)) in reads(root):
             context.rescue(root)
     context.before_write(("tensor", context.params.memory(arg)))
     return roots
-
-
-@lowers(AtomicOp)
-def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
-    """Update single elements; old values are kept when something uses them."""
-    arg = context.params.position(op.tensor)
-    pointer, strides = context.params.pointer(arg), _strides(context, arg, len(op.indices))
-    order, scope, fn = op.order.data, op.scope.data, op.fn.data
-    if not isinstance(op.value.type, TileType):
-        context.before_write(("tensor", context.params.memory(arg)))
-        offset, mask = _flat_offset(context, op, strides)
-        value, compare = (_scalar(context, v) for v in (op.value, op.compare))
-        assert value is not None
-        atomic = TargetAtomicOp(fn, value, pointer, offset, mask, compare, order, scope)
-        context.define_scalar(op.result, context.writer.value(atomic))
-        return
-    value, compare, mask = context.node(op.value), _optional(context, op.compare), _element_mask(context, op)
-    indices = [context.node(i) for i in op.indices]
-    roots = _indexed_roots(context, arg, [n for n in (value, *indices, mask, compare) if n is not None])
-    old = _result_buffer(context, op.result)
-
-    def body(site: Site, coords: Coords) -> None:
-        offsets, condition = site.element_offsets(indices, strides, mask, coords)
-        expected = None if compare is None else site.chunk(compare, coords)
-        chunk = site.chunk(value, coords)
-        atomic = TargetAtomicOp(fn, chunk, pointer, offsets, condition, expected, order, scope)
-        result = site.writer.value(atomic)
-        if old is not None:
-            site.store(old, coords, result)
-
-    context.nest(roots, body)
-    if old is not None:
-        context.define(op.result, old)
-
-
-def _result_buffer(context: VectorContext, result: SSAValue[Attribute]) -> Stored | None:
-    if not result.uses.get_length():
-        return None
-    return context.new_buffer(shape_of(result.type), element_of(result.type))

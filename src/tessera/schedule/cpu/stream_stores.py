@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.tile.atomics import orders_accesses
 from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.structure import DimOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import TileType
@@ -36,10 +37,15 @@ class StreamStoresPass(CpuPass):
         least = int(KNOBS["stream"].default) if self.knobs.stream is None else self.knobs.stream
         if not least or not self.target.triple.startswith("x86_64"):
             return
-        for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
+        for kernel in [op for op in module.ops if isinstance(op, KernelOp) and not _orders(op)]:
             for op in [op for op in kernel.walk() if isinstance(op, StoreOp)]:
                 if _writes_rows(kernel, op) and _only_written(op):
                     decisions.STREAM.write(op, least)
+
+
+def _orders(kernel: KernelOp) -> bool:
+    """Return whether a kernel releases what it stores: stores past the caches stay in no order with others."""
+    return any(orders_accesses(op) for op in kernel.walk())
 
 
 def _writes_rows(kernel: KernelOp, op: StoreOp) -> bool:

@@ -41,8 +41,9 @@ from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.locations import location_of
 from tessera.ir.loops import movable, remade, with_arguments
+from tessera.ir.tile.atomics import AtomicOp, orders_accesses
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import AtomicOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import (
@@ -168,7 +169,11 @@ def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Seq
 
 
 def written_memories(unit: Operation) -> set[SSAValue]:
-    """Return the memories (`memory_of`) that a launch stores to."""
+    """Return the memories (`memory_of`) that a launch stores to; all of them if it waits for what others store."""
+    if any(orders_accesses(op) for op in unit.walk()):
+        kernel = unit if isinstance(unit, KernelOp) else unit.parent_op()
+        assert isinstance(kernel, KernelOp)
+        return {memory_of(arg) for arg in kernel.body.block.args if isinstance(arg.type, TensorType)}
     return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
 
 

@@ -11,8 +11,9 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.inserter import Inserter
+from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
-from tessera.ir.tile.memory import AtomicOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.roles import BulkStoreOp
 from tessera.ir.tile.shape import BroadcastOp, SubtileOp, TransposeOp

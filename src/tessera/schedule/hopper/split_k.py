@@ -28,9 +28,10 @@ from xdsl.rewriter import InsertPoint
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
+from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.cluster import ClusterRankOp
 from tessera.ir.tile.elementwise import is_zero
-from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp

@@ -29,8 +29,9 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.target.types import SWIZZLE_BYTES
+from tessera.ir.tile.atomics import AtomicOp, orders_accesses
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
-from tessera.ir.tile.memory import AtomicOp, GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BulkStoreOp, BulkWaitOp, RolesOp
 from tessera.ir.tile.shape import TransposeOp
@@ -141,6 +142,8 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     tile = op.value.type
     assert isinstance(tile, TileType)
     name = kernel.info_of(op.tensor).name
+    if any(orders_accesses(other) for other in grid.walk()):
+        raise Unfit("a fence, or an atomic with an order, needs its stores to be complete")
     if tile.rank != 2 or op.mask is not None:
         raise Unfit(f"{name} is stored under a mask or not as a matrix")
     memory = memory_of(op.tensor)

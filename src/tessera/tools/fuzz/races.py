@@ -18,7 +18,8 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target.arithmetic import CastOp, ConstantOp, ElementwiseOp
-from tessera.ir.target.memory import AtomicOp, BarrierOp, GatherOp, LoadOp, MemcpyOp, ScatterOp, StoreOp
+from tessera.ir.target.atomics import AtomicOp
+from tessera.ir.target.memory import BarrierOp, GatherOp, LoadOp, MemcpyOp, ScatterOp, StoreOp
 from tessera.ir.target.roles import BulkCopyOp, BulkStoreOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.types import FragmentType

@@ -1,0 +1,92 @@
+"""Atomic accesses to single elements, and fences, of TIR-T."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    operand_def,
+    opt_operand_def,
+    opt_result_def,
+    prop_def,
+    traits_def,
+)
+
+from tessera.ir.atomics import verify_atomic, verify_order
+from tessera.ir.definitions import op_definition
+from tessera.ir.effects import Effect, effect
+from tessera.ir.target.types import PointerType, element_of, with_element
+
+
+@op_definition
+class AtomicOp(IRDLOperation):
+    """Reads, writes or updates single elements at `offsets` atomically, once each, and gives their old values.
+
+    Of several threads with a copy of an element only the one that accesses it gets the old value. Its order is that of
+    the thread's own accesses; barriers make it the program's.
+    """
+
+    name = "tessera_target.atomic"
+    pointer = operand_def(PointerType)
+    offsets = operand_def()
+    value = opt_operand_def()
+    compare = opt_operand_def()
+    mask = opt_operand_def()
+    fn = prop_def(StringAttr)
+    order = prop_def(StringAttr)
+    scope = prop_def(StringAttr)
+    result = opt_result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$fn $pointer `[` $offsets `]` (`value` $value^ `:` type($value))? (`compare` $compare^ `:` type($compare))? "
+        "(`mask` $mask^ `:` type($mask))? `order` $order `scope` $scope attr-dict "
+        "`:` type($pointer) `[` type($offsets) `]` (`->` type($result)^)?"
+    )
+
+    def __init__(
+        self,
+        fn: str,
+        value: SSAValue | None,
+        pointer: SSAValue,
+        offsets: SSAValue,
+        mask: SSAValue | None,
+        compare: SSAValue | None,
+        order: str,
+        scope: str,
+    ):
+        super().__init__(
+            operands=[pointer, offsets, value, compare, mask],
+            properties={"fn": StringAttr(fn), "order": StringAttr(order), "scope": StringAttr(scope)},
+            result_types=[None if fn == "store" else with_element(offsets.type, element_of(pointer.type))],
+        )
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes memory."""
+        return self.fn.data != "load"
+
+    def verify_(self) -> None:
+        """Check the names of function, order and scope."""
+        given = (self.value is not None, self.compare is not None, self.result is not None)
+        verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)
+
+
+@op_definition
+class FenceOp(IRDLOperation):
+    """Orders each thread's own accesses before it and after it, for the threads of the scope."""
+
+    name = "tessera_target.fence"
+    order = prop_def(StringAttr)
+    scope = prop_def(StringAttr)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = "$order `scope` $scope attr-dict"
+
+    def __init__(self, order: str, scope: str):
+        super().__init__(properties={"order": StringAttr(order), "scope": StringAttr(scope)})
+
+    def verify_(self) -> None:
+        """Check the names of order and scope."""
+        verify_order("fence", self.order.data, self.scope.data)
