@@ -75,6 +75,9 @@ def _to(b: Builder, owner: Any, dtype: Any) -> Any:
 @attribute(Tile, "to")
 @attribute(Scalar, "to")
 @attribute(Shared, "to")
+@attribute(bool, "to")  # numbers that are known at compile time, as sizes may be
+@attribute(int, "to")
+@attribute(float, "to")
 def _to_method(b: Builder, owner: Any) -> BoundMethod:
     return BoundMethod("to", owner)
 

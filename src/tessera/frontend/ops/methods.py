@@ -74,5 +74,5 @@ for _function in _SAME:
     method(_function.__name__)(_alike(_function))
 for _name in (*(function.__name__ for function in _SAME), "reshape", "transpose"):
     attribute(Tile, _name)(_bound(_name))
-for _owner in (Tile, Scalar, Shared):
+for _owner in (Tile, Scalar, Shared, bool, int, float):
     attribute(_owner, "astype")(_bound("astype"))
