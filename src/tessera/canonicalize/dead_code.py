@@ -4,6 +4,8 @@
     %y = tessera_tile.elementwise "exp"(%x) : (…) -> !tessera_tile.tile<64xf32>
   vanish when %y has no use.
 
+Values that a loop carries vanish too when only their own next values need them: a stage that is counted for nobody.
+
 An op does nothing else when its effect, joined over its regions, is at most `random`, or it only reads.
 `scf.while` stays, since it may not end, and so does a grid, which is a launch.
 """
@@ -11,12 +13,13 @@ An op does nothing else when its effect, joined over its regions, is at most `ra
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.scf import WhileOp
+from xdsl.dialects.scf import ForOp, WhileOp
 from xdsl.ir import Block, Operation
 from xdsl.traits import IsTerminator, SymbolOpInterface
 
 from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of, reads_only
+from tessera.ir.loops import without_unused
 from tessera.ir.passes import Pass
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.structure import GridOp
@@ -47,6 +50,8 @@ def _sweep(block: Block) -> None:
             op.detach()
             op.erase()
             continue
+        if isinstance(op, ForOp):
+            op = without_unused(op)
         for region in op.regions:
             for inner in region.blocks:
                 _sweep(inner)

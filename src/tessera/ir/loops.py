@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import IsTerminator
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
@@ -61,3 +62,58 @@ def with_arguments(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:
         old.replace_all_uses_with(result)
     Rewriter.erase_op(loop)
     return new
+
+
+def without_unused(loop: scf.ForOp) -> scf.ForOp:
+    """Return the loop without the carried values that nothing but their own next values needs."""
+    unused = _unused(loop)
+    if not unused:
+        return loop
+    block, end = loop.body.block, loop.body.block.last_op
+    assert end is not None
+    kept = [i for i in range(len(loop.iter_args)) if i not in unused]
+    end.operands = [end.operands[i] for i in kept]
+    for op in reversed([op for op in block.walk() if any(op in ops for ops in unused.values())]):
+        Rewriter.erase_op(op)
+    for i in sorted(unused, reverse=True):
+        block.erase_arg(block.args[i + 1])
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, [loop.iter_args[i] for i in kept], loop.detach_region(0))
+    new.location = loop.location
+    new.attributes.update(loop.attributes)
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    for i, result in zip(kept, new.results, strict=True):
+        loop.results[i].replace_all_uses_with(result)
+    Rewriter.erase_op(loop)
+    return new
+
+
+def _unused(loop: scf.ForOp) -> dict[int, list[Operation]]:
+    """Return the numbers of the carried values that only carried values like them need, and the ops between."""
+    found: dict[int, list[Operation]] = {}
+    needs: dict[int, set[int]] = {}
+    for i, result in enumerate(loop.results):
+        if not result.uses:
+            reached = _reached(loop, loop.body.block.args[i + 1])
+            if reached is not None:
+                found[i], needs[i] = reached
+    while wrong := [i for i in found if not needs[i] <= found.keys()]:
+        for i in wrong:
+            del found[i]
+    return found
+
+
+def _reached(loop: scf.ForOp, value: SSAValue) -> tuple[list[Operation], set[int]] | None:
+    """Return the pure ops that a loop's value leads to, and which carried values; None where it leads anywhere else."""
+    end = loop.body.block.last_op
+    ops, ends, rest = dict[Operation, None](), set[int](), [value]
+    while rest:
+        for use in rest.pop().uses:
+            op = use.operation
+            if op is end:
+                ends.add(use.index)
+            elif op.regions or effect_of(op) > Effect.PURE or op.has_trait(IsTerminator):
+                return None
+            elif op not in ops:
+                ops[op] = None
+                rest += op.results
+    return list(ops), ends

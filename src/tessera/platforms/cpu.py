@@ -59,8 +59,10 @@ class CpuPlatform(Platform):
         from tessera.schedule.cpu.stream_stores import StreamStoresPass
         from tessera.schedule.cpu.strip_products import StripProductsPass
         from tessera.schedule.cpu.turn_squares import TurnSquaresPass
+        from tessera.schedule.raise_copies import RaiseCopiesPass
 
         return (
+            RaiseCopiesPass(target, knobs),
             BoundStagesPass(),
             SinkStoresPass(target, knobs),
             PackOperandsPass(target, knobs),

@@ -66,8 +66,10 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.stores import BulkStoresPass
         from tessera.schedule.hopper.stream_k import StreamKPass
         from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
+        from tessera.schedule.raise_copies import RaiseCopiesPass
 
         return (
+            RaiseCopiesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),
             SplitKPass(target, knobs),

@@ -8,8 +8,8 @@
     scf.if %inside { shared_store %other, %view }
     %operand = select %inside, (shared_load %view), 0; %sums = mma %operand, %b, %acc
 
-Stages that are known to exist (constants, `% stages`, counters of loops) stay as they are. The rings that the schedule
-makes come later, and theirs always exist.
+Stages that are known to exist (constants, `% stages`, counters of loops, stages that change places) stay as they are.
+The rings that the schedule makes come later, and theirs always exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tessera.ir.tile.elementwise import ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedLoadOp, SharedStoreOp, SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.types import element_of, shape_of
-from tessera.lower.facts import value_range
+from tessera.schedule.buffers import exists
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,8 @@ class BoundStagesPass(Pass):
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every view of a stage that may not exist, in place."""
         for view in [op for op in module.walk() if isinstance(op, SharedViewOp)]:
-            low, high = value_range(view.index)
             stages = shape_of(view.source.type)[0]
-            if low < 0 or high >= stages:
+            if not exists(view.index, view, stages):
                 _bound(view, stages)
 
 

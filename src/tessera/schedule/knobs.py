@@ -204,6 +204,15 @@ class Knobs:
             passes=("warp-specialize",),
         )
     )
+    keep_copies: int | None = _declared(
+        Knob(
+            "keep_copies",
+            "1 keeps shared buffers that a kernel fills for products, their copies, waits and barriers as written",
+            0,
+            (0, 1),
+            passes=("raise-copies",),
+        )
+    )
     in_place: int | None = _declared(
         Knob(
             "in_place",

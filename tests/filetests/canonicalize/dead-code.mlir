@@ -46,3 +46,23 @@ tessera_tile.kernel @effects profile "fast" (%a: i1 as "a", %n: index as "n") {
   }
   tessera_tile.return
 }
+
+// -----
+// Carried values that change places for nobody are gone; those that something reads, or that follow from one that is
+// read, stay.
+tessera_tile.kernel @carried profile "fast" (%n: index as "n") {
+  %c0 = tessera_tile.constant 0 : index
+  %c1 = tessera_tile.constant 1 : index
+  // CHECK: [[A:%\w+]], [[B:%\w+]] = scf.for [[I:%\w+]] = {{.*}} iter_args([[X:%\w+]] = {{%\w+}}, [[Y:%\w+]] = {{%\w+}}) -> (index, index) {
+  // CHECK-NEXT: [[Z:%\w+]] = tessera_tile.elementwise "add"([[Y]],
+  // CHECK-NEXT: scf.yield [[Y]], [[Z]]
+  %a, %b, %c, %d, %e = scf.for %i = %c0 to %n step %c1 iter_args(%x = %c0, %y = %c1, %p = %c0, %q = %c1, %r = %c0) -> (index, index, index, index, index) {
+    %z = tessera_tile.elementwise "add"(%y, %c1) : (index, index) -> index
+    %s = tessera_tile.elementwise "add"(%r, %x) : (index, index) -> index
+    %t = tessera_tile.elementwise "sub"(%q, %p) : (index, index) -> index
+    scf.yield %y, %z, %q, %t, %s : index, index, index, index, index
+  }
+  // CHECK: print
+  tessera_tile.print "{}", %a : index
+  tessera_tile.return
+}

@@ -138,7 +138,8 @@ def test_the_pages_tell_all_knobs() -> None:
         cpu = bool(knob.passes) and all(issubclass(SCHEDULED[name], CpuPass) for name in knob.passes)
         names = f"`{knob.name}`" + (f" (`{knob.alias}`)" if knob.alias else "")
         values = knob.range.removeprefix("one of ")
-        anything = "any CPU" if cpu else "any GPU" if knob.passes else "any target"
+        shared = not knob.passes or any(SCHEDULED[name].__module__.count(".") == 2 for name in knob.passes)
+        anything = "any CPU" if cpu else "any target" if shared else "any GPU"
         needs = ", ".join(f"`{feature}`" for feature in knob.needs) or anything
         takers = ", ".join({"kernels": "kernels", "linalg": "`ops.linalg`"}[taker] for taker in knob.takers)
         passes = ", ".join(f"`{name}`" for name in knob.passes) or "plans"

@@ -7,14 +7,18 @@ This file imports nothing of Tessera, so that the worker starts fast.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import llvmlite.binding as llvm
 
 _llvm: Any = llvm  # llvmlite ships no types
 
+_PHI = re.compile(r"(%\S+) = phi (.*)")
+_NAME = re.compile(r"\[ (%[^,]+),")
 MOST_LOOPS = 40
 """Functions with more loops are not value-numbered."""
 
@@ -38,7 +42,7 @@ def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:
 def _optimised(ir: str, machine: Any) -> Any:
     """Parse and run the few passes that our IR, which is in SSA form already, gains from.
 
-    Value numbering (NewGVN) aborts the process where it visits a value a hundred times, as it may after so many loops.
+    Value numbering (NewGVN) is left out where it may not come to an end (`_is_numbered`).
     """
     module = _llvm.parse_assembly(ir)
     module.triple = machine.triple
@@ -52,7 +56,7 @@ def _optimised(ir: str, machine: Any) -> Any:
     inline.add_always_inliner_pass()
     inline.run(module, _llvm.create_pass_builder(machine, options))
     passes = _llvm.create_new_module_pass_manager()
-    if max(str(function).count("!llvm.loop") for function in module.functions) <= MOST_LOOPS:
+    if all(_is_numbered(str(function)) for function in module.functions):
         passes.add_new_gvn_pass()
     else:
         passes.add_instruction_combine_pass()
@@ -60,6 +64,29 @@ def _optimised(ir: str, machine: Any) -> Any:
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, _llvm.create_pass_builder(machine, options))
     return module
+
+
+def _is_numbered(function: str) -> bool:
+    """Return whether NewGVN comes to an end: it aborts the process where it visits a value a hundred times.
+
+    It may after very many loops, and after a few where a loop's values change places: it takes them for equal, finds
+    that they are not, and starts again.
+    """
+    return function.count("!llvm.loop") <= MOST_LOOPS and not _has_rotation(function)
+
+
+def _has_rotation(function: str) -> bool:
+    """Return whether values that a loop carries change places among each other."""
+    for _, phis in groupby(function.splitlines(), lambda line: " = phi " in line):
+        following = {name: _NAME.findall(rest) for line in phis for name, rest in _PHI.findall(line)}
+        others = {name: [v for v in values if v in following and v != name] for name, values in following.items()}
+        while others:  # what leads to no other value of the block is in no cycle
+            ends = [name for name, values in others.items() if not any(v in others for v in values)]
+            if not ends:
+                return True
+            for name in ends:
+                del others[name]
+    return False
 
 
 def compile_ir(ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool) -> tuple[bytes, str]:

@@ -29,6 +29,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import CompilerFault
+from tessera.ir.affine import Affine, affine
 from tessera.ir.layouts import LANE, WARP, LinearLayout
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import ElementwiseOp
@@ -46,7 +47,7 @@ from tessera.ir.target.memory import (
 from tessera.ir.target.roles import BulkCopyOp, BulkStoreOp, RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType, FragmentType
-from tessera.lower.simt.affine import Affine, Distance, affine
+from tessera.lower.simt.distance import Distance
 from tessera.target.artifact import Parameter
 
 TILE_LOOP = "tessera_target.tiles"

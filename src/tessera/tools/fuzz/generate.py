@@ -22,6 +22,7 @@ _KNOBS = (
     ("pipeline", (0, 1)),
     ("bulk_stores", (0, 1)),
     ("ping_pong", (0, 1)),
+    ("keep_copies", (0, 1, 1)),
     *CPU_KNOBS,
 )
 
