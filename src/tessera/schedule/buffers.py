@@ -17,8 +17,9 @@ from tessera.data import dataclass
 from tessera.ir.affine import Affine, affine
 from tessera.ir.sequences import Progression, period, sequence_of
 from tessera.ir.sequences import Sequence as Stages
+from tessera.ir.tile.atomics import AtomicOp, orders_accesses
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
-from tessera.ir.tile.memory import AtomicOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
@@ -28,8 +29,8 @@ from tessera.ir.tile.shared import (
     SharedTransposeOp,
     SharedViewOp,
 )
-from tessera.ir.tile.structure import GridOp, memory_of
-from tessera.ir.tile.types import shape_of
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
+from tessera.ir.tile.types import TensorType, shape_of
 from tessera.lower.facts import value_range
 from tessera.schedule.notes import Unfit
 
@@ -230,7 +231,7 @@ def _ring(read: Read, buffer: Buffer, grid: GridOp) -> Copied:
     step = constant_value(loop.step)
     if not isinstance(step, int):
         raise Unfit("the step of a ring's loop is not known")
-    if memory_of(write.op.tensor) in _stored(grid):
+    if memory_of(write.op.tensor) in written_memories(grid):
         raise Unfit("a tensor that is copied ahead is stored to by the same launch")
     _check_guard(write.guard, loop, distance * step)
     offsets = [_known(affine(offset), loop) for offset in write.op.offsets]
@@ -281,11 +282,6 @@ def _place(op: Operation) -> int:
     block = op.parent
     assert block is not None
     return block.get_operation_index(op)
-
-
-def _stored(grid: GridOp) -> set[SSAValue]:
-    """Return the memories that a launch stores to."""
-    return {memory_of(op.tensor) for op in grid.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
 
 
 def _check_guard(guard: scf.IfOp | None, loop: scf.ForOp, ahead: int) -> None:
@@ -362,3 +358,12 @@ def _check_first_guard(guard: scf.IfOp | None, loop: scf.ForOp, iteration: int) 
         if not gap.terms and gap.constant <= iteration * step:
             return
     raise Unfit("a copy that not every program makes fills a ring")
+
+
+def written_memories(unit: Operation) -> set[SSAValue]:
+    """Return the memories (`memory_of`) that a launch stores to; all of them if it waits for what others store."""
+    if any(orders_accesses(op) for op in unit.walk()):
+        kernel = unit if isinstance(unit, KernelOp) else unit.parent_op()
+        assert isinstance(kernel, KernelOp)
+        return {memory_of(arg) for arg in kernel.body.block.args if isinstance(arg.type, TensorType)}
+    return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}

@@ -27,6 +27,7 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "pipeline": (0, 1),
     "ping_pong": (0, 1),
     "mma_kind": ("wgmma", "mma_sync", "fma"),
+    "keep_copies": (0, 1),
     "in_place": (0, 1),
     "panel": (8, 64),
     "pack_before": (0, 1),

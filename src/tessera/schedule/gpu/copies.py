@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -41,9 +41,8 @@ from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.locations import location_of
 from tessera.ir.loops import movable, remade, with_arguments
-from tessera.ir.tile.atomics import AtomicOp, orders_accesses
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import (
@@ -57,6 +56,7 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
+from tessera.schedule.buffers import written_memories
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
@@ -166,15 +166,6 @@ def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Seq
             help=f"use smaller tiles or fewer stages; bytes of one stage: {sizes}",
         )
     return wanted
-
-
-def written_memories(unit: Operation) -> set[SSAValue]:
-    """Return the memories (`memory_of`) that a launch stores to; all of them if it waits for what others store."""
-    if any(orders_accesses(op) for op in unit.walk()):
-        kernel = unit if isinstance(unit, KernelOp) else unit.parent_op()
-        assert isinstance(kernel, KernelOp)
-        return {memory_of(arg) for arg in kernel.body.block.args if isinstance(arg.type, TensorType)}
-    return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}
 
 
 def qualifies(op: LoadOp) -> bool:

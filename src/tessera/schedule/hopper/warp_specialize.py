@@ -72,7 +72,8 @@ from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import SharedType, TileType
-from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed, written_memories
+from tessera.schedule.buffers import written_memories
+from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
 from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS
 from tessera.schedule.hopper.pair_tiles import depends_on_rank
