@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.tools.emulate.errors import Fault, Unknown
 from tessera.tools.emulate.machine import Array, Machine, Step
-from tessera.tools.emulate.memory import GLOBAL_BASE, PARAM_BASE, Bytes
+from tessera.tools.emulate.memory import GLOBAL_BASE, PARAM_BASE, POISON, Bytes
 from tessera.tools.emulate.rounding import from_bf16, to_bf16
 from tessera.tools.emulate.text import Address, Instruction, Operand, Register, Symbol
 from tessera.tools.emulate.values import DTYPES, Read, handles, items, reader, type_of, writer
@@ -126,13 +126,49 @@ def _load_param(instruction: Instruction) -> Step:
     writes = [writer(item) for item in items(target)]
 
     def run(machine: Machine) -> None:
-        number = (int(machine.symbol(name)[0]) - PARAM_BASE) // 4096
-        data = machine.params[number]
         end = first + count * dtype.itemsize
+        if not machine.has(name):
+            for number, write in enumerate(writes):
+                at = first + number * dtype.itemsize
+                found = _arguments(machine, name)[:, at : at + dtype.itemsize]
+                write(machine, np.ascontiguousarray(found).view(dtype).reshape(-1))
+            return
+        data = machine.params[(int(machine.symbol(name)[0]) - PARAM_BASE) // 4096]
         if end > len(data):
             raise _named(instruction, Fault(f"beyond the {len(data)} bytes of {name}"))
         for write, value in zip(writes, np.frombuffer(data[first:end], dtype), strict=True):
             write(machine, np.array([value]))
+
+    return run
+
+
+_LARGEST = 256
+"""Bytes of an argument or a result of a function."""
+
+
+def _arguments(machine: Machine, name: str) -> Array:
+    """Return the bytes of an argument or a result of a function: lanes by bytes."""
+    known: dict[str, Array] = machine.units.setdefault("arguments", {})
+    if name not in known:
+        known[name] = np.full((machine.lanes, _LARGEST), POISON, np.uint8)
+    return known[name]
+
+
+def _store_param(instruction: Instruction) -> Step:
+    target, source = instruction.operands
+    if not isinstance(target, Address) or not isinstance(target.base, Symbol):
+        raise instruction.unknown()
+    name, first, width = target.base.name, target.offset, DTYPES[type_of(instruction)].itemsize
+    reads = [reader(item, f"b{8 * width}") for item in items(source)]
+    if first + width * len(reads) > _LARGEST:
+        raise instruction.unknown()
+
+    def run(machine: Machine) -> None:
+        memory = _arguments(machine, name)
+        for number, read in enumerate(reads):
+            at = first + number * width
+            values = np.ascontiguousarray(_wanted(machine, read(machine)))
+            memory[machine.lanes_now(), at : at + width] = values.view(np.uint8).reshape(-1, width)
 
     return run
 
@@ -142,7 +178,7 @@ def _store(instruction: Instruction) -> Step:
     space, kind, count = space_of(instruction), type_of(instruction), _count(instruction)
     target, source = instruction.operands
     if space == "param":
-        return lambda _machine: None  # arguments of calls, which do nothing
+        return _store_param(instruction)
     width = DTYPES[kind].itemsize
     address, reads = address_reader(target), [reader(item, f"b{8 * width}") for item in items(source)]
 

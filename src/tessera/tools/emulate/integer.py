@@ -120,12 +120,41 @@ def floating(instruction: Instruction) -> bool:
 def integer(instruction: Instruction) -> Step:
     """Return the step of arithmetic on integers, or on bits."""
     kind = type_of(instruction)
-    plain = [part for part in instruction.parts[:-1] if part not in ("lo",)]
-    if plain:
+    if instruction.has("cc"):
+        return _carrying(instruction, kind)
+    if instruction.parts[:-1] == ("relu",) and instruction.name in ("min", "max"):
+        bounded = _BINARY[instruction.name]
+        return pure(instruction, [kind, kind], lambda a, b: np.maximum(bounded(a, b), 0))
+    if len(instruction.parts) > 1:
         raise instruction.unknown()
     if instruction.name in _BINARY:
         return pure(instruction, [kind, kind], _BINARY[instruction.name])
     return pure(instruction, [kind], _UNARY[instruction.name])
+
+
+def _carrying(instruction: Instruction, kind: str) -> Step:
+    """Return the step of a sum or a difference that leaves, and may take, a carry."""
+    target, *sources = instruction.operands
+    write, bits = writer(target), f"u{kind[1:]}"
+    one, two = (reader(source, bits) for source in sources)
+    subtracts, takes = instruction.name.startswith("sub"), instruction.name.endswith("c")
+
+    def run(machine: Machine) -> None:
+        a, b = np.broadcast_arrays(one(machine), two(machine))
+        before: Array = machine.units.get("carry", np.zeros(machine.lanes, bool))
+        taken = before.astype(a.dtype) if takes else np.zeros(1, a.dtype)
+        first = a - b if subtracts else a + b
+        result = first - taken if subtracts else first + taken
+        carry = (a < b) | (first < taken) if subtracts else (first < a) | (result < first)
+        machine.units["carry"] = where(machine.active, carry, before)
+        write(machine, result)
+
+    return run
+
+
+@handles("addc", "subc")
+def _carried(instruction: Instruction) -> Step:
+    return _carrying(instruction, type_of(instruction))
 
 
 for _name in ("and", "or", "xor", "not", "cnot", "popc", "clz", "brev", "rem"):

@@ -14,6 +14,7 @@ from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.target.artifact import Artifact, Launch
 from tessera.tools.emulate.access import marked
 from tessera.tools.emulate.bulk import finish
+from tessera.tools.emulate.calls import inlined
 from tessera.tools.emulate.errors import Fault
 from tessera.tools.emulate.machine import WARP, Grid, Machine
 from tessera.tools.emulate.memory import Device
@@ -61,6 +62,8 @@ class Emulation:
         text = artifact.dumps["ptx"]
         assert isinstance(text, str)
         self._module = parse(text)
+        for name, entry in self._module.entries.items():
+            self._module.entries[name] = inlined(entry, self._module.functions)
         self._steps = {
             name: [step_of(one) for one in marked(entry.code)] for name, entry in self._module.entries.items()
         }

@@ -125,6 +125,10 @@ class Machine:
             return np.zeros(self.lanes, bool)
         return np.full(self.lanes * bits // 8, POISON, np.uint8).view(f"u{bits // 8}")
 
+    def has(self, name: str) -> bool:
+        """Return whether a name stands for an array or a parameter of the entry."""
+        return name in self._symbols
+
     def symbol(self, name: str) -> Array:
         """Return the address that a name stands for, for each lane.
 

@@ -140,7 +140,7 @@ class _Parser:
             elif token == ".entry":
                 self._read_entry(module)
             elif token == ".func":
-                self._skip_function()
+                self._read_function(module)
             elif token in _SPACES:
                 name, array = self._array(token)
                 module.arrays[name] = array
@@ -148,12 +148,16 @@ class _Parser:
                 raise Unknown(token)
         return module
 
-    def _skip_function(self) -> None:
-        """Skip the declaration of a function that is defined elsewhere."""
-        while self._peek() not in (";", "{"):
-            self._next()
-        if self._next() == "{":
-            raise Unknown(".func")
+    def _read_function(self, module: Module) -> None:
+        """Read a function; what is only declared is defined elsewhere, and left out."""
+        results = self._params()
+        self._start(self._next())
+        self._entry.results = results
+        self._entry.params = self._params()
+        self._read_directives()
+        if not self._take(";"):
+            self._read_body()
+            module.functions[self._entry.name] = self._entry
 
     def _array(self, space: str) -> tuple[str, Storage]:
         align, size = 1, 0
@@ -185,12 +189,25 @@ class _Parser:
         return b"".join((value % (1 << 8 * unit)).to_bytes(unit, "little") for value in values)
 
     def _read_entry(self, module: Module) -> None:
-        self._entry = Entry(self._next())
+        self._start(self._next())
+        self._entry.params = self._params()
+        self._read_directives()
+        self._read_body()
+        module.entries[self._entry.name] = self._entry
+
+    def _start(self, name: str) -> None:
+        self._entry = Entry(name)
         self._uses = []
+
+    def _params(self) -> list[Param]:
+        found: list[Param] = []
         if self._take("("):
             while not self._take(")"):
-                self._entry.params.append(self._param())
+                found.append(self._param())
                 self._take(",")
+        return found
+
+    def _read_directives(self) -> None:
         while self._peek().startswith("."):
             name = self._next()[1:]
             numbers: list[int] = []
@@ -198,13 +215,14 @@ class _Parser:
                 numbers.append(self._integer())
                 self._take(",")
             self._entry.directives[name] = tuple(numbers)
+
+    def _read_body(self) -> None:
         self._expect("{")
         self._open()
         while self._scopes:
             self._statement()
         self._entry.labels["$end"] = len(self._entry.code)
         self._resolve_labels()
-        module.entries[self._entry.name] = self._entry
 
     def _param(self) -> Param:
         self._expect(".param")

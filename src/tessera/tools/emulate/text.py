@@ -116,11 +116,12 @@ class Storage:
 
 @dataclass(slots=True)
 class Entry:
-    """A kernel.
+    """A kernel, or a function.
 
     Args:
         name: its symbol.
         params: in order.
+        results: what a function gives.
         registers: bits of each register.
         code: the instructions; a label is a place in it.
         labels: where each label stands.
@@ -130,6 +131,7 @@ class Entry:
 
     name: str
     params: list[Param] = field(default_factory=list[Param])
+    results: list[Param] = field(default_factory=list[Param])
     registers: list[int] = field(default_factory=list[int])
     code: list[Instruction] = field(default_factory=list[Instruction])
     labels: dict[str, int] = field(default_factory=dict[str, int])
@@ -139,8 +141,9 @@ class Entry:
 
 @dataclass(slots=True)
 class Module:
-    """A text: its target, entries and arrays."""
+    """A text: its target, entries, functions and arrays."""
 
     target: str = ""
     entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    functions: dict[str, Entry] = field(default_factory=dict[str, Entry])
     arrays: dict[str, Storage] = field(default_factory=dict[str, Storage])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.tools.emulate.calls import inlined
 from tessera.tools.emulate.launch import MULTIPROCESSORS
 from tessera.tools.emulate.machine import Grid, Machine
 from tessera.tools.emulate.memory import Device
@@ -20,6 +21,7 @@ ENTRY = """
 .target sm_90a
 .address_size 64
 .extern .shared .align 1024 .b8 buffer[];
+{functions}
 .visible .entry kernel({params})
 {{
     .reg .pred %p<9>;
@@ -42,6 +44,7 @@ def run(
     shared: int = 4096,
     programs: int = 1,
     cluster: int = 1,
+    functions: str = "",
 ) -> list[Any]:
     """Run a body for each thread; element `tid` of input n is in a register, that of an output is stored from one.
 
@@ -53,6 +56,7 @@ def run(
         shared: bytes of the array `buffer`.
         programs: the size of the grid; each has the same inputs and outputs.
         cluster: programs of a cluster.
+        functions: definitions before the entry.
 
     Returns:
         What each output register holds at the end, by thread of the last program.
@@ -74,9 +78,11 @@ def run(
     for number, (register, dtype) in enumerate(outputs.items()):
         stores.append(f"st.global.b{8 * np.dtype(dtype).itemsize} [%d{30 + len(inputs) + number}], {register};")
     names = ", ".join(f".param .u64 p{number}" for number in range(len(params)))
-    text = ENTRY.format(params=names, loads="\n    ".join(loads), body=body + "\n    " + "\n    ".join(stores))
+    text = ENTRY.format(
+        functions=functions, params=names, loads="\n    ".join(loads), body=body + "\n    " + "\n    ".join(stores)
+    )
     module = parse(text)
-    entry = module.entries["kernel"]
+    entry = inlined(module.entries["kernel"], module.functions)
     device.build()
     grid = Grid(programs, 0, programs, threads, cluster, shared)
     with np.errstate(all="ignore"):

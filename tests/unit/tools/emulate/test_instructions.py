@@ -203,6 +203,49 @@ def test_vectors_and_halves_of_words() -> None:
     np.testing.assert_array_equal(found, swapped.astype(np.uint64) << 32 | WORDS[0])
 
 
+def test_carries() -> None:
+    body = "add.cc.s64 %d8, %d1, %d2; addc.s64 %d9, %d1, %d2; sub.cc.s64 %d10, %d2, %d1; subc.s64 %d11, %d1, %d2;"
+    found = run(body, DOUBLES, {f"%d{number}": np.uint64 for number in (8, 9, 10, 11)})
+    a, b = map(big, DOUBLES)
+    both = [(x << 64 | x) + (y << 64 | y) for x, y in zip(a, b, strict=True)]
+    apart = [(x << 64 | y) - (y << 64 | x) for x, y in zip(a, b, strict=True)]
+    low, high = 2**64 - 1, 2**128 - 1
+    assert [big(part) for part in found] == [
+        [value & low for value in both],
+        [(value & high) >> 64 for value in both],
+        [value & low for value in apart],
+        [(value & high) >> 64 for value in apart],
+    ]
+
+
+def test_a_function_is_called_in_a_branch() -> None:
+    function = """
+.func (.param .align 8 .b8 result[12]) half(.param .b64 half_param_0, .param .b32 half_param_1)
+{
+    .reg .pred %p<2>; .reg .b64 %rd<4>; .reg .b32 %r<4>;
+    ld.param.b64 %rd1, [half_param_0]; ld.param.b32 %r1, [half_param_1];
+    setp.eq.b32 %p1, %r1, 0;
+    @%p1 bra ZERO;
+    shr.u64 %rd1, %rd1, 1;
+    ZERO: st.param.b64 [result], %rd1; st.param.b32 [result+8], %r1;
+    ret;
+}
+"""
+    body = """
+        and.b32 %r5, %r0, 1; and.b32 %r6, %r0, 2; setp.eq.b32 %p1, %r6, 0; mov.b64 %d9, 7; mov.b32 %r9, 9;
+        @%p1 bra LEAVE;
+        { .param .b64 param0; .param .b32 param1; .param .align 8 .b8 retval0[12];
+        st.param.b64 [param0], %d1; st.param.b32 [param1], %r5;
+        call.uni (retval0), half, (param0, param1);
+        ld.param.b64 %d9, [retval0]; ld.param.b32 %r9, [retval0+8]; }
+        LEAVE: mov.b32 %r9, %r9;
+    """
+    halves, odd = run(body, DOUBLES[:1], {"%d9": np.uint64, "%r9": np.uint32}, functions=function)
+    called = LANES & 2 != 0
+    np.testing.assert_array_equal(halves, np.where(called, DOUBLES[0] >> (LANES & 1).astype(np.uint64), np.uint64(7)))
+    np.testing.assert_array_equal(odd, np.where(called, LANES & 1, 9))
+
+
 def test_branches_join_again_before_a_shuffle() -> None:
     body = """
         and.b32 %r2, %r0, 1; setp.eq.b32 %p1, %r2, 0; mov.b32 %r3, 5;
