@@ -54,8 +54,9 @@ def interpret(
         checks: report uninitialised reads, stages that do not exist and races. Without it, reads give whatever is
             there.
         uninitialized: names of tensor parameters whose contents do not count as written.
-        order_seed: shuffles the order of a grid's programs, how the roles of a program interleave at their barriers,
-            and the order in which copies arrive, to expose results that depend on it.
+        order_seed: shuffles the order of a grid's programs, their turns where they wait for each other, how the roles
+            of a program interleave at their barriers, and the order in which copies arrive, to expose results that
+            depend on it.
         programs: how many programs a launch starts that shares out the steps of its tiles (`stream_k`).
         out: where device prints go, standard output by default.
 

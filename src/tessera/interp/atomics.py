@@ -1,4 +1,4 @@
-"""Atomics and fences. Programs run one after the other here, so that every order and scope holds."""
+"""Atomics and fences. One program runs at a time, so that every order holds; what none orders is a race."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.interp.between import atomically, fenced
 from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.memory import element_indices, flat_places, uninitialized
@@ -39,6 +40,7 @@ def _atomic(op: AtomicOp, machine: Machine) -> Any:
     if op.fn.data != "store" and machine.checks and tensor.defined is not None and not tensor.defined[places].all():
         at = int(np.argmin(tensor.defined[places]))
         raise uninitialized(op, machine, tensor, [place[at] for place in places])
+    atomically(tensor, places, op, machine)
     values, expected = (None if v is None else np.asarray(machine.get(v))[active] for v in (op.value, op.compare))
     old = np.zeros(shape, tensor.array.dtype)
     if values is None:
@@ -73,4 +75,4 @@ def _update(
 
 @handles(FenceOp)
 def _fence(op: FenceOp, machine: Machine) -> None:
-    """Nothing: a program's accesses are done in its order."""
+    fenced(op, machine)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import count, product
 from typing import Any
 
 import numpy as np
 from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
 
+from tessera.interp.between import watched
 from tessera.interp.machine import Machine, handles
 from tessera.interp.stream import run_shared
+from tessera.interp.turns import Turns, run_program, waiting_loops
 from tessera.interp.values import Program, Tensor
 from tessera.ir import decisions
 from tessera.ir.tile.roles import RolesOp
@@ -44,12 +47,27 @@ def _grid(op: GridOp, machine: Machine) -> None:
         machine.order.shuffle(programs)
     outer = machine.program
     ranks = decisions.CLUSTER.of(op) or 1
-    for tiles in _shares(op, programs, machine):
+    started = _started(_shares(op, programs, machine), ranks)
+    loops = waiting_loops(op)
+    with watched(op, machine, len(programs) * ranks):
+        if loops:
+            machine.turns = Turns(machine, loops)
+            machine.turns.run(op, started)
+            machine.turns = None
+        else:
+            for program in started:
+                machine.program = program
+                run_program(op, machine)
+    machine.program = outer
+
+
+def _started(shares: Sequence[Sequence[tuple[int, ...]]], ranks: int) -> Iterator[Program]:
+    """Yield the programs of a grid, each before it runs, in the order in which they start."""
+    number = count()
+    for tiles in shares:
         partials: dict[int, tuple[Any, ...]] = {}
         for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums
-            machine.program = Program(tiles[0], tiles, rank=rank, partials=partials)
-            machine.run(op.body.block, [np.int64(offset) for offset in tiles[0]])
-    machine.program = outer
+            yield Program(tiles[0], tiles, rank=rank, partials=partials, number=next(number))
 
 
 def _shares(op: GridOp, tiles: list[tuple[int, ...]], machine: Machine) -> list[list[tuple[int, ...]]]:
@@ -87,14 +105,16 @@ def _if(op: IfOp, machine: Machine) -> Any:
 @handles(WhileOp)
 def _while(op: WhileOp, machine: Machine) -> Any:
     carried = machine.all(op.arguments)
-    while True:
+    for turn in count():
         condition = machine.run(op.before_region.block, carried)
         assert isinstance(condition, ConditionOp)
         passed = machine.all(condition.args)
         if not machine.get(condition.condition):
             return _results(passed)
         end = machine.run(op.after_region.block, passed)
-        carried = machine.all(end.operands) if end is not None else ()
+        before, carried = carried, machine.all(end.operands) if end is not None else ()
+        if machine.turns is not None:
+            machine.turns.after_iteration(op, turn, before, carried)
 
 
 def _results(values: tuple[Any, ...]) -> Any:

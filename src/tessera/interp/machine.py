@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
@@ -14,6 +14,9 @@ from tessera.data import dataclass
 from tessera.errors import CompilerFault, DeviceError
 from tessera.interp.values import Program
 from tessera.ir.locations import location_of
+
+if TYPE_CHECKING:
+    from tessera.interp.turns import Turns
 
 OpT = TypeVar("OpT", bound=Operation)
 Handler = Callable[[Any, "Machine"], Any]
@@ -50,6 +53,7 @@ class Machine:
         values: the value of every SSA value computed so far.
         program: the running program.
         returned: the tensors that the kernel returned.
+        turns: the programs of the grid that runs, where they may wait for each other.
     """
 
     kernel: str
@@ -60,6 +64,7 @@ class Machine:
     values: dict[SSAValue, Any] = field(default_factory=dict[SSAValue, Any])
     program: Program = field(default_factory=Program)
     returned: tuple[Any, ...] = ()
+    turns: Turns | None = None
 
     def get(self, value: SSAValue) -> Any:
         """Return the run-time value of `value`."""

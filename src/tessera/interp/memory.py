@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Operation
 
+from tessera.interp.between import reads, writes
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.atomics import AtomicOp
@@ -49,6 +50,7 @@ def read_box(op: LoadOp | CpAsyncOp | BulkCopyOp, machine: Machine, fill: Any, m
     result = np.full(op.size_list, fill)
     result[within] = tensor.array[inside]
     wanted = None if mask is None else np.asarray(mask).reshape(op.size_list)
+    reads(tensor, inside, op, machine, True if wanted is None else wanted[within])
     if tensor.defined is not None and machine.checks:
         missing = np.zeros(op.size_list, np.bool_)
         missing[within] = ~tensor.defined[inside]
@@ -84,6 +86,7 @@ def _store(op: StoreOp, machine: Machine) -> None:
     value = np.asarray(machine.get(op.value)).reshape(op.size_list)[within]
     mask = machine.maybe(op.mask)
     where = True if mask is None else np.asarray(mask).reshape(op.size_list)[within]
+    writes(tensor, inside, op, machine, where)
     np.copyto(tensor.array[inside], value, where=where)
     if tensor.defined is not None:
         np.copyto(tensor.defined[inside], True, where=where)
@@ -117,6 +120,7 @@ def _gather(op: GatherOp, machine: Machine) -> Any:
         if missing.any():
             at = tuple(np.argwhere(missing)[0])
             raise uninitialized(op, machine, tensor, [index[at] for index in indices])
+    reads(tensor, tuple(index[active] for index in indices), op, machine)
     return np.where(active, tensor.array[indices], fill)[()]
 
 
@@ -127,6 +131,7 @@ def _scatter(op: ScatterOp, machine: Machine) -> None:
     places, values = tuple(index[active] for index in indices), value[active]
     if machine.checks:
         _check_collisions(op, machine, tensor, places, values)
+    writes(tensor, places, op, machine)
     tensor.array[places] = values
     if tensor.defined is not None:
         tensor.defined[places] = True

@@ -27,6 +27,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import DeviceError
+from tessera.interp.between import writes
 from tessera.interp.casts import tf32
 from tessera.interp.machine import Machine, handles
 from tessera.interp.memory import box_of, read_box
@@ -384,6 +385,7 @@ def _bulk_store(op: BulkStoreOp, machine: Machine) -> None:
     read_buffer(buffer, op, machine, ordered=True)
     buffer.state[...] = State.OUTGOING
     tensor, _, inside, within = box_of(op, machine)
+    writes(tensor, inside, op, machine)
     machine.program.role.stores.append(BulkStore(buffer, tensor, inside, within, op.size_list))
 
 

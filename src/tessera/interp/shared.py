@@ -181,6 +181,8 @@ def _load(op: SharedLoadOp, machine: Machine) -> Any:
 def _store(op: SharedStoreOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
     write_buffer(buffer, State.UNORDERED, op, machine)
+    if machine.turns is not None:
+        machine.turns.note(buffer.data, ...)
     buffer.data[...] = machine.get(op.value)
 
 

@@ -17,6 +17,7 @@ from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 
 if TYPE_CHECKING:
+    from tessera.interp.between import Watch
     from tessera.interp.roles import Crew
 
 Array = npt.NDArray[Any]
@@ -43,11 +44,13 @@ class Tensor:
         name: the parameter's name.
         array: the caller's array, `(…)` of the tensor's shape.
         defined: which elements have a value, None when all have.
+        watch: who touched which elements, while programs that may share them run.
     """
 
     name: str
     array: Array
     defined: npt.NDArray[np.bool_] | None = None
+    watch: Watch | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -206,6 +209,11 @@ class Program:
         accesses: accesses to shared memory, by number.
         numbers: the number of each access.
         fenced: numbers of the accesses that a proxy fence has followed.
+        number: identifies the program among those of its grid.
+        time: advances where others can be ordered after the program.
+        known: how much of the past of other programs this one is ordered after, by number.
+        offered: how much more it would be if it fenced now: what the atomics that it read were released with.
+        released: what its next atomic releases though it is relaxed, as a fence is before it.
     """
 
     offsets: tuple[int, ...] = ()
@@ -222,6 +230,11 @@ class Program:
     accesses: list[Access] = field(default_factory=list[Access])
     numbers: dict[Access, int] = field(default_factory=dict[Access, int])
     fenced: set[int] = field(default_factory=set[int])
+    number: int = 0
+    time: int = 1
+    known: dict[int, int] = field(default_factory=dict[int, int])
+    offered: dict[int, int] = field(default_factory=dict[int, int])
+    released: dict[int, int] = field(default_factory=dict[int, int])
 
     def new_role(self) -> int:
         """Return a number for another role."""

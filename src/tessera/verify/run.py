@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import field
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from tessera.verify.samples import Samples
 from tessera.verify.skeleton import SCALARS, Skeleton
 
 _MOST_OPS = 20_000
-"""How many ops are run of one program; the check says nothing of what follows."""
+"""How many ops are run of a kernel; the check says nothing of what follows."""
 
 Step = Callable[[Any, "Run"], None]
 STEPS: dict[type[Operation], Step] = {}
@@ -39,11 +40,13 @@ def run_samples(kernel: KernelOp) -> None:
         LanguageError: `race` or `uninitialized-read`.
     """
     skeleton, samples = Skeleton.of(kernel), Samples(kernel)
+    ops = 0
     with np.errstate(all="ignore"):
         for last in (True, False):
             for draw in range(samples.draws):
-                run = Run(kernel, skeleton, samples, last, draw, Random(draw))
+                run = Run(kernel, skeleton, samples, last, draw, Random(draw), ops=ops)
                 run.kernel_body()
+                ops = run.ops
                 if not run.drawn:
                     break
 
@@ -60,7 +63,7 @@ class Run:
         free: the scalars that depend on data.
         memory: the shared memory of the program that runs.
         turns: the loops around what runs, outermost first, each with the number of its iteration.
-        ops: how many ops were run.
+        ops: how many ops were run, in this run and those before.
         drawn: whether a value of data decided anything.
     """
 
@@ -83,7 +86,8 @@ class Run:
         for argument in block.args:
             if is_scalar(argument.type):
                 self.draw(argument)
-        self.block(block)
+        with suppress(Enough):
+            self.block(block)
 
     def block(self, block: Block) -> None:
         """Run what matters of a block."""
