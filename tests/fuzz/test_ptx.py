@@ -106,5 +106,5 @@ def test_a_missing_barrier_is_found_where_warps_run_one_after_the_other(tmp_path
     fewer = text.replace("bar.sync \t0", "bar.warp.sync \t-1")
     assert fewer != text
     arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
-    run(replace(given, dumps={"ptx": fewer}), program, arrays, order=1)
+    run(replace(given, dumps={"ptx": fewer}), program, arrays, Limits(10**8, order=1))
     assert differences(program, arrays, expected)

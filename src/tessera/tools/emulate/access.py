@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tessera.tools.emulate.errors import Fault, Unknown
+from tessera.tools.emulate.groups import Groups
 from tessera.tools.emulate.machine import Array, Machine, Step
 from tessera.tools.emulate.memory import GLOBAL_BASE, PARAM_BASE, POISON, Bytes
 from tessera.tools.emulate.rounding import from_bf16, to_bf16
@@ -268,39 +269,8 @@ def _one_update(name: str, kind: str) -> Callable[..., Any]:
     return rounded
 
 
-class _Copies:
-    """Copies that threads started and nobody waited for: a list for each group, with the lanes that committed it."""
-
-    def __init__(self) -> None:
-        self.open: list[tuple[Array, Callable[[Array], None]]] = []
-        self.groups: list[tuple[Array, list[tuple[Array, Callable[[Array], None]]]]] = []
-
-    def commit(self, lanes: Array) -> None:
-        """Make a group of what lanes started since the last one."""
-        mine = [(mask & lanes, copy) for mask, copy in self.open if (mask & lanes).any()]
-        self.open = [(mask & ~lanes, copy) for mask, copy in self.open if (mask & ~lanes).any()]
-        self.groups.append((lanes, mine))
-
-    def wait(self, lanes: Array, pending: int) -> None:
-        """Do what all but the last groups of each lane hold."""
-        later: Array = np.zeros(len(lanes), np.int64)
-        due: list[tuple[Array, list[tuple[Array, Callable[[Array], None]]]]] = []
-        for number in range(len(self.groups) - 1, -1, -1):
-            mask, copies = self.groups[number]
-            now = mask & lanes & (later >= pending)
-            later += mask
-            if now.any():
-                due.append((now, copies))
-                self.groups[number] = (mask & ~now, [(part & ~now, copy) for part, copy in copies])
-        for now, copies in reversed(due):
-            for mask, copy in copies:
-                if (wanted := mask & now).any():
-                    copy(wanted)
-        self.groups = [(mask, copies) for mask, copies in self.groups if mask.any()]
-
-
-def _copies(machine: Machine) -> _Copies:
-    return machine.units.setdefault("copies", _Copies())
+def _copies(machine: Machine) -> Groups:
+    return machine.units.setdefault("copies", Groups())
 
 
 @handles("cp")

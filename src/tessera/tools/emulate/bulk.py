@@ -95,7 +95,11 @@ def _load(instruction: Instruction) -> Step:
             starts = [(begin, end)] if mask is None else _named(machine, lane, _of(machine, mask, lane))
             for start, barrier in starts:
                 work = partial(_arrived, machine, find(machine, lane), where, start, offset, barrier + notice)
-                machine.pending.append(work)
+                if machine.turns is None:
+                    machine.pending.append(work)
+                else:
+                    work()
+                    machine.changes += 1
 
     return run
 

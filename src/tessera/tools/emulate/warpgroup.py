@@ -10,10 +10,12 @@ Source: PTX ISA 9.2, "Asynchronous Warpgroup Level Matrix Instructions".
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 
 from tessera.tools.emulate.errors import Fault
+from tessera.tools.emulate.groups import Groups
 from tessera.tools.emulate.machine import WARP, Array, Machine, Step
 from tessera.tools.emulate.matrix import elements, rows_first
 from tessera.tools.emulate.memory import SHARED_BASE
@@ -28,9 +30,37 @@ _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8":
 
 @handles("wgmma")
 def _warpgroup(instruction: Instruction) -> Step:
-    if instruction.parts[0] in ("fence", "commit_group", "wait_group"):
+    kind = instruction.parts[0]
+    if kind == "fence":
         return lambda machine: not machine.whole_warps()
+    if kind == "wait_group":
+        return _wait(instruction)
+    if kind == "commit_group":
+        return _commit
     return _product(instruction)
+
+
+def _products(machine: Machine) -> Groups:
+    return machine.units.setdefault("products", Groups())
+
+
+def _commit(machine: Machine) -> bool | None:
+    if not machine.whole_warps(_GROUP):
+        return True
+    _products(machine).commit(machine.active)
+    return None
+
+
+def _wait(instruction: Instruction) -> Step:
+    pending = reader(instruction.operands[0], "u32")
+
+    def run(machine: Machine) -> bool | None:
+        if not machine.whole_warps(_GROUP):
+            return True
+        _products(machine).wait(machine.active, int(pending(machine)[0]))
+        return None
+
+    return run
 
 
 def _product(instruction: Instruction) -> Step:
@@ -50,9 +80,9 @@ def _product(instruction: Instruction) -> Step:
     kept, registers = reader(keep, "pred"), items(target)
     writes = [writer(one) for one in registers]
 
-    def run(machine: Machine) -> bool | None:
-        if not machine.whole_warps(_GROUP):
-            return True
+    def compute(machine: Machine, lanes: Array) -> None:
+        before = machine.active, machine.full
+        machine.active, machine.full = lanes, bool(lanes.all())
         first = _left(machine, left, a, depth, turns[0])
         second = _described(machine, right, b, columns, depth, turns[1])
         found = first @ np.swapaxes(second, 1, 2) * (scales[0] * scales[1])
@@ -63,6 +93,12 @@ def _product(instruction: Instruction) -> Step:
             result = np.zeros(machine.lanes, value.dtype)
             result[machine.active] = value
             write(machine, result)
+        machine.active, machine.full = before
+
+    def run(machine: Machine) -> bool | None:
+        if not machine.whole_warps(_GROUP):
+            return True
+        _products(machine).open.append((machine.active, partial(compute, machine)))
         return None
 
     return run

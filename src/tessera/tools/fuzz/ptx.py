@@ -52,10 +52,13 @@ def _on(
     target: str, program: tree.Program, folder: Path, values: Mapping[str, Array], expected: Mapping[str, Val]
 ) -> Outcome:
     """Return what comes of a program on one GPU."""
-    arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
+    limits = Limits(BUDGET // _IN_TURN, program.seed) if program.seed % _IN_TURN == 0 else Limits(BUDGET)
     try:
-        order = program.seed if program.seed % _IN_TURN == 0 else None
-        run(compiled(program, folder, values, target), program, arrays, order)
+        artifact = compiled(program, folder, values, target)
+        try:
+            arrays = _after(artifact, program, values, limits)
+        except TooLong:
+            arrays = _after(artifact, program, values, Limits(BUDGET))
     except Unknown as reason:
         return Outcome(program.seed, "skipped", reason.what, f"{target}: {reason}")
     except TooLong:
@@ -67,11 +70,18 @@ def _on(
     except TesseraError as error:
         return Outcome(program.seed, "refused" if error.code in REFUSED else "error", error.code, f"{target}: {error}")
     wrong = differences(program, arrays, expected)
-    return (
-        Outcome(program.seed, "mismatch", "", "\n".join([f"{target}:", *wrong]))
-        if wrong
-        else Outcome(program.seed, "same")
-    )
+    if wrong:
+        return Outcome(program.seed, "mismatch", "", "\n".join([f"{target}:", *wrong]))
+    return Outcome(program.seed, "same")
+
+
+def _after(
+    artifact: Artifact, program: tree.Program, values: Mapping[str, Array], limits: Limits
+) -> dict[str, Guarded]:
+    """Return a program's arrays after it ran."""
+    arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
+    run(artifact, program, arrays, limits)
+    return arrays
 
 
 def compiled(program: tree.Program, folder: Path, values: Mapping[str, Array], target: str) -> Artifact:
@@ -96,19 +106,19 @@ def compiled(program: tree.Program, folder: Path, values: Mapping[str, Array], t
         return compile_tiles(module, record, ("ptx",), platform_named(record.backend).write)
 
 
-def run(artifact: Artifact, program: tree.Program, arrays: Mapping[str, Guarded], order: int | None = None) -> None:
+def run(artifact: Artifact, program: tree.Program, arrays: Mapping[str, Guarded], limits: Limits) -> None:
     """Run an artefact on an emulated GPU; arrays change in place.
 
     Args:
         artifact: the program, compiled with its PTX.
         program: the program.
         arrays: its arrays; no byte but those of their elements may be touched.
-        order: decides in which order warps run; None for all of them together.
+        limits: how it is run.
 
     Raises:
         Fault: what a GPU would stop at.
         Unknown: an instruction that is not known.
-        TooLong: it takes more than `BUDGET`.
+        TooLong: it takes more than the limits allow.
     """
     device = Device()
     pointers: list[int] = []
@@ -123,7 +133,7 @@ def run(artifact: Artifact, program: tree.Program, arrays: Mapping[str, Guarded]
         elif isinstance(param, tree.ScalarParam):
             scalars.append(param.value)
             shapes.append(None)
-    Emulation(artifact).run(device, pointers, shapes, scalars, Limits(BUDGET, order))
+    Emulation(artifact).run(device, pointers, shapes, scalars, limits)
     for number, tensor in enumerate(param for param in program.params if isinstance(param, tree.Tensor)):
         arrays[tensor.name].base.view(np.uint8)[...] = device.back(number)
 

@@ -135,6 +135,7 @@ def as_json(summary: Summary, first: int, device: Device, reach: Reach) -> str:
         "seconds": round(summary.elapsed, 1),
         "kinds": dict(summary.kinds),
         "refused": dict(summary.codes),
+        "not_emulated": dict(summary.skips),
         "unknown_share": summary.unknown / max(summary.programs, 1),
         "failures": [{"seed": o.seed, "kind": o.kind, "code": o.code, "detail": o.detail} for o in summary.failures],
         "reached": dict(sorted(summary.reached.items())),
