@@ -3,8 +3,9 @@
 `gemm_explicit` is the seed's kernel. Mended: a grid and a K loop give the undefined `tile_m`, `tile_n` and
 `tile_k`, and a second barrier keeps the next copies from overwriting buffers that are still read.
 
-`gemm_ring` keeps one stage in flight while another is multiplied. Both add to C, as the seed does. Plain
-slices (gemm.py) need none of this.
+`gemm_ring` keeps one stage in flight while another is multiplied; `gemm_roles` names who copies and who computes, with
+a barrier for each stage. All add to C, as the seed does. Plain slices (gemm.py) need none of this, and are scheduled
+alike.
 """
 
 from typing import Any
@@ -61,6 +62,30 @@ def gemm_ring(
     return C
 
 
+@ts.kernel
+def gemm_roles(
+    A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.f32]
+) -> ts.Tensor["M", "N", ts.f32]:
+    """C += A @ B: a producer copies, consumers multiply. On Hopper these are warps of their own."""
+    for m, n in ts.tile.grid((M, 128), (N, 128)):
+        smem_a = ts.tile.alloc_shared((2, 128, 64), ts.bf16, swizzle="xor")
+        smem_b = ts.tile.alloc_shared((2, 64, 128), ts.bf16, swizzle="xor")
+        full = ts.tile.mbarrier.alloc(2)
+        acc = ts.tile.zeros((128, 128), ts.f32)
+        slot = 0
+        for k in ts.tile.range(0, K, 64):
+            with ts.tile.role("producer", registers=24):
+                ts.tile.async_copy_2d(smem_a[slot], A[m : m + 128, k : k + 64])
+                ts.tile.async_copy_2d(smem_b[slot], B[k : k + 64, n : n + 128])
+                ts.tile.mbarrier.arrive(full[slot])
+            with ts.tile.role("consumer", warps=8, registers=240):
+                ts.tile.mbarrier.wait(full[slot])
+                acc = ts.tile.mma(smem_a[slot], smem_b[slot], acc)
+                slot = ts.tile.pipeline.swap(slot, 2)
+        C[m : m + 128, n : n + 128] += acc
+    return C
+
+
 def reference(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Return the result in float64."""
     return c + a @ b
@@ -76,4 +101,10 @@ def case(place: Place, m: int = 200, n: int = 137, k: int = 300, kernel: Any = g
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(case, lambda place: case(place, kernel=gemm_ring)))
+    raise SystemExit(
+        main(
+            case,
+            lambda place: case(place, kernel=gemm_ring),
+            lambda place: case(place, kernel=gemm_roles),
+        )
+    )

@@ -16,15 +16,16 @@ from typing import Any
 
 import tessera as ts
 from tessera import ops, runtime
+from tessera.frontend.tile.stub import NAMESPACES
 from tessera.frontend.tile.values import Shared, Tile
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
+_NAMES = (
+    "structure create memory atomics math bits reduce order shape parts mma shared pipeline mbarrier group random debug"
+)
 # By module name: `tile.reduce` is the function.
-FAMILIES = [
-    import_module(f"tessera.frontend.tile.{name}")
-    for name in "structure create memory atomics math bits reduce order shape parts mma shared random debug".split()
-]
+FAMILIES = [import_module(f"tessera.frontend.tile.{name}") for name in _NAMES.split()]
 
 INTRO = Path(__file__).with_name("language-intro.md")
 LINALG_INTRO = Path(__file__).with_name("linalg-intro.md")
@@ -57,7 +58,8 @@ def render() -> str:
     for family in FAMILIES:
         parts.append(f"## {_first_line(family).rstrip('.')}\n")
         parts += _rest(family)
-        parts += _entries((f"ts.tile.{name}", getattr(family, name)) for name in family.__all__)
+        prefix = f"ts.tile.{family.__name__.rpartition('.')[2]}" if _is_namespace(family) else "ts.tile"
+        parts += _entries((f"{prefix}.{name}", getattr(family, name)) for name in family.__all__)
     parts.append("## Values\n")
     parts += _members("tile", Tile)
     parts += _members("shared", Shared)
@@ -67,6 +69,10 @@ def render() -> str:
     names = ("capabilities", "devices", "select_backend", "from_dlpack", "to_numpy")
     parts += _entries((f"ts.runtime.{name}", getattr(runtime, name)) for name in names)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _is_namespace(family: Any) -> bool:
+    return family.__name__.rpartition(".")[2] in NAMESPACES
 
 
 def render_linalg() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attention_explicit
 import bias_gelu
 import dropout
 import flash_attention
@@ -50,6 +51,10 @@ CASES: dict[str, Callable[[Place], Case]] = {
     "gemm-explicit-17x9x33": lambda place: gemm_explicit.case(place, 17, 9, 33),
     "gemm-explicit-70x130x101": lambda place: gemm_explicit.case(place, 70, 130, 101),
     "gemm-ring-17x9x33": lambda place: gemm_explicit.case(place, 17, 9, 33, gemm_explicit.gemm_ring),
+    "gemm-roles-17x9x33": lambda place: gemm_explicit.case(place, 17, 9, 33, gemm_explicit.gemm_roles),
+    "gemm-roles-270x130x101": lambda place: gemm_explicit.case(place, 270, 130, 101, gemm_explicit.gemm_roles),
+    "attention-explicit-17": lambda place: attention_explicit.case(place, 2, 17, 32),
+    "attention-explicit-200": lambda place: attention_explicit.case(place, 2, 200, 64),
     "gemm-ring-70x130x101": lambda place: gemm_explicit.case(place, 70, 130, 101, gemm_explicit.gemm_ring),
     "mlp-5x7x9": lambda place: mlp.case(place, 5, 7, 9),
     "mlp-100x77x203": lambda place: mlp.case(place),
@@ -127,6 +132,8 @@ COMPILED: dict[str, tuple[Callable[[], Any], dict[str, int], dict[str, Any]]] = 
     "gemm-f32": (lambda: gemm.gemm_for(ts.f32, ts.f32, "cuda"), ALIGNED, {}),
     "gemm-explicit": (lambda: gemm_explicit.gemm_explicit, {}, {}),
     "gemm-ring": (lambda: gemm_explicit.gemm_ring, {}, {}),
+    "gemm-roles": (lambda: gemm_explicit.gemm_roles, {}, {}),
+    "attention-explicit": (lambda: attention_explicit.attention_explicit_for(ts.bf16), {"D": 64}, {}),
     "flash-attention-64": (
         lambda: flash_attention.flash_attention_for(ts.bf16),
         {"D": 64},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -43,12 +44,14 @@ class BuiltKernel:
         fixed_dims: sizes that were compiled in, by the dimension's text; other sizes need another build.
         returns: positions among the run-time arguments of the tensors it returns.
         tunables_read: the attributes of `ts.tile.context()` that its source read.
+        asked: knobs that its roles ask for, by name.
     """
 
     module: ModuleOp
     fixed_dims: dict[str, int]
     returns: tuple[int, ...]
     tunables_read: frozenset[str] = frozenset()
+    asked: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None = None) -> BuiltKernel:
@@ -81,7 +84,7 @@ def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None
     if builder.empty_tile is not None:
         _without_programs(builder, kernel)
     returns = tuple(tensor.position for tensor in _returned(builder))
-    return BuiltKernel(ModuleOp([kernel]), fixed, returns, frozenset(builder.tunables_read))
+    return BuiltKernel(ModuleOp([kernel]), fixed, returns, frozenset(builder.tunables_read), builder.asked)
 
 
 def declares_grid(signature: Signature, reads: Reads) -> bool:

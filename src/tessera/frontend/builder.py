@@ -24,7 +24,7 @@ from tessera.frontend.source import FunctionSource, source_of
 from tessera.frontend.specialize import Specialization
 from tessera.frontend.static_eval import lookup_in
 from tessera.frontend.symbolic import Symbols
-from tessera.frontend.values import Scalar, TensorValue, Tile
+from tessera.frontend.values import RoleSpec, Scalar, TensorValue, Tile
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import DimOp
@@ -270,6 +270,23 @@ def plain(value: Any) -> Any:
     return cast(Any, value).item() if isinstance(value, np.generic) else value
 
 
+@dataclass(frozen=True)
+class OpenRole:
+    """A role whose statements are being compiled.
+
+    Args:
+        spec: what was asked for.
+        block: where its ops go.
+        before: the last op before them.
+        node: where it begins.
+    """
+
+    spec: RoleSpec
+    block: Block
+    before: Operation | None
+    node: ast.AST
+
+
 class Builder:
     """Emits the IR of one kernel.
 
@@ -305,6 +322,8 @@ class Builder:
         self.node: ast.AST = self.frame.source.node
         self.predicate: Tile | None = None
         self.uncommitted = False
+        self.role: OpenRole | None = None
+        self.asked: dict[str, int] = {}
         self.control_depth = 0
         self.free_depth = 0
         self.alloc_block: Block | None = None

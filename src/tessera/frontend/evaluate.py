@@ -29,7 +29,7 @@ INSTEAD: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncFunctionDef: ("a nested function", "define a helper with @ts.function outside the kernel"),
     ast.ClassDef: ("a class", "use tiles and tuples"),
     ast.Delete: ("del", "names end with the block that binds them"),
-    ast.With: ("with", "regions need no context manager"),
+    ast.With: ("with", 'only roles are regions: with ts.tile.role("producer"):'),
     ast.AsyncWith: ("async with", "regions need no context manager"),
     ast.AsyncFor: ("async for", "use ts.tile.range"),
     ast.Try: ("try", "kernels raise nothing; test the condition with `if`"),

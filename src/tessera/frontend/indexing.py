@@ -13,7 +13,7 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import operand, symbol, to_index
 from tessera.frontend.parts import FULL, SliceValue, index_tile
-from tessera.frontend.values import At, Pick, Scalar, Shared, Span, TensorValue, Tile, View, show
+from tessera.frontend.values import At, BarriersValue, Pick, Scalar, Shared, Span, TensorValue, Tile, View, show
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.ir.tile.types import describe
 
@@ -33,6 +33,8 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         return index_tile(b, base, _expand_ellipsis(items, len(base.shape), f"tile {describe(base.type)}"))
     if isinstance(base, Shared):
         return _stage(b, base, items)
+    if isinstance(base, BarriersValue):
+        return _barrier(b, base, items)
     if isinstance(base, tuple | list | dict | str | range):
         return _index_python(b, base, items)
     raise TypeMismatchError(
@@ -57,6 +59,19 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
             code="bad-index",
             help="tuples and dictionaries are indexed by compile-time values that exist",
         ) from None
+
+
+def _barrier(b: Builder, base: BarriersValue, items: tuple[Any, ...]) -> BarriersValue:
+    number = items[0] if len(items) == 1 and not base.one else None
+    if isinstance(number, Scalar) and b.static(number) is not None:
+        number = b.static(number)
+    if not isinstance(number, int | Scalar) or (isinstance(number, int) and not 0 <= number < base.count):
+        raise TypeMismatchError(
+            f"{show(base)} {'have' if base.count > 1 else 'has'} no element {', '.join(map(_show_item, items))}",
+            code="bad-index",
+            help="barriers[slot], with a slot from 0 to their number less one",
+        )
+    return replace(base, one=True)
 
 
 def _show_item(item: Any) -> str:

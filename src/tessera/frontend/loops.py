@@ -175,11 +175,11 @@ def _settled(b: Builder, node: Loop, carried: Carried, attempt: Callable[[list[B
         carried: what it carries.
         attempt: compiles it, given where to note the blocks that it makes.
     """
-    outer, uncommitted = b.frame.env, b.uncommitted
+    outer, uncommitted, role = b.frame.env, b.uncommitted, b.role
     attempts = Attempts(b, node, carried)
     loop: Emit | None = None
     for _ in attempts:
-        b.frame.env, b.uncommitted = dict(outer), uncommitted
+        b.frame.env, b.uncommitted, b.role = dict(outer), uncommitted, role
         blocks: list[Block] = []
         settled = False
         try:

@@ -11,6 +11,7 @@ from tessera.data import dataclass
 from tessera.errors import Frame, LanguageError, Location
 from tessera.frontend.flow import rewrite
 from tessera.frontend.liveness import Liveness, Names, assigned
+from tessera.frontend.regions import flatten
 from tessera.frontend.text import FunctionText, no_source, text_of
 
 
@@ -91,6 +92,7 @@ def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
         if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
             lines = tuple(text.text.splitlines())
             names = assigned(node.body)
+            flatten(node)
             rewrite(node)
             return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names)
     raise no_source(function)

@@ -212,6 +212,30 @@ class StaticRangeSpec:
     values: range
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BarriersValue:
+    """`ts.tile.mbarrier.alloc(count)`; `one` of them after a subscript."""
+
+    count: int
+    one: bool = False
+
+    def __str__(self) -> str:
+        """How diagnostics show it."""
+        return "a barrier" if self.one else f"{self.count} barriers"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSpec:
+    """`ts.tile.role(...)`, before a `with` takes it."""
+
+    kind: str
+    asked: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        """How diagnostics show it."""
+        return f"the role of a {self.kind}"
+
+
 @dataclass(frozen=True, slots=True)
 class ContextValue:
     """`ts.tile.context()`."""
@@ -285,6 +309,8 @@ def show(value: Any) -> str:
         return "a loop's iterable"
     if isinstance(value, ContextValue):
         return "a context"
+    if isinstance(value, BarriersValue | RoleSpec):
+        return str(value)
     if isinstance(value, StructureValue):
         return f"the structure {value.layout.label}"
     if isinstance(value, BoundMethod):

@@ -67,7 +67,7 @@ def compile_kernel(
 
     `TESSERA_DUMP_DIR` names a folder for the IR after each pass that changed it.
     """
-    knobs = Knobs.from_config(config)
+    knobs = Knobs.from_config({**built.asked, **config})
     record_on(built.module, target=target.name, after="frontend", knobs=knobs.given(), facts=dict(facts or {}))
     return compile_tiles(built.module, target, dump, platform_named(target.backend).generate)
 

@@ -194,6 +194,26 @@ class Knobs:
             lacks="groups of consumers",
         )
     )
+    producer_registers: int | None = _declared(
+        Knob(
+            "producer_registers",
+            "registers of a thread that fetches, where warps have roles: a multiple of 8",
+            "56 or 24, by the consumer warps",
+            passes=("warp-specialize",),
+            needs=HOPPER,
+            lacks="warp roles",
+        )
+    )
+    consumer_registers: int | None = _declared(
+        Knob(
+            "consumer_registers",
+            "registers of a thread that computes, where warps have roles: a multiple of 8",
+            "240",
+            passes=("warp-specialize",),
+            needs=HOPPER,
+            lacks="warp roles",
+        )
+    )
     mma_kind: str | None = _declared(
         Knob(
             "mma_kind",

@@ -27,6 +27,8 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "pipeline": (0, 1),
     "ping_pong": (0, 1),
     "mma_kind": ("wgmma", "mma_sync", "fma"),
+    "producer_registers": (24, 40),
+    "consumer_registers": (160, 240),
     "keep_copies": (0, 1),
     "in_place": (0, 1),
     "panel": (8, 64),

@@ -108,6 +108,11 @@ compiles(tile.async_copy_3d)(_copy_of_rank(3, "async_copy_3d"))
 @compiles(tile.commit_group)
 def _commit_group(b: Builder) -> None:
     b.require_program("commit_group")
+    end_group(b)
+
+
+def end_group(b: Builder) -> None:
+    """End a group of copies."""
     b.emit(CommitGroupOp())
     b.uncommitted = False
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
 from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Context, Tile
 
-__all__ = ["context", "grid", "linear_id", "range", "static_range"]
+__all__ = ["context", "grid", "linear_id", "range", "role", "static_range"]
 
 
 @tile_function
@@ -106,5 +107,41 @@ def context() -> Context:
 
     Raises:
         LanguageError: `unknown-name` for an attribute that is none of these.
+    """
+    ...
+
+
+@tile_function
+def role(
+    kind: Literal["producer", "consumer"], warps: int | None = None, registers: int | None = None
+) -> AbstractContextManager[None]:
+    """Mark statements as those of a producer, which copies, or of a consumer, which computes.
+
+        for k in ts.tile.range(0, K, 64):
+            with ts.tile.role("producer", registers=40):
+                ts.tile.async_copy_2d(a, A[m:m+64, k:k+64])
+                ts.tile.pipeline.commit()
+            with ts.tile.role("consumer", warps=8):
+                ts.tile.pipeline.wait()
+                acc = ts.tile.mma(a, b, acc)
+
+    The statements mean what they mean in program order, on every target. Where the schedule splits a program's warps
+    (Hopper), copies are the producer's, with the warps and registers that are asked for; `kernel.explain()` says where
+    it does not.
+
+    Args:
+        kind: `producer` or `consumer`.
+        warps: compile-time; of consumers the knob `num_warps`, producers have 4.
+        registers: compile-time registers of a thread of the role, the knob `producer_registers` or
+            `consumer_registers`.
+
+    Returns:
+        What a `with` statement takes.
+
+    Raises:
+        LanguageError: `bad-argument`; `nested-role` in another role; `role-jump` for a `break`, `continue` or `return`
+            that leaves it; `producer-computes` for anything but copies, waits and scalars in a producer;
+            `consumer-copies` for an asynchronous copy in a consumer; `role-conflict` where two regions of one kind
+            ask for different numbers.
     """
     ...

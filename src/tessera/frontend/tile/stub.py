@@ -11,6 +11,8 @@ from tessera.errors import LanguageError, caller_location
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NAMESPACES = ("group", "mbarrier", "pipeline")
+"""Families whose functions go by their family's name too: `ts.tile.pipeline.begin`."""
 FUNCTIONS: dict[str, Callable[..., object]] = {}
 """Every tile function by name, filled as the files of this folder declare them."""
 
@@ -21,7 +23,8 @@ def tile_function(declared: Callable[P, R]) -> Callable[P, R]:
     Raises:
         LanguageError: `outside-kernel`, from the decorated function.
     """
-    name = declared.__name__
+    family = declared.__module__.rpartition(".")[2]
+    name = f"{family}.{declared.__name__}" if family in NAMESPACES else declared.__name__
 
     @functools.wraps(declared)
     def outside(*args: P.args, **kwargs: P.kwargs) -> R:

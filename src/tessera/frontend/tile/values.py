@@ -157,6 +157,22 @@ class Shared:
         """Write a tile to the whole buffer."""
 
 
+class Barrier:
+    """One of `ts.tile.mbarrier.alloc`'s barriers."""
+
+    def __init__(self) -> None:
+        _not_made_by_hand("a barrier")
+
+
+class Barriers:
+    """What `ts.tile.mbarrier.alloc` gives; `barriers[slot]` is one of them."""
+
+    def __init__(self) -> None:
+        _not_made_by_hand("a barrier")
+
+    def __getitem__(self, index: Any) -> Barrier: ...
+
+
 class Context:
     """What `ts.tile.context()` gives: tuned constants and dimension names as attributes."""
 

@@ -45,6 +45,22 @@ _PART_BYTES = 16 * 1024
 """Bytes up to which a tile across the warps is stored as a whole, and size of the parts of a larger one."""
 
 
+def why_no_registers(producer: int, consumer: int, warps: int) -> str | None:
+    """Return why threads of roles cannot have so many registers, None where they can.
+
+    Args:
+        producer: registers of a thread of the warpgroup that fetches.
+        consumer: registers of a thread that computes.
+        warps: all warps that compute.
+
+    Source: PTX ISA, "setmaxnreg"; 64 Ki registers of a multiprocessor.
+    """
+    if any(count % 8 or not 24 <= count <= 256 for count in (producer, consumer)):
+        return f"{producer} and {consumer} registers are not multiples of 8 from 24 to 256"
+    total = 32 * (GROUP_WARPS * producer + warps * consumer)
+    return f"{producer} and {consumer} registers a thread are {total} in all" if total > 64 * 1024 else None
+
+
 def usual_warps(rows: int, groups: int = 1) -> int:
     """Return the consumer warps of a tile where nobody asks for a number: two warpgroups where each has 64 rows."""
     return 2 * GROUP_WARPS if rows >= 2 * GROUP_ROWS and groups == 1 else GROUP_WARPS

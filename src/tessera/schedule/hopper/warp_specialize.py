@@ -75,7 +75,7 @@ from tessera.ir.tile.types import SharedType, TileType
 from tessera.schedule.buffers import written_memories
 from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
-from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS
+from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS, why_no_registers
 from tessera.schedule.hopper.pair_tiles import depends_on_rank
 from tessera.schedule.hopper.ping_pong import GROUPS, Turns, check_groups, is_plain
 from tessera.schedule.hopper.prologue import (
@@ -135,9 +135,18 @@ class WarpSpecializePass(GridPass):
             undo(rounded)
             note(grid, "roles", [f"one role: {reason}"])
             return
-        if notes := [*notes, *plan.notes()]:
+        registers, ignored = self._registers(grid, warps * groups)
+        if notes := [*notes, *plan.notes(), *ignored]:
             note(grid, "roles", notes)
-        _specialize(kernel, grid, plan, stages, warps, groups)
+        _specialize(kernel, grid, plan, stages, warps, groups, registers)
+
+    def _registers(self, grid: GridOp, warps: int) -> tuple[tuple[int, int], list[str]]:
+        """Return the registers of threads that fetch and compute, and why not those that were asked for."""
+        usual = (SHARING_REGISTERS if decisions.STREAM_K.on(grid) else REGISTERS)[warps]
+        asked = self.knobs.producer_registers or usual[0], self.knobs.consumer_registers or usual[1]
+        if asked == usual or (reason := why_no_registers(*asked, warps)) is None:
+            return asked, []
+        return usual, [f"{usual[0]} and {usual[1]} registers: {reason}"]
 
     def _groups(self, kernel: KernelOp, grid: GridOp, plan: RolePlan) -> tuple[int, list[str]]:
         """Return how many groups of consumers take tiles in turn, and why not as many as were asked for."""
@@ -229,7 +238,9 @@ def _check_product(product: Product) -> None:
         check_staged(product)
 
 
-def _specialize(kernel: KernelOp, grid: GridOp, plan: RolePlan, stages: int, warps: int, groups: int) -> None:
+def _specialize(
+    kernel: KernelOp, grid: GridOp, plan: RolePlan, stages: int, warps: int, groups: int, registers: tuple[int, int]
+) -> None:
     body, group = grid.body.block, plan.group
     products = [turn(product.op) if product.turned else product.op for product in plan.products]
     spread_rows(kernel, products, {staged.load for staged in plan.raw})
@@ -255,8 +266,7 @@ def _specialize(kernel: KernelOp, grid: GridOp, plan: RolePlan, stages: int, war
     for op in _not_shared(body):
         op.detach()
         consumer.add_op(op)
-    registers = SHARING_REGISTERS if decisions.STREAM_K.on(grid) else REGISTERS
-    roles = RolesOp(producer, consumer, *registers[warps * groups], state, groups)
+    roles = RolesOp(producer, consumer, *registers, state, groups)
     roles.location = loop.location
     body.add_op(roles)
     _consume(loop, rings, stages, single, turns)

@@ -1,0 +1,9 @@
+"""Producers have the warps that they have."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", "m", ts.f32], y: ts.Tensor["n", "m", ts.f32]):
+    for i in ts.tile.grid((n, 16)):
+        with ts.tile.role("producer", warps=2):
+            ts.tile.commit_group()
