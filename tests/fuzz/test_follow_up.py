@@ -14,7 +14,7 @@ from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.jit import pipeline
 from tessera.lower import simt
-from tessera.tools.fuzz import tree
+from tessera.tools.fuzz import threads, tree
 from tessera.tools.fuzz.campaign import Summary
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.generate_scope import Options
@@ -25,7 +25,7 @@ from tessera.tools.fuzz.shrink import report, save, shrink
 from tessera.tools.fuzz.shrink_edits import check_types, edits, size
 from tessera.tools.fuzz.source import source
 from tessera.tools.fuzz.steps import BELOW, first_wrong
-from tessera.tools.fuzz.threads import raced
+from tessera.tools.fuzz.threads import raced, wrong_level
 from tessera.tools.fuzz.types import TreeError
 
 LONGER = Options(small=0.0)
@@ -165,3 +165,12 @@ def test_a_report_holds_what_was_found() -> None:
     found = json.loads(as_json(summary, 3, Device("cpu"), reach))
     assert found["failures"] == [{"seed": 3, "kind": "mismatch", "code": "", "detail": "X differs"}]
     assert found["reached"] == {"add i32 top": 1}
+
+
+def test_below_the_passes_threads_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wrong_level(sums(), tmp_path) == "what comes below the lowering"
+    said = {"sm_80": Outcome(7, "same"), "sm_90a": Outcome(7, "skipped")}
+    monkeypatch.setattr(threads, "computed", lambda _program, _folder, targets: said[targets[0]])
+    assert wrong_level(sums(), tmp_path) == BELOW
+    said["sm_90a"] = Outcome(7, "mismatch", detail="X differs")
+    assert wrong_level(sums(), tmp_path) == "the lowering: X differs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -55,12 +55,13 @@ def raced(program: tree.Program, folder: Path) -> Outcome:
     return Outcome(program.seed, "same" if seen else "skipped")
 
 
-def computed(program: tree.Program, folder: Path) -> Outcome:
+def computed(program: tree.Program, folder: Path, targets: Sequence[str] = TARGETS) -> Outcome:
     """Lower a program for GPUs, compute what all threads do, and compare what they store with its meaning.
 
     Args:
         program: the program.
         folder: where its source is written.
+        targets: the GPUs.
     """
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     if any(prod(tensor.shape) > MOST_ELEMENTS for tensor in program.tensors):
@@ -70,7 +71,7 @@ def computed(program: tree.Program, folder: Path) -> Outcome:
     except Undetermined as reason:
         return Outcome(program.seed, "skipped", detail=str(reason))
     seen = 0
-    for target in TARGETS:
+    for target in targets:
         arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
         try:
             for func in _lowered(program, folder, target):
@@ -100,10 +101,11 @@ def wrong_level(program: tree.Program, folder: Path) -> str:
     found = first_wrong(program, folder)
     if found != BELOW:
         return found
-    outcome = computed(program, folder)
-    if outcome.kind == "mismatch":
-        return f"the lowering: {outcome.detail}"
-    return "what comes below the lowering" if outcome.kind == "same" else BELOW
+    outcomes = [computed(program, folder, (target,)) for target in TARGETS]
+    wrong = next((outcome.detail for outcome in outcomes if outcome.kind == "mismatch"), "")
+    if wrong:
+        return f"the lowering: {wrong}"
+    return "what comes below the lowering" if all(outcome.kind == "same" for outcome in outcomes) else BELOW
 
 
 def _launch(program: tree.Program, func: FuncOp, arrays: Mapping[str, Guarded]) -> None:
