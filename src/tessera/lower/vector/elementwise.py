@@ -52,7 +52,12 @@ def lower_elementwise(context: VectorContext, op: ElementwiseOp) -> None:
 
 
 def _by_reciprocal(context: VectorContext, left: Node, right: Node) -> tuple[str, tuple[Node, Node]]:
-    """Return a quotient as a product where many elements share a divisor: one division for all of them."""
+    """Return a quotient as a product where many elements share a divisor: one division for all of them.
+
+    A divisor that was stored is no longer what it was made of: that may have changed in memory since.
+    """
+    if right.stored is not None:
+        return "div", (left, right)
     shared = right.source if isinstance(right, Remap) else right
     many = isinstance(shared, Uniform) or prod(shared.shape) < prod(right.shape)
     if not many or dtype_of(right.element).bits < 32:
