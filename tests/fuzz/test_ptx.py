@@ -13,6 +13,7 @@ from tessera.target.artifact import Artifact, Launch
 from tessera.tools.emulate.errors import Fault, TooLong
 from tessera.tools.emulate.launch import Emulation, Limits
 from tessera.tools.emulate.memory import Device
+from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.campaign import Job, campaign, seeds
 from tessera.tools.fuzz.generate import generate
@@ -97,14 +98,33 @@ def test_products_and_reductions_of_hopper_are_as_they_mean(seed: int, tmp_path:
 
 
 def test_a_missing_barrier_is_found_where_warps_run_one_after_the_other(tmp_path: Path) -> None:
-    program = generate(2000, Options())
+    assert not wrong(generate(2000, Options()), "sm_80", "bar.sync \t0", "bar.sync \t0", tmp_path)
+    assert wrong(generate(2000, Options()), "sm_80", "bar.sync \t0", "bar.warp.sync \t-1", tmp_path)
+
+
+@pytest.mark.parametrize(("pending", "found"), [(1, False), (9, True)])
+def test_products_whose_operands_are_given_back_before_they_are_done_are_found(
+    pending: int, found: bool, tmp_path: Path
+) -> None:
+    program = generate(910000000321, Options(plans=0.5))  # two groups of consumers, five steps in three stages
+    edit = "wgmma.wait_group.sync.aligned 1", f"wgmma.wait_group.sync.aligned {pending}"
+    assert bool(wrong(program, "sm_90a", *edit, tmp_path)) is found
+
+
+def test_products_that_are_read_before_they_are_done_are_found(tmp_path: Path) -> None:
+    program = generate(910000000321, Options(plans=0.5))
+    edit = "wgmma.wait_group.sync.aligned 0", "wgmma.wait_group.sync.aligned 9"
+    assert wrong(program, "sm_90a", *edit, tmp_path)
+
+
+def wrong(program: tree.Program, target: str, old: str, new: str, folder: Path) -> list[str]:
+    """Return what a program stores wrongly where a text of its PTX is another."""
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     expected, _ = meaning(program, values)
-    given = compiled(program, tmp_path, values, "sm_80")
+    given = compiled(program, folder, values, target)
     text = given.dumps["ptx"]
     assert isinstance(text, str)
-    fewer = text.replace("bar.sync \t0", "bar.warp.sync \t-1")
-    assert fewer != text
+    assert old in text
     arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
-    run(replace(given, dumps={"ptx": fewer}), program, arrays, Limits(10**8, order=1))
-    assert differences(program, arrays, expected)
+    run(replace(given, dumps={"ptx": text.replace(old, new)}), program, arrays, Limits(10**8, order=1))
+    return differences(program, arrays, expected)

@@ -80,13 +80,13 @@ def _product(instruction: Instruction) -> Step:
     kept, registers = reader(keep, "pred"), items(target)
     writes = [writer(one) for one in registers]
 
-    def compute(machine: Machine, lanes: Array) -> None:
+    def compute(machine: Machine, given: list[Array], lanes: Array) -> None:
         before = machine.active, machine.full
         machine.active, machine.full = lanes, bool(lanes.all())
-        first = _left(machine, left, a, depth, turns[0])
-        second = _described(machine, right, b, columns, depth, turns[1])
+        first = _left(machine, given[0], a, depth, turns[0])
+        second = _described(machine, given[1], b, columns, depth, turns[1])
         found = first @ np.swapaxes(second, 1, 2) * (scales[0] * scales[1])
-        held = np.broadcast_to(kept(machine), (machine.lanes,))[machine.active].reshape(-1, _GROUP)[:, 0]
+        held = given[2][machine.active].reshape(-1, _GROUP)[:, 0]
         old = _accumulator(machine, registers, d, columns)
         found = np.where(held[:, None, None], old, 0) + found
         for write, value in zip(writes, _registers(found, d), strict=True):
@@ -98,7 +98,9 @@ def _product(instruction: Instruction) -> Step:
     def run(machine: Machine) -> bool | None:
         if not machine.whole_warps(_GROUP):
             return True
-        _products(machine).open.append((machine.active, partial(compute, machine)))
+        keeps = np.broadcast_to(kept(machine), (machine.lanes,))
+        given = [_operand(machine, left), _operand(machine, right), keeps]
+        _products(machine).open.append((machine.active, partial(compute, machine, given)))
         return None
 
     return run
@@ -116,20 +118,25 @@ def _active_groups(machine: Machine) -> Array:
     return np.nonzero(groups.any(1))[0] * _GROUP
 
 
-def _left(machine: Machine, operand: Operand, kind: str, depth: int, turned: int) -> Array:
+def _operand(machine: Machine, operand: Operand) -> Array:
+    """Return what a product takes when it starts: descriptors, or the words of a fragment as registers by lanes."""
+    if not isinstance(operand, Vector):
+        return np.broadcast_to(reader(operand, "u64")(machine), (machine.lanes,))
+    return np.stack([np.broadcast_to(reader(one, "b32")(machine), (machine.lanes,)) for one in operand.items])
+
+
+def _left(machine: Machine, given: Array, kind: str, depth: int, turned: int) -> Array:
     """Return the left operand: groups, 64 rows, K."""
     firsts = _active_groups(machine)
-    if not isinstance(operand, Vector):
-        return _described(machine, operand, kind, 64, depth, turned)
-    words = [np.broadcast_to(reader(one, "b32")(machine), (machine.lanes,))[machine.active] for one in operand.items]
-    gathered = np.stack([word.reshape(-1, 8, 4) for word in words], axis=1)
+    if given.ndim == 1:
+        return _described(machine, given, kind, 64, depth, turned)
+    gathered = np.stack([words[machine.active].reshape(-1, 8, 4) for words in given], axis=1)
     return rows_first(gathered, kind, 2).reshape(len(firsts), 64, depth)
 
 
-def _described(machine: Machine, operand: Operand, kind: str, rows: int, depth: int, turned: int) -> Array:
+def _described(machine: Machine, descriptors: Array, kind: str, rows: int, depth: int, turned: int) -> Array:
     """Return an operand in shared memory: groups, rows (of A, or columns of B), K."""
     firsts = _active_groups(machine)
-    descriptors = np.broadcast_to(reader(operand, "u64")(machine), (machine.lanes,))
     return np.stack([_read(machine, int(lane), int(descriptors[lane]), kind, rows, depth, turned) for lane in firsts])
 
 
