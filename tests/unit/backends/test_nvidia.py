@@ -119,11 +119,14 @@ def test_fp8_of_masked_loads_is_shifted_and_that_of_others_is_not() -> None:
 
 def test_fp8_of_plain_loads_is_taken_from_its_half() -> None:
     text = """.visible .entry k() {
-    ld.global.v2.b32 {%r1, %r2}, [%rd1];
+    ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r2}, [%r9];
     mov.b32 \t{_, %rs1}, %r1;
     mov.b32 \t{_, %rs2}, %r3;
     mov.b32 \t{%rs3, %rs4}, %r4;
     mov.b32 \t{_, %rs5}, %r5;
+    ld.global.b32 %r11, [%rd1];
+    mov.b32 \t{_, %rs6}, %r11;
+    cvt.rn.f16x2.e4m3x2 %r12, %rs6;
     cvt.rn.f16x2.e4m3x2 %r6, %rs1;
     cvt.rn.f16x2.e4m3x2 %r7, %rs2;
     cvt.rn.f16x2.e5m2x2 %r8, %rs4;
@@ -135,6 +138,7 @@ def test_fp8_of_plain_loads_is_taken_from_its_half() -> None:
         lines[4] == "    { .reg .b32 %high; shr.u32 %high, %r4, 16; cvt.u16.u32 %rs3, %r4; cvt.u16.u32 %rs4, %high; }"
     )
     assert lines[5] == "    mov.b32 \t{_, %rs5}, %r5;"
+    assert lines[7] == "    mov.b32 \t{_, %rs6}, %r11;"
 
 
 @pytest.mark.parametrize(

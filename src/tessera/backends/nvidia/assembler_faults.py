@@ -18,7 +18,7 @@ _NEGATION = re.compile(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);")
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
 _HALVES = re.compile(r"\bmov\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
 _UNPACKED_FP8 = re.compile(r"\bcvt\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
-_LOADED = re.compile(r"^\s*ld\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULTILINE)
+_LOADED = re.compile(r"^\s*ld(?:matrix)?\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULTILINE)
 
 
 def respelled(ptx: str, target: TargetRecord) -> str:
