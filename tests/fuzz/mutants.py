@@ -475,8 +475,8 @@ _SIMT = (
     _threads(
         "indices-in-padding-are-used",
         "lower/simt/memory.py",
-        "return total, mask if inside_tile is None else _both(context, mask, inside_tile)",
-        "return total, mask",
+        "return mask if inside_tile is None else _both(context, mask, inside_tile)",
+        "return mask",
     ),
     _threads(
         "padding-is-stored",

@@ -19,7 +19,7 @@ from tessera.frontend.convert import (
     reshape_to,
     to_ssa,
 )
-from tessera.frontend.values import At, Pick, Scalar, Shared, Span, Tile, Value, View, show, wrap
+from tessera.frontend.values import At, Pick, Scalar, Shared, SharedElements, Span, Tile, Value, View, show, wrap
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.shared import BarrierOp, SharedStoreOp
@@ -83,6 +83,36 @@ def predicate_for(b: Builder, view: View, required: bool) -> SSAValue | None:
         )
     mask = broadcast_to(b, b.predicate.ssa, shape)
     return reshape_to(b, mask, raw_shape(view))
+
+
+def shared_indices(b: Builder, target: SharedElements | Shared) -> list[SSAValue]:
+    """Return one i64 index per dimension of a shared buffer: those given, or all of them."""
+    element = element_type(dtypes.i64)
+    if isinstance(target, Shared):
+        spans = [Tile(b.emit(ArangeOp(size, element)).result) for size in target.shape]
+        return [_spread(b, span.ssa, target.shape, position) for position, span in enumerate(spans)]
+    shape = broadcast_shapes([index.shape for index in target.indices], "index")
+    cast = [cast_to(b, index.ssa, element) for index in target.indices]
+    return [broadcast_to(b, index, shape) for index in cast] if shape else cast
+
+
+def shared_predicate(b: Builder, shape: tuple[int, ...]) -> SSAValue | None:
+    """Return the mask that the enclosing `if`s on tiles put on elements of a shared buffer.
+
+    Raises:
+        TypeMismatchError: `predicate-shape` when the condition does not broadcast to the elements.
+    """
+    if b.predicate is None:
+        return None
+    own = b.predicate.shape
+    padded = (1,) * (len(shape) - len(own)) + own
+    if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
+        raise TypeMismatchError(
+            f"inside an `if` on {describe(b.predicate.type)}, the elements have the shape {shape}",
+            code="predicate-shape",
+            help="the condition must broadcast to the shape of what is accessed",
+        )
+    return broadcast_to(b, b.predicate.ssa, shape)
 
 
 def load_view(b: Builder, view: View, fill: Any = None) -> Tile | Scalar:
@@ -239,8 +269,7 @@ def store_to(b: Builder, target: Any, value: Any) -> None:
     elif isinstance(target, Shared):
         store_shared(b, target, value)
     else:
-        raise TypeMismatchError(
-            f"cannot store to {show(target)}",
-            code="not-a-slice",
-            help="store to a slice of a tensor (C[m:m+64, :] = x) or to a shared buffer; tiles are values",
-        )
+        help = "store to a slice of a tensor (C[m:m+64, :] = x) or to a shared buffer; tiles are values"
+        if isinstance(target, SharedElements):
+            help = "write elements of shared buffers by ts.tile.atomic_store(buffer[i], value)"
+        raise TypeMismatchError(f"cannot store to {show(target)}", code="not-a-slice", help=help)

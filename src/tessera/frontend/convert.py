@@ -16,6 +16,7 @@ from tessera.frontend.builder import Builder
 from tessera.frontend.values import (
     Scalar,
     Shared,
+    SharedElements,
     TensorValue,
     Tile,
     Undefined,
@@ -133,6 +134,8 @@ def symbol(b: Builder, dim: Dim) -> int | Scalar:
 def not_a_value(value: Any, what: str) -> TypeMismatchError:
     """Return the error for a `value` that has no place in arithmetic."""
     help = "give a tile, a scalar or a number"
+    if isinstance(value, SharedElements):
+        help = "read elements of shared buffers by ts.tile.atomic_load(buffer[i])"
     if isinstance(value, TensorValue):
         name = value.param.name
         help = f"take a slice of it: {name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"

@@ -22,6 +22,7 @@ from tessera.frontend.tile.stub import FUNCTIONS as TILE_FUNCTIONS
 from tessera.frontend.values import (
     ContextValue,
     Scalar,
+    SharedElements,
     TensorValue,
     Text,
     Tile,
@@ -70,7 +71,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, str, Callable[[Any, Any], Any]]] = {
 
 def is_runtime(value: Any) -> bool:
     """Return whether a value is known only when the kernel runs."""
-    return isinstance(value, Value | View | TensorValue | Text)
+    return isinstance(value, Value | View | SharedElements | TensorValue | Text)
 
 
 def resolved(b: Builder, value: Any) -> Any:

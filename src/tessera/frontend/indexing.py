@@ -13,7 +13,19 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import operand, symbol, to_index
 from tessera.frontend.parts import FULL, SliceValue, index_tile
-from tessera.frontend.values import At, BarriersValue, Pick, Scalar, Shared, Span, TensorValue, Tile, View, show
+from tessera.frontend.values import (
+    At,
+    BarriersValue,
+    Pick,
+    Scalar,
+    Shared,
+    SharedElements,
+    Span,
+    TensorValue,
+    Tile,
+    View,
+    show,
+)
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.ir.tile.types import describe
 
@@ -80,9 +92,12 @@ def _show_item(item: Any) -> str:
     return show(item)
 
 
-def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared:
+def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared | SharedElements:
     if all(item is ... or (isinstance(item, SliceValue) and item.is_full) for item in items):
         return buffer
+    sliced = any(item is ... or isinstance(item, SliceValue | None) for item in items)
+    if len(items) == len(buffer.shape) and not sliced:
+        return SharedElements(buffer, tuple(_shared_index(b, buffer, item) for item in items))
     first, rest = items[0], items[1:]
     if any(not (item is ... or (isinstance(item, SliceValue) and item.is_full)) for item in rest) or isinstance(
         first, SliceValue | None
@@ -92,11 +107,11 @@ def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared:
             code="bad-index",
             help="buffer[stage] of a buffer allocated as (stages, M, N), or the whole buffer",
         )
-    if len(buffer.shape) < 2:
+    if len(items) > len(buffer.shape):
         raise TypeMismatchError(
-            f"{describe(buffer.type)} has no stages",
+            f"{len(items)} indices for {describe(buffer.type)}",
             code="rank-mismatch",
-            help="allocate it with a leading dimension: alloc_shared((stages, n), dtype)",
+            help="one for a stage, or as many as it has dimensions for elements",
         )
     if isinstance(first, int) and not 0 <= first < buffer.shape[0]:
         raise TypeMismatchError(
@@ -111,6 +126,18 @@ def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared:
             help="take the stage first: buffer[stage].T",
         )
     return Shared(b.emit(SharedViewOp(buffer.ssa, to_index(b, first, "the stage"))).result, buffer.policy)
+
+
+def _shared_index(b: Builder, buffer: Shared, item: Any) -> Scalar | Tile:
+    if isinstance(item, View | Shared):
+        item = operand(b, item)
+    if isinstance(item, Tile) and item.dtype.is_int:
+        return item
+    if isinstance(item, Tile):
+        raise TypeMismatchError(
+            f"an index tile must be integer, got {describe(item.type)}", code="bad-index", help="cast it to ts.i32"
+        )
+    return Scalar(to_index(b, item, f"an index of {describe(buffer.type)}"))
 
 
 def _expand_ellipsis(items: tuple[Any, ...], rank: int, what: str) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from tessera.frontend.flow import RESULT, Give, Jump, Reset
 from tessera.frontend.indexing import subscript
 from tessera.frontend.liveness import names_bound
 from tessera.frontend.tile.debug import device_assert
-from tessera.frontend.values import Shared, TensorValue, Text, Tile, Undefined, Unless, View, show
+from tessera.frontend.values import Shared, SharedElements, TensorValue, Text, Tile, Undefined, Unless, View, show
 from tessera.ir.tile.types import describe
 
 
@@ -102,7 +102,7 @@ def _assign_subscript(b: Builder, target: ast.Subscript, value: Any) -> None:
         store_to(b, _place(b, target), value)
 
 
-def _place(b: Builder, target: ast.Subscript) -> View | Shared:
+def _place(b: Builder, target: ast.Subscript) -> View | Shared | SharedElements:
     """Return what a subscript on the left of an assignment names."""
     base = evaluate(b, target.value)
     if isinstance(base, View | Tile):

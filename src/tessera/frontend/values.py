@@ -150,6 +150,23 @@ class View:
         return any(isinstance(axis, Pick) for axis in self.axes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedElements:
+    """Elements of a shared buffer, for atomics: `hist[i]`, `grid[rows, columns]`.
+
+    Args:
+        buffer: the buffer.
+        indices: an integer for each of its dimensions, or a tile of them.
+    """
+
+    buffer: Shared
+    indices: tuple[Scalar | Tile, ...]
+
+    def __str__(self) -> str:
+        """Return the elements as diagnostics show them."""
+        return f"elements of {describe(self.buffer.type)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Undefined:
     """A name whose value is not known on every path.
@@ -309,7 +326,7 @@ def show(value: Any) -> str:
         return "a loop's iterable"
     if isinstance(value, ContextValue):
         return "a context"
-    if isinstance(value, BarriersValue | RoleSpec):
+    if isinstance(value, BarriersValue | RoleSpec | SharedElements):
         return str(value)
     if isinstance(value, StructureValue):
         return f"the structure {value.layout.label}"

@@ -17,6 +17,7 @@ from tessera.interp.machine import Machine, handles
 from tessera.interp.memory import read_box
 from tessera.interp.values import Array, Copy, Shared, State, dtype_at
 from tessera.ir.locations import location_of
+from tessera.ir.tile.atomics import SharedAtomicOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
     BarrierOp,
@@ -47,6 +48,13 @@ _WHY = {
         "call barrier() between the write and the read",
     ),
 }
+
+
+_READ = (
+    "race",
+    "writes a shared buffer that was read after the last barrier",
+    "call barrier() between the read and the write",
+)
 
 
 def read_buffer(buffer: Shared, op: Operation, machine: Machine, *, ordered: bool = False) -> Array:
@@ -149,6 +157,37 @@ def write_buffer(buffer: Shared, state: State, op: Operation, machine: Machine) 
             raise machine.fault(op, "race", message + _other(who[at], machine), at, help)
     buffer.state[...] = state
     buffer.writer[...] = machine.program.number_of(op)
+
+
+def check_atomic(buffer: Shared, places: tuple[Array, ...], op: SharedAtomicOp, machine: Machine) -> None:
+    """Note that `op` accesses elements; other atomics may do so at the same time, and nothing else.
+
+    Raises:
+        DeviceError: `uninitialized-read` or `race`, naming the other access.
+    """
+    if not machine.checks:
+        return
+    program = machine.program
+    atomics = [n for n, access in enumerate(program.accesses) if isinstance(access.op, SharedAtomicOp)]
+    state, writer, reader = buffer.state[places], buffer.writer[places], buffer.reader[places]
+    plain, read = ~np.isin(writer, atomics), ~np.isin(reader, atomics)
+    reads = op.fn.data != "store"
+    for conflict, who, (code, message, help) in (
+        ((state == State.UNDEFINED) & reads, writer, _WHY[State.UNDEFINED]),
+        (state == State.IN_FLIGHT, writer, _WHY[State.IN_FLIGHT]),
+        ((state == State.UNORDERED) & plain, writer, _WHY[State.UNORDERED]),
+        (program.unordered(writer) & plain, writer, _WHY[State.UNORDERED]),
+        (program.unordered(reader) & read & op.writes, reader, _READ),
+        ((state == State.OUTGOING) & op.writes, reader, _READ),
+    ):
+        if conflict.any():
+            at = int(np.argmax(conflict))
+            where = tuple(int(place[at]) for place in places)
+            raise machine.fault(op, code, message + _other(who[at], machine), where, help)
+    number = program.number_of(op)
+    buffer.reader[places] = number
+    if op.writes:
+        buffer.state[places], buffer.writer[places] = State.UNORDERED, number
 
 
 @handles(AllocSharedOp)

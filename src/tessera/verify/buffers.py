@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 from tessera.data import dataclass
 from tessera.errors import LanguageError
 from tessera.ir.locations import location_of
+from tessera.ir.tile.atomics import SharedAtomicOp
 
 
 class Access(NamedTuple):
@@ -136,13 +137,7 @@ class Memory:
         for stage in view.stages():
             if stage.state is State.UNDEFINED:
                 raise _fault(access, stage.alloc, *_NOTHING, code="uninitialized-read")
-            assert stage.writer is not None
-            if stage.state is State.COPIED_TO:
-                message = "reads a shared buffer while an asynchronous copy to it is under way"
-                raise _fault(access, stage.writer, message, "copied to", self._wait_for(stage))
-            if stage.written == self.barriers:
-                message = "reads a shared buffer that was written after the last barrier"
-                raise _fault(access, stage.writer, message, "written", _barrier(access, stage.writer))
+            self._check_settled(stage, access)
             stage.reader, stage.read = access, self.barriers
 
     def write(self, view: View, access: Access) -> None:
@@ -155,6 +150,29 @@ class Memory:
         for stage in view.stages():
             self._check_unused(stage, access)
             stage.state, stage.writer, stage.written = State.WRITTEN, access, self.barriers
+
+    def update(self, view: View, access: Access, writes: bool) -> None:
+        """Note an atomic of some elements, with which other atomics go together.
+
+        Raises:
+            LanguageError: `race`.
+        """
+        for stage in view.stages():
+            if stage.writer is None or not isinstance(stage.writer.op, SharedAtomicOp):
+                self._check_settled(stage, access)
+            if writes and stage.read == self.barriers and stage.reader is not None:
+                message = "writes a shared buffer that was read after the last barrier"
+                raise _fault(access, stage.reader, message, "read", _barrier(access, stage.reader))
+            if writes:
+                stage.state, stage.writer, stage.written = State.WRITTEN, access, self.barriers
+
+    def _check_settled(self, stage: Stage, access: Access) -> None:
+        if stage.state is State.COPIED_TO and stage.writer is not None:
+            message = "reads a shared buffer while an asynchronous copy to it is under way"
+            raise _fault(access, stage.writer, message, "copied to", self._wait_for(stage))
+        if stage.written == self.barriers and stage.writer is not None:
+            message = "reads a shared buffer that was written after the last barrier"
+            raise _fault(access, stage.writer, message, "written", _barrier(access, stage.writer))
 
     def copy(self, view: View, access: Access) -> None:
         """Note the start of an asynchronous copy.

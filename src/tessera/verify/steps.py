@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.ir.tile.atomics import SharedAtomicOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
@@ -149,6 +150,13 @@ def _mma(op: MmaOp, run: Run) -> None:
 @runs(SharedStoreOp)
 def _store(op: SharedStoreOp, run: Run) -> None:
     run.memory.write(run.values[op.buffer], run.access(op))
+
+
+@runs(SharedAtomicOp)
+def _atomic(op: SharedAtomicOp, run: Run) -> None:
+    run.memory.update(run.values[op.buffer], run.access(op), op.writes)
+    if op.result is not None:
+        run.draw(op.result)
 
 
 @runs(CpAsyncOp)

@@ -189,6 +189,13 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
     zero, one = at.const(0), at.const(1)
     ring = at(shared.AllocSharedOp([2, 64, 64], BF16, "panels"))
     row = at(shared.AllocSharedOp([64], BF16))
+    bins = at(shared.AllocSharedOp([8, 16], I32))
+    places = [at(elementwise.ArangeOp(8, I64)) for _ in range(2)]
+    ones = at(elementwise.SplatOp(at.const(1, I32), [8]))
+    at(atomics.SharedAtomicOp("max", ones, bins, places, scope="group"))
+    at(atomics.SharedAtomicOp("compare_exchange", ones, bins, places, compare=ones, order="seq_cst"))
+    at(atomics.SharedAtomicOp("load", None, bins, places, order="acquire"))
+    at.do(atomics.SharedAtomicOp("store", ones, bins, places, order="release"))
     full, empty = at(roles.AllocBarriersOp(2, 1)), at(roles.AllocBarriersOp(2, 1))
     producer, consumer = Block(), Block()
     ahead, behind = At(producer), At(consumer)
@@ -309,6 +316,7 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at.do(t_atomics.AtomicOp("store", loaded, pointer, offsets, None, None, "seq_cst", "mesh"))
     at(t_atomics.AtomicOp("load", None, pointer, offsets, None, None, "acquire", "group"))
     at.do(t_atomics.FenceOp("seq_cst", "device"))
+    at(t_atomics.AddressOp(at(t_mem.AllocOp(BufferType.of([4], F32, "shared")))))
     at.do(t_debug.PrintOp("{}", [zero]))
     at.do(t_debug.AssertOp(less, "smaller"))
 

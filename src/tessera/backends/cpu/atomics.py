@@ -16,7 +16,7 @@ from tessera.backends.cpu.memory import Access, set_single
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.types import LLVMType
-from tessera.ir.target.atomics import AtomicOp, FenceOp
+from tessera.ir.target.atomics import AddressOp, AtomicOp, FenceOp
 from tessera.ir.target.types import element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
@@ -34,6 +34,12 @@ _INTEGER = {"exchange": "xchg", **{fn: fn for fn in ("add", "max", "min", "and",
 
 Pick = Callable[[SSAValue], str]
 """Gives the one element of an operand that is accessed."""
+
+
+@CPU.register(AddressOp)
+def emit_address(emitter: CpuEmitter, op: AddressOp) -> None:
+    """A buffer is an address."""
+    emitter.bind(op.result, [emitter.unit(op.buffer)])
 
 
 @CPU.register(FenceOp)

@@ -19,8 +19,8 @@ from tessera.errors import LanguageError
 from tessera.ir.atomics import acquires, releases
 from tessera.ir.layouts import REGISTER
 from tessera.ir.locations import location_of
-from tessera.ir.target.atomics import AtomicOp, FenceOp
-from tessera.ir.target.types import FragmentType, element_of
+from tessera.ir.target.atomics import AddressOp, AtomicOp, FenceOp
+from tessera.ir.target.types import FragmentType, PointerType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 
@@ -35,6 +35,12 @@ _REDUCTIONS = ("add", "max", "min", "and", "or", "xor")
 _REGISTER = {8: "h", 16: "h", 32: "r", 64: "l"}
 _FLOAT = {"add": "fadd", "max": "fmaximum", "min": "fminimum", "exchange": "xchg"}
 _INT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
+
+
+@NVIDIA.register(AddressOp)
+def emit_address(emitter: NvidiaEmitter, op: AddressOp) -> None:
+    """Find a buffer in shared memory."""
+    emitter.bind(op.result, [emitter.shared_pointer(emitter.unit(op.buffer))])
 
 
 @NVIDIA.register(FenceOp)
@@ -76,7 +82,7 @@ def emit_atomic(emitter: NvidiaEmitter, op: AtomicOp) -> None:
         _fence(emitter, order, scope)
     for register in registers:
         predicate = emitter.both(owner, masks[register] if masks is not None else None)
-        pointer = element_pointer(emitter, emitter.unit(op.pointer), offsets[register], dtype)
+        pointer = element_pointer(emitter, emitter.unit(op.pointer), offsets[register], dtype, atomic.address)
         old[register] = _guarded(emitter, atomic, pointer, register, predicate)
     if not alone and acquires(fn, order):
         _fence(emitter, "acquire", scope)
@@ -156,6 +162,12 @@ class _Atomic:
         """The type of an element in a register."""
         return LLVMType(llvm_element(self.dtype))
 
+    @property
+    def address(self) -> str:
+        """LLVM's type of the address."""
+        assert isinstance(self.op.pointer.type, PointerType)
+        return str(self.emitter.pointer_type(self.op.pointer.type))
+
     def emit(self, pointer: str, register: int) -> str:
         """Access an element and return its old value, "" for a store."""
         given = [v for v in (self.op.compare, self.op.value) if v is not None]
@@ -171,13 +183,14 @@ class _Atomic:
         reduces = fn in _REDUCTIONS and not used and order in ("relaxed", "release")
         name = {"load": "ld", "store": "st"}.get(fn, "red" if reduces else "atom")
         function = "" if fn in ("load", "store") else f".{_PTX.get(fn, fn)}"
-        text = f"{name}.{order}.{_scope(emitter, self.op.scope.data)}.global{function}.{self.kind}"
+        space = "shared" if self.address.endswith("(3)") else "global"
+        text = f"{name}.{order}.{_scope(emitter, self.op.scope.data)}.{space}{function}.{self.kind}"
         gives = name in ("ld", "atom")
         operands = [f"${number}" for number in range(gives, gives + 1 + len(values))]
         operands[0] = f"[{operands[0]}]"
         register, held = _REGISTER[self.dtype.bits], LLVMType(f"i{max(self.dtype.bits, 16)}")
         constraints = [*[f"={register}"] * gives, "l", *[register] * len(values), "~{memory}"]
-        given = [("ptr addrspace(1)", pointer), *((str(held), self._bits(value, held)) for value in values)]
+        given = [(self.address, pointer), *((str(held), self._bits(value, held)) for value in values)]
         line = f"{text} {', '.join([*['$0'] * gives, *operands])};"
         found = emitter.asm(line, ",".join(constraints), [held] * gives, given)
         if found:
@@ -200,5 +213,5 @@ class _Atomic:
         scope = "" if self.op.scope.data == "mesh" else 'syncscope("device") '
         operation, align = _operation(self.op.fn.data, self.dtype), self.dtype.bytes
         return self.emitter.fn.assign(
-            f"atomicrmw {operation} ptr addrspace(1) {pointer}, {self.type} {values[0]} {scope}monotonic, align {align}"
+            f"atomicrmw {operation} {self.address} {pointer}, {self.type} {values[0]} {scope}monotonic, align {align}"
         )

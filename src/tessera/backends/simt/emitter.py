@@ -142,7 +142,9 @@ class SimtEmitter(Emitter):
 
     def pointer_type(self, type_: PointerType | BufferType) -> LLVMType:
         """Return the type of addresses: a byte offset in shared memory for buffers."""
-        return I32 if isinstance(type_, BufferType) else LLVMType("ptr addrspace(1)")
+        if isinstance(type_, BufferType):
+            return I32
+        return LLVMType("ptr addrspace(3)" if type_.space.data == "shared" else "ptr addrspace(1)")
 
     # Thread positions
 

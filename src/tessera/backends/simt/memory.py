@@ -214,9 +214,11 @@ def owned_registers(emitter: SimtEmitter, value_type: Any) -> tuple[list[int], s
     return [r for r, f in enumerate(first) if r == f], emitter.owner_predicate(value_type.linear)
 
 
-def element_pointer(emitter: SimtEmitter, pointer: str, offset: str, dtype: DType) -> str:
-    """Return the address of a single element of a tensor."""
-    return emitter.fn.assign(f"getelementptr i{dtype.bytes * 8}, ptr addrspace(1) {pointer}, i64 {offset}")
+def element_pointer(
+    emitter: SimtEmitter, pointer: str, offset: str, dtype: DType, kind: str = "ptr addrspace(1)"
+) -> str:
+    """Return the address of a single element of a tensor, or of another kind of memory."""
+    return emitter.fn.assign(f"getelementptr i{dtype.bytes * 8}, {kind} {pointer}, i64 {offset}")
 
 
 @SIMT.register(GatherOp)

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
-from tessera.frontend.access import index_tiles, predicate_for, raw_shape
+from tessera.frontend.access import index_tiles, predicate_for, shared_indices, shared_predicate
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import broadcast_to, operand, to_ssa
 from tessera.frontend.registry import compiles
-from tessera.frontend.values import Value, View, show, wrap
+from tessera.frontend.values import Shared, SharedElements, Value, View, show, wrap
 from tessera.ir.atomics import MEMORY_ORDERS, SCOPES, orders_of
-from tessera.ir.tile.atomics import AtomicOp, FenceOp
+from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp
+from tessera.ir.tile.types import SharedType, shape_of
+from tessera.ir.types import element_type
 
 _WHY = {"load": "a load releases nothing", "store": "a store acquires nothing", "fence": "a fence orders something"}
 
 
-def _operand(b: Builder, view: View, value: Any, what: str) -> SSAValue:
-    """Return a value as the atomic wants it: of the tensor's dtype and the view's shape."""
-    ssa = to_ssa(b, operand(b, value, what), view.tensor.type.element)
-    shape = raw_shape(view)
+Place = View | Shared | SharedElements
+
+
+def _operand(b: Builder, shape: tuple[int, ...], element: Attribute, value: Any, what: str) -> SSAValue:
+    """Return a value as the atomic wants it: of the memory's dtype and the shape of what is accessed."""
+    ssa = to_ssa(b, operand(b, value, what), element)
     if not shape and isinstance(value, Value) and value.shape:
         raise TypeMismatchError(
             f"{what}: {show(value)} for one element",
@@ -33,14 +37,24 @@ def _operand(b: Builder, view: View, value: Any, what: str) -> SSAValue:
     return broadcast_to(b, ssa, shape, what)
 
 
-def _check(view: Any, fn: str) -> View:
-    if not isinstance(view, View) or view.new_axes:
+def _check(place: Any, fn: str) -> Place:
+    if isinstance(place, View) and not place.new_axes:
+        return place
+    if not isinstance(place, Shared | SharedElements):
         raise TypeMismatchError(
-            f"atomic_{fn}: {show(view)} is not a slice of a tensor",
+            f"atomic_{fn}: {show(place)} is not a slice of a tensor",
             code="not-a-slice",
             help=f"write ts.tile.atomic_{fn}(A[i]{'' if fn == 'load' else ', value'})",
         )
-    return view
+    buffer = place if isinstance(place, Shared) else place.buffer
+    assert isinstance(buffer.type, SharedType)
+    if buffer.type.swizzle.data != "none":
+        raise TypeMismatchError(
+            f"atomic_{fn}: {show(place)}: the buffer is swizzled",
+            code="bad-argument",
+            help='allocate it with swizzle="none", the default',
+        )
+    return place
 
 
 def _check_order(what: str, fn: str, order: Any, scope: Any) -> None:
@@ -64,12 +78,10 @@ def _check_order(what: str, fn: str, order: Any, scope: Any) -> None:
         )
 
 
-def _check_dtype(b: Builder, view: View, fn: str) -> None:
-    dtype = view.tensor.dtype
+def _check_dtype(b: Builder, place: Place, fn: str) -> None:
+    dtype = place.tensor.dtype if isinstance(place, View) else _buffer(place).dtype
     if fn in ("and", "or", "xor") and not dtype.is_int:
-        raise TypeMismatchError(
-            f"atomic_{fn} is not defined for {dtype}", code="dtype-mismatch", help="use an integer tensor"
-        )
+        raise TypeMismatchError(f"atomic_{fn} is not defined for {dtype}", code="dtype-mismatch", help="use integers")
     if fn == "add" and dtype.is_float and b.spec.profile != "fast":
         raise LanguageError(
             f"atomic_add on {dtype} in the {b.spec.profile} profile",
@@ -92,17 +104,29 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
     """
     what = f"atomic_{fn}"
     b.require_program(what)
-    view = _check(target, fn)
+    place = _check(target, fn)
     _check_order(what, fn, order, scope)
-    _check_dtype(b, view, fn)
-    given = None if value is None else _operand(b, view, value, what)
-    expected = None if compare is None else _operand(b, view, compare, f"{what}: compare")
-    indices, mask = index_tiles(b, view), predicate_for(b, view, required=True)
-    op = AtomicOp(fn, given, view.tensor.ssa, indices, mask, expected, order, scope)
-    b.emit(op)
-    if op.writes:
-        b.mark_written(view.tensor, by_atomic=True)
+    _check_dtype(b, place, fn)
+    if isinstance(place, View):
+        indices, element = index_tiles(b, place), place.tensor.type.element
+        mask = predicate_for(b, place, required=True)
+    else:
+        indices, element = shared_indices(b, place), element_type(_buffer(place).dtype)
+        mask = shared_predicate(b, shape_of(indices[0].type))
+    shape = shape_of(indices[0].type)
+    given = None if value is None else _operand(b, shape, element, value, what)
+    expected = None if compare is None else _operand(b, shape, element, compare, f"{what}: compare")
+    if isinstance(place, View):
+        op = b.emit(AtomicOp(fn, given, place.tensor.ssa, indices, mask, expected, order, scope))
+        if op.writes:
+            b.mark_written(place.tensor, by_atomic=True)
+    else:
+        op = b.emit(SharedAtomicOp(fn, given, _buffer(place).ssa, indices, mask, expected, order, scope))
     return None if op.result is None else wrap(op.result)
+
+
+def _buffer(place: Shared | SharedElements) -> Shared:
+    return place if isinstance(place, Shared) else place.buffer
 
 
 def _simple(fn: str) -> Callable[..., Any]:

@@ -33,19 +33,19 @@ Scope = Literal["group", "cluster", "device", "mesh"]
 
 @tile_function
 def atomic_add(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Add to elements of a tensor, each in one indivisible step.
+    """Add to elements of a tensor or shared buffer, each in one indivisible step.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
-        value: tile or scalar, broadcast to the slice and converted to the tensor's dtype.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
+        value: tile or scalar, broadcast to the slice and converted to its dtype.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
-        LanguageError: `nondeterministic-atomic` for a float tensor unless the profile is `fast`.
+        LanguageError: `nondeterministic-atomic` for floats unless the profile is `fast`.
         TypeMismatchError: `bad-argument` for an unknown order or scope.
 
     Numerics:
@@ -56,16 +56,16 @@ def atomic_add(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 @tile_function
 def atomic_max(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Raise elements of a tensor to at least `value`, each in one indivisible step.
+    """Raise elements of a tensor or shared buffer to at least `value`, each in one indivisible step.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
-        value: tile or scalar, broadcast to the slice and converted to the tensor's dtype.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
+        value: tile or scalar, broadcast to the slice and converted to its dtype.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
         TypeMismatchError: `bad-argument` for an unknown order or scope.
@@ -75,16 +75,16 @@ def atomic_max(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 @tile_function
 def atomic_min(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Lower elements of a tensor to at most `value`, each in one indivisible step.
+    """Lower elements of a tensor or shared buffer to at most `value`, each in one indivisible step.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
-        value: tile or scalar, broadcast to the slice and converted to the tensor's dtype.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
+        value: tile or scalar, broadcast to the slice and converted to its dtype.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
         TypeMismatchError: `bad-argument` for an unknown order or scope.
@@ -94,19 +94,19 @@ def atomic_min(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 @tile_function
 def atomic_and(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Clear the bits that `value` lacks in elements of an integer tensor.
+    """Clear the bits that `value` lacks in integers.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
         value: integer tile or scalar.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
-        TypeMismatchError: `dtype-mismatch` for a float tensor.
+        TypeMismatchError: `dtype-mismatch` for floats.
         TypeMismatchError: `bad-argument` for an unknown order or scope.
     """
     ...
@@ -114,19 +114,19 @@ def atomic_and(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 
 @tile_function
 def atomic_or(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Set the bits of `value` in elements of an integer tensor.
+    """Set the bits of `value` in integers.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
         value: integer tile or scalar.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
-        TypeMismatchError: `dtype-mismatch` for a float tensor.
+        TypeMismatchError: `dtype-mismatch` for floats.
         TypeMismatchError: `bad-argument` for an unknown order or scope.
     """
     ...
@@ -134,19 +134,19 @@ def atomic_or(target: TileLike, value: TileLike, order: Order = "relaxed", scope
 
 @tile_function
 def atomic_xor(target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Flip the bits of `value` in elements of an integer tensor.
+    """Flip the bits of `value` in integers.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
         value: integer tile or scalar.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
-        TypeMismatchError: `dtype-mismatch` for a float tensor.
+        TypeMismatchError: `dtype-mismatch` for floats.
         TypeMismatchError: `bad-argument` for an unknown order or scope.
     """
     ...
@@ -156,16 +156,16 @@ def atomic_xor(target: TileLike, value: TileLike, order: Order = "relaxed", scop
 def atomic_exchange(
     target: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
 ) -> Tile | Scalar:
-    """Replace elements of a tensor, each in one indivisible step.
+    """Replace elements of a tensor or shared buffer, each in one indivisible step.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
-        value: tile or scalar, broadcast to the slice and converted to the tensor's dtype.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
+        value: tile or scalar, broadcast to the slice and converted to its dtype.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; zero for elements outside the tensor, which are left alone.
+        The old values; zero for elements outside, which are left alone.
 
     Raises:
         TypeMismatchError: `bad-argument` for an unknown order or scope.
@@ -177,17 +177,17 @@ def atomic_exchange(
 def atomic_compare_exchange(
     target: TileLike, compare: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
 ) -> Tile | Scalar:
-    """Replace the elements of a tensor that equal `compare`, each in one indivisible step.
+    """Replace the elements that equal `compare`, each in one indivisible step.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
         compare: expected values.
         value: new values.
         order: memory order; any of them.
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; where they equal `compare`, the exchange took place. Elements outside the tensor are left
+        The old values; where they equal `compare`, the exchange took place. Elements outside are left
         alone, and their old value is zero.
 
     Raises:
@@ -198,15 +198,15 @@ def atomic_compare_exchange(
 
 @tile_function
 def atomic_load(target: TileLike, order: LoadOrder = "relaxed", scope: Scope = "device") -> Tile | Scalar:
-    """Read elements of a tensor, each in one indivisible step, whatever other programs do to them meanwhile.
+    """Read elements of a tensor or shared buffer, each in one indivisible step, whatever others do meanwhile.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
         order: `relaxed`, `acquire` (nothing after it happens before it) or `seq_cst`.
         scope: the programs that the order holds for.
 
     Returns:
-        The values; zero for elements outside the tensor.
+        The values; zero for elements outside.
 
     Raises:
         TypeMismatchError: `bad-argument` for an order that a load cannot have, or an unknown scope.
@@ -216,11 +216,11 @@ def atomic_load(target: TileLike, order: LoadOrder = "relaxed", scope: Scope = "
 
 @tile_function
 def atomic_store(target: TileLike, value: TileLike, order: StoreOrder = "relaxed", scope: Scope = "device") -> None:
-    """Write elements of a tensor, each in one indivisible step. Elements outside the tensor are not written.
+    """Write elements of a tensor or shared buffer, each in one indivisible step. None outside is written.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles.
-        value: tile or scalar, broadcast to the slice and converted to the tensor's dtype.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
+        value: tile or scalar, broadcast to the slice and converted to its dtype.
         order: `relaxed`, `release` (nothing before it happens after it) or `seq_cst`.
         scope: the programs that the order holds for.
 

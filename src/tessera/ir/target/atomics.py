@@ -11,13 +11,29 @@ from xdsl.irdl import (
     opt_operand_def,
     opt_result_def,
     prop_def,
+    result_def,
     traits_def,
 )
 
 from tessera.ir.atomics import verify_atomic, verify_order
 from tessera.ir.definitions import op_definition
-from tessera.ir.effects import Effect, effect
-from tessera.ir.target.types import PointerType, element_of, with_element
+from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.target.types import BufferType, PointerType, element_of, with_element
+
+
+@op_definition
+class AddressOp(IRDLOperation):
+    """The address of a buffer's first element, for atomics of elements of it."""
+
+    name = "tessera_target.address"
+    buffer = operand_def(BufferType)
+    result = result_def(PointerType)
+    traits = traits_def(*PURE)
+    assembly_format = "$buffer attr-dict `:` type($buffer) `->` type($result)"
+
+    def __init__(self, buffer: SSAValue):
+        assert isinstance(buffer.type, BufferType)
+        super().__init__(operands=[buffer], result_types=[PointerType.of(buffer.type.element, buffer.type.space.data)])
 
 
 @op_definition

@@ -16,12 +16,13 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
+from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.atomics import verify_atomic, verify_order
 from tessera.ir.definitions import op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.memory import verify_indices, verify_mask
-from tessera.ir.tile.types import TensorType, TileType, shape_of
+from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, shape_of
 
 
 @op_definition
@@ -85,6 +86,66 @@ class AtomicOp(IRDLOperation):
 
 
 @op_definition
+class SharedAtomicOp(IRDLOperation):
+    """Reads, writes or updates single elements of a shared buffer atomically, as `AtomicOp` does those of a tensor."""
+
+    name = "tessera_tile.shared_atomic"
+    buffer = operand_def(SharedType)
+    indices = var_operand_def()
+    value = opt_operand_def()
+    compare = opt_operand_def()
+    mask = opt_operand_def()
+    fn = prop_def(StringAttr)
+    order = prop_def(StringAttr)
+    scope = prop_def(StringAttr)
+    result = opt_result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = (
+        "$fn $buffer `[` $indices `]` (`value` $value^ `:` type($value))? (`compare` $compare^ `:` type($compare))? "
+        "(`mask` $mask^ `:` type($mask))? `order` $order `scope` $scope attr-dict "
+        "`:` type($buffer) `[` type($indices) `]` (`->` type($result)^)?"
+    )
+
+    def __init__(
+        self,
+        fn: str,
+        value: SSAValue | None,
+        buffer: SSAValue,
+        indices: Sequence[SSAValue],
+        mask: SSAValue | None = None,
+        compare: SSAValue | None = None,
+        order: str = "relaxed",
+        scope: str = "device",
+    ):
+        assert isinstance(buffer.type, SharedType)
+        shape = shape_of(indices[0].type)
+        element = TileType.of(shape, buffer.type.element) if shape else buffer.type.element
+        super().__init__(
+            operands=[buffer, list(indices), value, compare, mask],
+            properties={"fn": StringAttr(fn), "order": StringAttr(order), "scope": StringAttr(scope)},
+            result_types=[None if fn == "store" else element],
+        )
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes memory."""
+        return self.fn.data != "load"
+
+    def verify_(self) -> None:
+        """Check the names of function, order and scope, the buffer, and that operands have one shape."""
+        given = (self.value is not None, self.compare is not None, self.result is not None)
+        verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)
+        type_, shape = self.buffer.type, shape_of(self.indices[0].type)
+        assert isinstance(type_, SharedType)
+        if type_.swizzle.data != "none":
+            raise VerifyException("elements of a swizzled buffer are not accessed one by one")
+        if len(self.indices) != len(type_.shape) or any(shape_of(i.type) != shape for i in self.indices):
+            raise VerifyException(f"{describe(type_)} takes {len(type_.shape)} indices of one shape")
+        verify_mask(self.mask, shape)
+
+
+@op_definition
 class FenceOp(IRDLOperation):
     """Orders all accesses of the program before it and after it, for the programs that `scope` names."""
 
@@ -104,4 +165,4 @@ class FenceOp(IRDLOperation):
 
 def orders_accesses(op: Operation) -> bool:
     """Return whether accesses to other memory must stay before or after `op`: a fence, or an atomic with an order."""
-    return isinstance(op, FenceOp) or (isinstance(op, AtomicOp) and op.order.data != "relaxed")
+    return isinstance(op, FenceOp) or (isinstance(op, AtomicOp | SharedAtomicOp) and op.order.data != "relaxed")

@@ -12,36 +12,59 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.ir.atomics import acquires, releases
+from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import atomics as target
 from tessera.ir.target.arithmetic import ExtractOp
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp
 from tessera.ir.target.types import BufferType, FragmentType
-from tessera.ir.tile.atomics import AtomicOp, FenceOp
+from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp
 from tessera.lower.simt.context import SimtContext, is_tile
-from tessera.lower.simt.memory import linear_offsets, place_elements
+from tessera.lower.simt.memory import buffer_offsets, linear_offsets, place_elements
 from tessera.lower.simt.order import exclusive
 from tessera.lower.simt.placement import Placements, infers
 from tessera.lower.simt.rules import lowers
 
 
-@infers(AtomicOp)
-def _place_atomic(placements: Placements, op: AtomicOp) -> None:
+@infers(AtomicOp, SharedAtomicOp)
+def _place_atomic(placements: Placements, op: AtomicOp | SharedAtomicOp) -> None:
     if op.result is not None:
         place_elements(placements, op, op.result)
 
 
 @lowers(AtomicOp)
 def _atomic(context: SimtContext, op: AtomicOp) -> None:
+    layout = _layout(context, op)
+    offsets, mask = linear_offsets(context, op, layout)
+    pointer = context.params.pointer(context.params.position(op.tensor))
+    _access(context, op, pointer, offsets, mask)
+
+
+@lowers(SharedAtomicOp)
+def _shared_atomic(context: SimtContext, op: SharedAtomicOp) -> None:
+    layout, buffer = _layout(context, op), context.scalar(op.buffer)
+    offsets, mask = buffer_offsets(context, op, buffer, layout)
+    _access(context, op, context.value(target.AddressOp(buffer)), offsets, mask)
+
+
+def _layout(context: SimtContext, op: AtomicOp | SharedAtomicOp) -> LinearLayout | None:
     placed = op.result if op.result is not None else op.indices[0]
-    layout = context.layout_of(placed) if is_tile(placed) else None
+    return context.layout_of(placed) if is_tile(placed) else None
+
+
+def _access(
+    context: SimtContext,
+    op: AtomicOp | SharedAtomicOp,
+    pointer: SSAValue,
+    offsets: SSAValue,
+    mask: SSAValue | None,
+) -> None:
+    layout = _layout(context, op)
 
     def operand(value: SSAValue | None) -> SSAValue | None:
         if value is None:
             return None
         return context.tile(value, layout) if layout is not None else context.scalar(value)
 
-    offsets, mask = linear_offsets(context, op, layout)
-    pointer = context.params.pointer(context.params.position(op.tensor))
     value, compare = operand(op.value), operand(op.compare)
     fn, order = op.fn.data, op.order.data
     if releases(fn, order):

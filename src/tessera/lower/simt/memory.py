@@ -10,7 +10,8 @@ from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
 from tessera.ir.target.arithmetic import ElementwiseOp
-from tessera.ir.target.types import FragmentType, with_element
+from tessera.ir.target.types import BufferType, FragmentType, with_element
+from tessera.ir.tile.atomics import SharedAtomicOp
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import KernelOp
@@ -141,8 +142,36 @@ def linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | Non
             at = context.value(ElementwiseOp("mul", [at, _spread(context, factor, layout)]))
         total = at if total is None else context.value(ElementwiseOp("add", [total, at]))
     assert total is not None
+    return total, _of_tile(context, op, mask, layout)
+
+
+def _of_tile(
+    context: SimtContext, op: Element | SharedAtomicOp, mask: SSAValue | None, layout: LinearLayout | None
+) -> SSAValue | None:
+    """Leave out what pads a tile."""
     inside_tile = context.inside(shape_of(op.indices[0].type), layout) if layout is not None else None
-    return total, mask if inside_tile is None else _both(context, mask, inside_tile)
+    return mask if inside_tile is None else _both(context, mask, inside_tile)
+
+
+def buffer_offsets(
+    context: SimtContext, op: SharedAtomicOp, buffer: SSAValue, layout: LinearLayout | None
+) -> tuple[SSAValue, SSAValue | None]:
+    """Return the element offset of every index tuple in a buffer, and the mask of those inside and not masked off."""
+    shape, type_ = shape_of(op.buffer.type), buffer.type
+    assert isinstance(type_, BufferType)
+    total: SSAValue | None = None
+    mask = _mask(context, op.mask, layout)
+    for value, size, stride in zip(op.indices, shape, type_.strides, strict=True):
+        known, placed = context.bounds.interval(value), _placed(context, value, layout)
+        if known.low < 0 or known.high >= size:
+            limit = _spread(context, context.scalars.constant(size, U64), layout)
+            mask = _both(context, mask, context.value(ElementwiseOp("lt", [_as_type(context, placed, U64), limit])))
+        at = _as_type(context, placed, index)
+        if stride != 1:
+            at = context.value(ElementwiseOp("mul", [at, _spread(context, context.scalars.constant(stride), layout)]))
+        total = at if total is None else context.value(ElementwiseOp("add", [total, at]))
+    assert total is not None
+    return total, _of_tile(context, op, mask, layout)
 
 
 def _below(context: SimtContext, value: SSAValue, arg: int, axis: int, layout: LinearLayout | None) -> SSAValue:

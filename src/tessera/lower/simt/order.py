@@ -221,6 +221,8 @@ class _Order:
             return self._bulk_store(op)
         if not isinstance(op, LoadOp | StoreOp | MemcpyOp | GatherOp | ScatterOp | AtomicOp):
             return None
+        if op.pointer not in self.records:
+            return None  # a shared buffer
         arg = self.records[op.pointer].arg
         writes = isinstance(op, StoreOp | ScatterOp) or (isinstance(op, AtomicOp) and op.writes)
         access = _Access(op, self.memory_of(arg), arg, writes)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import Attribute, SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target import atomics as target
-from tessera.ir.tile.atomics import AtomicOp, FenceOp, orders_accesses
+from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp, orders_accesses
 from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.types import i1, index
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.memory import element_mask, flat_offset, indexed_roots, node_of, scalar_of, strides_of
-from tessera.lower.vector.nodes import Coords, Stored
+from tessera.lower.vector.inside import U64, below
+from tessera.lower.vector.memory import element_mask, flat_offset, node_of, rescued, scalar_of, strides_of
+from tessera.lower.vector.nodes import Apply, Coords, Node, Resource, Stored
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
@@ -23,30 +28,96 @@ def lower_fence(context: VectorContext, op: FenceOp) -> None:
 
 @lowers(AtomicOp)
 def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
-    """Access single elements; old values are kept when something uses them."""
+    """Access single elements of a tensor."""
+    arg = context.params.position(op.tensor)
+    steps, scalar = strides_of(context, arg, len(op.indices)), not shape_of(op.indices[0].type)
+    place = flat_offset(context, op, steps) if scalar else None
+    mask = None if scalar else element_mask(context, op)
+    elements = _Elements(context.params.pointer(arg), ("tensor", context.params.memory(arg)), steps)
+    _access(context, op, elements, place, mask)
+
+
+@lowers(SharedAtomicOp)
+def lower_shared_atomic(context: VectorContext, op: SharedAtomicOp) -> None:
+    """Access single elements of a buffer."""
+    stored, scalars = context.node(op.buffer), context.writer.scalars
+    assert isinstance(stored, Stored)
+    steps = [scalars.constant(stride) for stride in stored.type.strides]
+    unproven = [
+        (axis, size)
+        for axis, size in enumerate(stored.shape)
+        if context.bounds.interval(op.indices[axis]).low < 0 or context.bounds.interval(op.indices[axis]).high >= size
+    ]
+    elements = _Elements(context.writer.value(target.AddressOp(stored.buffer)), ("buffer", stored.root), steps)
+    if shape_of(op.indices[0].type):
+        mask = node_of(context, op.mask)
+        for axis, size in unproven:
+            inside = below(context, context.node(op.indices[axis]), scalars.constant(size))
+            mask = inside if mask is None else Apply(mask.shape, i1, "and", (mask, inside))
+        _access(context, op, elements, None, mask)
+        return
+    places = [scalars.cast(context.scalar(value), index) for value in op.indices]
+    condition = scalar_of(context, op.mask)
+    for axis, size in unproven:
+        inside = scalars.binary("lt", scalars.cast(places[axis], U64), scalars.constant(size, U64))
+        condition = inside if condition is None else scalars.binary("and", condition, inside)
+    total = scalars.constant(0)
+    for place, step in zip(places, steps, strict=True):
+        total = scalars.add(total, scalars.mul(place, step))
+    _access(context, op, elements, (total, condition), None)
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Memory whose elements are accessed.
+
+    Args:
+        pointer: its address.
+        resource: what it is.
+        steps: the stride of each dimension.
+    """
+
+    pointer: SSAValue
+    resource: Resource
+    steps: Sequence[SSAValue]
+
+
+def _access(
+    context: VectorContext,
+    op: AtomicOp | SharedAtomicOp,
+    elements: _Elements,
+    place: tuple[SSAValue, SSAValue | None] | None,
+    mask: Node | None,
+) -> None:
+    """Access single elements; old values are kept when something uses them.
+
+    Args:
+        context: the state of the lowering.
+        op: the op.
+        elements: what is accessed.
+        place: the offset of a single element and whether it counts; None for a tile.
+        mask: which elements of a tile count.
+    """
     if orders_accesses(op):
         context.before_order()
-    arg = context.params.position(op.tensor)
-    pointer, steps = context.params.pointer(arg), strides_of(context, arg, len(op.indices))
     names = op.order.data, op.scope.data
-    if not shape_of(op.indices[0].type):
-        context.before_write(("tensor", context.params.memory(arg)))
-        offset, mask = flat_offset(context, op, steps)
+    if place is not None:
+        context.before_write(elements.resource)
         value, compare = (scalar_of(context, v) for v in (op.value, op.compare))
-        atomic = target.AtomicOp(op.fn.data, value, pointer, offset, mask, compare, *names)
+        atomic = target.AtomicOp(op.fn.data, value, elements.pointer, place[0], place[1], compare, *names)
         context.writer.insert(atomic)
         if op.result is not None and atomic.result is not None:
             context.define_scalar(op.result, atomic.result)
         return
-    value, compare, mask = node_of(context, op.value), node_of(context, op.compare), element_mask(context, op)
+    value, compare = node_of(context, op.value), node_of(context, op.compare)
     indices = [context.node(i) for i in op.indices]
-    roots = indexed_roots(context, arg, [n for n in (value, *indices, mask, compare) if n is not None])
+    roots = rescued(context, elements.resource, [n for n in (value, *indices, mask, compare) if n is not None])
     old = None if op.result is None else _result_buffer(context, op.result)
 
     def body(site: Site, coords: Coords) -> None:
-        offsets, condition = site.element_offsets(indices, steps, mask, coords)
+        offsets, condition = site.element_offsets(indices, elements.steps, mask, coords)
         given, expected = (None if node is None else site.chunk(node, coords) for node in (value, compare))
-        atomic = target.AtomicOp(op.fn.data, given, pointer, offsets, condition, expected, *names)
+        atomic = target.AtomicOp(op.fn.data, given, elements.pointer, offsets, condition, expected, *names)
         site.writer.insert(atomic)
         if old is not None and atomic.result is not None:
             site.store(old, coords, atomic.result)

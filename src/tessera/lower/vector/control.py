@@ -8,7 +8,7 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.ir.tile.atomics import AtomicOp, orders_accesses
+from tessera.ir.tile.atomics import AtomicOp, SharedAtomicOp, orders_accesses
 from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
@@ -26,7 +26,7 @@ def region_writes(context: VectorContext, op: Operation) -> dict[Resource, None]
     for inner in op.walk():
         if isinstance(inner, StoreOp | ScatterOp) or (isinstance(inner, AtomicOp) and inner.writes):
             found["tensor", context.params.memory(context.params.position(inner.tensor))] = None
-        elif isinstance(inner, SharedStoreOp | CpAsyncOp):
+        elif isinstance(inner, SharedStoreOp | CpAsyncOp | SharedAtomicOp):
             node = context.shared_root(inner.buffer)
             if node is not None:
                 found["buffer", node] = None

@@ -26,7 +26,7 @@ from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.indexed import Elements, Gather
 from tessera.lower.vector.inside import U64, below
 from tessera.lower.vector.next_rows import ask_for, next_row, take_rows
-from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, reads, walk
+from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, Resource, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
 
@@ -215,7 +215,8 @@ def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
         context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
         return
     value, at = context.node(op.value), _elements(context, op, strides)
-    roots = indexed_roots(context, arg, [value, *at.indices, *([] if at.mask is None else [at.mask])])
+    operands = [value, *at.indices, *([] if at.mask is None else [at.mask])]
+    roots = rescued(context, ("tensor", context.params.memory(arg)), operands)
     if at.by_chunks(value.shape):
         _store_chunks(context, value, at, context.params.memory(arg))
         return
@@ -254,10 +255,10 @@ def _store_chunks(context: VectorContext, value: Node, at: Elements, memory: int
     context.nest([value, elements, *([] if at.given is None else [at.given])], body)
 
 
-def indexed_roots(context: VectorContext, arg: int, roots: list[Node]) -> list[Node]:
-    """Store operands that read the tensor about to be written at unknown places."""
+def rescued(context: VectorContext, resource: Resource, roots: list[Node]) -> list[Node]:
+    """Store operands that read memory about to be written at unknown places."""
     for root in roots:
-        if ("tensor", context.params.memory(arg)) in reads(root):
+        if resource in reads(root):
             context.rescue(root)
-    context.before_write(("tensor", context.params.memory(arg)))
+    context.before_write(resource)
     return roots

@@ -179,6 +179,8 @@ class Machine:
         self.values.update(zip(op.results, carried, strict=True))
 
     def _anywhere(self, op: Any) -> None:
+        if op.pointer not in self.pointers:
+            return  # a shared buffer
         arg = self.pointers[op.pointer]
         everything = np.arange(self.writer[arg].size)
         if isinstance(op, GatherOp):

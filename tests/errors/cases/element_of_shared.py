@@ -1,4 +1,4 @@
-"""A stage of a buffer without stages."""
+"""An element of a shared buffer, read without an atomic."""
 
 import tessera as ts
 
