@@ -10,7 +10,7 @@ Tensors that a grid does not store to cost nothing, as do grids of one program.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, NamedTuple
@@ -46,17 +46,22 @@ class _Marks:
     """Which programs did something to each element since it was written last.
 
     Args:
+        shape: the tensor's.
+        used: whether any program did; nothing else is there before.
         who: the number of the program, `_NOBODY`, or `_SEVERAL`.
         which: the number of the set of accesses (`_Launch.sets`).
     """
 
-    who: Array
-    which: Array
+    shape: tuple[int, ...]
+    used: bool = False
+    who: Array = field(init=False)
+    which: Array = field(init=False)
 
-    @classmethod
-    def of(cls, shape: tuple[int, ...]) -> _Marks:
-        """Return marks of nobody."""
-        return cls(np.full(shape, _NOBODY, np.int32), np.full(shape, _NOBODY, np.int32))
+    def use(self) -> None:
+        """Make room for marks."""
+        if not self.used:
+            self.who, self.which = (np.full(self.shape, _NOBODY, np.int32) for _ in range(2))
+            self.used = True
 
 
 @dataclass(eq=False, slots=True)
@@ -97,11 +102,11 @@ class Watch:
 
 
 @contextmanager
-def watched(op: GridOp, machine: Machine, programs: int) -> Generator[None]:
-    """Watch the tensors that a grid of several programs stores to while it runs."""
+def watched(op: GridOp, inner: Sequence[Operation], machine: Machine, programs: int) -> Generator[None]:
+    """Watch the tensors that a grid of several programs, whose ops are `inner`, stores to while it runs."""
     tensors: list[Tensor] = []
     if machine.checks and programs > 1:
-        stores = (inner for inner in op.walk() if isinstance(inner, StoreOp | ScatterOp | AtomicOp | BulkStoreOp))
+        stores = (one for one in inner if isinstance(one, StoreOp | ScatterOp | AtomicOp | BulkStoreOp))
         stored = {_memory_of(machine.get(tensor)) for tensor in {store.tensor for store in stores}}
         arguments = [machine.values.get(value) for value in op.parent.args] if op.parent is not None else []
         tensors = [value for value in arguments if isinstance(value, Tensor) and _memory_of(value) in stored]
@@ -110,7 +115,7 @@ def watched(op: GridOp, machine: Machine, programs: int) -> Generator[None]:
     for tensor in tensors:
         memory = _memory_of(tensor)
         if memory not in memories:
-            writes, reads, updates, looks = (_Marks.of(tensor.array.shape) for _ in range(4))
+            writes, reads, updates, looks = (_Marks(tensor.array.shape) for _ in range(4))
             memories[memory] = Watch(launch, writes, reads, updates, looks)
         tensor.watch = memories[memory]
     try:
@@ -160,10 +165,12 @@ def writes(tensor: Tensor, at: Any, op: Operation, machine: Machine, where: Any 
     for marks, did in kinds:
         _check(marks, tensor, at, where, op, machine, "writes", did)
     program = machine.program
+    watch.writes.use()
     alone = watch.launch.number_of({program.number: _access(op, program)})
     _mark(watch.writes, at, where, program.number, alone)
     for marks in (watch.reads, watch.updates, watch.looks):
-        _mark(marks, at, where, _NOBODY, _NOBODY)
+        if marks.used:
+            _mark(marks, at, where, _NOBODY, _NOBODY)
 
 
 def atomically(tensor: Tensor, at: tuple[Array, ...], op: AtomicOp, machine: Machine) -> None:
@@ -238,6 +245,7 @@ def _mark(marks: _Marks, at: Any, where: Any, who: int, which: Any) -> None:
 
 def _join(watch: Watch, marks: _Marks, at: Any, where: Any, op: Operation, program: Program) -> None:
     """Add a program's access to those of others."""
+    marks.use()
     launch, mine = watch.launch, {program.number: _access(op, program)}
     who = _part(marks.who, at, where)
     if not ((who != _NOBODY) & (who != program.number)).any():
@@ -252,6 +260,8 @@ def _check(
     marks: _Marks, tensor: Tensor, at: Any, where: Any, op: Operation, machine: Machine, does: str, did: str
 ) -> None:
     program, watch = machine.program, tensor.watch
+    if not marks.used:
+        return
     who = _part(marks.who, at, where)
     foreign = (who != _NOBODY) & (who != program.number)
     if watch is None or not foreign.any():

@@ -48,8 +48,9 @@ def _grid(op: GridOp, machine: Machine) -> None:
     outer = machine.program
     ranks = decisions.CLUSTER.of(op) or 1
     started = _started(_shares(op, programs, machine), ranks)
-    loops = waiting_loops(op)
-    with watched(op, machine, len(programs) * ranks):
+    inner = list(op.walk())
+    loops = waiting_loops(inner)
+    with watched(op, inner, machine, len(programs) * ranks):
         if loops:
             machine.turns = Turns(machine, loops)
             machine.turns.run(op, started)

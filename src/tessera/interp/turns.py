@@ -35,17 +35,17 @@ _SHOWN = 4
 """How many programs of a deadlock a message names."""
 
 
-def waiting_loops(op: GridOp) -> frozenset[WhileOp]:
-    """Return the `while` loops of a grid that look at what its programs store."""
-    loops = [loop for loop in op.walk() if isinstance(loop, WhileOp)]
+def waiting_loops(inner: Sequence[Operation]) -> frozenset[WhileOp]:
+    """Return, of the ops of a grid, the `while` loops that look at what its programs store."""
+    loops = [loop for loop in inner if isinstance(loop, WhileOp)]
     if not loops:
         return frozenset()
-    stored = {inner.tensor for inner in op.walk() if isinstance(inner, StoreOp | ScatterOp | AtomicOp)}
+    stored = {one.tensor for one in inner if isinstance(one, StoreOp | ScatterOp | AtomicOp)}
 
-    def looks(inner: Operation) -> bool:
-        return isinstance(inner, LoadOp | GatherOp | AtomicOp) and inner.tensor in stored
+    def looks(op: Operation) -> bool:
+        return isinstance(op, LoadOp | GatherOp | AtomicOp) and op.tensor in stored
 
-    return frozenset(loop for loop in loops if any(looks(inner) for inner in loop.walk()))
+    return frozenset(loop for loop in loops if any(looks(op) for op in loop.walk()))
 
 
 def run_program(op: GridOp, machine: Machine) -> None:

@@ -16,6 +16,7 @@ from tessera.data import dataclass
 from tessera.interp import casts as casts
 from tessera.interp.machine import HANDLERS, Machine
 from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.types import SharedType
 from tessera.ir.types import is_scalar
 from tessera.verify.buffers import Access, Memory
 from tessera.verify.samples import Samples
@@ -101,8 +102,15 @@ class Run:
             elif type(op) in SCALARS and is_scalar(op.results[0].type):
                 self._scalar(op)
             else:
-                for result in op.results:
-                    self.draw(result)
+                self._unknown(op)
+
+    def _unknown(self, op: Operation) -> None:
+        """Take what an op gives for data, and what it does to shared buffers for anything."""
+        for result in op.results:
+            self.draw(result)
+        for operand in op.operands:
+            if isinstance(operand.type, SharedType):
+                self.values[operand].buffer.lost = True
 
     def draw(self, value: SSAValue) -> None:
         """Take a scalar for data."""

@@ -167,6 +167,6 @@ def test_ordinary_loops_take_no_turns() -> None:
             x[i] = ts.tile.cast(k, F)
 
     (grid,) = (op for op in built(halves).module.walk() if isinstance(op, GridOp))
-    assert not waiting_loops(grid)
+    assert not waiting_loops(list(grid.walk()))
     (grid,) = (op for op in built(chain).module.walk() if isinstance(op, GridOp))
-    assert len(waiting_loops(grid)) == 1
+    assert len(waiting_loops(list(grid.walk()))) == 1
