@@ -47,13 +47,29 @@ from tessera.numerics.dtypes import (
     u32,
     u64,
 )
+from tessera.numerics.dtypes import bf16 as bfloat16
 from tessera.numerics.dtypes import boolean as bool_
+from tessera.numerics.dtypes import f16 as float16
+from tessera.numerics.dtypes import f16 as fp16
+from tessera.numerics.dtypes import f32 as float32
+from tessera.numerics.dtypes import f32 as fp32
+from tessera.numerics.dtypes import f64 as float64
+from tessera.numerics.dtypes import f64 as fp64
+from tessera.numerics.dtypes import i8 as int8
+from tessera.numerics.dtypes import i16 as int16
+from tessera.numerics.dtypes import i32 as int32
+from tessera.numerics.dtypes import i64 as int64
+from tessera.numerics.dtypes import u8 as uint8
+from tessera.numerics.dtypes import u16 as uint16
+from tessera.numerics.dtypes import u32 as uint32
+from tessera.numerics.dtypes import u64 as uint64
 from tessera.numerics.integers import cdiv
 from tessera.platforms import PLATFORMS
 from tessera.target.registry import register as _register
 
 if TYPE_CHECKING:
     from tessera import ops, runtime
+    from tessera import ops as op
     from tessera.jit import compile, kernel, load
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
@@ -78,7 +94,7 @@ _LAZY = {
 }
 """Where names come from that need the compiler or a device library; imported at their first use."""
 
-_LAZY_MODULES = ("jit", "ops", "runtime", "tools")
+_LAZY_MODULES = {"jit": "jit", "op": "ops", "ops": "ops", "runtime": "runtime", "tools": "tools"}
 
 __all__ = [
     "Artifact",
@@ -99,6 +115,7 @@ __all__ = [
     "accum",
     "asarray",
     "bf16",
+    "bfloat16",
     "bool_",
     "cdiv",
     "compile",
@@ -110,11 +127,17 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "float16",
+    "float32",
+    "float64",
     "fp4_e2m1",
     "fp6_e2m3",
     "fp6_e3m2",
     "fp8_e4m3",
     "fp8_e5m2",
+    "fp16",
+    "fp32",
+    "fp64",
     "from_dlpack",
     "full",
     "function",
@@ -122,11 +145,16 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
     "kernel",
     "load",
     "loss_scale",
     "numerics",
     "ones",
+    "op",
     "ops",
     "runtime",
     "saturate",
@@ -138,6 +166,10 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
     "zeros",
 ]
 
@@ -149,7 +181,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _LAZY_MODULES:
-        return import_module(f"tessera.{name}")
+        return import_module(f"tessera.{_LAZY_MODULES[name]}")
     raise AttributeError(f"module 'tessera' has no attribute {name!r}")
 
 

@@ -147,6 +147,9 @@ ROWS_ONLY = Decision("rows_only", "warps split the rows of a product and not its
 GROUP = Decision("group", "rows of tiles that programs walk together", (GridOp,), ("choose-warps",), 1, None)
 STAGES = Decision("stages", "depth of a loop's rings", (scf.ForOp,), ("stage-copies", "warp-specialize"), 2, None)
 WARPGROUP = Decision("warpgroup", "a warpgroup instruction computes a product", _PRODUCTS, ("warp-specialize",))
+MULTIPLY_ADDS = Decision(
+    "multiply_adds", "fused multiply-adds of threads compute a product", _PRODUCTS, ("choose-products",)
+)
 SPREAD_ROWS = Decision(
     "spread_rows",
     "a product takes rows in the order in which threads read 32-bit data",

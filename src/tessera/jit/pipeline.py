@@ -27,13 +27,14 @@ from tessera.ir.target.debug import AssertOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
 from tessera.ir.tile.debug import AssertOp as TileAssertOp
-from tessera.ir.tile.structure import ReturnOp
+from tessera.ir.tile.structure import KernelOp, ReturnOp
 from tessera.ir.types import int_value
 from tessera.jit.records import kernel_of, thread_record, tile_record
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
-from tessera.schedule.knobs import Knobs
-from tessera.target.artifact import Artifact, Launch
+from tessera.schedule.knobs import Knobs, read_by
+from tessera.schedule.notes import note
+from tessera.target.artifact import ArgSpec, Artifact, Launch
 from tessera.target.header import with_header
 from tessera.target.records import TargetRecord
 from tessera.verify import check_shared
@@ -69,7 +70,18 @@ def compile_kernel(
     """
     knobs = Knobs.from_config({**built.asked, **config})
     record_on(built.module, target=target.name, after="frontend", knobs=knobs.given(), facts=dict(facts or {}))
+    _note_unread(built.module, target, knobs)
     return compile_tiles(built.module, target, dump, platform_named(target.backend).generate)
+
+
+def _note_unread(module: ModuleOp, target: TargetRecord, knobs: Knobs) -> None:
+    """Note the knobs that are fixed and that no pass of the target reads."""
+    read = {name for one in schedule_passes(target, Knobs()) for name in read_by(one.name)}
+    given = knobs.given().items()
+    unread = [f"{name}={value} has no effect on {target.name}" for name, value in given if name not in read]
+    for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
+        if unread:
+            note(kernel, "knobs", unread)
 
 
 Generate = Callable[[ModuleOp, TargetRecord, Sequence[str]], CompiledCode]
@@ -183,7 +195,9 @@ def compile_threads(module: ModuleOp, target: TargetRecord, dump: Sequence[str],
     """
     record = thread_record(module)
     code = generate(module, target, dump)
-    reflection: dict[str, Any] = {**code.reflection, **record.facts, **_notes(module)}
+    launches = tuple(_launch(op, code) for op in module.ops if isinstance(op, FuncOp))
+    reflection: dict[str, Any] = {**_shown(target, record.args, launches), **code.reflection}
+    reflection |= {**record.facts, **_notes(module)}
     requires = tuple(reflection.pop("requires", ()))
     artifact = Artifact(
         record.name,
@@ -191,7 +205,7 @@ def compile_threads(module: ModuleOp, target: TargetRecord, dump: Sequence[str],
         target.name,
         record.args,
         record.returns,
-        tuple(_launch(op, code) for op in module.ops if isinstance(op, FuncOp)),
+        launches,
         code.code,
         code.code_kind,
         {"tirt": _dumped(module)} if "tirt" in dump else {},
@@ -199,6 +213,31 @@ def compile_threads(module: ModuleOp, target: TargetRecord, dump: Sequence[str],
         requires,
     )
     return with_texts(artifact, code.dumps, dump)
+
+
+def _shown(target: TargetRecord, args: Sequence[ArgSpec], launches: Sequence[Launch]) -> dict[str, Any]:
+    """Return what reflection says on every target: its name and features, shapes of tensors, extents of launches."""
+    return {
+        "target": target.name,
+        "features": sorted(target.features),
+        "shapes": {arg.name: list(arg.dims) for arg in args if arg.kind == "tensor"},
+        "grid": {
+            launch.entry: [[_extent(extent, args), block] for extent, block in launch.grid] for launch in launches
+        },
+    }
+
+
+def _extent(extent: Any, args: Sequence[ArgSpec]) -> int | str:
+    """Return an extent as a size or in words: `M`, `floordiv(M, 2)`."""
+    match extent:
+        case ["size", int(arg), int(axis)]:
+            return args[arg].dims[axis]
+        case [str(fn), *parts]:
+            return f"{fn}({', '.join(str(_extent(part, args)) for part in parts)})"
+        case int():
+            return extent
+        case _:
+            return str(extent)
 
 
 def _dumped(module: ModuleOp) -> str:

@@ -54,6 +54,7 @@ class NvidiaPlatform(Platform):
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
+        from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
@@ -76,6 +77,7 @@ class NvidiaPlatform(Platform):
             StreamKPass(target, knobs),
             PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),
+            ChooseProductsPass(target, knobs),
             StageCopiesPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),

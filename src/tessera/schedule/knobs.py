@@ -221,7 +221,7 @@ class Knobs:
             "the fastest that fit",
             ("wgmma", "mma_sync", "fma"),
             takers=BOTH,
-            passes=("warp-specialize",),
+            passes=("warp-specialize", "choose-products"),
         )
     )
     keep_copies: int | None = _declared(

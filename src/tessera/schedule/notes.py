@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation
@@ -21,3 +22,10 @@ def note(op: Operation, key: str, texts: Sequence[str]) -> None:
         texts: a sentence each.
     """
     op.attributes[f"tessera_notes.{key}"] = ArrayAttr([StringAttr(text) for text in texts])
+
+
+def notes_of(op: Operation, key: str) -> list[str]:
+    """Return the notes on an op about something."""
+    found = op.attributes.get(f"tessera_notes.{key}")
+    texts = cast("tuple[StringAttr, ...]", found.data) if isinstance(found, ArrayAttr) else ()  # pyright: ignore
+    return [text.data for text in texts]

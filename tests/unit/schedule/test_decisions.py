@@ -58,6 +58,7 @@ CUBE = {"M": 256, "N": 256, "K": 256}
 SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (gemm, CUBE, "sm_80", Knobs()),
     (gemm, CUBE, "sm_90a", Knobs()),
+    (gemm, CUBE, "sm_80", Knobs(mma_kind="fma")),
     (gemm, CUBE, "sm_90a", Knobs(split_k=2)),
     (gemm, CUBE, "sm_90a", Knobs(stream_k=1)),
     (gemm, CUBE, "sm_90a", Knobs(cluster=2)),

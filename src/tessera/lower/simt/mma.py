@@ -90,6 +90,8 @@ def choose_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> tuple[Mm
     acc = "i32" if acc == "u32" else acc  # sums that wrap have the same bits
     if op.compute.data == "tf32":
         a = b = "tf32"
+    if decisions.MULTIPLY_ADDS.on(op):
+        return None, None, "multiply-adds, which mma_kind=fma asks for"
     m, k = padded_shape(shape_of(op.a.type))
     n = padded_shape(shape_of(op.b.type))[1]
     found, operand = mma_for(a, b, acc, target, (m, n, k))
