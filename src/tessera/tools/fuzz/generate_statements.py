@@ -20,6 +20,14 @@ _MOST_WORK = 60
 Made = list[tree.Stmt]
 
 
+_ORDERS = {
+    "load": ("relaxed", "acquire", "seq_cst"),
+    "store": ("relaxed", "release", "seq_cst"),
+    "update": ("relaxed", "acquire", "release", "acq_rel", "seq_cst"),
+}
+"""Memory orders of atomics that are other than updates, and of updates."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statements:
     """Draws statements in a scope, which learns the names they bind."""
@@ -51,6 +59,7 @@ class Statements:
             (self._store, 2.5),
             (self._inplace, 1.5 * options.inplace),
             (self._atomic, 0.8 * options.atomics),
+            (self._fence, 0.1 * options.atomics),
         ]
         if nested and count > 1:
             choices += [
@@ -234,7 +243,7 @@ class Statements:
         if not is_float(dtype):
             functions += ["and", "or", "xor"]
         if owned:
-            functions += ["exchange", "compare_exchange"]
+            functions += ["exchange", "compare_exchange", "load", "store"]
         shape = self._storable(region)
         axes = Access(scope, region, write=owned).axes(shape, picks=0.6)
         if (
@@ -245,20 +254,25 @@ class Statements:
             return []
         shape = tree.index_shape(axes)
         fn = dice.pick(functions) if owned else region.fn
-        value: tree.Expr = self._expressions.draw(dtype, shape, 2)
-        if not owned and fn == "add" and is_float(dtype):  # small integers, so that no order rounds
+        value = None if fn == "load" else self._expressions.draw(dtype, shape, 2)
+        # Small integers, so that no order rounds.
+        if value is not None and not owned and fn == "add" and is_float(dtype):
             value = tree.Cast(tree.Cast(value, "i8"), dtype)
         compare = self._expressions.draw(dtype, shape, 1) if fn == "compare_exchange" else None
-        order = dice.pick(("acquire", "release", "acq_rel")) if dice.chance(0.15) else ""
+        order = dice.pick(_ORDERS.get(fn, _ORDERS["update"])) if dice.chance(0.25) else ""
         # What a program owns, no other one changes.
         scopes = ("mesh", "group", "cluster") if owned else ("mesh",)
         within = dice.pick(scopes) if dice.chance(0.2) else ""
         atomic = tree.Atomic(fn, region.tensor.name, axes, dtype, value, compare, order, within)
-        if owned and scope.predicate is None and dice.chance(0.6):
+        if owned and fn != "store" and scope.predicate is None and dice.chance(0.6):
             name = scope.fresh()
             scope.names[name] = Type(dtype, shape)
             return [tree.Assign((name,), (atomic,))]
         return [tree.Evaluate(atomic)]
+
+    def _fence(self, count: int) -> Made:
+        dice = self.scope.dice
+        return [tree.Fence(dice.pick(_ORDERS["update"][1:]), dice.pick(("group", "cluster", "device", "mesh")))]
 
     # Control flow
 

@@ -359,13 +359,15 @@ def _load(machine: Machine, expr: tree.Load) -> Val:
 
 def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
     place = memory.place_of(machine, expr.tensor, expr.axes, simple=False)
-    value = _spread(_as(machine, expr.value, expr.dtype), place.shape)
+    value = None if expr.value is None else _spread(_as(machine, expr.value, expr.dtype), place.shape)
     compare = None if expr.compare is None else _spread(_as(machine, expr.compare, expr.dtype), place.shape)
     mask = memory.mask_of(machine, place.shape)
     tensor = machine.tensors[expr.tensor]
     ordered = expr.fn != "add" or not is_float(expr.dtype) or not tensor.data.size
     if not ordered and expr.tensor not in machine.sums:
         machine.sums[expr.tensor] = memory.FloatSums(tensor.data)
+    if value is None:
+        return place.load(tensor, constant(0, expr.dtype), mask)
     old, new = place.update(tensor, expr.fn, value, compare, mask, machine.program.profile)
     if not ordered:
         new = place.note(machine.sums[expr.tensor], new, value, mask, machine.point)
@@ -614,6 +616,7 @@ _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
     tree.Commit: _nothing,
     tree.Wait: _nothing,
     tree.Barrier: _nothing,
+    tree.Fence: _nothing,
     tree.Print: _nothing,
     tree.Check: _check,
 }

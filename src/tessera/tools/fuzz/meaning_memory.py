@@ -132,7 +132,7 @@ class Place:
             new = _updated(fn, old, value, compare, tensor.dtype, profile)
             return Val(old.dtype, old.data, old.err, known), self.store(tensor, new, mask)
         # Which of several comes first is nobody's promise, so only what commutes has a meaning.
-        if fn in ("exchange", "compare_exchange"):
+        if fn in ("exchange", "compare_exchange", "store"):
             raise Undetermined("exchanges of one element")
         parts = _flatten(value, whole.reshape(self.shape))
         for position, target in enumerate(flat):
@@ -234,7 +234,7 @@ _UPDATES = {"add": "add", "max": "maximum", "min": "minimum", "and": "and", "or"
 
 
 def _updated(fn: str, old: Val, value: Val, compare: Val | None, dtype: str, profile: str) -> Val:
-    if fn == "exchange":
+    if fn in ("exchange", "store"):
         return value
     if compare is not None:
         same = elementwise.compare("eq", old, compare)

@@ -125,7 +125,8 @@ def _atomic(expr: tree.Atomic) -> str:
     args = [place(expr.tensor, expr.axes)]
     if expr.compare is not None:
         args.append(text(expr.compare))
-    args.append(text(expr.value))
+    if expr.value is not None:
+        args.append(text(expr.value))
     if expr.order:
         args.append(f'order="{expr.order}"')
     if expr.scope:
@@ -448,6 +449,10 @@ def _copy(node: tree.CopyAsync) -> Iterator[str]:
     yield f"ts.tile.cp_async({_buffer(node.buffer, node.stage)}, {place(node.tensor, node.axes)})"
 
 
+def _fence(node: tree.Fence) -> Iterator[str]:
+    yield f'ts.tile.fence("{node.order}", scope="{node.scope}")'
+
+
 def _lines(line: str) -> Callable[[Any], Iterator[str]]:
     return lambda node: iter([line])
 
@@ -469,6 +474,7 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.Commit: _lines("ts.tile.commit_group()"),
     tree.Wait: lambda node: iter([f"ts.tile.wait_group({node.pending})"]),
     tree.Barrier: _lines("ts.tile.barrier()"),
+    tree.Fence: _fence,
     tree.Print: lambda node: iter([f"print({', '.join([repr(node.label), *map(text, node.values)])})"]),
     tree.Check: lambda node: iter([f"assert {text(node.condition)}, {node.message!r}"]),
 }

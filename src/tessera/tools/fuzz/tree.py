@@ -143,14 +143,14 @@ class Load(Expr):
 
 @dataclass(frozen=True)
 class Atomic(Expr):
-    """An atomic update of elements of a tensor; its value are the old ones.
+    """An atomic access of elements of a tensor; its value are the old ones.
 
     Args:
-        fn: `add`, `max`, `min`, `and`, `or`, `xor`, `exchange` or `compare_exchange`.
+        fn: `add`, `max`, `min`, `and`, `or`, `xor`, `exchange`, `compare_exchange`, `load` or `store`.
         tensor: its name.
         axes: what is taken along each dimension.
         dtype: the tensor's dtype.
-        value: operand, broadcast to the index's shape and converted to the dtype.
+        value: operand, broadcast to the index's shape and converted to the dtype; None for a load.
         compare: what `compare_exchange` expects.
         order: memory order; the default when empty.
         scope: which programs see it as one step; the default, all of the device, when empty.
@@ -160,7 +160,7 @@ class Atomic(Expr):
     tensor: str
     axes: tuple[Axis, ...]
     dtype: str
-    value: Expr
+    value: Expr | None
     compare: Expr | None = None
     order: str = ""
     scope: str = ""
@@ -853,6 +853,14 @@ class Wait(Stmt):
     """`ts.tile.wait_group(pending)`."""
 
     pending: int
+
+
+@dataclass(frozen=True)
+class Fence(Stmt):
+    """A fence, with its order and scope."""
+
+    order: str
+    scope: str
 
 
 @dataclass(frozen=True)
