@@ -13,8 +13,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
-from tessera.ir.types import i1, index
+from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, constant_value
+from tessera.ir.types import element_type, i1, index
+from tessera.numerics import dtypes
 
 LONGEST: Final = 64
 """Iterations after which a cycle that has not closed is taken for none."""
@@ -45,6 +46,9 @@ class Cycle:
 
 Sequence = Progression | Cycle
 
+_TYPES: Final = (index, i1, element_type(dtypes.i64))
+"""Scalars of 64 bits, which wrap around alike, and conditions; others may wrap around and are not looked at."""
+
 
 def _select(condition: int, a: int, b: int) -> int:
     return a if condition else b
@@ -70,7 +74,7 @@ _POINTWISE: Final[Mapping[str, Callable[..., int]]] = {
     "ge": int.__ge__,
     "select": _select,
 }
-"""Python's meaning is the language's for indices and conditions; others may wrap around and are not looked at."""
+"""Python's meaning is the language's for indices and conditions."""
 
 
 def period(sequence: Sequence) -> int | None:
@@ -94,14 +98,18 @@ def _of(value: SSAValue, loop: scf.ForOp, known: dict[SSAValue, Sequence | None]
 
 def _found(value: SSAValue, loop: scf.ForOp, known: dict[SSAValue, Sequence | None]) -> Sequence | None:
     number = constant_value(value)
-    if value.type not in (index, i1):
+    if value.type not in _TYPES:
         return None
     if isinstance(number, int):
         return Progression(int(number))
     block, owner = loop.body.block, value.owner
     if owner is block:
         return _counter(loop) if value is block.args[0] else _carried(value, loop, known)
-    if isinstance(owner, Block) or not block.is_ancestor(owner) or not isinstance(owner, ElementwiseOp):
+    if isinstance(owner, Block) or not block.is_ancestor(owner):
+        return None
+    if isinstance(owner, CastOp):
+        return _of(owner.source, loop, known)
+    if not isinstance(owner, ElementwiseOp):
         return None
     parts = [_of(arg, loop, known) for arg in owner.args]
     whole = [part for part in parts if part is not None]
@@ -208,8 +216,8 @@ def _needed(value: SSAValue, loop: scf.ForOp) -> list[SSAValue] | None:
             found[one] = None
             rest.append(_ends(one, loop)[1])
         elif _is_computed(one, block):
-            assert isinstance(owner, ElementwiseOp)
-            rest += owner.args
+            assert not isinstance(owner, Block)
+            rest += owner.operands
         else:
             return None
     return list(found)
@@ -218,8 +226,8 @@ def _needed(value: SSAValue, loop: scf.ForOp) -> list[SSAValue] | None:
 def _is_computed(value: SSAValue, block: Block) -> bool:
     """Return whether a loop computes an index or a condition in a way that is known here."""
     owner = value.owner
-    known = isinstance(owner, ElementwiseOp) and owner.fn.data in _POINTWISE
-    return known and block.is_ancestor(owner) and value.type in (index, i1)
+    known = isinstance(owner, CastOp) or (isinstance(owner, ElementwiseOp) and owner.fn.data in _POINTWISE)
+    return known and block.is_ancestor(owner) and value.type in _TYPES
 
 
 def _evaluated(value: SSAValue, known: Mapping[SSAValue, int]) -> int | None:
@@ -230,6 +238,8 @@ def _evaluated(value: SSAValue, known: Mapping[SSAValue, int]) -> int | None:
     if isinstance(number, int):
         return int(number)
     owner = value.owner
+    if isinstance(owner, CastOp):
+        return _evaluated(owner.source, known)
     assert isinstance(owner, ElementwiseOp), "_needed has looked"
     parts = [_evaluated(arg, known) for arg in owner.args]
     whole = [part for part in parts if part is not None]

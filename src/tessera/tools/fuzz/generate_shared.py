@@ -46,6 +46,67 @@ def pipeline(scope: Scope) -> list[tree.Stmt]:
     ]
 
 
+def ring(scope: Scope) -> list[tree.Stmt]:
+    """Copy what each iteration reads to a ring, as many iterations ahead as it has other stages, or fewer."""
+    dice = scope.dice
+    regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype in OPERANDS]
+    if not regions:
+        return []
+    region, stages = dice.pick(regions), dice.between(1, 4)
+    distance, count = dice.between(0, stages - 1), dice.between(1, 6)
+    shape, dtype = scope.shape(2), region.tensor.dtype
+    name, var, slot = scope.fresh("buffer"), scope.fresh("k"), scope.fresh("w")
+    inner = scope.inner("for", 3)
+    inner.offsets[var] = (0, count + stages)
+    axes = Access(inner, region).axes(shape, picks=0.0)
+    if axes is None or any(isinstance(axis, tree.NewAxis) for axis in axes) or elements(shape) > 512:
+        return []
+    k, held_slot = tree.Name(var, INDEX), tree.Name(slot, INDEX)
+    counted = dice.chance(0.5)  # by a value that the loop carries, else by its variable
+    number = held_slot if counted else k
+    held = tree.ReadShared(name, Type(dtype, shape), _around(number, 0, stages))
+    start, step = _summed(scope, inner, held)
+    copy = tree.CopyAsync(name, region.tensor.name, axes, dtype)
+    ahead = _at(copy, var, tree.Apply("add", (k, tree.Number(distance)))) if distance else copy
+    fill: tree.Stmt = replace(ahead, stage=_around(number, distance, stages))
+    guard = tree.Apply("lt", (tree.Apply("add", (k, tree.Number(distance))), tree.Number(count)))
+    if dice.chance(0.3):
+        fill = tree.If(guard, (fill,))
+    body: tuple[tree.Stmt, ...] = (fill, tree.Commit(), tree.Wait(distance), tree.Barrier(), step, tree.Barrier())
+    if counted:
+        body = (*body, tree.Assign((slot,), (_around(held_slot, 1, stages),)))
+    starts = [tree.Cast(tree.Number(j), INDEX.dtype) for j in range(distance)]  # typed, as the variable is
+    first = [replace(_at(copy, var, begin), stage=tree.Number(j)) for j, begin in enumerate(starts)]
+    return [
+        tree.AllocShared(name, (stages, *shape), dtype),
+        start,
+        *([tree.Assign((slot,), (tree.Cast(tree.Number(0), INDEX.dtype),))] if counted else []),
+        *(stmt for each in first for stmt in (each, tree.Commit())),
+        tree.For(var, tree.Number(0), tree.Number(count), tree.Number(1), body),
+        tree.Wait(0),
+        tree.Barrier(),
+    ]
+
+
+def _around(number: tree.Expr, more: int, stages: int) -> tree.Expr:
+    """Return the stage some iterations after that of a number."""
+    moved = tree.Apply("add", (number, tree.Number(more))) if more else number
+    return tree.Apply("mod", (moved, tree.Number(stages)))
+
+
+def _at(node: tree.CopyAsync, var: str, value: tree.Expr) -> tree.CopyAsync:
+    """Return a copy with a value in place of a variable."""
+
+    def put(part: tree.Node) -> tree.Node:
+        if isinstance(part, tree.Name) and part.name == var:
+            return value
+        return tree.rebuild(part, tuple(map(put, tree.children(part))))
+
+    found = put(node)
+    assert isinstance(found, tree.CopyAsync)
+    return found
+
+
 def _stage(scope: Scope, number: tree.Expr, stages: int) -> tree.Expr:
     """Return a stage by its number, mostly around a ring; else those behind the last do not exist."""
     return number if scope.dice.chance(0.2) else tree.Apply("mod", (number, tree.Number(stages)))
@@ -71,8 +132,8 @@ def _summed(scope: Scope, inner: Scope, held: tree.ReadShared) -> tuple[tree.Stm
 def allocate(scope: Scope) -> list[tree.Stmt]:
     """Allocate and fill a shared buffer at the start of a program."""
     dice = scope.dice
-    if dice.chance(0.35):
-        return pipeline(scope)
+    if dice.chance(0.5):
+        return ring(scope) if dice.chance(0.5) else pipeline(scope)
     shape = scope.shape(2 if dice.chance(0.8) else 1)
     while elements(shape) > 1024:
         shape = tuple(max(s // 2, 1) for s in shape)
