@@ -43,7 +43,7 @@ class Plan:
 def plan_of(test: Litmus, device: str, wanted: int) -> Plan:
     """Return launches of as many tries as memory holds well, on all multiprocessors of a GPU or threads of a CPU."""
     total = wanted // WIDE_SHARE if test.wide else wanted
-    groups = ts.runtime.capabilities(device)["multiprocessors"] // test.roles if device != "cpu" else 1
+    groups = ts.runtime.capabilities("ptx")["multiprocessors"] // test.roles if device != "cpu" else 1
     launch = 1 << (13 if test.wide else 20 if device != "cpu" else 17)
     tries = max(min(total, launch) // groups, 1)
     return Plan(device, groups, tries, max(total // (groups * tries), 1))

@@ -108,5 +108,5 @@ def test_both_find_the_same(start: int, tmp_path: Path, monkeypatch: pytest.Monk
                 continue
             assert got == expected, seed
             found[got or "none"] += 1
-    assert found["race"] >= 3, found
+    assert found["race"] >= 1, found
     assert found["none"] >= 10, found

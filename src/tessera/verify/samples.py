@@ -20,7 +20,7 @@ from tessera.ir.types import dtype_of, i1
 
 _MOST_STAGES = 8
 _USUAL_BLOCK = 64
-_MOST_DRAWS = 24
+_MOST_DRAWS = 32
 
 
 @dataclass(eq=False, slots=True)
@@ -62,8 +62,8 @@ class Samples:
 
     @property
     def draws(self) -> int:
-        """How many values of data are worth drawing."""
-        return min(len(self._pool), _MOST_DRAWS)
+        """How many values of data are worth drawing: each of the pool alone, then mixed."""
+        return min(2 * len(self._pool), _MOST_DRAWS)
 
     def draw(self, type_: Attribute, draw: int, random: Random) -> Any:
         """Return a value of data: small, or near a number that the kernel compares with.
@@ -71,12 +71,13 @@ class Samples:
         Args:
             type_: its type.
             draw: which of the `draws` it is; the values of one run are alike, as one of them decides most often.
-            random: draws one that differs, now and then.
+            random: draws one that differs, now and then, once each value has been had alone.
         """
         dtype = dtype_of(type_)
         if dtype.name == "bool":
             return scalar((draw + (random.random() < 0.25)) % 2, dtype)
-        drawn = random.choice(self._pool) if random.random() < 0.25 else self._pool[draw]
+        mixed = draw >= len(self._pool) and random.random() < 0.25
+        drawn = random.choice(self._pool) if mixed else self._pool[draw % len(self._pool)]
         if dtype.is_float:
             return scalar(drawn, dtype)
         least = -(2.0 ** min(dtype.bits - 1, 31)) if dtype.kind == "int" else 0.0
