@@ -31,6 +31,7 @@ class _Scratch(threading.local):
         self._memory: Any = None
         self._size = -1
         self._start = 0
+        self.fill: int | None = None
 
     def address(self, size: int) -> int:
         """Return the address of at least `size` bytes, 64-byte aligned."""
@@ -38,10 +39,21 @@ class _Scratch(threading.local):
             self._memory = (ctypes.c_char * (size + 64))()
             self._start = -(-ctypes.addressof(self._memory) // 64) * 64
             self._size = size
+        if self.fill is not None:
+            ctypes.memset(self._start, self.fill, size)
         return self._start
 
 
 _scratch = _Scratch()
+
+
+def fill_scratch(byte: int | None) -> None:
+    """Fill scratch memory with a byte before each planned launch of this thread: what is read unwritten shows.
+
+    Args:
+        byte: 0 to 255; None leaves what the launch before has left.
+    """
+    _scratch.fill = byte
 
 
 class CpuLauncher:

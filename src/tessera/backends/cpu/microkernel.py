@@ -51,7 +51,7 @@ class Block:
         c_stride: distance of two rows of accumulators.
         operand: vector of operands.
         total: vector of sums.
-        whole: whether the depth is a multiple of `UNROLL`.
+        whole: whether the depth is a multiple of `UNROLL`, and not 0.
         shifted: whether bytes of the left operand are taken 128 too large, so that sums of the right one, which the
             caller has, are subtracted.
         odd: whether the last pair of the depth may hold one term, with what follows it in memory no part of it.

@@ -360,7 +360,7 @@ class _Loops(Loops):
     def _rows(self, a: str, b: str, c: str, rows: Size, vectors: int, depth: tuple[Size, str]) -> None:
         """Run the blocks of rows: whole ones, and halves of them for what is left."""
         product, known = self.product, self.product.sizes[2]
-        whole = known is not None and known % (self.group * UNROLL) == 0
+        whole = known is not None and known > 0 and known % (self.group * UNROLL) == 0
         block = Block(
             product.instruction,
             0,

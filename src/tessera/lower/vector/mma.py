@@ -49,6 +49,9 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     acc = context.node(op.acc)
     depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
     fresh = context.fresh.get(op.acc)
+    if fresh is None and constant_value(depth) == 0:  # no term lies in the tensors
+        context.define(op.result, acc)
+        return
     if fresh is None and decisions.BEGINS_SUMS.on(op):
         if not form.tiled and constant_value(depth) is None:
             raise _unknown_depth(op)

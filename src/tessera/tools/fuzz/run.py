@@ -14,6 +14,7 @@ import numpy as np
 
 from tessera.errors import CompilerFault, ResourceError, TesseraError
 from tessera.numerics.dtypes import BY_NAME
+from tessera.runtime.cpu import fill_scratch
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import Guarded, contents, offsets, placed
 from tessera.tools.fuzz.conditions import conditions
@@ -27,6 +28,10 @@ REFUSED = ("unsupported-atomic",)
 
 REPORTED = {"index-outside": "out-of-bounds", "stage-outside": "out-of-bounds", "race": "race"}
 """What the interpreter's checks report of events that compiled code has a rule for."""
+
+
+_UNWRITTEN = 0x41
+"""A byte that makes numbers of every dtype: 65, and about 12 as f32 and bf16."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
         took = (generated, meant - started, time.perf_counter() - meant)
         return Outcome(program.seed, kind, code, detail, took, _unknown(expected))
 
+    fill_scratch(_UNWRITTEN)  # what is read of it unwritten shows, whatever ran before
     try:
         with conditions(program):
             found = _run(program, device, folder, values)
