@@ -347,7 +347,11 @@ class Expressions:
     def _cast(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         alike = [other for other in _BITS_SEEN if bits(other) == bits(dtype) and other != dtype]
         if dtype in _BITS_SEEN and alike and self.scope.dice.chance(0.12):
-            return tree.Bitcast(self.draw(self.scope.dice.pick(alike), shape, depth), dtype)
+            source = self.scope.dice.pick(alike)
+            value = self.draw(source, shape, depth)
+            if isinstance(value, tree.Name):  # a size may be known at compile time, a number without a dtype
+                value = tree.Cast(value, source)
+            return tree.Bitcast(value, dtype)
         source = self.scope.dtype()
         if source == dtype:
             return None
