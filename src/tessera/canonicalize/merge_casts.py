@@ -10,7 +10,7 @@
 
 Narrowing integers twice is narrowing them once, since they wrap. Integers that become integers by way of floats are
 clamped, not wrapped: there the last type must hold every value of the source, too. Infinities that a saturating cast
-clamps on the way stay clamped.
+clamps, on the way or at the end, stay clamped.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class _CastOfCast(RewritePattern):
         source, middle, target = (dtype_of_value(v) for v in (inner.source, op.source, op.result))
         if not skips(source, middle, target, inner.saturate is not None):
             return
-        if inner.source.type == op.result.type and op.saturate is None:
-            rewriter.replace(op, [], [inner.source])
+        if inner.source.type == op.result.type:
+            if op.saturate is None:  # else infinities are clamped, which no cast to the same type does
+                rewriter.replace(op, [], [inner.source])
         else:
             merged = CastOp(inner.source, element_of(op.result.type), op.saturate is not None)
             rewriter.replace(op, merged)
