@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tessera as ts
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 

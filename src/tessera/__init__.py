@@ -70,7 +70,7 @@ from tessera.target.registry import register as _register
 if TYPE_CHECKING:
     from tessera import ops, runtime
     from tessera import ops as op
-    from tessera.jit import compile, kernel, load
+    from tessera.driver import compile, kernel, load
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
 
@@ -82,19 +82,19 @@ for _platform in PLATFORMS:
 _LAZY = {
     "Artifact": "tessera.target.artifact",
     "asarray": "tessera.runtime",
-    "compile": "tessera.jit",
+    "compile": "tessera.driver",
     "empty": "tessera.runtime",
     "from_dlpack": "tessera.runtime",
     "full": "tessera.runtime",
-    "kernel": "tessera.jit",
-    "load": "tessera.jit",
+    "kernel": "tessera.driver",
+    "load": "tessera.driver",
     "ones": "tessera.runtime",
     "to_numpy": "tessera.runtime",
     "zeros": "tessera.runtime",
 }
 """Where names come from that need the compiler or a device library; imported at their first use."""
 
-_LAZY_MODULES = {"jit": "jit", "op": "ops", "ops": "ops", "runtime": "runtime", "tools": "tools"}
+_LAZY_MODULES = {"driver": "driver", "op": "ops", "ops": "ops", "runtime": "runtime", "tools": "tools"}
 
 __all__ = [
     "Artifact",

@@ -25,6 +25,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.binding import canonical_strides, tensor_facts
+from tessera.driver.pipeline import CANONICALIZE, lower, schedule_passes
 from tessera.frontend.build import BuiltKernel, build_kernel
 from tessera.frontend.signature import ConstexprParam, ScalarParam, Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
@@ -33,8 +35,6 @@ from tessera.ir import decisions
 from tessera.ir.passes import PassRunner
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
-from tessera.jit.binding import canonical_strides, tensor_facts
-from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
 from tessera.numerics.dtypes import BY_NAME, DType, from_numpy
 from tessera.numerics.profiles import profile as numerics_profile
 from tessera.numerics.tolerances import EXACT, Tolerance

@@ -3,9 +3,9 @@
 import pytest
 
 import tessera as ts
+from tessera.driver.kernel import Kernel
 from tessera.entry import host
 from tessera.errors import CallError
-from tessera.jit.kernel import Kernel
 
 pytestmark = [
     pytest.mark.device,

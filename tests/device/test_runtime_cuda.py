@@ -14,9 +14,9 @@ import pytest
 
 import tessera as ts
 from tessera import runtime
+from tessera.driver import kernel as kernel_decorator
+from tessera.driver.settings import settings
 from tessera.errors import CallError, DeviceError
-from tessera.jit import kernel as kernel_decorator
-from tessera.jit.settings import settings
 from tessera.runtime import backend, cuda
 from tessera.runtime.cuda_array import DeviceArray
 from tessera.runtime.device import Device

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.jit import settings
+from tessera.driver import settings
 from tessera.tools.fuzz.generate import generate
 from tessera.tools.fuzz.run import Device, check
 from tessera.tools.fuzz.serial import dumps, loads

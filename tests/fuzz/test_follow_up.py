@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
+from tessera.driver import pipeline
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp
-from tessera.jit import pipeline
 from tessera.lower import simt
 from tessera.tools.fuzz import threads, tree
 from tessera.tools.fuzz.campaign import Summary

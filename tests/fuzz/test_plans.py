@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
 from tessera.ir.passes import PassRunner
 from tessera.ir.tile.roles import BulkStoreOp, RolesOp
 from tessera.ir.tile.shared import CpAsyncOp
 from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.warpgroup import MmaStartOp
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.numerics.profiles import profile
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named

@@ -19,14 +19,14 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.driver.binding import canonical_strides, tensor_facts, with_aliases
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
+from tessera.driver.settings import settings
 from tessera.frontend.build import build_kernel
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
 from tessera.interp import interpret
 from tessera.ir.passes import PassRunner
-from tessera.jit.binding import canonical_strides, tensor_facts, with_aliases
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
-from tessera.jit.settings import settings
 from tessera.runtime.views import ArrayView, view_of
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
 from tessera.interp import interpret
 from tessera.ir.passes import PassRunner
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tests.property.test_random_kernels import built

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import tessera as ts
+from tessera.driver.binding import canonical_strides, tensor_facts
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
 from tessera.frontend.build import build_kernel
 from tessera.frontend.signature import Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.interp import interpret
 from tessera.ir.passes import PassRunner
-from tessera.jit.binding import canonical_strides, tensor_facts
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.numerics.profiles import profile
 from tessera.numerics.tolerances import unit_roundoff
 from tessera.runtime.views import view_of

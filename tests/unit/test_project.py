@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import pkgutil
 import re
 import subprocess
 import sys
@@ -46,6 +47,13 @@ def test_import_takes_at_most_300_ms() -> None:
     measure = "import time; t = time.perf_counter(); import tessera; print(time.perf_counter() - t)"
     # The best of some runs: the budget is about what the import does, not about what else the machine does.
     assert min(float(run_python("-c", measure)) for _ in range(5)) <= 0.3
+
+
+def test_no_module_hides_a_function() -> None:
+    # An import of `tessera.x` binds `tessera.x`: a function of that name would be gone. `jit` is kept for one to come.
+    modules = {module.name for module in pkgutil.iter_modules(tessera.__path__)}
+    functions = {name for name in tessera.__all__ if callable(getattr(tessera, name))}
+    assert modules & (functions | {"jit"}) == set()
 
 
 def test_version_is_the_installed_one() -> None:

@@ -1,7 +1,7 @@
 """Passes: what one is, how patterns become one, how they are found, and the runner that times and dumps them.
 
 A pass is a frozen dataclass with a kebab-case name in a file of its own; the packages of passes are scanned,
-so that nothing lists passes but `jit/pipeline.py`, which orders them.
+so that nothing lists passes but `driver/pipeline.py`, which orders them.
 """
 
 from __future__ import annotations

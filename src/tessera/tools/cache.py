@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tessera.driver.cache import CacheEntry, DiskCache, default_path, disk_cache, size_limit
 from tessera.errors import CallError
-from tessera.jit.cache import CacheEntry, DiskCache, default_path, disk_cache, size_limit
 
 
 def _opened() -> DiskCache:

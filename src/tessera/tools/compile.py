@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from tessera.driver.compile import DUMPS
+from tessera.driver.compile import compile as compile_kernel
 from tessera.errors import CallError
-from tessera.jit.compile import DUMPS
-from tessera.jit.compile import compile as compile_kernel
 from tessera.target.artifact import Artifact
 from tessera.tools.loading import find_kernel
 

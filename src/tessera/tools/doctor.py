@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 import tessera
+from tessera.driver.cache import default_path, disk_cache, size_limit
+from tessera.driver.compile import compile as compile_kernel
+from tessera.driver.kernel import Kernel
+from tessera.driver.settings import settings
 from tessera.entry import exchange, host
 from tessera.errors import DeviceError, TargetError, TesseraError
-from tessera.jit.cache import default_path, disk_cache, size_limit
-from tessera.jit.compile import compile as compile_kernel
-from tessera.jit.kernel import Kernel
-from tessera.jit.settings import settings
 from tessera.runtime import arrays, backend, toolkit
 from tessera.tools import sample
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from tessera.driver.kernel import Kernel
+from tessera.driver.open_kernel import OpenKernel
 from tessera.errors import CallError, Frame, Location, TesseraError
-from tessera.jit.kernel import Kernel
-from tessera.jit.open_kernel import OpenKernel
 
 
 class _Reported:

@@ -9,10 +9,10 @@ from typing import TextIO
 
 import click
 
+from tessera.driver.compile import target_record
+from tessera.driver.levels import text_at
 from tessera.ir.passes import Pass, PassRunner, pass_of, passes_in
 from tessera.ir.text import parse_module, text_of
-from tessera.jit.compile import target_record
-from tessera.jit.levels import text_at
 
 _PACKAGES = ("tessera.canonicalize", "tessera.schedule")
 

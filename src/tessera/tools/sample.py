@@ -1,8 +1,8 @@
 """The kernel that `tessera doctor` compiles and runs."""
 
+from tessera.driver.kernel import kernel
 from tessera.frontend import tile
 from tessera.frontend.annotations import Tensor, dims
-from tessera.jit.kernel import kernel
 from tessera.numerics.dtypes import f32
 
 n = dims("n")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.jit.settings import settings
+from tessera.driver.settings import settings
 
 
 @ts.kernel

@@ -374,9 +374,9 @@ def run_debug(kernel: Any, x: np.ndarray) -> None:
     """Compile with device assertions on, and run."""
     from dataclasses import replace
 
+    from tessera.driver.pipeline import compile_kernel
     from tessera.frontend.build import build_kernel
     from tessera.frontend.specialize import ArgFacts, Specialization
-    from tessera.jit.pipeline import compile_kernel
 
     facts = ArgFacts("tensor", ts.f32, (None,), (1,), 4, (1,), (1,))
     spec = replace(Specialization((facts,), (), (), "fast"), debug=True)

@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.cpu import amx, compile_cpu, host_target
-from tessera.jit.pipeline import CANONICALIZE
+from tessera.driver.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from tessera.driver.direct_calls import _load_entry
 from tessera.entry import host, layout
 from tessera.entry.tables import (
     ArrayGuard,
@@ -18,7 +19,6 @@ from tessera.entry.tables import (
     grid_steps,
 )
 from tessera.errors import CallError
-from tessera.jit.direct_calls import _load_entry
 from tessera.runtime import pool
 from tessera.runtime.pool import shared_pool
 from tessera.target.artifact import ArtifactError, Launch, Parameter, program_count

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.jit.compile import compile as compile_kernel
+from tessera.driver.compile import compile as compile_kernel
 from tests.unit.frontend.support import built, ops, run
 
 A, B = ts.Tensor["M", "K", ts.f32], ts.Tensor["K", "N", ts.f32]

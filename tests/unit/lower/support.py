@@ -7,12 +7,12 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.driver.binding import assumed_facts
+from tessera.driver.pipeline import schedule_passes
 from tessera.frontend.build import build_kernel
 from tessera.frontend.signature import Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.ir.target.structure import FuncOp
-from tessera.jit.binding import assumed_facts
-from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.gpu.copies import StageCopiesPass
 from tessera.schedule.gpu.warps import ChooseWarpsPass

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import tessera as ts
+from tessera.driver.pipeline import CANONICALIZE
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.memory import GatherOp, ScatterOp
 from tessera.ir.tile.structure import KernelOp
-from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.bounds import Bounds
 from tessera.lower.intervals import BINARY, UNARY, Interval
 from tests.unit.lower.support import aligned

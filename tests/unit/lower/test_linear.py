@@ -7,7 +7,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
+from tessera.driver.pipeline import CANONICALIZE, lower, schedule_passes
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned

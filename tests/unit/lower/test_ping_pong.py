@@ -12,12 +12,12 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.nvidia import compile_nvidia
 from tessera.backends.simt.placement import place_shared
+from tessera.driver.pipeline import schedule_passes
 from tessera.ir.target import arithmetic
 from tessera.ir.target import roles as target
 from tessera.ir.target.memory import AllocOp, ViewOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.warpgroup import PendingType, TensorCoreRetireOp
-from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named

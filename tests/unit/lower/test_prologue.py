@@ -8,13 +8,13 @@ import pytest
 from xdsl.dialects import scf
 
 import tessera as ts
+from tessera.driver.pipeline import schedule_passes
 from tessera.ir.layouts import bank_conflicts
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, LdmatrixOp
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType
-from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named

@@ -11,6 +11,7 @@ import tessera as ts
 from tessera.backends.nvidia import compile_nvidia
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
 from tessera.backends.nvidia.roles import part_bytes
+from tessera.driver.pipeline import schedule_passes
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, bank_conflicts
 from tessera.ir.target import arithmetic
 from tessera.ir.target import roles as target
@@ -18,7 +19,6 @@ from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp, Ldm
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.warpgroup import TensorCoreStartOp
-from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.artifact import MOST_MAPPED

@@ -12,6 +12,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 import tessera as ts
+from tessera.driver.pipeline import CANONICALIZE
 from tessera.errors import LanguageError, ResourceError
 from tessera.ir.target.arithmetic import ElementwiseOp, ReduceRegistersOp, TransposeChunksOp
 from tessera.ir.target.memory import (
@@ -28,7 +29,6 @@ from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import FragmentType, PointerType
 from tessera.ir.text import parse_module, text_of
 from tessera.ir.tile import tile_dialect
-from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
 from tessera.lower.vector.rules import RULES
 from tessera.target.records import TargetRecord

@@ -267,7 +267,7 @@ def test_counts():
 
 
 def test_the_interpreter_agrees(monkeypatch):
-    from tessera.jit.settings import settings
+    from tessera.driver.settings import settings
 
     monkeypatch.setattr(settings(), "interpret", True)
     a, b, bias = random(19, 40), random(40, 21), random(21)

@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
-from tessera.jit.compile import target_record
+from tessera.driver.compile import target_record
 from tessera.runtime.pool import thread_count
 
 gemm = op.linalg.gemm

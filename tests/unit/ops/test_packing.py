@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
-from tessera.jit.settings import settings
+from tessera.driver.settings import settings
 from tessera.ops.linalg import scratch
 from tessera.ops.linalg.packing import Copy, copies, distinct
 from tessera.ops.linalg.plan import plan, tuning_space

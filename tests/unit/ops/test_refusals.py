@@ -100,7 +100,7 @@ def test_a_fault_of_the_compiler_is_no_refusal(kind: type[Exception], monkeypatc
     def broken(*_args: object) -> None:
         raise kind("a fault")
 
-    monkeypatch.setattr(sys.modules["tessera.jit.kernel"], "check_tensors", broken)
+    monkeypatch.setattr(sys.modules["tessera.driver.kernel"], "check_tensors", broken)
     with pytest.raises(kind, match="a fault"):
         linalg.gemm(np.ones((5, 3), np.float32), np.ones((3, 9), np.float32))
     with pytest.raises(kind, match="a fault"):
@@ -111,7 +111,7 @@ def test_a_wrong_argument_is_a_refusal_although_the_compiler_met_it_first(monkey
     def broken(*_args: object) -> None:
         raise TypeError("a fault")
 
-    monkeypatch.setattr(sys.modules["tessera.jit.kernel"], "check_tensors", broken)
+    monkeypatch.setattr(sys.modules["tessera.driver.kernel"], "check_tensors", broken)
     with pytest.raises(ts.CallError) as caught:
         linalg.gemm(np.ones((5, 3), np.float32), np.ones((3, 9), np.float32), triangular_only="yes")
     assert caught.value.code == "bad-argument"

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from tessera.driver.native import load_pool
 from tessera.errors import CallError
-from tessera.jit.native import load_pool
 from tessera.runtime import pool
 from tessera.runtime.pool import WorkerPool, shared_pool, thread_count
 

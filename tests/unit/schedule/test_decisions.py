@@ -11,13 +11,13 @@ from xdsl.dialects.builtin import IntAttr, ModuleOp, StringAttr
 from xdsl.utils.exceptions import VerifyException
 
 import tessera as ts
+from tessera.driver.pipeline import schedule_passes
 from tessera.errors import CompilerFault, VerifyError
 from tessera.ir.decisions import DECISIONS, PREFIX, check_decisions
 from tessera.ir.passes import Pass, PassRunner
 from tessera.ir.text import parse_module
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.structure import GridOp
-from tessera.jit.pipeline import schedule_passes
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tessera.tools.opt import registered_passes

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tessera as ts
-from tessera.jit import cache
+from tessera.driver import cache
 from tessera.tools.cli import main
 
 KERNEL = '''
@@ -172,7 +172,7 @@ def test_a_single_dump_is_printed_as_it_is(run, file, tmp_path):
     ],
 )
 def test_opt_goes_on_to_a_level(run, file, tmp_path, level, target, wanted):
-    from tessera.jit.pipeline import CANONICALIZE
+    from tessera.driver.pipeline import CANONICALIZE
 
     canonical = tmp_path / "scale.mlir"
     env = {"TESSERA_DUMP_DIR": str(tmp_path / "dumps")}

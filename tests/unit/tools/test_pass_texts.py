@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
 from tessera.errors import CallError, LanguageError, TargetError
 from tessera.ir.passes import Pass, pass_of
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
 from tessera.schedule.gpu.warps import ChooseWarpsPass
 from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
 from tessera.schedule.knobs import Knobs, read_by

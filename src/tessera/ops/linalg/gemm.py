@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera.driver.compile import target_record
+from tessera.driver.kernel import Kernel
 from tessera.errors import CallError
-from tessera.jit.compile import target_record
-from tessera.jit.kernel import Kernel
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi

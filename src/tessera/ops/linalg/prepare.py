@@ -9,10 +9,10 @@ from typing import Any
 
 import tessera as ts
 from tessera.data import dataclass
+from tessera.driver.kernel import Kernel
+from tessera.driver.variants import destination_of
 from tessera.errors import CallError, caller_location
 from tessera.frontend.structure import Layout
-from tessera.jit.kernel import Kernel
-from tessera.jit.variants import destination_of
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi

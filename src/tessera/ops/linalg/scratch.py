@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import tessera as ts
 from tessera.data import dataclass
+from tessera.driver.kernel import Kernel
+from tessera.driver.launch import stream_source
 from tessera.errors import DeviceError
-from tessera.jit.kernel import Kernel
-from tessera.jit.launch import stream_source
 from tessera.ops import arrays
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.packing import Copy, copies, distinct

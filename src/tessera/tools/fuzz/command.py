@@ -13,7 +13,7 @@ from typing import TextIO
 
 import click
 
-from tessera.jit.settings import settings
+from tessera.driver.settings import settings
 from tessera.tools.fuzz import levels, serial, tree
 from tessera.tools.fuzz.campaign import Job, Summary, campaign, one, seeds
 from tessera.tools.fuzz.follow_up import follow_up

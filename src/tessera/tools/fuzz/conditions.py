@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from tessera.jit.settings import settings
+from tessera.driver.settings import settings
 from tessera.numerics.profiles import profile
 from tessera.tools.fuzz import tree
 

@@ -93,8 +93,8 @@ def compiled(program: tree.Program, folder: Path, values: Mapping[str, Array], t
         values: what its arrays hold.
         target: the GPU.
     """
+    from tessera.driver.pipeline import compile_tiles
     from tessera.ir.record import record_on
-    from tessera.jit.pipeline import compile_tiles
     from tessera.platforms.platform import platform_named
     from tessera.schedule.knobs import Knobs
 

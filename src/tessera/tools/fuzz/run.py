@@ -165,7 +165,7 @@ def _arguments(program: tree.Program, arrays: Mapping[str, Any]) -> list[Any]:
 
 
 def _compiled(kernel: Any, program: tree.Program, target: str) -> None:
-    from tessera.jit import compile
+    from tessera.driver import compile
 
     compile(kernel, target=target or None, dims=program.dims)
 

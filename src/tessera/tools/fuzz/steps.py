@@ -106,7 +106,7 @@ def checked(program: tree.Program, folder: Path) -> Outcome:
 
 
 def _walk(level: _Level, module: ModuleOp, targets: Sequence[TargetRecord]) -> str:
-    from tessera.jit.pipeline import CANONICALIZE, schedule_passes
+    from tessera.driver.pipeline import CANONICALIZE, schedule_passes
     from tessera.schedule.knobs import Knobs
 
     if level.wrong(module):
@@ -147,10 +147,10 @@ def built(program: tree.Program, folder: Path, values: Mapping[str, Array]) -> M
         folder: where its source is written.
         values: what its arrays hold.
     """
+    from tessera.driver.binding import canonical_strides, tensor_facts
     from tessera.frontend.build import build_kernel
     from tessera.frontend.signature import TensorParam
     from tessera.frontend.specialize import ArgFacts, Specialization
-    from tessera.jit.binding import canonical_strides, tensor_facts
     from tessera.runtime.views import view_of
 
     signature = load_kernel(program, folder).signature

@@ -116,7 +116,7 @@ def _launch(program: tree.Program, func: FuncOp, arrays: Mapping[str, Guarded]) 
 
 
 def _lowered(program: tree.Program, folder: Path, target: str) -> list[FuncOp]:
-    from tessera.jit.pipeline import CANONICALIZE, lower, schedule_passes
+    from tessera.driver.pipeline import CANONICALIZE, lower, schedule_passes
     from tessera.schedule.knobs import Knobs
 
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}

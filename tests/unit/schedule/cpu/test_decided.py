@@ -9,6 +9,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 import tessera as ts
+from tessera.driver.pipeline import CANONICALIZE
 from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.decisions import Decision
@@ -19,7 +20,6 @@ from tessera.ir.target.product import ProductOp
 from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named

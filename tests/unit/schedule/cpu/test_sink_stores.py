@@ -11,6 +11,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.driver.pipeline import CANONICALIZE
 from tessera.errors import VerifyError
 from tessera.interp import interpret
 from tessera.ir import decisions
@@ -18,7 +19,6 @@ from tessera.ir.target.product import ProductOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.jit.pipeline import CANONICALIZE
 from tessera.lower.vector import lower_to_vector
 from tessera.schedule.cpu.pack_operands import PackOperandsPass
 from tessera.schedule.cpu.sink_stores import SinkStoresPass

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.binding import assumed_facts
 from tessera.frontend.build import build_kernel
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
 from tessera.interp import interpret
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.jit.binding import assumed_facts
 from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
 from tests.unit.schedule.hopper.kernels import random
 

@@ -10,6 +10,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.driver.binding import assumed_facts
+from tessera.driver.pipeline import schedule_passes
+from tessera.driver.variants import points
 from tessera.frontend.build import build_kernel
 from tessera.frontend.signature import TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
@@ -18,9 +21,6 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import shape_of
-from tessera.jit.binding import assumed_facts
-from tessera.jit.pipeline import schedule_passes
-from tessera.jit.variants import points
 from tessera.ops.linalg.grouped import grouped_kernel
 from tessera.ops.linalg.plan import Plan, asked_of, plan
 from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized

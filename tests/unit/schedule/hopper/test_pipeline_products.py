@@ -13,6 +13,7 @@ from xdsl.ir import Operation
 
 import tessera as ts
 from tessera.backends.nvidia import compile_nvidia
+from tessera.driver.pipeline import schedule_passes
 from tessera.errors import DeviceError
 from tessera.interp import interpret
 from tessera.ir.target.structure import FuncOp
@@ -22,7 +23,6 @@ from tessera.ir.tile.roles import BarrierArriveOp, BarrierExpectOp, BarrierWaitO
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.ir.types import index
-from tessera.jit.pipeline import schedule_passes
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.dependences import Graph, ring_of
 from tessera.schedule.knobs import Knobs

@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import cast
 
 from tessera.data import dataclass
+from tessera.driver import version
 from tessera.errors import CallError, DiagnosticWarning
 from tessera.frontend.reads import Path as ReadPath
-from tessera.jit import version
 from tessera.target.artifact import Artifact, ArtifactError
 
 _SUFFIX = ".art"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.kernel import Kernel
 from tessera.entry import exchange, host
 from tessera.errors import CallError
-from tessera.jit.kernel import Kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = [

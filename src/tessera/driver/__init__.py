@@ -1,7 +1,7 @@
 """Kernels as Python objects: call path, specialisation, caches. `pipeline.py` knows the order of stages."""
 
-from tessera.jit.compile import compile
-from tessera.jit.kernel import Kernel, kernel
-from tessera.jit.loaded import LoadedKernel, load
+from tessera.driver.compile import compile
+from tessera.driver.kernel import Kernel, kernel
+from tessera.driver.loaded import LoadedKernel, load
 
 __all__ = ["Kernel", "LoadedKernel", "compile", "kernel", "load"]

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tessera.driver.binding import alignment, canonical_strides, check_tensors, runs_backwards, tensor_facts
+from tessera.driver.calls import CallPlan, Calls
+from tessera.driver.direct_calls import Origin
+from tessera.driver.explain import Explanation
+from tessera.driver.launch import checked, launcher_for, stream_source
+from tessera.driver.settings import settings
+from tessera.driver.variants import Variant
 from tessera.entry.host import call_directly
 from tessera.errors import CallError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit.binding import alignment, canonical_strides, check_tensors, runs_backwards, tensor_facts
-from tessera.jit.calls import CallPlan, Calls
-from tessera.jit.direct_calls import Origin
-from tessera.jit.explain import Explanation
-from tessera.jit.launch import checked, launcher_for, stream_source
-from tessera.jit.settings import settings
-from tessera.jit.variants import Variant
 from tessera.numerics.dtypes import as_policy, dtype_named
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import (

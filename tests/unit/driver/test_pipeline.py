@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tessera as ts
-from tessera.jit.explain import Explanation
+from tessera.driver.explain import Explanation
 
 
 @ts.kernel

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver import direct_calls
+from tessera.driver.kernel import Kernel
+from tessera.driver.settings import settings
 from tessera.entry import host
 from tessera.errors import CallError, DeviceError, TesseraError
-from tessera.jit import direct_calls
-from tessera.jit.kernel import Kernel
-from tessera.jit.settings import settings
 from tessera.runtime import backend, cpu
 from tessera.runtime.pool import shared_pool
 

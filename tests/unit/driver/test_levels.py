@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.levels import level_of
+from tessera.driver.loaded import LoadedKernel
+from tessera.driver.pipeline import CANONICALIZE, schedule_passes
+from tessera.driver.settings import settings
 from tessera.errors import CallError, CompilerFault, TesseraError, VerifyError
-from tessera.jit.levels import level_of
-from tessera.jit.loaded import LoadedKernel
-from tessera.jit.pipeline import CANONICALIZE, schedule_passes
-from tessera.jit.settings import settings
 from tessera.platforms import PLATFORMS
 from tessera.schedule.knobs import Knobs
 from tessera.target.artifact import Artifact

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.driver import cache, version
+from tessera.driver.cache import DiskCache, default_path, disk_cache, size_limit
 from tessera.errors import CallError, DiagnosticWarning
-from tessera.jit import cache, version
-from tessera.jit.cache import DiskCache, default_path, disk_cache, size_limit
 from tessera.target.artifact import Artifact
 
 ARTIFACT = Artifact("k", "cpu", "cpu", (), (), (), b"\x7fcode", "object", requires=("x86_64",))
@@ -159,7 +159,7 @@ def test_many_writers_and_readers_never_see_half_an_entry(root):
     program = (
         "import sys, warnings\n"
         "warnings.simplefilter('error')\n"
-        "from tessera.jit.cache import DiskCache\n"
+        "from tessera.driver.cache import DiskCache\n"
         "from tessera.target.artifact import Artifact\n"
         "disk = DiskCache.open()\n"
         "code = bytes([int(sys.argv[1])]) * 200_000\n"

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 import tessera as ts
+from tessera.driver.kernel import Kernel
+from tessera.driver.loaded import LoadedKernel
 from tessera.entry import host, layout
 from tessera.errors import CallError, DeviceError
-from tessera.jit.kernel import Kernel
-from tessera.jit.loaded import LoadedKernel
 from tessera.runtime import cuda, cuda_launch, dlpack, tensor_maps, workspaces
 from tessera.runtime.cuda_array import DeviceArray
 from tessera.runtime.device import Device

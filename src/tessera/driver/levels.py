@@ -14,12 +14,12 @@ from types import TracebackType
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.driver.pipeline import Generate, compile_threads, compile_tiles, with_texts
+from tessera.driver.records import kernel_of, thread_record, tile_record
 from tessera.errors import CallError, Frame, Location, VerifyError
 from tessera.ir.record import record_of, record_on
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import parse_module, text_of
-from tessera.jit.pipeline import Generate, compile_threads, compile_tiles, with_texts
-from tessera.jit.records import kernel_of, thread_record, tile_record
 from tessera.platforms.platform import Platform, check_dumps, platform_named
 from tessera.target.artifact import Artifact, check_together
 from tessera.target.header import split_header

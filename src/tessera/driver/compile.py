@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tessera.errors import CallError, ResourceError
-from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
-from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit.binding import (
+from tessera.driver.binding import (
     assumed_facts,
     check_constexpr,
 )
-from tessera.jit.open_kernel import OpenKernel
-from tessera.jit.settings import settings
-from tessera.jit.structured import StructuredKernel
-from tessera.jit.variants import Space, compile_point, points
+from tessera.driver.open_kernel import OpenKernel
+from tessera.driver.settings import settings
+from tessera.driver.structured import StructuredKernel
+from tessera.driver.variants import Space, compile_point, points
+from tessera.errors import CallError, ResourceError
+from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
+from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.numerics.profiles import current_profile
 from tessera.platforms.platform import check_dumps
 from tessera.runtime.backend import default_device
@@ -27,7 +27,7 @@ from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 
 if TYPE_CHECKING:
-    from tessera.jit.kernel import Kernel
+    from tessera.driver.kernel import Kernel
 
 DUMPS = ("tirh", "tirt", "ll", "ptx", "cubin", "asm")
 """Names of the stages that `dump=` takes."""
@@ -109,7 +109,7 @@ def _check_known(dump: Sequence[str]) -> None:
 
 
 def _compile_dump(source: str | Path, target: str | None, dump: Sequence[str], others: Mapping[str, Any]) -> Artifact:
-    from tessera.jit.levels import compile_text, read_dump
+    from tessera.driver.levels import compile_text, read_dump
 
     for name, value in others.items():
         if value is not None:
@@ -120,7 +120,7 @@ def _compile_dump(source: str | Path, target: str | None, dump: Sequence[str], o
 
 
 def _check_kernel(kernel: object) -> None:
-    from tessera.jit.kernel import Kernel
+    from tessera.driver.kernel import Kernel
 
     if not isinstance(kernel, Kernel):
         raise CallError(

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver import cache
+from tessera.driver.variants import Variants, destination_of, without_sizes
 from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit import cache
-from tessera.jit.variants import Variants, destination_of, without_sizes
 from tessera.numerics import dtypes
 from tessera.runtime.device import CPU
 

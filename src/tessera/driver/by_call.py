@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 
+from tessera.driver.explain import Explanation
 from tessera.errors import CallError
 from tessera.frontend.text import keep_text
-from tessera.jit.explain import Explanation
 
 
 class ByCall:

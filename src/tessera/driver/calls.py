@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.data import dataclass
+from tessera.driver.binding import bind_arguments
+from tessera.driver.direct_calls import DirectCalls, Given, Origin
+from tessera.driver.explain import Explanation
+from tessera.driver.launch import Launch, Stream
 from tessera.entry.host import Callable as EntryCallable
 from tessera.errors import CallError, TesseraError, caller_location
 from tessera.frontend.exact import exact
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
-from tessera.jit.binding import bind_arguments
-from tessera.jit.direct_calls import DirectCalls, Given, Origin
-from tessera.jit.explain import Explanation
-from tessera.jit.launch import Launch, Stream
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.backend import selected_backend
 from tessera.runtime.forking import compiling
@@ -55,7 +55,7 @@ class CallPlan:
 class Calls(EntryCallable, Generic[P, R], ABC):
     """A callable that takes arrays and numbers. A subclass plans calls of a new kind.
 
-    From the third call of a kind on, CPython calls the compiled entry (`jit/direct_calls.py`), and `__call__` serves
+    From the third call of a kind on, CPython calls the compiled entry (`driver/direct_calls.py`), and `__call__` serves
     what that leaves to it.
 
     Args:

@@ -7,6 +7,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from tessera.driver.binding import (
+    canonical_strides,
+    check_constexpr,
+    check_tensors,
+    expected_tensors,
+    tensor_facts,
+    text_sizes,
+    with_aliases,
+)
+from tessera.driver.calls import CallPlan, Calls
+from tessera.driver.direct_calls import Origin
+from tessera.driver.explain import Explanation
+from tessera.driver.launch import InterpreterPlan, checked, launcher_for, stream_source
+from tessera.driver.open_kernel import OpenKernel
+from tessera.driver.settings import settings
+from tessera.driver.structured import StructuredKernel
+from tessera.driver.variants import Space, Variants, destination_of
 from tessera.entry.host import call_directly
 from tessera.errors import LanguageError, caller_location
 from tessera.frontend.signature import (
@@ -21,23 +38,6 @@ from tessera.frontend.signature import (
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.frontend.structure import Layout
 from tessera.frontend.text import keep_text
-from tessera.jit.binding import (
-    canonical_strides,
-    check_constexpr,
-    check_tensors,
-    expected_tensors,
-    tensor_facts,
-    text_sizes,
-    with_aliases,
-)
-from tessera.jit.calls import CallPlan, Calls
-from tessera.jit.direct_calls import Origin
-from tessera.jit.explain import Explanation
-from tessera.jit.launch import InterpreterPlan, checked, launcher_for, stream_source
-from tessera.jit.open_kernel import OpenKernel
-from tessera.jit.settings import settings
-from tessera.jit.structured import StructuredKernel
-from tessera.jit.variants import Space, Variants, destination_of
 from tessera.numerics.dtypes import DType
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.arguments import check_overlap, check_writable, common_device, elements
@@ -182,7 +182,7 @@ class Kernel(Calls[P, R]):
         **constexprs: Any,
     ) -> Artifact:
         """Compile without running; see `ts.compile`."""
-        from tessera.jit.compile import compile as compile_kernel
+        from tessera.driver.compile import compile as compile_kernel
 
         return compile_kernel(self, target=target, dump=dump, dims=dims, strides=strides, **constexprs)
 

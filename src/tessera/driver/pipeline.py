@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 
 from tessera.backends.llvm.code import CompiledCode
 from tessera.canonicalize.stages import CANONICALIZE
+from tessera.driver.records import kernel_of, thread_record, tile_record
 from tessera.errors import ResourceError, VerifyError
 from tessera.frontend.build import BuiltKernel
 from tessera.ir import decisions
@@ -29,7 +30,6 @@ from tessera.ir.text import text_of
 from tessera.ir.tile.debug import AssertOp as TileAssertOp
 from tessera.ir.tile.structure import KernelOp, ReturnOp
 from tessera.ir.types import int_value
-from tessera.jit.records import kernel_of, thread_record, tile_record
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs, read_by

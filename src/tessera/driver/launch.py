@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tessera.driver.native import load_pool
+from tessera.driver.variants import Space, Variant, points, specialize_at
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
-from tessera.jit.native import load_pool
-from tessera.jit.variants import Space, Variant, points, specialize_at
 from tessera.runtime import pool
 from tessera.runtime.arguments import check_overlap, elements
 from tessera.runtime.device import CPU, Device

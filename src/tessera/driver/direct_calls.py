@@ -17,6 +17,9 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.data import dataclass
+from tessera.driver.native import load_native
+from tessera.driver.settings import settings
+from tessera.driver.variants import Variant
 from tessera.entry import exchange, host, layout
 from tessera.entry.tables import (
     Argument,
@@ -35,9 +38,6 @@ from tessera.errors import TesseraError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.jit.native import load_native
-from tessera.jit.settings import settings
-from tessera.jit.variants import Variant
 from tessera.numerics.dtypes import DType
 from tessera.runtime.cpu import CpuLauncher
 from tessera.runtime.forking import compiling

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver import cache
+from tessera.driver.cache import DiskCache
 from tessera.errors import DiagnosticWarning
-from tessera.jit import cache
-from tessera.jit.cache import DiskCache
 from tessera.target.artifact import Artifact
 
 ARTIFACT = Artifact("k", "cpu", "cpu", (), (), (), b"\x7fcode" * 50, "object", requires=("x86_64",))
@@ -251,7 +251,7 @@ def test_damaged_code_of_the_runtime_is_made_again(tmp_path):
 def test_a_writer_killed_at_any_moment_leaves_whole_entries(root):
     DiskCache.open()
     writer = (
-        "from tessera.jit.cache import DiskCache\n"
+        "from tessera.driver.cache import DiskCache\n"
         "from tessera.target.artifact import Artifact\n"
         "disk = DiskCache.open()\n"
         "print('ready', flush=True)\n"

@@ -11,12 +11,12 @@ from math import prod
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from tessera.driver.binding import check_tensors, expected_tensors
+from tessera.driver.by_call import ByCall
+from tessera.driver.variants import Space
 from tessera.errors import CallError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
-from tessera.jit.binding import check_tensors, expected_tensors
-from tessera.jit.by_call import ByCall
-from tessera.jit.variants import Space
 from tessera.runtime.views import view_of
 from tessera.target.artifact import Artifact
 
@@ -106,7 +106,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
         """Return the kernel for the layouts of the structured parameters, last one first."""
         kernel = self._kernels.get(layouts)
         if kernel is None:
-            from tessera.jit.kernel import Kernel
+            from tessera.driver.kernel import Kernel
 
             names = [name for _, name in reversed(self._places)]
             chosen = dict(zip(names, layouts, strict=True))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver import kernel as kernel_decorator
+from tessera.driver import variants
+from tessera.driver.settings import settings
 from tessera.errors import CallError, DeviceError, LanguageError, ResourceError
-from tessera.jit import kernel as kernel_decorator
-from tessera.jit import variants
-from tessera.jit.settings import settings
 
 SAXPY = """
 import numpy as np, sys
@@ -162,7 +162,7 @@ def test_calls_of_one_kind_share_a_variant_and_a_plan():
 
 
 def test_plans_do_not_grow_without_bound(monkeypatch):
-    monkeypatch.setattr(sys.modules["tessera.jit.calls"], "_MAX_PLANS", 4)
+    monkeypatch.setattr(sys.modules["tessera.driver.calls"], "_MAX_PLANS", 4)
     for count in range(1, 20):
         saxpy(*arrays(count))
     assert len(saxpy._plans) <= 4
@@ -369,7 +369,7 @@ def test_the_environment_switches_to_the_interpreter(tmp_path):
 
 
 def test_a_corrupt_cache_entry_is_compiled_again(tmp_path, monkeypatch):
-    from tessera.jit import cache
+    from tessera.driver import cache
 
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_opened", {})

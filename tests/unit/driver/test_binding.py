@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.errors import CallError
-from tessera.frontend.signature import Signature
-from tessera.jit.binding import (
+from tessera.driver.binding import (
     alignment,
     assumed_facts,
     bind_arguments,
@@ -18,6 +16,8 @@ from tessera.jit.binding import (
     tensor_facts,
     text_sizes,
 )
+from tessera.errors import CallError
+from tessera.frontend.signature import Signature
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView, view_of
 

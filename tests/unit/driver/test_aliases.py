@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.settings import settings
 from tessera.entry import host
 from tessera.errors import CallError
-from tessera.jit.settings import settings
 from tessera.runtime import cuda
 from tessera.runtime.cuda_array import HostCopies
 from tessera.runtime.device import Device

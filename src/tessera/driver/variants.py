@@ -14,13 +14,13 @@ from itertools import product
 from typing import Any
 
 from tessera.data import dataclass
+from tessera.driver.binding import dim_texts
+from tessera.driver.cache import disk_cache
 from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import Specialization
-from tessera.jit.binding import dim_texts
-from tessera.jit.cache import disk_cache
 from tessera.runtime.device import Device
 from tessera.runtime.platforms import platform_of, platforms
 from tessera.target.artifact import Artifact
@@ -255,8 +255,8 @@ def compile_point(
     from tessera.ir.imports import import_xdsl
 
     import_xdsl()
+    from tessera.driver.pipeline import compile_kernel
     from tessera.frontend.build import build_kernel
-    from tessera.jit.pipeline import compile_kernel
 
     full = specialize_at(signature, spec, point)
     built = build_kernel(signature, full, reads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from tessera.jit.cache import disk_cache
+from tessera.driver.cache import disk_cache
 from tessera.runtime.identity import host_identity
 from tessera.runtime.platforms import LoadedCode, host_platform
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from tessera.driver.by_call import ByCall
+from tessera.driver.variants import Space
 from tessera.errors import CallError, LanguageError, caller_location
 from tessera.frontend.annotations import DTypeVar, OpenTensor, chosen_dtype
 from tessera.frontend.signature import structured_params
-from tessera.jit.by_call import ByCall
-from tessera.jit.variants import Space
 from tessera.numerics.dtypes import DType
 from tessera.runtime.views import view_of
 from tessera.target.artifact import Artifact
@@ -109,7 +109,7 @@ class OpenKernel(ByCall, Generic[P, R]):
         choice = (tuple(dtypes.items()), tuple(missing))
         kernel = self._by_choice.get(choice)
         if kernel is None:
-            from tessera.jit.kernel import Kernel
+            from tessera.driver.kernel import Kernel
 
             kernel = self._by_choice[choice] = Kernel[Any, Any](
                 self._function, self._space, self._key, None, dtypes, missing
