@@ -482,7 +482,7 @@ _SIGN = -(1 << 63)
 
 
 def _class_masks(div: int, lanes: int) -> tuple[int, int]:
-    """Return the masks of a divisor's class: bits that are 0, bits of which one is not (see `driver.binding.divisor`)."""
+    """The masks of a class of divisors: bits that are 0, bits of which one is not (see `driver.binding.divisor`)."""
     if div == 16:
         return 15, 0
     return (lanes - 1, 15) if div > 1 else (0, lanes - 1 if lanes > 1 else 15)
