@@ -11,7 +11,7 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts
 from tessera.numerics.dtypes import DType
-from tessera.runtime.arguments import ExpectedDim, ExpectedTensor, bind_dims
+from tessera.runtime.arguments import ExpectedTensor, bind_dims
 from tessera.runtime.platforms import platform_of
 from tessera.runtime.views import ArrayView
 from tessera.target.artifact import MOST_MAPPED, MOST_STRIDE_BYTES
@@ -22,32 +22,18 @@ ALIGNMENT = 16
 
 def expected_tensors(signature: Signature) -> tuple[ExpectedTensor, ...]:
     """Return what each tensor parameter accepts."""
-    return tuple(
-        ExpectedTensor(
-            param.name, param.dtype.storage, tuple(ExpectedDim(dim.factors, dim.scale) for dim in param.dims)
-        )
-        for param in signature.tensors
-    )
+    return tuple(ExpectedTensor(param.name, param.dtype.storage, param.dims) for param in signature.tensors)
 
 
 def dim_texts(signature: Signature) -> tuple[str, ...]:
-    """Return every dimension that a compilation may fix, in a stable order: names, then products."""
+    """Return every dimension that a compilation may fix, in a stable order: names, then what is made of them."""
     texts = (str(dim) for tensor in signature.tensors for dim in tensor.dims if not dim.is_static)
     return tuple(dict.fromkeys((*signature.dim_names, *texts)))
 
 
 def text_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int | None]:
     """Return the size of every dimension text, None where the names' sizes do not decide it."""
-    return {text: _size(Dim.parse(text), sizes) for text in dim_texts(signature)}
-
-
-def _size(dim: Dim, sizes: dict[str, int]) -> int | None:
-    total = dim.scale
-    for factor in dim.factors:
-        if factor not in sizes:
-            return None
-        total *= sizes[factor]
-    return total
+    return {text: Dim.parse(text).value(sizes) for text in dim_texts(signature)}
 
 
 def canonical_strides(view: ArrayView) -> tuple[int, ...]:
@@ -155,7 +141,7 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int
         steps: strides in elements, by default those of a contiguous array.
     """
     dtype = param.dtype.storage
-    shape = tuple(_size(dim, sizes) for dim in param.dims)
+    shape = tuple(dim.value(sizes) for dim in param.dims)
     stride: int | None = 1
     strides: list[int | None] = []
     for size in reversed(shape):

@@ -174,6 +174,15 @@ def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, in
             raise CallError(
                 f"dimension {name!r} is {size}", code="wrong-shape", help="sizes are integers, not negative"
             )
+    for param in signature.tensors:
+        for axis, dim in enumerate(param.dims):
+            size = dim.value(dims)
+            if (size is None and set(dim.names) <= dims.keys()) or (size is not None and size < 0):
+                raise CallError(
+                    f"dimension {axis} of {param.name!r} is {dim} = {'a quotient by zero' if size is None else size}",
+                    code="wrong-shape",
+                    help="sizes are integers, not negative",
+                )
     return dict(dims)
 
 

@@ -274,16 +274,16 @@ class _SizeGuards:
 
     def __init__(self, signature: Signature, fixed: dict[str, int], key: frozenset[str]) -> None:
         dims = {str(dim): dim for tensor in signature.tensors for dim in tensor.dims if not dim.is_static}
-        compound = [dim for dim in dims.values() if len(dim.factors) > 1 or dim.scale != 1]
-        used = [name for dim in dims.values() for name in set(dim.factors)]
+        compound = [dim for dim in dims.values() if not dim.is_name]
+        used = [name for dim in dims.values() for name in set(dim.names)]
         exact = set(key)
         for dim in compound:
-            # A product of names that occur nowhere else is like one name. Other products fix all that
+            # A product of names that occur nowhere else is like one name. Other expressions fix all that
             # they depend on, as the sizes were found to agree.
-            if dim.scale != 1 or any(used.count(name) > 1 for name in dim.factors):
-                exact |= set(dim.factors)
+            if not dim.is_product or dim.scale != 1 or any(used.count(name) > 1 for name in dim.names):
+                exact |= set(dim.names)
         for text in fixed.keys() - dims.keys():
-            exact |= set(Dim.parse(text).factors)
+            exact |= set(Dim.parse(text).names)
         self._exact = exact
         self._fixed = fixed
         self._first: dict[str, tuple[int, int]] = {}
@@ -305,7 +305,7 @@ class _SizeGuards:
 
     def _size(self, param: TensorParam, axis: int, dim: Dim, size: int) -> int:
         text = str(dim)
-        if dim.is_static or text in self._fixed or not self._exact.isdisjoint(dim.factors):
+        if dim.is_static or text in self._fixed or not self._exact.isdisjoint(dim.names):
             return size
         here = (self._position[param.name], axis)
         first = self._first.setdefault(text, here)

@@ -58,7 +58,7 @@ class OpenKernel(ByCall, Generic[P, R]):
     @property
     def names(self) -> set[str]:
         """The names of its dimensions and parameters."""
-        dims = {name for _, _, tensor in self._opened for dim in tensor.dims for name in dim.factors}
+        dims = {name for _, _, tensor in self._opened for dim in tensor.dims for name in dim.names}
         return {*dims, *self._names}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

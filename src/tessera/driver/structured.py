@@ -7,7 +7,6 @@ behind (checks, specialisation, launch) sees plain arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -88,7 +87,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
         bound: list[Structure] = []
         for structure, (param, layout) in zip(given, reversed(kernel.signature.structures), strict=True):
             dims = param.dims_of(layout)
-            known = {formal: prod((dim.scale, *(sizes[f] for f in dim.factors))) for formal, dim in dims.items()}
+            known = {formal: dim.value(sizes) for formal, dim in dims.items()}
             bound.append(structure.bound(known))
         return bound
 

@@ -9,62 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cas
 from tessera.data import dataclass
 from tessera.errors import LanguageError, caller_location
 from tessera.numerics.dtypes import DType, Policy, as_policy
+from tessera.target.dims import Dim
 
 if TYPE_CHECKING:
     from tessera.frontend.tile.values import Tile, TileLike
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """The size of a tensor dimension: a product of names and one integer, such as `M`, `B*H`, `2*N` or `128`.
-
-    Args:
-        factors: names, sorted by first appearance.
-        scale: integer factor.
-    """
-
-    factors: tuple[str, ...] = ()
-    scale: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Dim:
-        """Read `"M"`, `"B*H"` or `"128"`.
-
-        Raises:
-            LanguageError: `bad-annotation`.
-        """
-        dim = cls()
-        for part in text.split("*"):
-            word = part.strip()
-            if _NAME.match(word):
-                dim *= cls((word,))
-            elif word.isdecimal() and int(word) > 0:
-                dim *= int(word)
-            else:
-                raise LanguageError(
-                    f"{text!r} is not a dimension",
-                    code="bad-annotation",
-                    help='a name ("M"), a positive integer, or a product of them ("B*H")',
-                )
-        return dim
-
-    @property
-    def is_static(self) -> bool:
-        """Whether the dimension is a plain integer."""
-        return not self.factors
-
-    def __mul__(self, other: Dim | int) -> Dim:
-        if isinstance(other, Dim):
-            return Dim(self.factors + other.factors, self.scale * other.scale)
-        return Dim(self.factors, self.scale * other)
-
-    __rmul__ = __mul__
-
-    def __str__(self) -> str:
-        scale = [str(self.scale)] if self.scale != 1 or not self.factors else []
-        return "*".join([*scale, *self.factors])
 
 
 def dims(names: str) -> Any:
@@ -233,9 +183,11 @@ class OpenTensor(OneType):
 class Tensor:
     """Annotation of a tensor parameter: `ts.Tensor["M", "K", ts.bf16]`.
 
-    Dimensions come first (names, integers, products such as `"B*H"`, or the symbols of `ts.dims`), the dtype,
-    numeric policy or `ts.dtype_var` last. A dimension's name is an index value inside the kernel's body. A tensor that
-    may be missing is `ts.Tensor["N", ts.f32] | None`; the body asks `if bias is not None`, at compile time.
+    Dimensions come first, the dtype, numeric policy or `ts.dtype_var` last. A dimension is a name, an integer, what
+    `+`, `-`, `*` and `//` make of them (`"B*H"`, `"n+1"`, `"n//2"`), or the same of the symbols of `ts.dims`. Names
+    are index values inside the kernel's body. A call checks that all sizes agree; a name that stands nowhere alone is
+    solved for where one size of it fits, as `n` of `"n+1"` is. A tensor that may be missing is
+    `ts.Tensor["N", ts.f32] | None`; the body asks `if bias is not None`, at compile time.
     """
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation | OpenTensor:
@@ -270,7 +222,7 @@ class Tensor:
 
 
 def _dim(part: Any) -> Dim:
-    if isinstance(part, Dim):
+    if isinstance(part, Dim) and (not part.is_static or part.scale > 0):
         return part
     if isinstance(part, str):
         return Dim.parse(part)
@@ -299,7 +251,13 @@ def _is_only_a_dim(text: str) -> bool:
     """Whether a last item such as `"K"` is a dimension whose dtype was forgotten."""
     from tessera.numerics.dtypes import BY_NAME
 
-    return "@" not in text and text.strip() not in BY_NAME and len(text.strip()) <= 2
+    word = text.strip()
+    if "@" in word or word in BY_NAME:
+        return False
+    try:
+        return len(word) <= 2 or not Dim.parse(word).is_name
+    except LanguageError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

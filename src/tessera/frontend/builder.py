@@ -16,7 +16,6 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, Location, TesseraError, TypeMismatchError
-from tessera.frontend.annotations import Dim
 from tessera.frontend.liveness import Liveness
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import ConstexprParam, Signature, TensorParam
@@ -30,6 +29,7 @@ from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import TileType, describe
 from tessera.ir.types import index
+from tessera.target.dims import Dim, Quotient, solved
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -124,6 +124,8 @@ class Dims:
             if isinstance(param, TensorParam)
             for dim, size in zip(param.dims, fact.sizes or (None,) * len(param.dims), strict=True)
         ]
+        self._at_call = solved((dim, size) for dim, size in self._sizes if size is not None)
+        self._static = solved((Dim.parse(text), size) for text, size in fixed.items())
         self.names = signature.dim_names
 
     def size_at_call(self, text: str) -> int | None:
@@ -131,36 +133,13 @@ class Dims:
         for dim, size in self._sizes:
             if str(dim) == text and size is not None:
                 return size
-        dim = Dim.parse(text)
-        if len(dim.factors) > 1:
-            parts = [self.size_at_call(factor) for factor in dim.factors]
-            return None if None in parts else dim.scale * prod(part for part in parts if part is not None)
-        for other, size in self._sizes:
-            if size is not None and text in other.factors:
-                rest = Dim(tuple(f for f in other.factors if f != text), other.scale)
-                divisor = rest.scale if rest.is_static else self.size_at_call(str(rest))
-                if other.factors.count(text) == 1 and divisor:
-                    return size // divisor
-        return None
+        return Dim.parse(text).value(self._at_call)
 
     def static_size(self, dim: Dim) -> int | None:
         """Return the size of `dim` in this attempt when it is a compile-time constant."""
         if dim.is_static:
             return dim.scale
-        if str(dim) in self.fixed:
-            return self.fixed[str(dim)]
-        if all(factor in self.fixed for factor in dim.factors):
-            return dim.scale * prod(self.fixed[factor] for factor in dim.factors)
-        return self._divided_out(dim.factors[0]) if dim == Dim(dim.factors[:1]) else None
-
-    def _divided_out(self, name: str) -> int | None:
-        """Return the size called `name` when a product it is part of and the other factors are fixed."""
-        for other, _ in self._sizes:
-            if str(other) in self.fixed and other.factors.count(name) == 1 and other != Dim((name,)):
-                rest = [self.fixed.get(factor) for factor in other.factors if factor != name]
-                if all(rest):
-                    return self.fixed[str(other)] // prod((other.scale, *(size or 1 for size in rest)))
-        return None
+        return self.fixed[str(dim)] if str(dim) in self.fixed else dim.value(self._static)
 
     def fix(self, text: str) -> int:
         """Return the size of a dimension as a compile-time constant, and record that it was relied on.
@@ -212,38 +191,61 @@ class Dims:
         return op
 
     def _read(self, dim: Dim, loc: LocationAttr) -> SSAValue:
-        """Emit the dimension's value: read from a tensor, or divided out of a product."""
-        compound: tuple[TensorValue, int, Dim] | None = None
-        for tensor in self.tensors.values():
-            for axis, found in enumerate(tensor.param.dims):
-                if found == dim:
-                    result = self._emit(DimOp(tensor.ssa, axis), loc).result
-                    self._text[result] = str(dim)
-                    return result
-                if len(dim.factors) == 1 and found.factors.count(dim.factors[0]) == 1:
-                    compound = compound or (tensor, axis, found)
-        if compound is None:
-            raise self._unknown(dim)
-        tensor, axis, found = compound
-        rest = [f for f in found.factors if f != dim.factors[0]]
-        if any(not self._readable(factor) for factor in rest):
-            raise self._unknown(dim)
+        """Emit the dimension's value: read from a tensor, solved for, or computed from its names."""
+        axes = [(tensor, axis) for tensor in self.tensors.values() for axis in range(tensor.rank)]
+        same = next(((tensor, axis) for tensor, axis in axes if tensor.param.dims[axis] == dim), None)
+        if same is not None:
+            return self._of_axis(*same, loc)
+        if not dim.is_name:
+            return self._computed(dim, loc)
+        for tensor, axis in axes:
+            linear = tensor.param.dims[axis].around(dim.names[0])
+            if linear is not None and all(self._readable(name) for part in linear for name in part.names):
+                value = self._of_axis(tensor, axis, loc)
+                for fn, part in zip(("sub", "floordiv"), linear[::-1], strict=True):
+                    if part != Dim((), int(fn == "floordiv")):
+                        value = self._emit(ElementwiseOp(fn, [value, self._computed(part, loc)]), loc).result
+                return value
+        raise self._unknown(dim)
+
+    def _of_axis(self, tensor: TensorValue, axis: int, loc: LocationAttr) -> SSAValue:
         value = self._emit(DimOp(tensor.ssa, axis), loc).result
-        self._text[value] = str(found)
-        for factor in (*rest, *([found.scale] if found.scale != 1 else [])):
-            part = self.value(factor, loc) if isinstance(factor, str) else factor
-            divisor = part if isinstance(part, SSAValue) else self._emit(ConstantOp(part, index), loc).result
-            value = self._emit(ElementwiseOp("floordiv", [value, divisor]), loc).result
+        self._text[value] = str(tensor.param.dims[axis])
         return value
 
+    def _computed(self, dim: Dim, loc: LocationAttr) -> SSAValue:
+        """Emit the value of a dimension from those of its names."""
+        total: SSAValue | None = None
+        for term in dim.terms:
+            parts = [self._factor(factor, loc) for factor in term.factors]
+            if term.scale != 1 or not parts:
+                parts.append(self._emit(ConstantOp(term.scale, index), loc).result)
+            product = parts[0]
+            for part in parts[1:]:
+                product = self._emit(ElementwiseOp("mul", [product, part]), loc).result
+            total = product if total is None else self._emit(ElementwiseOp("add", [total, product]), loc).result
+        assert total is not None, "a dimension has a term"
+        return total
+
+    def _factor(self, factor: str | Quotient, loc: LocationAttr) -> SSAValue:
+        if isinstance(factor, Quotient):
+            parts = [self._computed(part, loc) for part in (factor.dividend, factor.divisor)]
+            return self._emit(ElementwiseOp("floordiv", parts), loc).result
+        value = self.value(factor, loc)
+        return value if isinstance(value, SSAValue) else self._emit(ConstantOp(value, index), loc).result
+
     def _readable(self, name: str) -> bool:
-        return name in self.fixed or any(Dim((name,)) in t.param.dims for t in self.tensors.values())
+        return name in self._static or any(Dim((name,)) in t.param.dims for t in self.tensors.values())
+
+    def _parts(self, dim: Dim) -> str:
+        """Return the dimensions that a name is a part of."""
+        return ", ".join(dict.fromkeys(str(other) for other, _ in self._sizes if dim.names[0] in other.names))
 
     def _unknown(self, dim: Dim) -> LanguageError:
         return LanguageError(
-            f"the size of {dim} is known only as part of a product",
+            f"the size of {dim} is known only as part of {self._parts(dim)}",
             code="dim-not-known",
-            help=f'use the whole product, or let another argument have the dimension "{dim}"',
+            help=f'use the whole of it, or let another argument have the dimension "{dim}"',
         )
 
 

@@ -121,7 +121,7 @@ def symbol(b: Builder, dim: Dim) -> int | Scalar:
     Raises:
         LanguageError: `unknown-name` when no argument has the dimension.
     """
-    missing = [factor for factor in dim.factors if factor not in b.dims.names]
+    missing = [name for name in dim.names if name not in b.dims.names]
     if missing:
         raise LanguageError(
             f"no argument has the dimension {missing[0]}",

@@ -223,7 +223,7 @@ def _known_products(chain: list[ast.BinOp], b: Builder) -> list[Any]:
 
 def _size_of_product(b: Builder, product: Dim) -> Any:
     for dim in (dim for tensor in b.signature.tensors for dim in tensor.dims):
-        if dim.scale == product.scale and sorted(dim.factors) == sorted(product.factors):
+        if dim.is_product and dim.scale == product.scale and sorted(dim.names) == sorted(product.names):
             return symbol(b, dim)
     return None
 

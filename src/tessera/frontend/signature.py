@@ -117,7 +117,7 @@ class Signature:
     @property
     def dim_names(self) -> tuple[str, ...]:
         """The names that dimensions are made of, each once, in order of appearance."""
-        names = (name for tensor in self.tensors for dim in tensor.dims for name in dim.factors)
+        names = (name for tensor in self.tensors for dim in tensor.dims for name in dim.names)
         return tuple(dict.fromkeys(names))
 
     def location_of(self, name: str) -> Location | None:

@@ -6,6 +6,7 @@ Needed for annotations that are strings (`from __future__ import annotations`).
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
@@ -54,6 +55,16 @@ def evaluate_annotation(text: str, lookup: Callable[[str], Any]) -> Any:
         return _evaluate(tree.body, lookup)
     except (SyntaxError, RecursionError, MemoryError):
         raise _bad(text) from None
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.MatMult: lambda a, b: a @ b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: lambda a, b: a // b,
+}
+"""What policies and dimensions are made with."""
 
 
 def _bad(text: str) -> LanguageError:
@@ -107,11 +118,9 @@ def _compound(node: ast.Subscript | ast.Call | ast.BinOp, lookup: Callable[[str]
                 return _evaluate(base, lookup)[_evaluate(index, lookup)]
             case ast.Call(func=callee, args=args, keywords=[]):
                 return _evaluate(callee, lookup)(*(_evaluate(arg, lookup) for arg in args))
-            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-                return _evaluate(left, lookup) @ _evaluate(right, lookup)
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                return _evaluate(left, lookup) * _evaluate(right, lookup)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](_evaluate(left, lookup), _evaluate(right, lookup))
             case _:
                 raise _bad(ast.unparse(node))
-    except (TypeError, ValueError, LookupError, AttributeError):
+    except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError):
         raise _bad(ast.unparse(node)) from None

@@ -147,7 +147,7 @@ class Structure:
 
 
 def _dim(part: Any) -> Dim:
-    if isinstance(part, Dim):
+    if isinstance(part, Dim) and (not part.is_static or part.scale > 0):
         return part
     if isinstance(part, str):
         return Dim.parse(part)

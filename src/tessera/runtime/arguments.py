@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,7 @@ from tessera.numerics.dtypes import DType, dtype_named
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.target.artifact import ArgSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedDim:
-    """The size of one dimension: an integer times named sizes.
-
-    Args:
-        factors: the names.
-        scale: the integer.
-    """
-
-    factors: tuple[str, ...]
-    scale: int
-
-    @classmethod
-    def parse(cls, text: str) -> ExpectedDim:
-        """Read `M`, `B*H` or `128`."""
-        parts = [part.strip() for part in text.split("*")]
-        names = tuple(part for part in parts if not part.isdecimal())
-        return cls(names, prod(int(part) for part in parts if part.isdecimal()))
-
-    def __str__(self) -> str:
-        return "*".join([*([str(self.scale)] if self.scale != 1 or not self.factors else []), *self.factors])
+from tessera.target.dims import Dim, solve_for_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +29,12 @@ class ExpectedTensor:
 
     name: str
     dtype: DType
-    dims: tuple[ExpectedDim, ...]
+    dims: tuple[Dim, ...]
 
     @classmethod
     def of_spec(cls, spec: ArgSpec) -> ExpectedTensor:
         """Return what an artefact's argument accepts."""
-        return cls(spec.name, dtype_named(spec.dtype).storage, tuple(map(ExpectedDim.parse, spec.dims)))
+        return cls(spec.name, dtype_named(spec.dtype).storage, tuple(map(Dim.parse, spec.dims)))
 
     def check(self, view: ArrayView) -> None:
         """Check dtype and rank.
@@ -94,17 +71,15 @@ def bind_dims(tensors: Sequence[ExpectedTensor], views: Sequence[ArrayView]) -> 
         CallError: `wrong-shape`, naming both arguments and the dimension in which they disagree.
     """
     bound: dict[str, _Binding] = {}
-    pending: list[tuple[ExpectedDim, int, str]] = []
+    pending: list[tuple[Dim, int, str]] = []
     for tensor, view in zip(tensors, views, strict=True):
         for axis, (dim, size) in enumerate(zip(tensor.dims, view.shape, strict=True)):
             where = f"argument {tensor.name!r} has size {size} in dimension {axis}"
-            if not dim.factors:
+            if dim.is_static:
                 _check_equal(where, size, dim, dim.scale, "the annotation says")
-            elif len(dim.factors) == 1:
-                _bind(bound, dim, size, where)
-            else:
+            elif not _bind(bound, dim, size, where, {}):
                 pending.append((dim, size, where))
-    _bind_products(bound, pending)
+    _bind_others(bound, pending)
     return {name: binding.value for name, binding in bound.items()}
 
 
@@ -112,46 +87,65 @@ def _mismatch(message: str) -> CallError:
     return CallError(message, code="wrong-shape", help="every dimension of one name has one size in a call")
 
 
-def _check_equal(where: str, size: int, dim: ExpectedDim, wanted: int, source: str) -> None:
+def _check_equal(where: str, size: int, dim: Dim, wanted: int, source: str) -> None:
     if size != wanted:
         raise _mismatch(f"{where}, {source} {dim}{'' if str(dim) == str(wanted) else f' = {wanted}'}")
 
 
-def _bind(bound: dict[str, _Binding], dim: ExpectedDim, size: int, where: str) -> None:
-    (name,) = dim.factors
-    if size % dim.scale:
-        raise _mismatch(f"{where}, which is not a multiple of {dim.scale} ({dim})")
-    value = size // dim.scale
+def _bind(bound: dict[str, _Binding], dim: Dim, size: int, where: str, sizes: Mapping[str, int]) -> bool:
+    """Bind the one name of a dimension that has no size; returns whether there is one that its size decides."""
+    solved = solve_for_one(dim, size, sizes)
+    if solved is None:
+        return False
+    name, value = solved
+    if value is None:
+        raise _mismatch(f"{where}, {_why_none(dim, size, name, sizes)}")
     known = bound.setdefault(name, _Binding(value, where))
     if known.value != value:
         raise _mismatch(f"{where}, which makes {name} = {value}, but {known.where}, which makes {name} = {known.value}")
+    return True
 
 
-def _bind_products(bound: dict[str, _Binding], pending: list[tuple[ExpectedDim, int, str]]) -> None:
-    """Solve products with one unknown factor until none is left; what stays unknown must at least agree."""
+def _why_none(dim: Dim, size: int, name: str, sizes: Mapping[str, int]) -> str:
+    """Return why no size of a name makes a dimension what it is."""
+    least = dim.value({**sizes, name: 0}) or 0
+    factor = (dim.value({**sizes, name: 1}) or 0) - least
+    if not least:
+        return f"which is not a multiple of {factor} ({dim})"
+    given = [f"{other} = {sizes[other]}" for other in dict.fromkeys(dim.names) if other in sizes]
+    return f"which {dim} is for no size of {name}{' with ' if given else ''}{', '.join(given)}"
+
+
+def _bind_others(bound: dict[str, _Binding], pending: list[tuple[Dim, int, str]]) -> None:
+    """Solve dimensions with one unknown name until none is left; what stays unknown must at least agree."""
     progress = True
     while progress:
         progress = False
-        rest: list[tuple[ExpectedDim, int, str]] = []
+        rest: list[tuple[Dim, int, str]] = []
         for dim, size, where in pending:
-            unknown = [name for name in dim.factors if name not in bound]
-            known = dim.scale * prod(bound[name].value for name in dim.factors if name in bound)
-            if not unknown:
-                origin = "; ".join(dict.fromkeys(f"{n} = {bound[n].value} as {bound[n].where}" for n in dim.factors))
-                _check_equal(where, size, dim, known, f"but {origin}, so it must be")
-            elif len(unknown) == 1 and known:
-                if size % known:
-                    raise _mismatch(f"{where}, which is not a multiple of {known} ({dim})")
-                bound[unknown[0]] = _Binding(size // known, where)
+            sizes = {name: binding.value for name, binding in bound.items()}
+            if set(dim.names) <= sizes.keys():
+                _check_known(bound, dim, size, where)
+            elif _bind(bound, dim, size, where, sizes):
                 progress = True
             else:
                 rest.append((dim, size, where))
         pending = rest
-    seen: dict[tuple[tuple[str, ...], int], tuple[int, str]] = {}
+    seen: dict[Any, tuple[int, str]] = {}
     for dim, size, where in pending:
-        first, origin = seen.setdefault((tuple(sorted(dim.factors)), dim.scale), (size, where))
+        alike = (tuple(sorted(dim.names)), dim.scale) if dim.is_product else str(dim)
+        first, origin = seen.setdefault(alike, (size, where))
         if first != size:
             raise _mismatch(f"{where}, but {origin}; both are {dim}")
+
+
+def _check_known(bound: Mapping[str, _Binding], dim: Dim, size: int, where: str) -> None:
+    """Check a dimension whose names all have sizes."""
+    wanted = dim.value({name: bound[name].value for name in dim.names})
+    origin = "; ".join(dict.fromkeys(f"{n} = {bound[n].value} as {bound[n].where}" for n in dim.names))
+    if wanted is None:
+        raise _mismatch(f"{where}, but {origin}, so {dim} divides by zero")
+    _check_equal(where, size, dim, wanted, f"but {origin}, so it must be")
 
 
 def common_device(names: Sequence[str], views: Sequence[ArrayView]) -> Device | None:

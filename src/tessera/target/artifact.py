@@ -5,16 +5,16 @@ An artefact is data only: JSON and machine code, never anything Python runs on l
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from tessera.data import dataclass
-from tessera.errors import CallError
+from tessera.errors import CallError, LanguageError
 from tessera.numerics.dtypes import BY_NAME
 from tessera.target.container import pack, unpack
+from tessera.target.dims import Dim
 from tessera.target.registry import family
 from tessera.target.schema import (
     ArtifactError,
@@ -290,7 +290,6 @@ class Artifact:
 # The schema of the header. Every field is checked, and that fields agree with each other.
 
 _POWERS = tuple(1 << bit for bit in range(17))
-_DIM = re.compile(r"\w+(\*\w+)*\Z")
 _DEEPEST = 64
 _GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum")
 _ANY = whole(-(2**63))
@@ -298,9 +297,10 @@ _DTYPE = one_of(*BY_NAME)
 
 
 def _dim(where: str, value: Any) -> str:
-    if not _DIM.match(text(where, value)):
-        raise wrong(where, f"is {value!r:.60}, no dimension")
-    return value
+    try:
+        return str(Dim.parse(text(where, value)))
+    except LanguageError:
+        raise wrong(where, f"is {value!r:.60}, no dimension") from None
 
 
 def _align(where: str, value: Any) -> int:

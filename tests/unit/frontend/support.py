@@ -33,15 +33,7 @@ def _facts(param: Any, sizes: dict[str, int]) -> ArgFacts:
     if not isinstance(param, TensorParam):
         return ArgFacts("scalar", param.dtype)
 
-    def size(dim: Any) -> int | None:
-        total = dim.scale
-        for factor in dim.factors:
-            if factor not in sizes:
-                return None
-            total *= sizes[factor]
-        return total
-
-    return ArgFacts("tensor", param.dtype.storage, tuple(size(dim) for dim in param.dims))
+    return ArgFacts("tensor", param.dtype.storage, tuple(dim.value(sizes) for dim in param.dims))
 
 
 def check(result: BuiltKernel) -> None:
@@ -68,8 +60,8 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     for param, arg in zip(signature.runtime_params, args, strict=True):
         if isinstance(param, TensorParam):
             for dim, size in zip(param.dims, np.shape(arg), strict=True):
-                if len(dim.factors) == 1 and dim.scale == 1:
-                    sizes[dim.factors[0]] = size
+                if dim.is_name:
+                    sizes[dim.names[0]] = size
     kernel_options = {
         k: options.pop(k) for k in ("constexprs", "config", "profile", "debug", "linear_block") if k in options
     }

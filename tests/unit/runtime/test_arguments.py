@@ -10,7 +10,6 @@ import pytest
 from tessera.errors import CallError
 from tessera.numerics import dtypes
 from tessera.runtime.arguments import (
-    ExpectedDim,
     ExpectedTensor,
     bind_dims,
     check_writable,
@@ -18,10 +17,11 @@ from tessera.runtime.arguments import (
 )
 from tessera.runtime.device import CPU, Device
 from tessera.runtime.views import ArrayView, view_of
+from tessera.target.dims import Dim
 
 
 def tensor(name, *dims, dtype=dtypes.f32):
-    return ExpectedTensor(name, dtype, tuple(ExpectedDim.parse(dim) for dim in dims))
+    return ExpectedTensor(name, dtype, tuple(Dim.parse(dim) for dim in dims))
 
 
 def view(*shape, device=CPU):
@@ -36,7 +36,7 @@ def bind(*pairs):
 
 @pytest.mark.parametrize("text", ["M", "B*H", "128", "2*N"])
 def test_dims_print_as_they_are_written(text):
-    assert str(ExpectedDim.parse(text)) == text
+    assert str(Dim.parse(text)) == text
 
 
 def test_names_are_bound():
@@ -131,3 +131,32 @@ def test_outputs_must_not_overlap_themselves(seed: int):
     with pytest.raises(CallError) if len(set(places)) < len(places) else nullcontext() as caught:
         check_writable("y", view_of(array)[1])
     assert caught is None or caught.value.code == "overlapping"
+
+
+def test_expressions_are_solved_where_one_size_fits():
+    assert bind((tensor("a", "n+1"), view(9))) == {"n": 8}
+    assert bind((tensor("a", "n//2"), view(4)), (tensor("b", "2*n-m"), view(13)), (tensor("c", "m"), view(3))) == {
+        "m": 3,
+        "n": 8,
+    }
+    assert bind((tensor("a", "n//2"), view(4)), (tensor("b", "n//2"), view(4))) == {}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "parts"),
+    [
+        ((("a", "n", 5), ("b", "n+1", 5)), ["'a'", "'b'", "n = 5", "n = 4"]),
+        ((("a", "n", 5), ("b", "n//2", 3)), ["'b' has size 3", "n = 5", "n//2 = 2"]),
+        ((("a", "n+1", 0),), ["size 0", "n+1 is for no size of n"]),
+        ((("a", "2*n+1", 4),), ["size 4", "2*n+1 is for no size of n"]),
+        ((("a", "n//2", 4), ("b", "n//2", 5)), ["'a'", "'b'", "both are n//2"]),
+        ((("a", "n", 0), ("b", "8//n", 4)), ["n = 0", "8//n divides by zero"]),
+        ((("m", "m", 3), ("a", "m*n", 7)), ["not a multiple of 3"]),
+        ((("m", "m", 3), ("a", "m*n+1", 9)), ["m*n+1 is for no size of n with m = 3"]),
+    ],
+)
+def test_expressions_that_do_not_hold(pairs, parts):
+    with pytest.raises(CallError) as caught:
+        bind(*((tensor(name, dim), view(size)) for name, dim, size in pairs))
+    assert caught.value.code == "wrong-shape"
+    assert [part for part in parts if part not in caught.value.message] == []

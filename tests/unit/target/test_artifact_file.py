@@ -215,7 +215,7 @@ def edited(change: Any) -> bytes:
         lambda h: h["args"][0].update(name="c"),
         lambda h: h["args"][0].update(kind="scalar"),
         lambda h: h["args"][0].update(dims=["M"]),
-        lambda h: h["args"][0].update(dims=["M", "K-1"]),
+        lambda h: h["args"][0].update(dims=["M", "K-"]),
         lambda h: h["args"][0].update(dtype="bf17"),
         lambda h: h["args"][0].update(align=12),
         lambda h: h["launches"][0]["params"][0].update(order=[0, 0]),

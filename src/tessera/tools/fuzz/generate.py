@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_debug import instrumented
+from tessera.tools.fuzz.generate_dims import spelled
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_jumps import jumping
 from tessera.tools.fuzz.generate_plans import CPU_KNOBS, Plan
@@ -46,6 +47,9 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     program, jumps = _drawn(seed, dice), random.Random(f"jumps {seed}")
     if jumps.random() < dice.options.jumps:
         program = jumping(program, jumps)
+    dims = random.Random(f"dims {seed}")
+    if dims.random() < dice.options.dims:
+        program = spelled(program, dims)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 
 

@@ -46,6 +46,7 @@ class Options:
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
+        dims: programs with sizes that are spelled as expressions of names.
     """
 
     carries: float = 1.0
@@ -73,6 +74,7 @@ class Options:
     plans: float = 0.05
     debug: float = 0.04
     jumps: float = 0.1
+    dims: float = 0.12
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,16 @@ def cleaned(program: tree.Program) -> tree.Program:
     params: list[tree.Param] = []
     for param in program.params:
         others = (t for t in program.tensors if t is not param and t.name in named)
-        known = {dim for tensor in others for dim in tensor.dims}
-        alone = isinstance(param, tree.Tensor) and any(d in dims and d not in known for d in param.dims)
+        known = {dim for tensor in others for dim in _dims_of(tensor)}
+        alone = isinstance(param, tree.Tensor) and any(d in dims and d not in known for d in _dims_of(param))
         if param.name in named or alone:
             params.append(param)
     return replace(program, params=tuple(params))
+
+
+def _dims_of(tensor: tree.Tensor) -> set[str]:
+    """Return the names of dimensions whose sizes a tensor may decide."""
+    return {dim.name if isinstance(dim, tree.Spelled) else dim for dim in tensor.dims if not isinstance(dim, int)}
 
 
 def _names(program: tree.Program) -> set[str]:
@@ -312,9 +317,9 @@ def _retype(node: _N, old: str, new: str) -> _N:
 def _tidied(program: tree.Program) -> Iterator[Edit]:
     yield lambda: cleaned(program)
     for node in tree.walk(program):
-        if isinstance(node, tree.Tensor) and any(isinstance(dim, str) for dim in node.dims):
+        if isinstance(node, tree.Tensor) and _dims_of(node):
             dims = {node.name for node in tree.walk(program) if isinstance(node, tree.Name)}
-            if not dims & {dim for dim in node.dims if isinstance(dim, str)}:
+            if not dims & _dims_of(node):
                 yield lambda old=node: exchanged(program, old, replace(old, dims=tuple(old.shape)))
 
 

@@ -57,7 +57,7 @@ def dtype(name: str) -> str:
 
 def _parameter(param: tree.Param, program: tree.Program) -> str:
     if isinstance(param, tree.Tensor):
-        dims = [(dim if program.seed % 2 else f'"{dim}"') if isinstance(dim, str) else str(dim) for dim in param.dims]
+        dims = [str(dim) if program.seed % 2 or isinstance(dim, int) else f'"{dim}"' for dim in param.dims]
         element = f'"{param.policy}"' if "@" in param.policy else dtype(param.policy or param.dtype)
         return f"{param.name}: ts.Tensor[{', '.join([*dims, element])}]"
     if isinstance(param, tree.ScalarParam):

@@ -947,12 +947,42 @@ class Layout(Node):
 
 
 @dataclass(frozen=True)
+class Spelled:
+    """The size of a dimension, spelled as `(factor*name + plus) // divisor`.
+
+    Args:
+        name: a name of a dimension.
+        size: that one's size.
+        factor: what it is multiplied by.
+        plus: what is added.
+        divisor: what the sum is divided by, rounding down.
+    """
+
+    name: str
+    size: int
+    factor: int = 1
+    plus: int = 0
+    divisor: int = 1
+
+    @property
+    def value(self) -> int:
+        """The size that it spells."""
+        return (self.factor * self.size + self.plus) // self.divisor
+
+    def __str__(self) -> str:
+        text = self.name if self.factor == 1 else f"{self.factor} * {self.name}"
+        if self.plus:
+            text += f" {'-' if self.plus < 0 else '+'} {abs(self.plus)}"
+        return text if self.divisor == 1 else f"({text}) // {self.divisor}"
+
+
+@dataclass(frozen=True)
 class Tensor(Node):
     """A tensor parameter with the array that is passed for it.
 
     Args:
         name: its name.
-        dims: the annotation of each dimension: a name or a number.
+        dims: the annotation of each dimension: a name, a number, or an expression of a name.
         dtype: element type.
         shape: the array's sizes.
         contents: what it holds.
@@ -961,7 +991,7 @@ class Tensor(Node):
     """
 
     name: str
-    dims: tuple[str | int, ...]
+    dims: tuple[str | int | Spelled, ...]
     dtype: str
     shape: Shape
     contents: Contents
@@ -1021,7 +1051,8 @@ class Program(Node):
     def dims(self) -> dict[str, int]:
         """The size of each dimension name."""
         pairs = (pair for tensor in self.tensors for pair in zip(tensor.dims, tensor.shape, strict=True))
-        return {dim: size for dim, size in pairs if isinstance(dim, str)}
+        named = {dim.name: dim.size for tensor in self.tensors for dim in tensor.dims if isinstance(dim, Spelled)}
+        return {**named, **{dim: size for dim, size in pairs if isinstance(dim, str)}}
 
 
 def children(node: Node) -> tuple[Node, ...]:
