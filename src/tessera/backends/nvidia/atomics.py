@@ -125,17 +125,12 @@ def _kind(emitter: NvidiaEmitter, fn: str, dtype: DType) -> str | None:
 def _guarded(emitter: NvidiaEmitter, atomic: _Atomic, pointer: str, register: int, predicate: str | None) -> str:
     """Emit one access, under a branch when predicated; what is skipped gives zero."""
     fn = emitter.fn
-    if predicate is None:
-        return atomic.emit(pointer, register)
-    then, join, before = fn.label("atomic"), fn.label("atomic.end"), fn.block
-    fn.branch_if(predicate, then, join)
-    fn.start(then)
-    result = atomic.emit(pointer, register)
-    end = fn.block
-    fn.branch(join)
-    fn.start(join)
-    if atomic.op.result is None:
-        return ""
+    before = fn.block
+    with emitter.some_threads(predicate, "atomic"):
+        result = atomic.emit(pointer, register)
+        end = fn.block
+    if predicate is None or atomic.op.result is None:
+        return result
     return fn.phi(str(atomic.type), [(result, end), (emitter.zero(atomic.dtype), before)])
 
 

@@ -43,24 +43,17 @@ def emit_print(emitter: NvidiaEmitter, op: PrintOp) -> None:
     fragment = next((arg for arg in op.args if isinstance(arg.type, FragmentType)), None)
     registers, owner = owned_registers(emitter, fragment.type if fragment is not None else None)
     mask = emitter.units(op.mask) if op.mask is not None else None
-    fn = emitter.fn
     for register in registers:
-        wanted = [part for part in (owner, mask[register] if mask is not None else None) if part is not None]
-        then, join = fn.label("print"), fn.label("print.end")
-        if wanted:
-            fn.branch_if(wanted[0] if len(wanted) == 1 else fn.assign(f"and i1 {wanted[0]}, {wanted[1]}"), then, join)
-            fn.start(then)
-        text, args = op.format.data.replace("%", "%%"), list[tuple[LLVMType, str]]()
-        for arg in op.args:
-            units = emitter.units(arg)
-            unit = units[register] if isinstance(arg.type, FragmentType) else units[0]
-            type_, value, conversion = _promoted(emitter, unit, dtype_of(element_of(arg.type)))
-            args.append((type_, value))
-            text = text.replace("{}", conversion, 1)
-        _printf(emitter, text + "\n", args)
-        if wanted:
-            fn.branch(join)
-            fn.start(join)
+        chosen = owner if mask is None else emitter.both(owner, mask[register])
+        with emitter.some_threads(chosen, "print"):
+            text, args = op.format.data.replace("%", "%%"), list[tuple[LLVMType, str]]()
+            for arg in op.args:
+                units = emitter.units(arg)
+                unit = units[register] if isinstance(arg.type, FragmentType) else units[0]
+                type_, value, conversion = _promoted(emitter, unit, dtype_of(element_of(arg.type)))
+                args.append((type_, value))
+                text = text.replace("{}", conversion, 1)
+            _printf(emitter, text + "\n", args)
 
 
 @NVIDIA.register(AssertOp)

@@ -53,17 +53,12 @@ def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
     type_ = op.barriers.type
     assert isinstance(type_, BufferType)
     base = int(emitter.unit(op.barriers))
-    fn = emitter.fn
-    then, join = fn.label("init"), fn.label("init.end")
-    fn.branch_if(emitter.first_thread(), then, join)
-    fn.start(then)
-    for number in range(type_.shape[0]):
-        address = emitter.shared_address(str(base + 8 * number))
-        text = f"mbarrier.init.shared::cta.b64 [$0], {op.arrivals.data};"
-        emitter.asm(text, "r,~{memory}", [], [("i32", address)])
-    emitter.asm("fence.mbarrier_init.release.cluster;", "~{memory}", [], [])
-    fn.branch(join)
-    fn.start(join)
+    with emitter.some_threads(emitter.first_thread(), "init"):
+        for number in range(type_.shape[0]):
+            address = emitter.shared_address(str(base + 8 * number))
+            text = f"mbarrier.init.shared::cta.b64 [$0], {op.arrivals.data};"
+            emitter.asm(text, "r,~{memory}", [], [("i32", address)])
+        emitter.asm("fence.mbarrier_init.release.cluster;", "~{memory}", [], [])
 
 
 @NVIDIA.register(MbarrierExpectOp)

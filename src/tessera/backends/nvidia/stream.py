@@ -82,16 +82,11 @@ def emit_set(emitter: NvidiaEmitter, op: FlagSetOp) -> None:
 @NVIDIA.register(FlagTakeOp)
 def emit_take(emitter: NvidiaEmitter, op: FlagTakeOp) -> None:
     """Let the first thread wait for the flag and clear it, and the others wait for that thread."""
-    fn = emitter.fn
     flag = _flag(emitter, op.workspace, op.at)
-    wait, join = fn.label("take"), fn.label("taken")
-    fn.branch_if(emitter.first_thread(), wait, join)
-    fn.start(wait)
     text = (
         "{ .reg .u32 flag; .reg .pred set; again: ld.acquire.gpu.global.u32 flag, [$0]; setp.ne.u32 set, flag, 0; "
         "@set bra ready; nanosleep.u32 32; bra again; ready: st.relaxed.gpu.global.u32 [$0], 0; }"
     )
-    emitter.asm(text, "l,~{memory}", [], [(_SPACE, flag)])
-    fn.branch(join)
-    fn.start(join)
+    with emitter.some_threads(emitter.first_thread(), "take"):
+        emitter.asm(text, "l,~{memory}", [], [(_SPACE, flag)])
     emitter.barrier()

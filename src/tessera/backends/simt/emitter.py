@@ -6,7 +6,8 @@ register parts are constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 from xdsl.ir import Attribute, SSAValue
@@ -271,6 +272,26 @@ class SimtEmitter(Emitter):
         if dtype.kind == "bool":
             return "false"
         return self.ops.real(type_, 0.0) if type_.is_float else "0"
+
+    @contextmanager
+    def some_threads(self, condition: str | None, hint: str) -> Generator[None]:
+        """Emit what only the threads execute for which a condition holds; all do where it is None.
+
+        The block ends with an empty assembly, which LLVM does not move: it would sink equal ends of two such blocks
+        to one that both branches enter, and where regions cross that way ptxas lets the threads of a warp go on apart,
+        also to barriers that need whole warps.
+        """
+        if condition is None:
+            yield
+            return
+        fn = self.fn
+        then, join = fn.label(hint), fn.label(f"{hint}.end")
+        fn.branch_if(condition, then, join)
+        fn.start(then)
+        yield
+        self.fn.line('call void asm sideeffect "", ""()')
+        fn.branch(join)
+        fn.start(join)
 
     def both(self, first: str | None, second: str | None) -> str | None:
         """Return the conjunction of two predicates, None standing for true."""

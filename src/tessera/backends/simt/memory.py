@@ -463,17 +463,10 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
     addresses = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, offsets)
     units = emitter.units(op.value)
     owner = emitter.owner_predicate(type_.linear) if op.owned is not None else None
-    fn, end = emitter.fn, emitter.fn.label("owner.end")
-    if owner is not None:
-        then = fn.label("owner")
-        fn.branch_if(owner, then, end)
-        fn.start(then)
-    for access in shared_runs(addresses, type_.dtype)[0]:
-        words = emitter.pack([units[r] for r in access.registers], type_.dtype)
-        store_shared(emitter, addresses.offset(access.at[0]), words)
-    if owner is not None:
-        fn.branch(end)
-        fn.start(end)
+    with emitter.some_threads(owner, "owner"):
+        for access in shared_runs(addresses, type_.dtype)[0]:
+            words = emitter.pack([units[r] for r in access.registers], type_.dtype)
+            store_shared(emitter, addresses.offset(access.at[0]), words)
 
 
 def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, num_warps: int) -> LinearLayout:

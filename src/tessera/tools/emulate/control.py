@@ -29,6 +29,7 @@ def _branch(instruction: Instruction) -> Step:
             rest = machine.active & ~taken
             if guard is None or not rest.any():
                 return True
+            machine.part(taken, rest)
             machine.go(machine.here + 1, rest)
             return True
         return False

@@ -24,6 +24,7 @@ from tessera.tools.emulate.memory import (
     Shared,
     where,
 )
+from tessera.tools.emulate.regions import check_meetings
 from tessera.tools.emulate.text import Entry, Module, Storage
 
 Array = Any
@@ -101,6 +102,7 @@ class Machine:
         self.changes = 0
         self._seen = -1
         self.here = 0
+        self.parted: set[int] = set()
         self.units: dict[str, Any] = {}
         self.pending: list[Callable[[], None]] = []
         self.budget = budget
@@ -165,6 +167,12 @@ class Machine:
         known = self._ready.get(place)
         self._ready[place] = mask if known is None else known | mask
 
+    def part(self, taken: Array, rest: Array) -> None:
+        """Note that this branch is one at which threads of a warp part, if they do."""
+        warps = [mask.reshape(-1, WARP).any(1) for mask in (taken, rest)]
+        if (warps[0] & warps[1]).any():
+            self.parted.add(self.here)
+
     def sleep(self, place: int, mask: Array) -> None:
         """Let lanes try an instruction again when nothing else can go on."""
         known = self.asleep.get(place)
@@ -212,6 +220,7 @@ class Machine:
             place = self._together() if self.turns is None else self._next_turn(self.turns)
             self.full = bool(self.active.all())
             self._straight(program, place, leaders)
+        check_meetings(self.entry.code, self.parted)
 
     def _together(self) -> int:
         """Choose the lanes that stand first; return where."""
