@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdsl.ir import Attribute, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, known
 from tessera.data import dataclass
 from tessera.interp.casts import convert
 from tessera.interp.elementwise import apply, scalar
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.structure import DimOp, static_size
 from tessera.ir.tile.types import TensorType, element_of
@@ -43,7 +44,7 @@ def _python(value: Any) -> int | float:
 class _Evaluate(RewritePattern):
     """`f(constants)` becomes a constant."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         numbers = [constant_value(arg) for arg in op.args]
         if any(number is None for number in numbers) or not _holds(op.result.type):
@@ -57,7 +58,7 @@ class _Evaluate(RewritePattern):
 class _SelectKnown(RewritePattern):
     """`select(true, a, b)` becomes `a`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         if op.fn.data == "select" and (condition := known(op.args[0])) is not None:
             rewriter.replace(op, [], [op.args[1] if condition else op.args[2]])
@@ -66,7 +67,7 @@ class _SelectKnown(RewritePattern):
 class _Cast(RewritePattern):
     """A cast of a constant becomes a constant."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter, /) -> None:
         number = constant_value(op.source)
         if number is None or not _holds(op.result.type):
@@ -79,7 +80,7 @@ class _Cast(RewritePattern):
 class _Dim(RewritePattern):
     """The size of a static dimension becomes a constant."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: DimOp, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op.tensor.type, TensorType)
         size = static_size(op.tensor.type, op.axis.data)
@@ -102,7 +103,7 @@ def _split(value: SSAValue, fn: str) -> tuple[SSAValue, int] | None:
 class _Reassociate(RewritePattern):
     """`(x + c) + d` becomes `x + (c + d)`, and likewise for `*`, on integers, which wrap."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         fn, dtype = op.fn.data, dtype_of_value(op.result)
         if fn not in ("add", "mul") or not dtype.is_int or (outer := _split(op.result, fn)) is None:

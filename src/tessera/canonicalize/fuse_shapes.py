@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import splat_source
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
@@ -32,7 +33,7 @@ ShapeOp = BroadcastOp | ReshapeOp | TransposeOp
 class _Unchanged(RewritePattern):
     """A shape change to the same shape becomes its source; a transpose must also keep the order."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /) -> None:
         if op.source.type != op.result.type:
             return
@@ -43,7 +44,7 @@ class _Unchanged(RewritePattern):
 class _OfSplat(RewritePattern):
     """A shape change of a splat becomes a splat."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /) -> None:
         if (scalar := splat_source(op.source)) is not None:
             rewriter.replace(op, SplatOp(scalar, shape_of(op.result.type)))
@@ -52,7 +53,7 @@ class _OfSplat(RewritePattern):
 class _Chain(RewritePattern):
     """Two reshapes, broadcasts or transposes in a row become one."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: BroadcastOp | ReshapeOp | TransposeOp, rewriter: PatternRewriter, /) -> None:
         inner = op.source.owner
         if isinstance(op, ReshapeOp) and isinstance(inner, ReshapeOp):
@@ -67,7 +68,7 @@ class _Chain(RewritePattern):
 class _TransposeOfOnes(RewritePattern):
     """A transpose that keeps the order of the dimensions larger than 1 becomes a reshape."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
         shape = shape_of(op.source.type)
         moved = [axis for axis in op.permutation if shape[axis] > 1]
@@ -78,7 +79,7 @@ class _TransposeOfOnes(RewritePattern):
 class _ArithmeticOfSplats(RewritePattern):
     """`f(splat(a), splat(b))` becomes `splat(f(a, b))`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         scalars: list[SSAValue] = []
         for arg in op.args:
@@ -93,7 +94,7 @@ class _ArithmeticOfSplats(RewritePattern):
 class _CastOfSplat(RewritePattern):
     """`cast(splat(a))` becomes `splat(cast(a))`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter, /) -> None:
         if (scalar := splat_source(op.source)) is not None:
             inner = CastOp(scalar, element_of(op.result.type), op.saturate is not None)
@@ -103,7 +104,7 @@ class _CastOfSplat(RewritePattern):
 class _ReduceOfSplat(RewritePattern):
     """`max(splat(a))` becomes `a`; likewise `min`, and on bools `any` and `all`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
         scalar = splat_source(op.source)
         is_bool = str(element_of(op.source.type)) == "i1"

@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, splat_source
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import DimOp, KernelOp
@@ -219,7 +220,7 @@ def _and_not_negative(mask: SSAValue | None, numbers: SSAValue, ops: list[Operat
 class _Gather(RewritePattern):
     """A gather of counting indices becomes a load."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: GatherOp, rewriter: PatternRewriter, /) -> None:
         box = _slice(op, shape_of(op.result.type))
         if box is not None:
@@ -230,7 +231,7 @@ class _Gather(RewritePattern):
 class _Scatter(RewritePattern):
     """A scatter to counting indices becomes a store."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ScatterOp, rewriter: PatternRewriter, /) -> None:
         box = _slice(op, shape_of(op.value.type))
         if box is not None:

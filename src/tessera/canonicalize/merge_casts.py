@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import dtype_of_value
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.types import element_of
 from tessera.numerics.dtypes import DType
@@ -74,7 +75,7 @@ def skips(source: DType, middle: DType, target: DType, saturates: bool) -> bool:
 class _CastOfCast(RewritePattern):
     """`cast(cast(x))` becomes `cast(x)`, or `x` when the type is the same again."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter, /) -> None:
         inner = op.source.owner
         if not isinstance(inner, CastOp):
@@ -93,7 +94,7 @@ class _CastOfCast(RewritePattern):
 class _SameType(RewritePattern):
     """A cast to the type that the value has becomes the value."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter, /) -> None:
         if op.source.type == op.result.type and op.saturate is None:
             rewriter.replace(op, [], [op.source])

@@ -18,11 +18,12 @@ from functools import partial
 from typing import cast
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import dtype_of_value
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp, constant_value
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import TileType, shape_of
@@ -95,7 +96,7 @@ def _scalar(value: SSAValue) -> SSAValue | int | None:
 class _Comparison(RewritePattern):
     """`lt(s + i, t + j)` becomes `lt(i, j + (t - s))`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         if op.fn.data not in _COMPARISONS or not isinstance(op.args[0].type, TileType):
             return

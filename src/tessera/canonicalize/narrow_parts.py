@@ -21,13 +21,14 @@ from math import prod
 
 import numpy as np
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tessera.canonicalize.matching import dtype_of_value, known, splat_source
 from tessera.data import dataclass
 from tessera.interp.elementwise import apply
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.parts import PartOp
@@ -105,7 +106,7 @@ def _alone(op: PartOp) -> bool:
 class _Whole(RewritePattern):
     """All of a tile in its order is the tile."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         if not _alone(op) and all(is_whole(op, axis) for axis in range(len(op.sizes))):
             rewriter.replace(op, [], [op.source])
@@ -114,7 +115,7 @@ class _Whole(RewritePattern):
 class _NoWrap(RewritePattern):
     """What starts at a known place and ends before the tile does wraps nowhere."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         box = _box(op) if op.wrapped else None
         if box is not None:
@@ -125,7 +126,7 @@ class _NoWrap(RewritePattern):
 class _OfSplat(RewritePattern):
     """A part of a splat is a smaller one, or its scalar."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         value = splat_source(op.source)
         if value is None or not all(stays_inside(op, axis) for axis in range(len(op.sizes))):
@@ -139,7 +140,7 @@ class _OfSplat(RewritePattern):
 class _OfPart(RewritePattern):
     """A part of a part is one of the whole."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         inner, box = op.source.owner, _box(op)
         if not isinstance(inner, PartOp) or box is None or inner.wrapped:
@@ -161,7 +162,7 @@ class _OfPart(RewritePattern):
 class _OfLoad(RewritePattern):
     """A part of a loaded tile, of neighbours at known places, is a smaller load at the same moment."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         load, box = op.source.owner, _box(op)
         if not isinstance(load, LoadOp) or box is None or not _narrows(load, box):
@@ -187,7 +188,7 @@ def _narrows(load: LoadOp, box: _Box) -> bool:
 class _OfArithmetic(RewritePattern):
     """A part of what is computed element by element is computed of parts."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         made, box = op.source.owner, _box(op)
         if not isinstance(made, ElementwiseOp | CastOp | BitcastOp) or box is None:
@@ -239,7 +240,7 @@ def _is_light(value: SSAValue, box: _Box, depth: int) -> bool:
 class _OfShape(RewritePattern):
     """A part of a repeated, transposed or reshaped tile is a part of the tile, repeated, transposed or reshaped."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         made, box = op.source.owner, _box(op)
         inner = _before(made, box) if isinstance(made, ShapeOp) and box is not None else None
@@ -351,7 +352,7 @@ def _of_split(before: Sequence[int], wide: int, after: Sequence[tuple[int, int]]
 class _OfArange(RewritePattern):
     """A part of positions is computed."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         box = _box(op)
         if not isinstance(op.source.owner, ArangeOp) or box is None:
@@ -378,7 +379,7 @@ class _OfArange(RewritePattern):
 class _OfChoice(RewritePattern):
     """A part of `select(condition, a, b)` is one of `a` or `b` where the condition is known to be one there."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: PartOp, rewriter: PatternRewriter, /) -> None:
         made, box = op.source.owner, _box(op)
         if not isinstance(made, ElementwiseOp) or made.fn.data != "select" or box is None or box.places is None:

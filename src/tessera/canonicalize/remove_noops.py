@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from math import copysign
 
 from xdsl.ir import SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, known
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.debug import AssertOp
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
@@ -64,7 +65,7 @@ _INVOLUTIONS = ("neg", "not")
 class _Neutral(RewritePattern):
     """`f(x, neutral)` becomes `x`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         neutral = _RIGHT.get(op.fn.data)
         if neutral is None:
@@ -83,7 +84,7 @@ class _Neutral(RewritePattern):
 class _SameOperands(RewritePattern):
     """`max(x, x)` and `select(c, x, x)` become `x`; on integers `x - x`, `x ^ x` become 0."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         fn, args = op.fn.data, op.args
         if len(args) < 2 or args[-1] is not args[-2]:
@@ -97,7 +98,7 @@ class _SameOperands(RewritePattern):
 class _Absorbing(RewritePattern):
     """`x * 0` and `x & 0` become 0, `x % 1` becomes 0, on integers and bools."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         fn, dtype = op.fn.data, dtype_of_value(op.result)
         if dtype.is_float or fn not in ("mul", "and", "mod"):
@@ -114,7 +115,7 @@ def _is_bool_true(value: SSAValue) -> bool:
 class _BoolAnd(RewritePattern):
     """`x & true` becomes `x`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         if op.fn.data != "and":
             return
@@ -127,7 +128,7 @@ class _BoolAnd(RewritePattern):
 class _Involution(RewritePattern):
     """`-(-x)` becomes `x`."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         if op.fn.data not in _INVOLUTIONS:
             return
@@ -139,7 +140,7 @@ class _Involution(RewritePattern):
 class _TrueMask(RewritePattern):
     """A mask that is true everywhere is dropped."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: LoadOp | StoreOp | GatherOp | ScatterOp, rewriter: PatternRewriter, /) -> None:
         if op.mask is None or known(op.mask) != 1:
             return
@@ -157,7 +158,7 @@ class _TrueMask(RewritePattern):
 class _TrueAssertion(RewritePattern):
     """An assertion that is known to hold is dropped."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: AssertOp, rewriter: PatternRewriter, /) -> None:
         if known(op.condition) == 1:
             rewriter.erase(op)

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 from xdsl.dialects.scf import ForOp, IfOp, YieldOp
 from xdsl.ir import Block, BlockArgument, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
+from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import constant_value
 
 
@@ -33,7 +34,7 @@ def _inline(block: Block, op: IfOp | ForOp, arguments: Sequence[SSAValue], rewri
 class _KnownCondition(RewritePattern):
     """`if true` becomes its first branch."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: IfOp, rewriter: PatternRewriter, /) -> None:
         condition = constant_value(op.cond)
         if condition is None:
@@ -48,7 +49,7 @@ class _KnownCondition(RewritePattern):
 class _SameResult(RewritePattern):
     """A result that both branches yield is that value."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: IfOp, rewriter: PatternRewriter, /) -> None:
         blocks = op.true_region.first_block, op.false_region.first_block
         if not op.results or blocks[0] is None or blocks[1] is None:
@@ -64,7 +65,7 @@ class _SameResult(RewritePattern):
 class _KnownTrips(RewritePattern):
     """A loop of one trip becomes its body, and one of none its initial values."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ForOp, rewriter: PatternRewriter, /) -> None:
         lower, upper, step = (constant_value(v) for v in (op.lb, op.ub, op.step))
         if op.lb is op.ub:
@@ -80,7 +81,7 @@ class _KnownTrips(RewritePattern):
 class _CarriedInVain(RewritePattern):
     """A value that every trip passes on unchanged is its initial value; one that nobody reads is dropped."""
 
-    @op_type_rewrite_pattern
+    @matches_type
     def match_and_rewrite(self, op: ForOp, rewriter: PatternRewriter, /) -> None:
         end = op.body.block.last_op
         assert isinstance(end, YieldOp)

@@ -110,13 +110,13 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
     knobs = Knobs.of(record.knobs)
     forced = knobs.stages is not None
     while True:
+        record_on(module, knobs=knobs.given())
         copy = module.clone()
-        record_on(copy, knobs=knobs.given())
         all_passes = schedule_passes(target, knobs)
         passes = remaining(module, "schedule", all_passes, record.after)
         try:
             if passes:
-                runner.run(copy, "schedule", passes)
+                runner.run(copy, "schedule", passes, before=module)
             return _finish(copy, target, dump, runner, generate)
         except ResourceError:
             # Layout conversions need shared memory that the schedule cannot foresee: try shallower rings.

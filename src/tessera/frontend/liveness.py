@@ -25,6 +25,8 @@ def names_read(*nodes: ast.AST | None) -> Names:
 
 def names_bound(target: ast.AST) -> Names:
     """Return the names that an assignment's target binds."""
+    if isinstance(target, ast.Name):
+        return frozenset({target.id}) if isinstance(target.ctx, ast.Store) else NONE
     return frozenset(
         child.id for child in ast.walk(target) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
     )

@@ -1,15 +1,28 @@
-"""Defines ops as xDSL does, but reads their assembly formats when an op is first read or printed.
+"""Defines ops as xDSL does, but faster ones, whose assembly formats are read when an op is first read or printed.
 
 A compilation that keeps no dump reads and prints nothing, and the formats of a hundred ops take as long to read as a
-small kernel to compile.
+small kernel to compile. Operands, results and properties are read without the views that xDSL makes of them, and ops
+that fit their definitions are verified without its verifier (`fitting.py`), which then only says what is wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from xdsl.irdl import IRDLOperation, irdl_op_definition
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, i32
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues, Use
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    OpDef,
+    OptPropertyDef,
+    VariadicDef,
+    irdl_op_definition,
+)
+
+from tessera.ir.fitting import Fits, fits
 
 if TYPE_CHECKING:
     from xdsl.irdl.declarative_assembly_format import FormatProgram
@@ -17,6 +30,104 @@ if TYPE_CHECKING:
     from xdsl.printer import Printer
 
 Op = TypeVar("Op", bound=IRDLOperation)
+
+
+Operand = SSAValue | Operation | Sequence[SSAValue | Operation] | None
+
+
+class TesseraOp(IRDLOperation):
+    """What Tessera's ops derive from. It builds an op from values; whether they fit is the verifier's to say."""
+
+    COUNTS_OPERANDS: ClassVar[bool]
+    """Whether a property holds how many operands each definition has."""
+
+    def __init__(
+        self,
+        *,
+        operands: Sequence[Operand] = (),
+        result_types: Sequence[Attribute | Sequence[Attribute] | None] = (),
+        properties: Mapping[str, Attribute | None] | None = None,
+        attributes: Mapping[str, Attribute | None] | None = None,
+        regions: Sequence[Region] = (),
+    ) -> None:
+        """Build an op from the values of each operand's definition, and the types of each result's."""
+        groups = [_values_of(given) for given in operands]
+        held = {name: each for name, each in (properties or {}).items() if each is not None}
+        if self.COUNTS_OPERANDS:
+            held[AttrSizedOperandSegments.attribute_name] = _segments(*map(len, groups))
+        self._fill(
+            [value for group in groups for value in group],
+            _types_of(result_types),
+            held,
+            {name: each for name, each in (attributes or {}).items() if each is not None},
+            UNKNOWN_LOC,
+            regions,
+        )
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        operands: Sequence[SSAValue] = (),
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] = {},
+        attributes: Mapping[str, Attribute] = {},
+        location: LocationAttr | None = None,
+        successors: Sequence[Block] = (),
+        regions: Sequence[Region] = (),
+    ) -> Self:
+        """Build an op from all its operands, results and properties."""
+        assert not successors, "no op of Tessera has successors"
+        op = cls.__new__(cls)
+        op._fill(operands, result_types, dict(properties), dict(attributes), location or UNKNOWN_LOC, regions)
+        return op
+
+    def _fill(
+        self,
+        operands: Sequence[SSAValue],
+        result_types: Sequence[Attribute],
+        properties: dict[str, Attribute],
+        attributes: dict[str, Attribute],
+        location: LocationAttr,
+        regions: Sequence[Region],
+    ) -> None:
+        """Set what `Operation.__init__` sets, at a third of its cost."""
+        uses = tuple([Use(self, at) for at in range(len(operands))])
+        for operand, use in zip(operands, uses, strict=True):
+            operand.add_use(use)
+        self._operands, self._operand_uses = SSAValues(operands), uses
+        self.results = SSAValues([OpResult(type_, self, at) for at, type_ in enumerate(result_types)])
+        self.properties, self.attributes, self.location = properties, attributes, location
+        for region in regions:
+            self.add_region(region)
+
+
+def _values_of(given: Operand) -> Sequence[SSAValue]:
+    """Return the values of one definition's operands."""
+    match given:
+        case None:
+            return ()
+        case SSAValue():
+            return (given,)
+        case Operation():
+            return (SSAValue.get(given),)
+        case _:
+            return [SSAValue.get(each) for each in given]
+
+
+def _types_of(given: Sequence[Attribute | Sequence[Attribute] | None]) -> list[Attribute]:
+    flat: list[Attribute] = []
+    for each in given:
+        if isinstance(each, Attribute):
+            flat.append(each)
+        elif each is not None:
+            flat += each
+    return flat
+
+
+@cache
+def _segments(*sizes: int) -> DenseArrayBase[Any]:
+    return DenseArrayBase.from_list(i32, sizes)
 
 
 def op_definition(cls: type[Op]) -> type[Op]:
@@ -30,13 +141,23 @@ def op_definition(cls: type[Op]) -> type[Op]:
         The class.
     """
     text = cls.__dict__.get("assembly_format")
-    if text is None:
-        return irdl_op_definition(cls)
-    del cls.assembly_format  # else the format is read now
+    own = cls.verify_
+    if text is not None:
+        del cls.assembly_format  # else the format is read now
     irdl_op_definition(cls)
-    cls.assembly_format = text
     definition = cls.get_irdl_definition()
-    definition.assembly_format = text
+    setattr(cls, "COUNTS_OPERANDS", bool(definition.options))  # noqa: B010 - for those that derive from `TesseraOp`
+    for name, accessor in _accessors(definition).items():
+        setattr(cls, name, accessor)
+    setattr(cls, "verify_", _verifier(definition, own))  # noqa: B010 - pyright knows no assignment to a method
+    if text is not None:
+        cls.assembly_format = definition.assembly_format = text
+        _format(cls, definition, text)
+    return cls
+
+
+def _format(cls: type[Op], definition: OpDef, text: str) -> None:
+    """Let a class read and print by its assembly format."""
 
     @cache
     def program() -> FormatProgram:
@@ -50,6 +171,53 @@ def op_definition(cls: type[Op]) -> type[Op]:
     def print_(self: Op, printer: Printer) -> None:
         program().print(printer, self)
 
-    setattr(cls, "parse", classmethod(parse))  # noqa: B010 - pyright knows no assignment to a method
+    setattr(cls, "parse", classmethod(parse))  # noqa: B010
     setattr(cls, "print", print_)  # noqa: B010
-    return cls
+
+
+def _verifier(definition: OpDef, own: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return an op's verifier: that it fits its definition, then what its class checks."""
+
+    @cache
+    def fitting() -> Fits | None:
+        return fits(definition)
+
+    def verify_(self: IRDLOperation) -> None:
+        check = fitting()
+        if check is None or not check(self):
+            definition.verify(self)
+        own(self)
+
+    return verify_
+
+
+def _accessors(definition: OpDef) -> dict[str, property]:
+    """Return what reads operands and results that no variadic one precedes, and properties."""
+    found: dict[str, property] = {}
+    if not definition.options:
+        found |= {name: _operand(at) for at, name in enumerate(_leading(definition.operands))}
+        found |= {name: _result(at) for at, name in enumerate(_leading(definition.results))}
+    for name, (key, kind) in definition.accessor_names.items():
+        if kind == "property" and not isinstance(definition.properties[key], OptPropertyDef):
+            found[name] = _property(key)
+    return found
+
+
+def _leading(defs: list[tuple[str, Any]]) -> list[str]:
+    several = [place for place, (_, each) in enumerate(defs) if isinstance(each, VariadicDef)]
+    return [name for name, _ in defs[: several[0] if several else len(defs)]]
+
+
+def _operand(at: int) -> property:
+    return property(lambda op: op._operands[at])  # pyright: ignore[reportPrivateUsage]
+
+
+def _result(at: int) -> property:
+    return property(lambda op: op.results[at])
+
+
+def _property(key: str) -> property:
+    def write(op: IRDLOperation, value: Attribute) -> None:
+        op.properties[key] = value
+
+    return property(lambda op: op.properties[key], write)

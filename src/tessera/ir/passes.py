@@ -21,21 +21,15 @@ from time import perf_counter
 from types import TracebackType
 from typing import ClassVar, Literal, Self
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
-from xdsl.ir import Operation
-from xdsl.pattern_rewriter import (
-    GreedyRewritePatternApplier,
-    PatternRewriter,
-    PatternRewriterListener,
-    PatternRewriteWalker,
-    RewritePattern,
-)
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
 from tessera.errors import CallError, CompilerFault, TesseraError
 from tessera.ir.decisions import check_decisions
 from tessera.ir.record import passed
+from tessera.ir.rewriting import rewrite
 from tessera.ir.text import text_of
 
 
@@ -103,28 +97,7 @@ class PatternPass(Pass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite; a new op has the location of the op that it replaces."""
-        located = _Located(GreedyRewritePatternApplier(list(self.patterns()), dce_enabled=False))
-        listener = PatternRewriterListener(operation_insertion_handler=[located.inserted])
-        PatternRewriteWalker(located, listener=listener).rewrite_module(module)
-
-
-class _Located(RewritePattern):
-    """Gives the ops that a pattern inserts the location of the op that it matched."""
-
-    def __init__(self, pattern: RewritePattern) -> None:
-        self.pattern = pattern
-        self.matched: Operation | None = None
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        self.matched = op
-        self.pattern.match_and_rewrite(op, rewriter)
-
-    def inserted(self, op: Operation) -> None:
-        if self.matched is None:
-            return
-        for new in op.walk():
-            if new.location == UNKNOWN_LOC:
-                new.location = self.matched.location
+        rewrite(module, self.patterns())
 
 
 def passes_in(package: str) -> dict[str, type[Pass]]:
@@ -213,13 +186,19 @@ class PassRunner:
     records: list[PassRecord] = field(default_factory=list[PassRecord])
     _content: str = ""
 
-    def run(self, module: ModuleOp, stage: str, passes: Sequence[Pass]) -> None:
+    def run(self, module: ModuleOp, stage: str, passes: Sequence[Pass], before: ModuleOp | None = None) -> None:
         """Apply `passes` to `module` in order.
+
+        Args:
+            module: changed in place.
+            stage: the stage they belong to.
+            passes: the passes.
+            before: the same module, if the caller has a copy: what a fault is reproduced from.
 
         Raises:
             CompilerFault: a pass failed or left invalid IR; names it and the dump of the IR it was given.
         """
-        before = module.clone()
+        before = before or module.clone()
         for position, step in enumerate(passes):
             with _Blame(stage, step.name, lambda at=position: self._reproduce(before, stage, passes, at)):
                 start = perf_counter()

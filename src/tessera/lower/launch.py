@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from functools import cached_property
 
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError
@@ -113,14 +114,15 @@ class Parameters:
     _made: dict[tuple[str, int, int], SSAValue] = field(default_factory=dict[tuple[str, int, int], SSAValue])
     _records: list[Parameter] = field(default_factory=list[Parameter])
 
-    @property
+    @cached_property
     def infos(self) -> tuple[ArgInfo, ...]:
         """What is known of each kernel argument."""
         return self.kernel.infos
 
     def position(self, tensor: SSAValue) -> int:
         """Return which kernel argument a TIR-H value is."""
-        return list(self.kernel.body.block.args).index(tensor)  # pyright: ignore[reportArgumentType]
+        assert isinstance(tensor, BlockArgument), "tensors are arguments of the kernel"
+        return tensor.index
 
     def memory(self, arg: int) -> int:
         """Return the first of the tensor arguments that are the same memory as this one, see `memory_of`."""

@@ -1,18 +1,25 @@
-"""Ops' assembly formats: read at first use, and all of them right."""
+"""Ops' assembly formats: read at first use, and all of them right; what fits is what xDSL's verifier accepts."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin
+from xdsl.dialects.builtin import Builtin, Float32Type, Float64Type, IntAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.ir import Operation
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.declarative_assembly_format import FormatProgram
 from xdsl.parser import Parser
-from xdsl.utils.exceptions import ParseError
+from xdsl.utils.exceptions import ParseError, VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
+from tessera.ir.fitting import fits
 from tessera.ir.target import target_dialect
 from tessera.ir.tile import tile_dialect
+from tessera.ir.tile.elementwise import ConstantOp
+from tests.unit.ir import samples
 
 FORMATTED = [
     op
@@ -40,3 +47,48 @@ def test_a_format_is_read_when_the_op_is() -> None:
     context.load_op(Wrong)
     with pytest.raises(ParseError, match="nothing"):
         Parser(context, "test.wrong").parse_op()
+
+
+def _variants(op: Operation) -> Iterator[Operation]:
+    """Yield copies of an op, most of them with one mistake."""
+    yield op.clone()
+    for at in range(len(op.operands)):
+        fewer, wrong = op.clone(), op.clone()
+        fewer.operands = [*op.operands[:at], *op.operands[at + 1 :]]
+        wrong.operands[at] = ConstantOp(1.0, Float64Type()).result
+        yield from (fewer, wrong)
+    more = op.clone()
+    more.operands = [*op.operands, *op.operands[:1]]
+    yield more
+    for types in ([], [Float32Type()], [*op.result_types, Float32Type()]):
+        yield type(op).create(operands=op.operands, result_types=types, properties=op.properties)
+    for name in [*op.properties, "unknown"]:
+        for value in (None, UnitAttr(), IntAttr(1), StringAttr("x")):
+            other = op.clone()
+            other.properties.pop(name, None)
+            if value is not None:
+                other.properties[name] = value
+            yield other
+
+
+def _accepted(op: Operation) -> bool:
+    try:
+        type(op).get_irdl_definition().verify(op)
+    except VerifyException:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("sample", [samples.tile_module, samples.target_module], ids=["tile", "target"])
+def test_an_op_fits_where_the_verifier_accepts_it(sample: Callable[[], ModuleOp]) -> None:
+    answers: Counter[bool] = Counter()
+    for op in sample().walk():
+        if not isinstance(op, TesseraOp) or op.regions:
+            continue
+        check = fits(op.get_irdl_definition())
+        assert check is not None, f"{op.name} is left to xDSL"
+        for variant in _variants(op):
+            answer = check(variant)
+            assert answer == _accepted(variant), variant
+            answers[answer] += 1
+    assert min(answers[True], answers[False]) > 100

@@ -8,7 +8,6 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -22,7 +21,7 @@ from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints, parse_number, print_number
 from tessera.ir.layouts import LinearLayout
@@ -32,7 +31,7 @@ from tessera.numerics.functions import FUNCTIONS
 
 
 @op_definition
-class ConstantOp(IRDLOperation):
+class ConstantOp(TesseraOp):
     """A scalar constant."""
 
     name = "tessera_target.constant"
@@ -69,7 +68,7 @@ def constant_value(value: SSAValue) -> int | float | None:
 
 
 @op_definition
-class ElementwiseOp(IRDLOperation):
+class ElementwiseOp(TesseraOp):
     """Applies a function of `numerics.functions` to scalars or to fragments of one layout."""
 
     name = "tessera_target.elementwise"
@@ -96,7 +95,7 @@ class ElementwiseOp(IRDLOperation):
 
 
 @op_definition
-class CastOp(IRDLOperation):
+class CastOp(TesseraOp):
     """Converts the dtype of a scalar or fragment, with the meaning of `tessera_tile.cast`."""
 
     name = "tessera_target.cast"
@@ -115,7 +114,7 @@ class CastOp(IRDLOperation):
 
 
 @op_definition
-class BitcastOp(IRDLOperation):
+class BitcastOp(TesseraOp):
     """Takes the bits of a scalar or fragment for another dtype, with the meaning of `tessera_tile.bitcast`."""
 
     name = "tessera_target.bitcast"
@@ -135,7 +134,7 @@ class BitcastOp(IRDLOperation):
 
 
 @op_definition
-class RoundTf32Op(IRDLOperation):
+class RoundTf32Op(TesseraOp):
     """Rounds f32 values of a fragment, with the meaning of `tessera_tile.round_tf32`."""
 
     name = "tessera_target.round_tf32"
@@ -154,7 +153,7 @@ class RoundTf32Op(IRDLOperation):
 
 
 @op_definition
-class SplatOp(IRDLOperation):
+class SplatOp(TesseraOp):
     """A fragment whose elements all are one scalar."""
 
     name = "tessera_target.splat"
@@ -173,7 +172,7 @@ class SplatOp(IRDLOperation):
 
 
 @op_definition
-class IotaOp(IRDLOperation):
+class IotaOp(TesseraOp):
     """A fragment that holds each element's own coordinate along `axis`."""
 
     name = "tessera_target.iota"
@@ -188,7 +187,7 @@ class IotaOp(IRDLOperation):
 
 
 @op_definition
-class RelayoutOp(IRDLOperation):
+class RelayoutOp(TesseraOp):
     """Renames, repeats or drops registers within each thread; no data leaves a lane.
 
     `source_registers[r]` is the register of the source that result register `r` takes.
@@ -211,7 +210,7 @@ class RelayoutOp(IRDLOperation):
 
 
 @op_definition
-class TransposeChunksOp(IRDLOperation):
+class TransposeChunksOp(TesseraOp):
     """Transposes a square held in chunks: element j of operand i is element i of result j (vector model)."""
 
     name = "tessera_target.transpose_chunks"
@@ -233,7 +232,7 @@ class TransposeChunksOp(IRDLOperation):
 
 
 @op_definition
-class HalvesOp(IRDLOperation):
+class HalvesOp(TesseraOp):
     """The first and the second half of a chunk; scalars where a half is one element (vector model)."""
 
     name = "tessera_target.halves"
@@ -257,7 +256,7 @@ class HalvesOp(IRDLOperation):
 
 
 @op_definition
-class ExchangeLanesOp(IRDLOperation):
+class ExchangeLanesOp(TesseraOp):
     """What the two lanes of a pair hold, for both of them; `lane` and `lane ^ mask` are a pair.
 
     `lower` is what the lane without the lowest bit of `mask` holds, `upper` what the other one does.
@@ -282,7 +281,7 @@ class ExchangeLanesOp(IRDLOperation):
 
 
 @op_definition
-class ReduceRegistersOp(IRDLOperation):
+class ReduceRegistersOp(TesseraOp):
     """Combines the registers of each thread that differ only along `axis`; lanes keep partial results.
 
     The result's layout has the axis removed, or is a scalar when it was the only one.
@@ -306,7 +305,7 @@ class ReduceRegistersOp(IRDLOperation):
 
 
 @op_definition
-class ReduceLanesOp(IRDLOperation):
+class ReduceLanesOp(TesseraOp):
     """One butterfly step: combines each lane's registers with those of lane `lane ^ mask`; both get the result."""
 
     name = "tessera_target.reduce_lanes"
@@ -327,7 +326,7 @@ class ReduceLanesOp(IRDLOperation):
 
 
 @op_definition
-class ExtractOp(IRDLOperation):
+class ExtractOp(TesseraOp):
     """The scalar that a fragment of rank 0 holds in every thread."""
 
     name = "tessera_target.extract"

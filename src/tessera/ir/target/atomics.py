@@ -6,7 +6,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     opt_result_def,
@@ -16,13 +15,13 @@ from xdsl.irdl import (
 )
 
 from tessera.ir.atomics import verify_atomic, verify_order
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.target.types import BufferType, PointerType, element_of, with_element
 
 
 @op_definition
-class AddressOp(IRDLOperation):
+class AddressOp(TesseraOp):
     """The address of a buffer's first element, for atomics of elements of it."""
 
     name = "tessera_target.address"
@@ -37,7 +36,7 @@ class AddressOp(IRDLOperation):
 
 
 @op_definition
-class AtomicOp(IRDLOperation):
+class AtomicOp(TesseraOp):
     """Reads, writes or updates single elements at `offsets` atomically, once each, and gives their old values.
 
     Of several threads with a copy of an element only the one that accesses it gets the old value. Its order is that of
@@ -91,7 +90,7 @@ class AtomicOp(IRDLOperation):
 
 
 @op_definition
-class FenceOp(IRDLOperation):
+class FenceOp(TesseraOp):
     """Orders each thread's own accesses before it and after it, for the threads of the scope."""
 
     name = "tessera_target.fence"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr, i1
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -17,7 +16,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import BufferType, FragmentType
@@ -25,7 +24,7 @@ from tessera.ir.types import index
 
 
 @op_definition
-class ClusterRankOp(IRDLOperation):
+class ClusterRankOp(TesseraOp):
     """The number of the running program in its cluster, from 0."""
 
     name = "tessera_target.cluster_rank"
@@ -38,7 +37,7 @@ class ClusterRankOp(IRDLOperation):
 
 
 @op_definition
-class ClusterBarrierOp(IRDLOperation):
+class ClusterBarrierOp(TesseraOp):
     """Waits for all threads of all programs of the cluster that have not ended, and sees what they wrote before."""
 
     name = "tessera_target.cluster_barrier"
@@ -50,7 +49,7 @@ class ClusterBarrierOp(IRDLOperation):
 
 
 @op_definition
-class ClusterArriveAllOp(IRDLOperation):
+class ClusterArriveAllOp(TesseraOp):
     """Each warp of the role arrives once at barrier `at` of every program of a cluster of `programs`.
 
     None does where `when` is given and false.
@@ -77,7 +76,7 @@ class ClusterArriveAllOp(IRDLOperation):
 
 
 @op_definition
-class ClusterLoadOp(IRDLOperation):
+class ClusterLoadOp(TesseraOp):
     """Reads a fragment from the buffer that program `rank` has at the place of `buffer`."""
 
     name = "tessera_target.cluster_load"

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -17,13 +16,13 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.target.types import FragmentType
 
 
 @op_definition
-class PrintOp(IRDLOperation):
+class PrintOp(TesseraOp):
     """Prints `format` with one operand per `{}`.
 
     Fragments, all of one layout, print a line for each element they hold, where `mask` is true if there is one.
@@ -50,7 +49,7 @@ class PrintOp(IRDLOperation):
 
 
 @op_definition
-class AssertOp(IRDLOperation):
+class AssertOp(TesseraOp):
     """Stops the launch with `message` when `condition` is false anywhere."""
 
     name = "tessera_target.assert"

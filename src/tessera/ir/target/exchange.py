@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import BufferType, FragmentType
 
 
 @op_definition
-class ExchangeOp(IRDLOperation):
+class ExchangeOp(TesseraOp):
     """Gives register `r` what register `r ^ register` of the lane `lane ^ lane-bits` holds."""
 
     name = "tessera_target.exchange"
@@ -42,7 +42,7 @@ class ExchangeOp(IRDLOperation):
 
 
 @op_definition
-class ExchangeWarpsOp(IRDLOperation):
+class ExchangeWarpsOp(TesseraOp):
     """Gives register `r` what register `r ^ register` of another warp's thread holds, by way of shared memory.
 
     Lane and warp of that thread differ from one's own in the bits given. Rows of the buffer hold a round: what all

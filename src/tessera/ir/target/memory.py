@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -20,7 +19,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
@@ -63,7 +62,7 @@ def _verify_box(op: LoadOp | StoreOp | MemcpyOp) -> None:
 
 
 @op_definition
-class LoadOp(IRDLOperation, Box):
+class LoadOp(TesseraOp, Box):
     """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero."""
 
     name = "tessera_target.load"
@@ -112,7 +111,7 @@ class LoadOp(IRDLOperation, Box):
 
 
 @op_definition
-class StoreOp(IRDLOperation, Box):
+class StoreOp(TesseraOp, Box):
     """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
 
     Where `stream` is true, nothing reads the elements soon: they may go past the caches.
@@ -162,7 +161,7 @@ class StoreOp(IRDLOperation, Box):
 
 
 @op_definition
-class PrefetchOp(IRDLOperation):
+class PrefetchOp(TesseraOp):
     """Asks for the cache line of one element, soon to be read; anywhere, also past the tensor, as nothing is read."""
 
     name = "tessera_target.prefetch"
@@ -183,7 +182,7 @@ class PrefetchOp(IRDLOperation):
 
 
 @op_definition
-class GatherOp(IRDLOperation):
+class GatherOp(TesseraOp):
     """Loads single elements at `offsets` (elements from the pointer); masked-off ones become `fill` or zero.
 
     Of gathers, scatters and atomics of TIR-T, what the mask leaves is inside the tensor.
@@ -212,7 +211,7 @@ class GatherOp(IRDLOperation):
 
 
 @op_definition
-class ScatterOp(IRDLOperation):
+class ScatterOp(TesseraOp):
     """Stores single elements at `offsets`; replicated elements are written once."""
 
     name = "tessera_target.scatter"
@@ -232,7 +231,7 @@ class ScatterOp(IRDLOperation):
 
 
 @op_definition
-class AllocOp(IRDLOperation):
+class AllocOp(TesseraOp):
     """Reserves a buffer for the program's life. `offset` is its byte position in its space, -1 until placed.
 
     Buffers marked `transient` may share their bytes with each other: a barrier stands before every use.
@@ -254,7 +253,7 @@ class AllocOp(IRDLOperation):
 
 
 @op_definition
-class ViewOp(IRDLOperation):
+class ViewOp(TesseraOp):
     """The sub-buffer at `index` of the first stored dimension, or (without index) a re-ordered view."""
 
     name = "tessera_target.view"
@@ -269,7 +268,7 @@ class ViewOp(IRDLOperation):
 
 
 @op_definition
-class BufferLoadOp(IRDLOperation):
+class BufferLoadOp(TesseraOp):
     """Reads the elements of a buffer at `offsets` + the fragment's coordinates.
 
     `axes[i]` is the buffer dimension of fragment axis `i`. Where `fill` is given, coordinates may lie outside the
@@ -312,7 +311,7 @@ class BufferLoadOp(IRDLOperation):
 
 
 @op_definition
-class BufferGatherOp(IRDLOperation):
+class BufferGatherOp(TesseraOp):
     """Reads single elements of a buffer without swizzle at `offsets`, in elements from its start."""
 
     name = "tessera_target.buffer_gather"
@@ -330,7 +329,7 @@ class BufferGatherOp(IRDLOperation):
 
 
 @op_definition
-class BufferStoreOp(IRDLOperation):
+class BufferStoreOp(TesseraOp):
     """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike.
 
     Where it is `owned`, the copies of an element differ, and the thread that would store it to a tensor writes its own.
@@ -371,7 +370,7 @@ class BufferStoreOp(IRDLOperation):
 
 
 @op_definition
-class MemcpyOp(IRDLOperation, Box):
+class MemcpyOp(TesseraOp, Box):
     """Copies a box of a tensor to a buffer; what is outside becomes zero.
 
     `engine` is `cp.async` (completes at `wait`), or `plain` (complete when the op is). `layout` is given by the
@@ -427,7 +426,7 @@ class MemcpyOp(IRDLOperation, Box):
 
 
 @op_definition
-class CommitOp(IRDLOperation):
+class CommitOp(TesseraOp):
     """Closes a group of asynchronous copies."""
 
     name = "tessera_target.commit"
@@ -439,7 +438,7 @@ class CommitOp(IRDLOperation):
 
 
 @op_definition
-class WaitOp(IRDLOperation):
+class WaitOp(TesseraOp):
     """Waits until at most `pending` groups of asynchronous copies are unfinished."""
 
     name = "tessera_target.wait"
@@ -453,7 +452,7 @@ class WaitOp(IRDLOperation):
 
 
 @op_definition
-class BarrierOp(IRDLOperation):
+class BarrierOp(TesseraOp):
     """Waits for all threads of the group and orders their accesses to shared and global memory."""
 
     name = "tessera_target.barrier"
@@ -465,7 +464,7 @@ class BarrierOp(IRDLOperation):
 
 
 @op_definition
-class LdmatrixOp(IRDLOperation):
+class LdmatrixOp(TesseraOp):
     """Loads an mma operand fragment from shared memory by `ldmatrix` (PTX ISA, "Warp-level matrix load").
 
     `transposed` uses the `.trans` form: the stored rows run along the fragment's other axis.

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -18,7 +17,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count
 from tessera.ir.target.types import BufferType, FragmentType, PointerType
@@ -29,7 +28,7 @@ ORDERS = ("interleave", "join")
 
 
 @op_definition
-class ProductOp(IRDLOperation):
+class ProductOp(TesseraOp):
     """Adds `a @ b` to the buffer `acc`, by the CPU instruction named `instruction`.
 
     `rows`, `columns` and `depth` say how much of the operands counts; the rest is not read. Where the instruction
@@ -117,7 +116,7 @@ class ProductOp(IRDLOperation):
 
 
 @op_definition
-class GroupChunksOp(IRDLOperation):
+class GroupChunksOp(TesseraOp):
     """Puts neighbours along the depth of a product into one 32-bit element of a chunk.
 
     `interleave`: element j of the result holds element j of every operand, the first operand in the lowest bits.

@@ -12,7 +12,6 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, i1
 from xdsl.ir import Block, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -24,7 +23,7 @@ from xdsl.irdl import (
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.target.types import BufferType, PointerType
@@ -32,7 +31,7 @@ from tessera.ir.types import index
 
 
 @op_definition
-class MbarrierInitOp(IRDLOperation):
+class MbarrierInitOp(TesseraOp):
     """Makes each 64-bit element of a shared buffer a barrier that `arrivals` threads complete.
 
     Other threads and the copy engine may use it after the next barrier of the block.
@@ -59,7 +58,7 @@ class MbarrierInitOp(IRDLOperation):
 
 
 @op_definition
-class MbarrierExpectOp(IRDLOperation):
+class MbarrierExpectOp(TesseraOp):
     """One thread arrives at barrier `at` and announces `bytes` bytes of copies."""
 
     name = "tessera_target.mbarrier_expect"
@@ -80,7 +79,7 @@ class MbarrierExpectOp(IRDLOperation):
 
 
 @op_definition
-class MbarrierArriveOp(IRDLOperation):
+class MbarrierArriveOp(TesseraOp):
     """One thread of each warp of the role arrives at barrier `at`; none where `when` is given and false."""
 
     name = "tessera_target.mbarrier_arrive"
@@ -95,7 +94,7 @@ class MbarrierArriveOp(IRDLOperation):
 
 
 @op_definition
-class MbarrierWaitOp(IRDLOperation):
+class MbarrierWaitOp(TesseraOp):
     """Every thread waits until the phase of parity `parity` of barrier `at` has ended."""
 
     name = "tessera_target.mbarrier_wait"
@@ -110,7 +109,7 @@ class MbarrierWaitOp(IRDLOperation):
 
 
 @op_definition
-class PrefetchMapOp(IRDLOperation):
+class PrefetchMapOp(TesseraOp):
     """One thread fetches a tensor map ahead of the copies that use it."""
 
     name = "tessera_target.prefetch_map"
@@ -123,7 +122,7 @@ class PrefetchMapOp(IRDLOperation):
 
 
 @op_definition
-class BulkCopyOp(IRDLOperation):
+class BulkCopyOp(TesseraOp):
     """One thread starts copying a box to a buffer through a tensor map; the bytes count towards barrier `at`.
 
     `coordinates` are offsets in the tensor, the contiguous dimension first, as the map has them; `box` is the box
@@ -186,7 +185,7 @@ class BulkCopyOp(IRDLOperation):
 
 
 @op_definition
-class BulkStoreOp(IRDLOperation):
+class BulkStoreOp(TesseraOp):
     """Starts copying a buffer to a box of a tensor through a tensor map, as a bulk group of the thread that starts it.
 
     `coordinates` and `box` are as for a bulk copy. With `rows` = 0 one thread copies the whole buffer. Otherwise each
@@ -240,7 +239,7 @@ class BulkStoreOp(IRDLOperation):
 
 
 @op_definition
-class BulkWaitOp(IRDLOperation):
+class BulkWaitOp(TesseraOp):
     """Every thread waits until the bulk stores it started, all but the newest `pending`, have read shared memory."""
 
     name = "tessera_target.bulk_wait"
@@ -254,7 +253,7 @@ class BulkWaitOp(IRDLOperation):
 
 
 @op_definition
-class WarpBarrierOp(IRDLOperation):
+class WarpBarrierOp(TesseraOp):
     """Waits for all lanes of the warp and orders their accesses to shared memory."""
 
     name = "tessera_target.warp_barrier"
@@ -266,7 +265,7 @@ class WarpBarrierOp(IRDLOperation):
 
 
 @op_definition
-class ProxyFenceOp(IRDLOperation):
+class ProxyFenceOp(TesseraOp):
     """Makes this thread's writes to shared memory visible to copies and matrix instructions that start later."""
 
     name = "tessera_target.proxy_fence"
@@ -278,7 +277,7 @@ class ProxyFenceOp(IRDLOperation):
 
 
 @op_definition
-class RolesOp(IRDLOperation):
+class RolesOp(TesseraOp):
     """The last warpgroup runs `producer` (in one thread), the warps before it run `consumer`.
 
     `registers` are what a thread of each role gets (`setmaxnreg`), producer first. Several `groups` of as many warps as
@@ -313,7 +312,7 @@ class RolesOp(IRDLOperation):
 
 
 @op_definition
-class RoleGroupOp(IRDLOperation):
+class RoleGroupOp(TesseraOp):
     """The number of the consumer group that runs this op, counted from 0."""
 
     name = "tessera_target.role_group"

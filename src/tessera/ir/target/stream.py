@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import FragmentType, PointerType
@@ -20,7 +20,7 @@ from tessera.ir.types import index
 
 
 @op_definition
-class SlotStoreOp(IRDLOperation):
+class SlotStoreOp(TesseraOp):
     """Writes a fragment to slot `at` (`bytes` large), from byte `offset` on, in the order of its registers."""
 
     name = "tessera_target.slot_store"
@@ -47,7 +47,7 @@ class SlotStoreOp(IRDLOperation):
 
 
 @op_definition
-class SlotLoadOp(IRDLOperation):
+class SlotLoadOp(TesseraOp):
     """Reads a fragment that a `slot_store` of the same type has written to slot `at`."""
 
     name = "tessera_target.slot_load"
@@ -88,7 +88,7 @@ def _verify_slot(type_: Attribute, offset: int, bytes_: int) -> None:
 
 
 @op_definition
-class FlagSetOp(IRDLOperation):
+class FlagSetOp(TesseraOp):
     """Sets flag `at` once all threads of the role have come here, after all they wrote."""
 
     name = "tessera_target.flag_set"
@@ -102,7 +102,7 @@ class FlagSetOp(IRDLOperation):
 
 
 @op_definition
-class FlagTakeOp(IRDLOperation):
+class FlagTakeOp(TesseraOp):
     """Lets all threads of the role wait until flag `at` is set, see what was written before, and clears the flag."""
 
     name = "tessera_target.flag_take"

@@ -9,11 +9,11 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Region
-from xdsl.irdl import IRDLOperation, prop_def, region_def, result_def, traits_def
+from xdsl.irdl import prop_def, region_def, result_def, traits_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.types import index
 from tessera.target.artifact import GRID, PARAMETER, Parameter
@@ -53,7 +53,7 @@ def _from_attr(attr: DictionaryAttr) -> Parameter:
 
 
 @op_definition
-class FuncOp(IRDLOperation):
+class FuncOp(TesseraOp):
     """One launch: the program that runs at every point of a grid.
 
     `grid` is the JSON text of `target.artifact.Launch.grid`: how the host computes the number of programs. `cluster`
@@ -114,7 +114,7 @@ class FuncOp(IRDLOperation):
 
 
 @op_definition
-class ReturnOp(IRDLOperation):
+class ReturnOp(TesseraOp):
     """Ends a function."""
 
     name = "tessera_target.return"
@@ -126,7 +126,7 @@ class ReturnOp(IRDLOperation):
 
 
 @op_definition
-class ProgramCountOp(IRDLOperation):
+class ProgramCountOp(TesseraOp):
     """How many programs the launch started."""
 
     name = "tessera_target.program_count"
@@ -139,7 +139,7 @@ class ProgramCountOp(IRDLOperation):
 
 
 @op_definition
-class ProgramIdOp(IRDLOperation):
+class ProgramIdOp(TesseraOp):
     """The linear number of the running program, from 0."""
 
     name = "tessera_target.program_id"
@@ -152,7 +152,7 @@ class ProgramIdOp(IRDLOperation):
 
 
 @op_definition
-class GridWaitOp(IRDLOperation):
+class GridWaitOp(TesseraOp):
     """Waits until the launch before has ended and its writes are seen; then lets the next launch start early.
 
     A launch whose every program does this before it touches global memory may start while the one before still runs.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, opt_result_def, prop_def, traits_def
+from xdsl.irdl import operand_def, opt_result_def, prop_def, traits_def
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.target.types import BufferType, FragmentType
 
 
 @op_definition
-class TensorCoreOp(IRDLOperation):
+class TensorCoreOp(TesseraOp):
     """`acc + a @ b` by the instruction named `instruction` (a key of `target.fragments`, or `fma` for vector units).
 
     A warpgroup instruction (`wgmma_…`) reads B, and A unless it is a fragment, from shared memory in panels; the op is

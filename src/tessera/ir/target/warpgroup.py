@@ -10,7 +10,6 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_attr_definition,
     operand_def,
     param_def,
@@ -20,7 +19,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.target.types import BufferType, FragmentType
@@ -35,7 +34,7 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
 
 
 @op_definition
-class TensorCoreBeginOp(IRDLOperation):
+class TensorCoreBeginOp(TesseraOp):
     """Hands a fragment over as the accumulators of products under way."""
 
     name = "tessera_target.tensor_core_begin"
@@ -51,7 +50,7 @@ class TensorCoreBeginOp(IRDLOperation):
 
 
 @op_definition
-class TensorCoreStartOp(IRDLOperation):
+class TensorCoreStartOp(TesseraOp):
     """Starts `acc + a @ b` by a warpgroup instruction, as a group of its own; operands as `tensor_core` has them.
 
     `acc` may be the accumulators of a product under way.
@@ -91,7 +90,7 @@ def sums_type(acc: SSAValue) -> FragmentType:
 
 
 @op_definition
-class TensorCoreRetireOp(IRDLOperation):
+class TensorCoreRetireOp(TesseraOp):
     """Waits until at most `pending` of the newest products are under way; the older ones read no operands any more."""
 
     name = "tessera_target.tensor_core_retire"
@@ -110,7 +109,7 @@ class TensorCoreRetireOp(IRDLOperation):
 
 
 @op_definition
-class OrderOp(IRDLOperation):
+class OrderOp(TesseraOp):
     """What stands before it is issued before what follows, also where neither needs the other.
 
     Assemblers would otherwise move a wait for products up to where they start, and arithmetic that is to run meanwhile
@@ -126,7 +125,7 @@ class OrderOp(IRDLOperation):
 
 
 @op_definition
-class TensorCoreWaitOp(IRDLOperation):
+class TensorCoreWaitOp(TesseraOp):
     """Waits until at most `pending` of the newest products are under way; gives the accumulators of an older one.
 
     A fragment that the product reads as `a` is in use up to here.
@@ -157,7 +156,7 @@ class TensorCoreWaitOp(IRDLOperation):
 
 
 @op_definition
-class TurnOp(IRDLOperation):
+class TurnOp(TesseraOp):
     """One step of two consumer warpgroups that start products in turn.
 
     `init`, before the roles, lets the first warpgroup take the first turn; `take` waits for one's turn; `pass` gives

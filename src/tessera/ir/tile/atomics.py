@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     opt_result_def,
@@ -19,14 +18,14 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.atomics import verify_atomic, verify_order
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.memory import verify_indices, verify_mask
 from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, shape_of
 
 
 @op_definition
-class AtomicOp(IRDLOperation):
+class AtomicOp(TesseraOp):
     """Reads, writes or updates single elements of a tensor atomically, and gives their old values.
 
     `load` takes no value, `store` gives none; `compare` is the expected value of `compare_exchange`. What lies outside
@@ -86,7 +85,7 @@ class AtomicOp(IRDLOperation):
 
 
 @op_definition
-class SharedAtomicOp(IRDLOperation):
+class SharedAtomicOp(TesseraOp):
     """Reads, writes or updates single elements of a shared buffer atomically, as `AtomicOp` does those of a tensor."""
 
     name = "tessera_tile.shared_atomic"
@@ -146,7 +145,7 @@ class SharedAtomicOp(IRDLOperation):
 
 
 @op_definition
-class FenceOp(IRDLOperation):
+class FenceOp(TesseraOp):
     """Orders all accesses of the program before it and after it, for the programs that `scope` names."""
 
     name = "tessera_tile.fence"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from xdsl.irdl import IRDLOperation, result_def, traits_def
+from xdsl.irdl import result_def, traits_def
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.types import index
 
 
 @op_definition
-class ClusterRankOp(IRDLOperation):
+class ClusterRankOp(TesseraOp):
     """The number of the running program in its cluster, from 0; a grid's `tessera_schedule.cluster` has the size."""
 
     name = "tessera_tile.cluster_rank"

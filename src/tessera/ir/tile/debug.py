@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, traits_def, var_operand_def
+from xdsl.irdl import operand_def, prop_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import i1
 
 
 @op_definition
-class PrintOp(IRDLOperation):
+class PrintOp(TesseraOp):
     """Prints `format`, in which each `{}` stands for one operand; tiles, of one shape, print a line per element."""
 
     name = "tessera_tile.print"
@@ -37,7 +37,7 @@ class PrintOp(IRDLOperation):
 
 
 @op_definition
-class AssertOp(IRDLOperation):
+class AssertOp(TesseraOp):
     """Stops the kernel with `message` when `condition` (bool tile or scalar) is false anywhere."""
 
     name = "tessera_tile.assert"

@@ -8,7 +8,6 @@ from typing import Any
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -21,7 +20,7 @@ from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import parse_number, print_number
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of, with_element
@@ -30,7 +29,7 @@ from tessera.numerics.functions import FUNCTIONS, accepts
 
 
 @op_definition
-class ConstantOp(IRDLOperation):
+class ConstantOp(TesseraOp):
     """A scalar constant: index, bool, integer or f16/bf16/f32/f64."""
 
     name = "tessera_tile.constant"
@@ -72,7 +71,7 @@ def constant_value(value: SSAValue) -> int | float | None:
 
 
 @op_definition
-class ElementwiseOp(IRDLOperation):
+class ElementwiseOp(TesseraOp):
     """Applies a function of `numerics.functions` to scalars or to tiles of one shape."""
 
     name = "tessera_tile.elementwise"
@@ -111,7 +110,7 @@ class ElementwiseOp(IRDLOperation):
 
 
 @op_definition
-class CastOp(IRDLOperation):
+class CastOp(TesseraOp):
     """Converts the dtype of a tile or scalar.
 
     Float to float rounds to nearest even, and `saturate` clamps to the largest finite value instead of
@@ -139,7 +138,7 @@ class CastOp(IRDLOperation):
 
 
 @op_definition
-class BitcastOp(IRDLOperation):
+class BitcastOp(TesseraOp):
     """Takes the bits of a tile or scalar for another dtype of the same width."""
 
     name = "tessera_tile.bitcast"
@@ -161,7 +160,7 @@ class BitcastOp(IRDLOperation):
 
 
 @op_definition
-class RoundTf32Op(IRDLOperation):
+class RoundTf32Op(TesseraOp):
     """Rounds f32 values to tf32's 10 bits of mantissa, to nearest even; they stay f32."""
 
     name = "tessera_tile.round_tf32"
@@ -182,7 +181,7 @@ class RoundTf32Op(IRDLOperation):
 
 
 @op_definition
-class SplatOp(IRDLOperation):
+class SplatOp(TesseraOp):
     """A tile whose elements all are one scalar."""
 
     name = "tessera_tile.splat"
@@ -206,7 +205,7 @@ def is_zero(value: SSAValue) -> bool:
 
 
 @op_definition
-class ArangeOp(IRDLOperation):
+class ArangeOp(TesseraOp):
     """The tile `0, 1, …, n - 1` of an integer type or index."""
 
     name = "tessera_tile.arange"

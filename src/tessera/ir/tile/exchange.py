@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int
 from tessera.ir.tile.types import TileType, shape_of
 
 
 @op_definition
-class ExchangeOp(IRDLOperation):
+class ExchangeOp(TesseraOp):
     """Gives each index `i` along `axis` the element of `i ^ bits`; one whose partner lies outside keeps its own."""
 
     name = "tessera_tile.exchange"

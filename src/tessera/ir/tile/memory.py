@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -19,7 +18,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
@@ -83,7 +82,7 @@ def _slice_result(tensor: SSAValue, sizes: Sequence[int], drop: Sequence[int]) -
 
 
 @op_definition
-class LoadOp(IRDLOperation, Slice):
+class LoadOp(TesseraOp, Slice):
     """Loads a box of a tensor; elements outside it are `fill` (default zero).
 
     Where `mask` (a bool tile of the result's shape) is false the result is `fill` and nothing is read.
@@ -130,7 +129,7 @@ class LoadOp(IRDLOperation, Slice):
 
 
 @op_definition
-class StoreOp(IRDLOperation, Slice):
+class StoreOp(TesseraOp, Slice):
     """Stores a tile to a box of a tensor; elements outside the tensor or masked off are not written."""
 
     name = "tessera_tile.store"
@@ -184,7 +183,7 @@ def verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple[
 
 
 @op_definition
-class GatherOp(IRDLOperation):
+class GatherOp(TesseraOp):
     """Loads single elements at index tiles (or scalars), one index per tensor dimension, all of one shape.
 
     What lies outside the tensor, or is masked off, is not read and becomes `fill` (default zero).
@@ -226,7 +225,7 @@ class GatherOp(IRDLOperation):
 
 
 @op_definition
-class ScatterOp(IRDLOperation):
+class ScatterOp(TesseraOp):
     """Stores single elements at index tiles (or scalars), one index per tensor dimension.
 
     What lies outside the tensor, or is masked off, is not written.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, HasEffect, declared
 from tessera.ir.tile.types import SharedType, TileType, describe, element_of, shape_of
 
@@ -24,7 +24,7 @@ class _ReadsItsBuffers(HasEffect):
 
 
 @op_definition
-class MmaOp(IRDLOperation):
+class MmaOp(TesseraOp):
     """`acc + a @ b` for `a` of `(M, K)`, `b` of `(K, N)` and `acc` of `(M, N)`.
 
     Operands are tiles or shared buffers of one dtype (fp8 formats may be mixed). `compute` is the operand

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
@@ -21,7 +21,7 @@ def _ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
 
 
 @op_definition
-class PartOp(IRDLOperation):
+class PartOp(TesseraOp):
     """Reads a part of a tile: along each dimension, element `i` is the tile's at `start + step * i`, zero outside.
 
     Dimensions in `wrap` have no outside: places are taken modulo their size; the step is 1, and nothing is read twice.
@@ -85,7 +85,7 @@ class PartOp(IRDLOperation):
 
 
 @op_definition
-class TakeOp(IRDLOperation):
+class TakeOp(TesseraOp):
     """Reads elements of a tile at places along one dimension that an index tile names, zero outside.
 
     The index has the tile's sizes in all other dimensions, and the result has the index's shape.

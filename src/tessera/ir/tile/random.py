@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, result_def, traits_def
+from xdsl.irdl import operand_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.types import TileType, with_element
 from tessera.ir.types import dtype_of, element_type
@@ -14,7 +14,7 @@ from tessera.numerics import dtypes
 
 
 @op_definition
-class PhiloxOp(IRDLOperation):
+class PhiloxOp(TesseraOp):
     """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
     `counter` is a tile of 64-bit counters (its words are c0 and c1; c2 = c3 = 0) and `seed` a 64-bit key.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Block, Region, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -20,7 +19,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
@@ -30,7 +29,7 @@ REDUCTIONS = ("sum", "max", "min", "prod", "any", "all")
 
 
 @op_definition
-class ReduceOp(IRDLOperation):
+class ReduceOp(TesseraOp):
     """Combines a tile along `axis`, which disappears; reducing a one-dimensional tile gives a scalar.
 
     The operand already has the accumulation type. `max` and `min` propagate NaN.
@@ -65,7 +64,7 @@ class ReduceOp(IRDLOperation):
 
 
 @op_definition
-class ScanOp(IRDLOperation):
+class ScanOp(TesseraOp):
     """Inclusive running combination along `axis`, from the end when `reverse`."""
 
     name = "tessera_tile.scan"
@@ -99,7 +98,7 @@ class ScanOp(IRDLOperation):
 
 
 @op_definition
-class CombinedOp(IRDLOperation):
+class CombinedOp(TesseraOp):
     """Ends a combiner, and names the combined elements."""
 
     name = "tessera_tile.combined"
@@ -116,7 +115,7 @@ COMBINER_OPS = (ConstantOp, ElementwiseOp, CastOp)
 
 
 @op_definition
-class ReduceByOp(IRDLOperation):
+class ReduceByOp(TesseraOp):
     """Combines tiles of one shape along `axis`, which disappears, by a combiner of their elements.
 
     The combiner's arguments are an element of each tile and then another element of each; it is associative and
@@ -153,7 +152,7 @@ class ReduceByOp(IRDLOperation):
 
 
 @op_definition
-class ScanByOp(IRDLOperation):
+class ScanByOp(TesseraOp):
     """Inclusive running combination of tiles along `axis`, from the end when `reverse`, by an associative combiner.
 
     The combiner's arguments are what has been combined so far and then the next elements.

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, UnitAttr, i1
 from xdsl.ir import Attribute, Block, ParametrizedAttribute, Region, SSAValue, TypeAttribute
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     irdl_attr_definition,
     operand_def,
     opt_operand_def,
@@ -25,7 +24,7 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.tile.memory import Slice, ints
@@ -58,7 +57,7 @@ class BarriersType(ParametrizedAttribute, TypeAttribute):
 
 
 @op_definition
-class AllocBarriersOp(IRDLOperation):
+class AllocBarriersOp(TesseraOp):
     """Allocates barriers in phase 0. A phase ends when `arrivals` roles have arrived and its expected bytes are in.
 
     Of barriers that the `programs` of a cluster share, a phase ends when those roles of all programs have arrived.
@@ -85,7 +84,7 @@ class AllocBarriersOp(IRDLOperation):
 
 
 @op_definition
-class BarrierExpectOp(IRDLOperation):
+class BarrierExpectOp(TesseraOp):
     """Arrives at barrier `at` and makes its phase wait for `bytes` more bytes of copies."""
 
     name = "tessera_tile.barrier_expect"
@@ -106,7 +105,7 @@ class BarrierExpectOp(IRDLOperation):
 
 
 @op_definition
-class BarrierArriveOp(IRDLOperation):
+class BarrierArriveOp(TesseraOp):
     """The role's warps are done with what barrier `at` guards; nothing where `when` is given and false."""
 
     name = "tessera_tile.barrier_arrive"
@@ -121,7 +120,7 @@ class BarrierArriveOp(IRDLOperation):
 
 
 @op_definition
-class BarrierWaitOp(IRDLOperation):
+class BarrierWaitOp(TesseraOp):
     """Waits until the phase of parity `parity` of barrier `at` has ended."""
 
     name = "tessera_tile.barrier_wait"
@@ -136,7 +135,7 @@ class BarrierWaitOp(IRDLOperation):
 
 
 @op_definition
-class BulkCopyOp(IRDLOperation, Slice):
+class BulkCopyOp(TesseraOp, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; its bytes count towards barrier `at`.
 
     Elements outside the tensor become zero and count too. The buffer may be read once the barrier's phase has ended.
@@ -198,7 +197,7 @@ class BulkCopyOp(IRDLOperation, Slice):
 
 
 @op_definition
-class BulkStoreOp(IRDLOperation, Slice):
+class BulkStoreOp(TesseraOp, Slice):
     """Starts copying a shared buffer to a bounded box of a tensor, after this role's own writes to the buffer.
 
     Elements outside the tensor are dropped. The buffer may be read, but not written, until a `bulk_wait`, or the end of
@@ -237,7 +236,7 @@ class BulkStoreOp(IRDLOperation, Slice):
 
 
 @op_definition
-class BulkWaitOp(IRDLOperation):
+class BulkWaitOp(TesseraOp):
     """Waits until all but the newest `pending` bulk stores of the role, some of its block, have read their buffers."""
 
     name = "tessera_tile.bulk_wait"
@@ -258,7 +257,7 @@ class BulkWaitOp(IRDLOperation):
 
 
 @op_definition
-class RolesOp(IRDLOperation):
+class RolesOp(TesseraOp):
     """Splits a program's warps: one warpgroup runs `producer`, the others run `consumer`, at the same time.
 
     `registers` are the registers a thread of each role gets. Each role starts from `state` (its block's arguments) and
@@ -313,7 +312,7 @@ class RolesOp(IRDLOperation):
 
 
 @op_definition
-class RoleGroupOp(IRDLOperation):
+class RoleGroupOp(TesseraOp):
     """The number of the consumer group that runs this op, counted from 0."""
 
     name = "tessera_tile.role_group"
@@ -334,7 +333,7 @@ class RoleGroupOp(IRDLOperation):
 
 
 @op_definition
-class RoleEndOp(IRDLOperation):
+class RoleEndOp(TesseraOp):
     """Ends a role with the state it leaves."""
 
     name = "tessera_tile.role_end"

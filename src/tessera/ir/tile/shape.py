@@ -7,17 +7,17 @@ from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 
 
 @op_definition
-class BroadcastOp(IRDLOperation):
+class BroadcastOp(TesseraOp):
     """Repeats the size-1 dimensions of a tile up to the result's shape; the rank stays."""
 
     name = "tessera_tile.broadcast"
@@ -38,7 +38,7 @@ class BroadcastOp(IRDLOperation):
 
 
 @op_definition
-class ReshapeOp(IRDLOperation):
+class ReshapeOp(TesseraOp):
     """Reads a tile's elements, in row-major order, as another shape."""
 
     name = "tessera_tile.reshape"
@@ -60,7 +60,7 @@ class ReshapeOp(IRDLOperation):
 
 
 @op_definition
-class TransposeOp(IRDLOperation):
+class TransposeOp(TesseraOp):
     """Permutes the dimensions of a tile: result dimension `i` is source dimension `perm[i]`."""
 
     name = "tessera_tile.transpose"
@@ -100,7 +100,7 @@ def _same_element(source: SSAValue, result: SSAValue) -> None:
 
 
 @op_definition
-class SubtileOp(IRDLOperation):
+class SubtileOp(TesseraOp):
     """Takes the part of a tile at constant `offsets`, multiples of the result's sizes, which divide the tile's."""
 
     name = "tessera_tile.subtile"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     prop_def,
     result_def,
@@ -16,7 +15,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.memory import Slice, ints
@@ -25,7 +24,7 @@ from tessera.ir.types import index
 
 
 @op_definition
-class AllocSharedOp(IRDLOperation):
+class AllocSharedOp(TesseraOp):
     """Allocates a buffer in shared memory for the program's life; its contents are undefined."""
 
     name = "tessera_tile.alloc_shared"
@@ -38,7 +37,7 @@ class AllocSharedOp(IRDLOperation):
 
 
 @op_definition
-class SharedViewOp(IRDLOperation):
+class SharedViewOp(TesseraOp):
     """The sub-buffer at `index` of the first dimension, which disappears (one stage of a ring)."""
 
     name = "tessera_tile.shared_view"
@@ -63,7 +62,7 @@ class SharedViewOp(IRDLOperation):
 
 
 @op_definition
-class SharedTransposeOp(IRDLOperation):
+class SharedTransposeOp(TesseraOp):
     """A view of a shared buffer with its dimensions permuted; nothing moves."""
 
     name = "tessera_tile.shared_transpose"
@@ -94,7 +93,7 @@ class SharedTransposeOp(IRDLOperation):
 
 
 @op_definition
-class SharedLoadOp(IRDLOperation):
+class SharedLoadOp(TesseraOp):
     """Reads a whole shared buffer as a tile."""
 
     name = "tessera_tile.shared_load"
@@ -114,7 +113,7 @@ class SharedLoadOp(IRDLOperation):
 
 
 @op_definition
-class SharedStoreOp(IRDLOperation):
+class SharedStoreOp(TesseraOp):
     """Writes a tile to a whole shared buffer."""
 
     name = "tessera_tile.shared_store"
@@ -139,7 +138,7 @@ def _verify_agree(buffer: SSAValue, tile: SSAValue) -> None:
 
 
 @op_definition
-class CpAsyncOp(IRDLOperation, Slice):
+class CpAsyncOp(TesseraOp, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; elements outside become zero.
 
     The copy belongs to the next `commit_group`; the buffer may be read after `wait_group` and a `barrier`.
@@ -177,7 +176,7 @@ class CpAsyncOp(IRDLOperation, Slice):
 
 
 @op_definition
-class CommitGroupOp(IRDLOperation):
+class CommitGroupOp(TesseraOp):
     """Closes the group of asynchronous copies started since the last one."""
 
     name = "tessera_tile.commit_group"
@@ -189,7 +188,7 @@ class CommitGroupOp(IRDLOperation):
 
 
 @op_definition
-class WaitGroupOp(IRDLOperation):
+class WaitGroupOp(TesseraOp):
     """Waits until at most `pending` of the newest committed groups are unfinished."""
 
     name = "tessera_tile.wait_group"
@@ -208,7 +207,7 @@ class WaitGroupOp(IRDLOperation):
 
 
 @op_definition
-class ProxyFenceOp(IRDLOperation):
+class ProxyFenceOp(TesseraOp):
     """Lets later products of warpgroups read what the program has stored, once a barrier has followed.
 
     Their instructions read shared memory by another path than threads (PTX: the asynchronous proxy).
@@ -223,7 +222,7 @@ class ProxyFenceOp(IRDLOperation):
 
 
 @op_definition
-class BarrierOp(IRDLOperation):
+class BarrierOp(TesseraOp):
     """Waits for every lane of the group and orders their accesses to shared memory; convergent."""
 
     name = "tessera_tile.barrier"

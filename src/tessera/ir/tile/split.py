@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     operand_def,
     prop_def,
     result_def,
@@ -18,7 +17,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.tile.roles import BarriersType
@@ -26,7 +25,7 @@ from tessera.ir.tile.types import SharedType, TileType, element_of, shape_of
 
 
 @op_definition
-class AllocLinksOp(IRDLOperation):
+class AllocLinksOp(TesseraOp):
     """Sets up what `ranks` programs need to hand partial sums to the first; none goes on before all have."""
 
     name = "tessera_tile.alloc_links"
@@ -46,7 +45,7 @@ class AllocLinksOp(IRDLOperation):
 
 
 @op_definition
-class PartialSendOp(IRDLOperation):
+class PartialSendOp(TesseraOp):
     """Lets the first program have this one's partial sums, by way of its buffers, and waits until it has read them."""
 
     name = "tessera_tile.partial_send"
@@ -68,7 +67,7 @@ class PartialSendOp(IRDLOperation):
 
 
 @op_definition
-class PartialSumOp(IRDLOperation):
+class PartialSumOp(TesseraOp):
     """Adds to the first program's partial sums those of the others, in the order of their ranks.
 
     The order is fixed, so that the bits of the sums are the same in every run.

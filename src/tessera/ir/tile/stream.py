@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     result_def,
     traits_def,
@@ -19,7 +18,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.tile.types import TileType
 from tessera.ir.types import i1, index
@@ -30,7 +29,7 @@ one, so that more would wait longer than they save."""
 
 
 @op_definition
-class ShareOp(IRDLOperation):
+class ShareOp(TesseraOp):
     """The part of its tile's `steps` that a program does: those from `first` to before `last`.
 
     `owner` says whether these are the tile's last steps: the owner finishes the tile. `others` counts the programs
@@ -52,7 +51,7 @@ class ShareOp(IRDLOperation):
 
 
 @op_definition
-class LeaveSumsOp(IRDLOperation):
+class LeaveSumsOp(TesseraOp):
     """Leaves partial sums in the program's slot of device memory, for the owner of the tile, and goes on.
 
     A program does so once in a launch at most.
@@ -72,7 +71,7 @@ class LeaveSumsOp(IRDLOperation):
 
 
 @op_definition
-class CollectSumsOp(IRDLOperation):
+class CollectSumsOp(TesseraOp):
     """Adds to the owner's partial sums those that the `others` programs below it leave, the nearest number first.
 
     It waits for each. The order is fixed, so that the bits of the sums are the same in every run.

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAttr, StringAttr
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     operand_def,
     prop_def,
     region_def,
@@ -24,7 +23,7 @@ from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.types import DYNAMIC, TensorType
@@ -133,7 +132,7 @@ def _parse_info(parser: Parser) -> ArgInfo:
 
 
 @op_definition
-class KernelOp(IRDLOperation):
+class KernelOp(TesseraOp):
     """A kernel: block arguments are its tensors and scalars, in the order of the source."""
 
     name = "tessera_tile.kernel"
@@ -160,8 +159,8 @@ class KernelOp(IRDLOperation):
 
     def info_of(self, tensor: SSAValue) -> ArgInfo:
         """Return what is known of the argument that a value is."""
-        arguments: list[SSAValue] = list(self.body.block.args)
-        return self.infos[arguments.index(tensor)]
+        assert isinstance(tensor, BlockArgument), "arguments of the kernel are its block's"
+        return ArgInfo.from_attr(self.arg_info.data[tensor.index])
 
     @classmethod
     def parse(cls, parser: Parser) -> KernelOp:
@@ -227,16 +226,16 @@ def memory_of(tensor: SSAValue) -> SSAValue:
     Accesses to one memory happen in program order. Whoever asks whether two accesses may touch the same elements
     compares this, never the tensors themselves.
     """
-    block = tensor.owner
-    assert isinstance(block, Block), "tensors are arguments of the kernel"
-    kernel = block.parent_op()
+    assert isinstance(tensor, BlockArgument), "tensors are arguments of the kernel"
+    kernel = tensor.block.parent_op()
     assert isinstance(kernel, KernelOp), "tensors are arguments of the kernel"
-    first = kernel.info_of(tensor).alias
-    return tensor if first < 0 else block.args[first]
+    alias: Any = kernel.arg_info.data[tensor.index].data["alias"]  # asked often: the rest of the record is not read
+    first: int = alias.data
+    return tensor if first < 0 else tensor.block.args[first]
 
 
 @op_definition
-class ReturnOp(IRDLOperation):
+class ReturnOp(TesseraOp):
     """Ends a kernel and names the tensors it returns to the caller."""
 
     name = "tessera_tile.return"
@@ -249,7 +248,7 @@ class ReturnOp(IRDLOperation):
 
 
 @op_definition
-class GridOp(IRDLOperation):
+class GridOp(TesseraOp):
     """The parallel loop over tiles: one program per point, given the offset of its tile in each dimension.
 
     Two grids in one kernel are two launches, in order.
@@ -284,7 +283,7 @@ class GridOp(IRDLOperation):
 
 
 @op_definition
-class DimOp(IRDLOperation):
+class DimOp(TesseraOp):
     """The size of one dimension of a tensor argument."""
 
     name = "tessera_tile.dim"

@@ -6,7 +6,6 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_attr_definition,
     operand_def,
     param_def,
@@ -16,7 +15,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.definitions import op_definition
+from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
 from tessera.ir.tile.mma import verify_product
@@ -32,7 +31,7 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
 
 
 @op_definition
-class MmaBeginOp(IRDLOperation):
+class MmaBeginOp(TesseraOp):
     """Hands a tile over as the accumulators of products under way: a sum that products then add to one by one."""
 
     name = "tessera_tile.mma_begin"
@@ -54,7 +53,7 @@ class MmaBeginOp(IRDLOperation):
 
 
 @op_definition
-class MmaStartOp(IRDLOperation):
+class MmaStartOp(TesseraOp):
     """Starts `acc + a @ b`; the accumulators exist after an `mma_wait`.
 
     Until then, or an `mma_retire` that covers it, the product may read its operands at any time: shared buffers must
@@ -88,7 +87,7 @@ class MmaStartOp(IRDLOperation):
 
 
 @op_definition
-class MmaRetireOp(IRDLOperation):
+class MmaRetireOp(TesseraOp):
     """Waits until at most `pending` of the newest products are under way: the older ones have read their operands."""
 
     name = "tessera_tile.mma_retire"
@@ -107,7 +106,7 @@ class MmaRetireOp(IRDLOperation):
 
 
 @op_definition
-class MmaWaitOp(IRDLOperation):
+class MmaWaitOp(TesseraOp):
     """Waits until at most `pending` of the newest products are under way; gives the accumulators of an older one."""
 
     name = "tessera_tile.mma_wait"
@@ -146,7 +145,7 @@ class MmaWaitOp(IRDLOperation):
 
 
 @op_definition
-class TurnOp(IRDLOperation):
+class TurnOp(TesseraOp):
     """One step of two consumer warpgroups that start products in turn.
 
     `init`, before the roles, lets the first warpgroup take the first turn; `take` waits for one's turn; `pass` gives
