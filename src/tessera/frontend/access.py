@@ -123,15 +123,14 @@ def load_view(b: Builder, view: View, fill: Any = None) -> Tile | Scalar:
         raise TypeMismatchError(
             "fill is a tile, not a number", code="not-a-value", help="use ts.tile.where after loading"
         )
-    if view.picks:
-        mask = predicate_for(b, view, required=True)
-        loaded = b.emit(GatherOp(tensor.ssa, index_tiles(b, view), mask, fill_value)).result
-    else:
+    mask = predicate_for(b, view, required=view.picks)
+    if view.is_box:
         offsets, sizes, drop = _box(view)
-        mask = predicate_for(b, view, required=False)
         loaded = b.emit(LoadOp(tensor.ssa, offsets, sizes, drop, mask, fill_value)).result
-        if view.new_axes:
-            loaded = _to_shape(b, loaded, view_shape(view))
+    else:
+        loaded = b.emit(GatherOp(tensor.ssa, index_tiles(b, view), mask, fill_value)).result
+    if view.new_axes:
+        loaded = _to_shape(b, loaded, view_shape(view))
     return cast(Any, wrap(loaded, tensor.policy))
 
 
@@ -159,11 +158,12 @@ def store_view(b: Builder, view: View, value: Any) -> None:
     if view.new_axes or shape_of(stored.type) != raw:
         stored = _store_shape(b, stored, view_shape(view), name)
         stored = reshape_to(b, stored, raw) if raw or not shape_of(stored.type) else _only_element(view)
-    if view.picks:
-        b.emit(ScatterOp(stored, tensor.ssa, index_tiles(b, view), predicate_for(b, view, required=True)))
-    else:
+    mask = predicate_for(b, view, required=True)
+    if view.is_box:
         offsets, sizes, drop = _box(view)
-        b.emit(StoreOp(stored, tensor.ssa, offsets, sizes, drop, predicate_for(b, view, required=True)))
+        b.emit(StoreOp(stored, tensor.ssa, offsets, sizes, drop, mask))
+    else:
+        b.emit(ScatterOp(stored, tensor.ssa, index_tiles(b, view), mask))
     b.mark_written(tensor)
 
 
@@ -225,6 +225,8 @@ def _counted(b: Builder, span: Span) -> SSAValue:
     """Return the indices of a span as a one-dimensional tile."""
     element = element_type(dtypes.i64)
     count = Tile(b.emit(ArangeOp(span.size, element)).result)
+    if span.step != 1:
+        count = apply(b, "mul", count, span.step)
     return apply(b, "add", count, Scalar(cast_to(b, span.offset, element))).ssa
 
 

@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import operand, symbol, to_index
+from tessera.frontend.convert import apply, operand, static_int, symbol, to_index
 from tessera.frontend.parts import FULL, SliceValue, index_tile
 from tessera.frontend.values import (
     At,
@@ -223,24 +223,17 @@ def _negative(tensor: TensorValue, axis: int, value: int) -> LanguageError:
 
 
 def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
-    if item.step not in (None, 1):
-        raise LanguageError(
-            "a slice with a step", code="slice-step", help="use an index tile: A[m + 2 * ts.tile.arange(64)]"
-        )
-    if item.lower in (None, 0) and item.upper is None:
-        size = b.static_axis(tensor, axis)
-        if size < 1:
-            b.note_empty_tile(
-                f"{tensor.param.name}[...] takes the whole dimension {tensor.param.dims[axis]}, which is empty"
-            )
-            return Span(b.index(0), 1)
-        return Span(b.index(0), size, whole=True)
+    step = 1 if item.step is None else static_int(b, item.step, "the step of a slice")
+    if step == 0:
+        raise LanguageError("a slice with the step 0", code="slice-step", help="A[0:64:2] takes every second element")
+    whole = (None, 0) if step > 0 else (None,)
+    if item.lower in whole and item.upper is None:
+        return _whole(b, tensor, axis, step)
     for bound in (item.lower, item.upper):
         if isinstance(bound, int) and bound < 0:
             raise _negative(tensor, axis, bound)
     where = f"the bounds of {tensor.param.name}"
-    first = _bound(b, 0 if item.lower is None else item.lower, where)
-    last = _bound(b, b.axis_size(tensor, axis) if item.upper is None else item.upper, where)
+    first, last = _bounds(b, tensor, axis, item, step, where)
     lower = to_index(b, first, where)
     size = _extent(b, first, last, lower, where)
     if size is None:
@@ -249,13 +242,52 @@ def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
             code="slice-extent",
             help="write the upper bound as the lower one plus a constant, m:m+64, and load a bound once: s = I[i]",
         )
-    if size < 1:
+    if -(-size // step) < 1:
         raise LanguageError(
-            f"the slice along dimension {axis} of {tensor.param.name} has the extent {size}",
+            f"the slice along dimension {axis} of {tensor.param.name} has the extent {size}"
+            f"{'' if step == 1 else f' and the step {step}'}",
             code="slice-extent",
-            help="the upper bound must be above the lower one",
+            help=f"the upper bound must be {'above' if step > 0 else 'below'} the lower one",
         )
-    return Span(lower, size)
+    return _stepped(tensor, axis, lower, -(-size // step), step)
+
+
+def _whole(b: Builder, tensor: TensorValue, axis: int, step: int) -> Span:
+    """Return a whole dimension, or every `step`-th of its elements, from the last one on where that is negative."""
+    size = b.static_axis(tensor, axis)
+    if size < 1:
+        b.note_empty_tile(
+            f"{tensor.param.name}[...] takes the whole dimension {tensor.param.dims[axis]}, which is empty"
+        )
+        return Span(b.index(0), 1)
+    if step == 1:
+        return Span(b.index(0), size, whole=True)
+    return _stepped(tensor, axis, b.index(0 if step > 0 else size - 1), -(-size // abs(step)), step)
+
+
+def _stepped(tensor: TensorValue, axis: int, lower: SSAValue, size: int, step: int) -> Span:
+    if size * abs(step) >= 2**62:
+        raise LanguageError(
+            f"the slice along dimension {axis} of {tensor.param.name} has {size} elements, {step} apart",
+            code="slice-step",
+            help="no dimension is as large as that",
+        )
+    return Span(lower, size, step=step if size > 1 else 1)
+
+
+def _bounds(b: Builder, tensor: TensorValue, axis: int, item: SliceValue, step: int, where: str) -> tuple[Any, Any]:
+    """Return the first place of a slice, and the one after its last in the direction of its step."""
+    backwards = step < 0
+    if item.lower is None:
+        size = b.axis_size(tensor, axis) if backwards else 1
+        first = size - 1 if isinstance(size, int) else apply(b, "sub", size, 1)
+    else:
+        first = _bound(b, item.lower, where)
+    if item.upper is None:
+        last = -1 if backwards else b.axis_size(tensor, axis)
+    else:
+        last = _bound(b, item.upper, where)
+    return first, last
 
 
 def _bound(b: Builder, value: Any, where: str) -> Any:
@@ -278,7 +310,7 @@ def normalise(b: Builder, items: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(item, Dim):
             return symbol(b, item)
         if isinstance(item, SliceValue):
-            return replace(item, lower=one(item.lower), upper=one(item.upper))
+            return replace(item, lower=one(item.lower), upper=one(item.upper), step=one(item.step))
         return item
 
     return tuple(one(item) for item in items)

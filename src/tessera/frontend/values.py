@@ -116,11 +116,13 @@ class Span:
         offset: where it starts (`index`).
         size: its size.
         whole: whether it covers the dimension exactly, so that nothing can be outside.
+        step: how far its elements are apart.
     """
 
     offset: SSAValue
     size: int
     whole: bool = False
+    step: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +150,11 @@ class View:
     def picks(self) -> bool:
         """Whether an index tile takes part."""
         return any(isinstance(axis, Pick) for axis in self.axes)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether its elements are neighbours along every dimension."""
+        return not self.picks and all(axis.step == 1 for axis in self.axes if isinstance(axis, Span))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

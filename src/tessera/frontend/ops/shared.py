@@ -49,7 +49,7 @@ def copy(b: Builder, buffer: Any, source: Any) -> None:
             code="not-shared",
             help="copy to a buffer of ts.tile.alloc_shared",
         )
-    if not isinstance(source, View) or source.picks or source.new_axes:
+    if not isinstance(source, View) or not source.is_box or source.new_axes:
         raise TypeMismatchError(
             f"cp_async: the source is {_describe_source(source)}",
             code="not-a-slice",
@@ -84,7 +84,7 @@ def copy(b: Builder, buffer: Any, source: Any) -> None:
 
 def _describe_source(source: Any) -> str:
     if isinstance(source, View):
-        return f"{show(source)} with an index tile or None"
+        return f"{show(source)} with an index tile, a step or None"
     return show(source)
 
 

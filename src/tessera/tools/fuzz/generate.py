@@ -14,6 +14,7 @@ from tessera.tools.fuzz.generate_jumps import jumping
 from tessera.tools.fuzz.generate_plans import CPU_KNOBS, Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
+from tessera.tools.fuzz.generate_strides import strided
 from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_int
 
 _KNOBS = (
@@ -50,6 +51,9 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     dims = random.Random(f"dims {seed}")
     if dims.random() < dice.options.dims:
         program = spelled(program, dims)
+    steps = random.Random(f"steps {seed}")
+    if steps.random() < dice.options.steps:
+        program = strided(program, steps)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 
 

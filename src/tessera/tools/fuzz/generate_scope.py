@@ -46,6 +46,7 @@ class Options:
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
+        steps: programs with slices of tensors that have steps.
         dims: programs with sizes that are spelled as expressions of names.
     """
 
@@ -75,6 +76,7 @@ class Options:
     debug: float = 0.04
     jumps: float = 0.1
     dims: float = 0.12
+    steps: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,7 +258,7 @@ def _box(machine: Machine, sizes: Shape, axes: tuple[tree.Axis, ...]) -> tuple[A
     """Return slices and integers for an index that has nothing else and is inside the tensor."""
     box: list[Any] = []
     for axis, size in zip((a for a in axes if not isinstance(a, tree.NewAxis)), sizes, strict=True):
-        if isinstance(axis, tree.Pick):
+        if isinstance(axis, tree.Pick) or (isinstance(axis, tree.Span) and axis.step != 1):
             return None
         start = axis.start if isinstance(axis, tree.Span) else axis.index
         first = 0 if start is None else machine.scalar(start, "an offset")
@@ -330,7 +330,7 @@ def _picked(axes: tuple[tree.Axis, ...]) -> Shape:
 def _index(machine: Machine, axis: tree.At | tree.Span | tree.Pick) -> Array:
     if isinstance(axis, tree.Span):
         start = 0 if axis.start is None else machine.scalar(axis.start, "an offset")
-        return start + np.arange(axis.size)
+        return start + axis.step * np.arange(axis.size)
     data = machine.value(axis.index).only("an index")
     if data.dtype == np.uint64:
         data = np.where(data > np.uint64(2**62), np.uint64(2**62), data)

@@ -317,6 +317,8 @@ def _retype(node: _N, old: str, new: str) -> _N:
 def _tidied(program: tree.Program) -> Iterator[Edit]:
     yield lambda: cleaned(program)
     for node in tree.walk(program):
+        if isinstance(node, tree.Span) and node.step != 1:
+            yield lambda old=node: exchanged(program, old, replace(old, step=1))
         if isinstance(node, tree.Tensor) and _dims_of(node):
             dims = {node.name for node in tree.walk(program) if isinstance(node, tree.Name)}
             if not dims & _dims_of(node):

@@ -110,10 +110,12 @@ def _axis(axis: tree.Axis) -> str:
         return text(axis.index)
     if axis.start is None:
         return ":"
+    by = "" if axis.step == 1 else f":{axis.step}"
     if type(axis.start) is tree.Number:
-        return f"{axis.start.value}:{int(axis.start.value) + axis.size}"
+        end = int(axis.start.value) + axis.size * axis.step
+        return f"{axis.start.value}:{end if end >= 0 else ''}{by}"
     start = text(axis.start)
-    return f"{start}:{start} + {axis.size}"
+    return f"{start}:{start} {'-' if axis.step < 0 else '+'} {axis.size * abs(axis.step)}{by}"
 
 
 def _load(expr: tree.Load) -> str:

@@ -81,10 +81,11 @@ class At(Node):
 
 @dataclass(frozen=True)
 class Span(Node):
-    """`start:start + size`; the whole dimension (`:`) when `start` is None."""
+    """`size` elements from `start` on, `step` apart; the whole dimension (`:`) when `start` is None."""
 
     start: Expr | None
     size: int
+    step: int = 1
 
 
 @dataclass(frozen=True)
