@@ -230,6 +230,8 @@ _NOTHING = (
 
 def _barrier(access: Access, other: Access) -> str:
     """Say where a barrier is missing between an access and one before it."""
+    if access.turns == other.turns and location_of(access.op) == location_of(other.op):
+        return "a buffer, or a view such as buffer.T, is read where it is used: load() it and call barrier() before"
     if access.is_of_later_turn(other):
         return "call barrier() between the two, such as at the end of the loop's body"
     return "call barrier() between the two lines"

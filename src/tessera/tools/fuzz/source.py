@@ -389,9 +389,18 @@ def _assign(node: tree.Assign) -> Iterator[str]:
 
 
 def _bound(value: tree.Expr) -> str:
-    """Return what a name is bound to: what a transposed buffer holds, not a view of it."""
-    viewed = isinstance(value, tree.ReadShared) and value.transposed
-    return f"ts.tile.load({text(value)})" if viewed else text(value)
+    """Return what a name is bound to: what a transposed buffer holds; a view of it is read where it is used."""
+    return f"ts.tile.load({text(value)})" if _is_view(value) else text(value)
+
+
+def _is_view(value: tree.Expr) -> bool:
+    match value:
+        case tree.ReadShared():
+            return value.transposed
+        case tree.Transpose():
+            return _is_view(value.x)
+        case _:
+            return False
 
 
 def _augment(node: tree.Augment) -> Iterator[str]:
