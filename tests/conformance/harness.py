@@ -6,7 +6,8 @@ A `Case` is a kernel, its arguments, and a NumPy reference. The backends:
 * `scheduled-sm_80`, `scheduled-sm_90a`: the same after the schedule of that target, where it changes anything;
 * `threads-sm_80`: what the lowering for that target makes all threads compute (`tools.fuzz.in_step`), where that
   machine knows all ops of it;
-* `cpu`: compiled for this machine;
+* `cpu`: compiled for this machine; `cpu-x86-64` and others for a named one, skipped where this machine does not run it;
+* `ptx-sm_80`, `ptx-sm_90a`: the PTX for that target on an emulated GPU (`tools.emulate`);
 * `cuda`: compiled for the GPU (skipped, visibly, where there is none).
 
 Every array lies between guard bytes, and so do the gaps of strided ones; results start out poisoned. A kernel that
@@ -25,23 +26,30 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.cpu import load_object, missing_features
 from tessera.driver.binding import canonical_strides, tensor_facts
-from tessera.driver.pipeline import CANONICALIZE, lower, schedule_passes
+from tessera.driver.pipeline import CANONICALIZE, compile_tiles, lower, schedule_passes
 from tessera.frontend.build import BuiltKernel, build_kernel
 from tessera.frontend.signature import ConstexprParam, ScalarParam, Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.interp import interpret
 from tessera.ir import decisions
 from tessera.ir.passes import PassRunner
+from tessera.ir.record import record_on
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
 from tessera.numerics.dtypes import BY_NAME, DType, from_numpy
 from tessera.numerics.profiles import profile as numerics_profile
 from tessera.numerics.tolerances import EXACT, Tolerance
+from tessera.platforms.platform import platform_named
+from tessera.runtime.cpu import CpuLauncher
 from tessera.runtime.views import ArrayView, view_of
 from tessera.schedule.knobs import Knobs
+from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
+from tessera.tools.emulate.launch import Emulation, Limits
+from tessera.tools.emulate.memory import Device
 from tessera.tools.fuzz.arrays import Guarded
 from tessera.tools.fuzz.in_step import run_launch
 from tessera.tools.fuzz.races import Unknown
@@ -241,6 +249,10 @@ class _Prepared:
             return self._call(_to_device, _from_device, self.case.knobs)
         if backend == "interp":
             return self._interpret(self.canonical())
+        if backend.startswith("cpu-"):
+            return self._named_cpu(target_named(backend.removeprefix("cpu-")))
+        if backend.startswith("ptx-"):
+            return self._emulated(target_named(backend.removeprefix("ptx-")))
         if backend.startswith("threads-"):
             return self._in_step(target_named(backend.removeprefix("threads-")))
         module = self.scheduled(backend.removeprefix("scheduled-"))
@@ -277,6 +289,35 @@ class _Prepared:
         if returned is not None:
             several = returned if isinstance(returned, tuple) else (returned,)
             assert all(any(r is a for a in arrays) for r in several), "the kernel returns the caller's own arrays"
+        return memories
+
+    def _compiled(self, target: TargetRecord, dump: tuple[str, ...]) -> Artifact:
+        module, platform = self.built().module.clone(), platform_named(target.backend)
+        knobs = Knobs.from_config(self.case.knobs)
+        record_on(module, target=target.name, after="frontend", knobs=knobs.given(), facts={})
+        with numerics_profile(self.case.profile):
+            return compile_tiles(module, target, dump, platform.write if dump else platform.generate)
+
+    def _named_cpu(self, target: TargetRecord) -> list[Any]:
+        artifact = self._compiled(target, ())
+        if missing := missing_features(artifact.requires):
+            pytest.skip(f"this CPU has no {', '.join(missing)}")
+        memories = self.memories()
+        shapes = [_in_memory(m) if isinstance(m, Memory) else None for m in memories]
+        pointers = [m.array.ctypes.data for m in memories if isinstance(m, Memory)]
+        scalars = [m for m in memories if not isinstance(m, Memory)]
+        CpuLauncher(artifact, load_object).prepare(shapes).launch(pointers, scalars)
+        return memories
+
+    def _emulated(self, target: TargetRecord) -> list[Any]:
+        memories, device = self.memories(), Device()
+        given = [m for m in memories if isinstance(m, Memory)]
+        pointers = [device.add(m.raw, np.ones(m.raw.size, bool)) + m.offset for m in given]
+        shapes = [_in_memory(m) if isinstance(m, Memory) else None for m in memories]
+        scalars = [m for m in memories if not isinstance(m, Memory)]
+        Emulation(self._compiled(target, ("ptx",))).run(device, pointers, shapes, scalars, Limits(10**9))
+        for number, memory in enumerate(given):
+            memory.raw[...] = device.back(number)
         return memories
 
     def _interpret(self, module: Any) -> list[Any]:
@@ -401,6 +442,11 @@ def _in_elements(memory: Memory) -> Guarded:
     whole = memory.raw[memory.offset % item :]
     base = whole[: len(whole) // item * item].view(memory.like.dtype)
     return Guarded(base, memory.array, np.zeros(len(base), np.bool_), base)
+
+
+def _in_memory(memory: Memory) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return an array's shape and strides, in elements."""
+    return memory.like.shape, tuple(stride // memory.like.itemsize for stride in memory.like.strides)
 
 
 def _to_device(memory: Memory) -> Any:

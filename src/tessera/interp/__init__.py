@@ -73,7 +73,8 @@ def interpret(
     load_handlers()
     kernel = _only_kernel(module)
     order = None if order_seed is None else np.random.default_rng(order_seed)
-    machine = Machine(kernel.sym_name.data, checks, sys.stdout if out is None else out, order, programs)
+    given_out, profile = sys.stdout if out is None else out, kernel.profile.data
+    machine = Machine(kernel.sym_name.data, checks, given_out, order, programs, profile)
     values = _bind(kernel, args, uninitialized)
     with np.errstate(all="ignore"):
         machine.run(kernel.body.block, values)

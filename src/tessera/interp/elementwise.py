@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.casts import round_once, to_f32
+from tessera.interp.fused import fma
 from tessera.interp.gamma import lgamma
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
@@ -50,36 +51,6 @@ def _erf(x: Any) -> Any:
 
 def _erfc(x: Any) -> Any:
     return np.asarray(_ERFC(x)).astype(np.float64)
-
-
-def _fma(a: Any, b: Any, c: Any) -> Any:
-    """`a * b + c` rounded once: f32 products are exact in f64, where the sum is rounded to odd."""
-    if a.dtype == np.float64:
-        return _fma_f64(a, b, c)
-    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
-    total = np.asarray(product + addend)
-    error = _sum_error(product, addend, total)
-    step = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-    even = (total.view(np.uint64) & np.uint64(1)) == 0
-    return round_once(np.where((error != 0) & np.isfinite(total) & even, step, total), dtypes.f32)
-
-
-def _sum_error(a: Any, b: Any, total: Any) -> Any:
-    """Return the exact `a + b - total` (Knuth, TAOCP 2, 4.2.2, theorem B)."""
-    part = total - a
-    return (a - (total - part)) + (b - part)
-
-
-def _fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """`a * b + c` of f64 through an exact product (Dekker 1971); exact but for overflow and rare ties."""
-    product = a * b
-    splitter = 134217729.0  # 2**27 + 1
-    high_a, high_b = splitter * a - (splitter * a - a), splitter * b - (splitter * b - b)
-    low_a, low_b = a - high_a, b - high_b
-    tail = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
-    total = product + c
-    exact = total + (_sum_error(product, c, total) + tail)
-    return np.where(np.isfinite(total) & np.isfinite(exact), exact, total)
 
 
 def _maximum(a: Array, b: Array) -> Array:
@@ -181,7 +152,7 @@ _FORMULAS: dict[str, FormulaFn] = {
     "pow": _in_f64(np.power),
     "neg": np.negative,
     "abs": np.abs,
-    "fma": _fma,
+    "fma": fma,
     "select": np.where,
     "lt": np.less,
     "le": np.less_equal,

@@ -50,6 +50,7 @@ class Machine:
         out: where device prints go.
         order: gives the order in which a grid's programs run, from their number; None for ascending.
         programs: how many programs a launch starts that shares out the steps of its tiles.
+        profile: the numerics profile.
         values: the value of every SSA value computed so far.
         program: the running program.
         returned: the tensors that the kernel returned.
@@ -61,6 +62,7 @@ class Machine:
     out: TextIO
     order: np.random.Generator | None = None
     programs: int = 4
+    profile: str = "fast"
     values: dict[SSAValue, Any] = field(default_factory=dict[SSAValue, Any])
     program: Program = field(default_factory=Program)
     returned: tuple[Any, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.casts import convert, cut_to_tf32, tf32
+from tessera.interp.fused import fma
 from tessera.interp.machine import Machine, handles
 from tessera.interp.shared import check_fences, read_buffer
 from tessera.interp.values import Array, Shared, dtype_at
@@ -16,11 +17,14 @@ from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
 
-def multiply(a: Array, b: Array, acc: Array, operand: DType, accumulator: DType, compute: str) -> Array:
+def multiply(
+    a: Array, b: Array, acc: Array, operand: DType, accumulator: DType, compute: str, profile: str = "fast"
+) -> Array:
     """Return `acc + a @ b` in the accumulator's type.
 
     Float operands are converted exactly to f32 (f64 for f64; `tf32` rounds them first) and the products
-    summed in f32 (f64); integers are exact and wrap in the accumulator's type.
+    summed in f32 (f64); integers are exact and wrap in the accumulator's type. Under `strict`, which computes tf32 in
+    f32, a float's products are added one after the other, each rounded once with its sum.
     """
     with np.errstate(all="ignore"):
         if not operand.is_float:
@@ -29,9 +33,26 @@ def multiply(a: Array, b: Array, acc: Array, operand: DType, accumulator: DType,
             product = (a.astype(inner) @ b.astype(inner)).astype(np.int64)
             return (acc.astype(np.int64) + product).astype(accumulator.numpy())
         inner = dtypes.f64 if dtypes.f64 in (operand, accumulator) else dtypes.f32
+        if profile == "strict":
+            left, right = a.astype(inner.numpy()), b.astype(inner.numpy())
+            return convert(chain(left, right, convert(acc, accumulator, inner)), inner, accumulator)
         a, b = (tf32(x) if compute == "tf32" else x.astype(inner.numpy()) for x in (a, b))
         total = convert(acc, accumulator, inner) + a.astype(inner.numpy()) @ b.astype(inner.numpy())
         return convert(total, inner, accumulator)
+
+
+def chain(a: Array, b: Array, total: Array) -> Array:
+    """Return `total + a @ b`, product by product: each is rounded once with its sum.
+
+    Args:
+        a: f32 or f64 of shape (M, K).
+        b: of the same dtype and shape (K, N).
+        total: likewise (M, N).
+    """
+    for k in range(a.shape[1]):
+        left, right = np.broadcast_arrays(a[:, k, None], b[None, k, :])
+        total = fma(left, right, total)
+    return total
 
 
 def given_to_warpgroup(operand: Array, compute: str) -> Array:
@@ -52,4 +73,5 @@ def _mma(op: MmaOp, machine: Machine) -> Any:
     acc_dtype = dtype_at(op.acc.type)
     if not acc_dtype.is_float and dtype_at(op.a.type).is_float:
         raise machine.fault(op, "type-mismatch", "float operands cannot accumulate in an integer type")
-    return multiply(a, b, machine.get(op.acc), dtype_at(op.a.type), acc_dtype, op.compute.data)
+    operand, compute = dtype_at(op.a.type), op.compute.data
+    return multiply(a, b, machine.get(op.acc), operand, acc_dtype, compute, machine.profile)

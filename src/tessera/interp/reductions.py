@@ -2,22 +2,30 @@
 
 Sums and products of f32 are accumulated in f64 and rounded once: the reference that every reduction order
 approximates. Combiners of the user's own are applied to neighbours, then to neighbouring results, and so on.
+
+Under `strict`, float sums and products and combiners take the order of `numerics.order`, each step rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Block
 
 from tessera.interp.casts import convert, to_f32
+from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import COMBINE
+from tessera.numerics.order import is_ordered
+
+Fold = Callable[[Sequence[Array], Sequence[Array]], list[Array]]
+"""Combines what stands before with what stands behind, one array a tile."""
 
 _UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -40,6 +48,8 @@ def _prepared(source: Array, fn: str, dtype: DType) -> tuple[Array, DType]:
 @handles(ReduceOp)
 def _reduce(op: ReduceOp, machine: Machine) -> Any:
     fn, dtype = op.fn.data, dtype_at(op.source.type)
+    if is_ordered(machine.profile, fn, dtype.is_float):
+        return _halved([machine.get(op.source)], op.axis.data, _fold(fn, dtype))[0]
     values, inner = _prepared(machine.get(op.source), fn, dtype)
     with np.errstate(all="ignore"):
         return convert(_UFUNCS[fn].reduce(values, axis=op.axis.data, dtype=inner.numpy()), inner, dtype)
@@ -48,6 +58,8 @@ def _reduce(op: ReduceOp, machine: Machine) -> Any:
 @handles(ScanOp)
 def _scan(op: ScanOp, machine: Machine) -> Any:
     fn, dtype, axis = op.fn.data, dtype_at(op.source.type), op.axis.data
+    if is_ordered(machine.profile, fn, dtype.is_float):
+        return _running([machine.get(op.source)], axis, op.reverse is not None, _fold(fn, dtype))[0]
     values, inner = _prepared(machine.get(op.source), fn, dtype)
     if op.reverse is not None:
         values = np.flip(values, axis)
@@ -68,9 +80,48 @@ def _taken(values: Sequence[Array], axis: int, places: slice) -> list[Array]:
     return [value[chosen] for value in values]
 
 
+def _fold(fn: str, dtype: DType) -> Fold:
+    return lambda left, right: [apply(COMBINE[fn], (left[0], right[0]), dtype)]
+
+
+def _halved(values: list[Array], axis: int, fold: Fold) -> list[Array]:
+    """Combine element i with element i + n/2, for n the next power of two, until one is left."""
+    while (size := values[0].shape[axis]) > 1:
+        half = (1 << (size - 1).bit_length()) // 2
+        both = fold(_taken(values, axis, slice(0, size - half)), _taken(values, axis, slice(half, size)))
+        rest = _taken(values, axis, slice(size - half, half))
+        values = [np.concatenate(parts, axis) for parts in zip(both, rest, strict=True)]
+    return [value.take(0, axis) for value in values]
+
+
+def _joined(size: int, length: int, reverse: bool) -> tuple[list[int], list[int]]:
+    """Return the places that take in another block of some length, and where the block's total is."""
+    if reverse:
+        at = [place for place in range(size) if not place & length and (place | length - 1) < size - 1]
+        return at, [(place | length - 1) + 1 for place in at]
+    at = [place for place in range(size) if place & length]
+    return at, [(place & -length) - 1 for place in at]
+
+
+def _running(values: Sequence[Array], axis: int, reverse: bool, fold: Fold) -> list[Array]:
+    """Join each two blocks of 2^b elements, for b from 0 up: the second takes in the first's total, or the reverse."""
+    results = [np.moveaxis(value, axis, 0).copy() for value in values]
+    length, size = 1, results[0].shape[0]
+    while length < size:
+        at, total = _joined(size, length, reverse)
+        joined = fold([result[total] for result in results], [result[at] for result in results])
+        for result, value in zip(results, joined, strict=True):
+            result[at] = value
+        length *= 2
+    return [np.moveaxis(result, 0, axis) for result in results]
+
+
 @handles(ReduceByOp)
 def _reduce_by(op: ReduceByOp, machine: Machine) -> Any:
     axis, values = op.axis.data, list(machine.all(op.sources))
+    if machine.profile == "strict":
+        found = _halved(values, axis, lambda left, right: _combined(machine, op.combiner.block, left, right))
+        return found[0] if len(found) == 1 else tuple(found)
     while (size := values[0].shape[axis]) > 1:
         pairs = [_taken(values, axis, slice(first, size - size % 2, 2)) for first in (0, 1)]
         rest = _taken(values, axis, slice(size - size % 2, size))
@@ -83,6 +134,10 @@ def _reduce_by(op: ReduceByOp, machine: Machine) -> Any:
 @handles(ScanByOp)
 def _scan_by(op: ScanByOp, machine: Machine) -> Any:
     axis, values = op.axis.data, list(machine.all(op.sources))
+    if machine.profile == "strict":
+        block, reverse = op.combiner.block, op.reverse is not None
+        found = _running(values, axis, reverse, lambda left, right: _combined(machine, block, left, right))
+        return found[0] if len(found) == 1 else tuple(found)
     if op.reverse is not None:
         values = [np.flip(value, axis) for value in values]
     step, size = 1, values[0].shape[axis]

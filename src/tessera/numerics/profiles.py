@@ -25,8 +25,8 @@ def profile(name: Profile) -> AbstractContextManager[None]:
 
     Args:
         name: `fast` (contraction and approximate transcendental functions), `deterministic` (the same bits on
-            every run of one machine and schedule; no float atomics) or `strict` (that, and IEEE operations with no
-            contraction; sums are in the target's order).
+            every run of one machine and schedule; no float atomics) or `strict` (the same bits on every target: IEEE
+            operations, and sums in one order).
 
     Raises:
         LanguageError: `unknown-profile`.

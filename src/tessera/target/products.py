@@ -24,10 +24,14 @@ def _terms(unit: MmaInstruction) -> int:
     return 4 // dtypes.BY_NAME[unit.a_dtype].bytes
 
 
-GROUPS = {"fma": 1, "dot_bf16": 2, "dot_i16": 2, "dot_i8": 4, "dot_u8": 4, "dot_u8_i8": 4} | {
+GROUPS = {"fma": 1, "chain": 1, "dot_bf16": 2, "dot_i16": 2, "dot_i8": 4, "dot_u8": 4, "dot_u8_i8": 4} | {
     name: _terms(unit) for name, unit in UNITS.items()
 }
-"""Terms of the sum that one element of an operand holds, by the names of forms."""
+"""Terms of the sum that one element of an operand holds, by the names of forms.
+
+`chain` is `fma` in one given order: to each element of the accumulator the products are added one after the other, each
+fused, whatever the CPU has.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ class Form:
         return self.tiled or (self.group <= 2 and not self.biased)
 
     @property
+    def sums_apart(self) -> bool:
+        """Whether the terms of an inner product may be added up in the lanes of a vector, and these at the end."""
+        return not self.tiled and self.instruction != "chain"
+
+    @property
     def tiled(self) -> bool:
         """Whether a matrix unit multiplies tiles."""
         return self.unit is not None
@@ -80,17 +89,21 @@ def form_of(target: TargetRecord, a: DType, b: DType, total: DType, strict: bool
         a: dtype of the left operand.
         b: dtype of the right operand.
         total: dtype of the accumulator.
-        strict: whether subnormals must be kept, which instructions for 16-bit floats flush to zero.
+        strict: whether the order of the sum is given, and subnormals must be kept, which instructions for 16-bit floats
+            flush to zero.
     """
     if total.is_int:
         return _integers(target, a, total)
+    if strict:
+        wide = dtypes.f64 if dtypes.f64 in (a, b, total) else dtypes.f32
+        return Form("chain", wide, wide)
     if dtypes.f64 in (a, b, total):
         return Form("fma", dtypes.f64, dtypes.f64)
-    if a == b == dtypes.f16 and not strict and target.has(UNITS["amx_f16"].needs):
+    if a == b == dtypes.f16 and target.has(UNITS["amx_f16"].needs):
         return Form("amx_f16", dtypes.f16, dtypes.f32)
     # Every float of 8 bits or fewer is a bf16 number.
     narrow = all(dtype == dtypes.bf16 or dtype.bits <= 8 for dtype in (a, b))
-    if narrow and not strict:
+    if narrow:
         if target.has(UNITS["amx_bf16"].needs) and target.has("avx512bf16"):
             return Form("amx_bf16", dtypes.bf16, dtypes.f32)
         if (target.has("avx512bf16") and target.vector_bytes == 64) or (target.has("neon") and target.has("bf16")):

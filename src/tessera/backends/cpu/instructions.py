@@ -25,6 +25,8 @@ def multiply_add(
         c: sums.
     """
     operand, total = types
+    if instruction == "chain":
+        return ops.intrinsic("fma", total, a, b, c)
     if instruction == "fma":
         return _fma(ops, target, total, a, b, c)
     if instruction == "dot_i16":

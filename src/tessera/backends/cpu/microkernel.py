@@ -2,7 +2,7 @@
 
 Each step loads `vectors` vectors of a panel of the right operand and multiplies them with one broadcast element of
 each row of the left one. Sums begin at zero, and what memory holds is prefetched first and added last: no product waits
-for it.
+for it. Where the order is given (`chain`), they begin with what memory holds.
 """
 
 from __future__ import annotations
@@ -73,6 +73,11 @@ class Block:
     fresh: bool = False
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the accumulators start from what memory holds."""
+        return self.instruction == "chain" and not self.fresh
+
+    @property
     def _flags(self) -> str:
         return "_w" * self.whole + "_s" * self.shifted + "_o" * self.odd + "_z" * self.fresh
 
@@ -121,7 +126,9 @@ class _Kernel:
             for vector in range(block.vectors)
         ]
         totals = ["zeroinitializer"] * len(places)
-        if not block.fresh:
+        if block.goes_on:
+            totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]
+        elif not block.fresh:
             self._ask(places)
         if block.shifted:
             shifts = [self._load("%shift", v, block.total) for v in range(block.vectors)]
@@ -137,7 +144,7 @@ class _Kernel:
             totals = self._loop(most, end, 1, totals, False)
         if block.odd:
             totals = self._last_term(totals)
-        if not block.fresh:
+        if not block.fresh and not block.goes_on:
             totals = [self._with_held(place, total) for place, total in zip(places, totals, strict=True)]
         for place, total in zip(places, totals, strict=True):
             fn.line(f"store {block.total} {total}, ptr {place}, align {self.align}")

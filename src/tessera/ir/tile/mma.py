@@ -10,7 +10,9 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.data import dataclass
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, HasEffect, declared
+from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import SharedType, TileType, describe, element_of, shape_of
+from tessera.ir.types import dtype_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,16 @@ class MmaOp(TesseraOp):
 
     def __init__(self, a: SSAValue, b: SSAValue, acc: SSAValue, compute: str):
         super().__init__(operands=[a, b, acc], properties={"compute": StringAttr(compute)}, result_types=[acc.type])
+
+    @property
+    def sums_in_order(self) -> bool:
+        """Whether the kernel's profile gives the order of the sum: `strict`, of floats."""
+        if not dtype_of(element_of(self.acc.type)).is_float:
+            return False
+        parent = self.parent_op()
+        while parent is not None and not isinstance(parent, KernelOp):
+            parent = parent.parent_op()
+        return parent is not None and parent.profile.data == "strict"
 
     def verify_(self) -> None:
         """Check shapes and that the accumulator's type stays."""

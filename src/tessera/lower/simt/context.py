@@ -76,6 +76,11 @@ class SimtContext:
         self.scalars = Scalars(self._insert, lambda: self.location)
         self._made: list[dict[tuple[SSAValue, LinearLayout], SSAValue]] = [{}]
 
+    @property
+    def profile(self) -> str:
+        """The numerics profile."""
+        return self.params.func.profile.data
+
     # Building
 
     def _insert(self, op: Operation) -> None:

@@ -91,7 +91,8 @@ def choose_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> tuple[Mm
     if op.compute.data == "tf32":
         a = b = "tf32"
     if decisions.MULTIPLY_ADDS.on(op):
-        return None, None, "multiply-adds, which mma_kind=fma asks for"
+        asks = "the strict profile" if isinstance(op, MmaOp) and op.sums_in_order else "mma_kind=fma"
+        return None, None, f"multiply-adds, which {asks} asks for"
     m, k = padded_shape(shape_of(op.a.type))
     n = padded_shape(shape_of(op.b.type))[1]
     found, operand = mma_for(a, b, acc, target, (m, n, k))
@@ -219,7 +220,11 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
         return
     if plan.instruction is None:
         a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
-        context.define(op.result, context.value(TensorCoreOp(a, b, acc, "fma")))
+        own = element_of(acc.type)
+        wide = op.sums_in_order and dtype_of(own).bits < 32  # rounded once, at the end
+        acc = context.value(CastOp(acc, element_type(dtypes.f32))) if wide else acc
+        total = context.value(TensorCoreOp(a, b, acc, "fma"))
+        context.define(op.result, context.value(CastOp(total, own)) if wide else total)
         return
     instruction = plan.instruction
     assert plan.left is not None

@@ -2,16 +2,20 @@
 
 Combiners of the user's own have no value to start from: what lies beyond a tile is told apart by a flag that is
 combined with the elements.
+
+Under `strict`, float sums and products and combiners take the order of `numerics.order`: index bits from the highest
+down, whichever of registers, lanes and warps a bit tells apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.ir import Attribute, Block, SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
-from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, reduction
+from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, Reduction, partner, reduction
 from tessera.ir.target.arithmetic import (
     ElementwiseOp,
     ExchangeLanesOp,
@@ -23,12 +27,15 @@ from tessera.ir.target.arithmetic import (
 from tessera.ir.target.memory import BarrierOp, BufferLoadOp, BufferStoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp
+from tessera.ir.tile.types import element_of as tile_element
 from tessera.ir.types import dtype_of
 from tessera.lower.combiners import Values, combine
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import Placements, infers, padded, reduced_placement
 from tessera.lower.simt.rules import lowers
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import COMBINE
+from tessera.numerics.order import NEUTRAL, is_ordered
 
 
 def identity_of(fn: str, dtype: DType) -> float:
@@ -67,9 +74,12 @@ def leader(placements: Placements, op: ReduceByOp | ScanByOp) -> SSAValue:
 
 @lowers(ReduceOp)
 def _reduce(context: SimtContext, op: ReduceOp) -> None:
+    dtype = dtype_of(tile_element(op.source.type))
+    if is_ordered(context.profile, op.fn.data, dtype.is_float):
+        _reduce_in_order(context, op)
+        return
     layout = context.layout_of(op.source).unique_registers()
     fragment = context.tile(op.source, layout)
-    dtype = dtype_of(element_of(fragment.type))
     fragment = context.fill_outside(fragment, tile_shape(op.source), identity_of(op.fn.data, dtype))
     result = reduce_fragment(context, fragment, layout, op.axis.data, op.fn.data)
     if not is_tile(op.result):
@@ -171,17 +181,22 @@ def flagged(context: SimtContext, fold: Fold) -> Fold:
 
 @lowers(ReduceByOp)
 def _reduce_by(context: SimtContext, op: ReduceByOp) -> None:
-    layout = context.layout_of(leader(context.placements, op)).unique_registers()
+    strict, first = context.profile == "strict", leader(context.placements, op)
+    layout = plain_layout(context, first, op.axis.data) if strict else context.layout_of(first).unique_registers()
     fragments = [context.tile(source, layout) for source in op.sources]
     fold, axis, shape = fold_of(context, op.combiner.block), op.axis.data, tile_shape(op.sources[0])
     # Padding along the other axes is combined with padding only.
     inside = context.inside([s if a == axis else padded(s) for a, s in enumerate(shape)], layout)
+    reduce = _combined_in_order if strict else reduce_by
     if inside is None:
-        results = reduce_by(context, fragments, layout, axis, fold)
+        results = reduce(context, fragments, layout, axis, fold)
     else:
-        _, *results = reduce_by(context, [inside, *fragments], layout, axis, flagged(context, fold))
+        _, *results = reduce(context, [inside, *fragments], layout, axis, flagged(context, fold))
     for output, result in zip(op.outputs, results, strict=True):
-        context.define(output, result if is_tile(output) else context.value(ExtractOp(result)))
+        if is_tile(output):
+            context.define(output, context.convert(result, context.layout_of(output)) if strict else result)
+        else:
+            context.define(output, context.value(ExtractOp(result)))
 
 
 def reduce_by(context: SimtContext, fragments: Values, layout: LinearLayout, axis: int, fold: Fold) -> Values:
@@ -213,3 +228,125 @@ def _fold_registers(context: SimtContext, fragments: Values, plan: Reduction, fo
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [fold(left, right) for left, right in pairs] + parts[len(parts) & ~1 :]
     return parts[0]
+
+
+def plain_layout(context: SimtContext, source: SSAValue, axis: int) -> LinearLayout:
+    """Return the tile's own layout if each index bit is one bit of a register's or thread's number, else one such."""
+    own = context.layout_of(source).unique_registers()
+    return own if _is_plain(own, axis) else context.placements.default(tile_shape(source)).unique_registers()
+
+
+def _is_plain(layout: LinearLayout, axis: int) -> bool:
+    columns = [vector for dim in (REGISTER, LANE, WARP) for vector in layout.in_bases(dim)]
+    for bit in range((layout.out_sizes[axis] - 1).bit_length()):
+        deciding = [vector for vector in columns if vector[axis] >> bit & 1]
+        alone = [1 << bit if a == axis else 0 for a in range(layout.rank)]
+        if [list(vector) for vector in deciding] != [alone]:
+            return False
+    return True
+
+
+def inserted(number: int, place: int) -> int:
+    """Return a number with a zero bit put in at a place."""
+    low = number & (1 << place) - 1
+    return (number ^ low) << 1 | low
+
+
+def _reduce_in_order(context: SimtContext, op: ReduceOp) -> None:
+    """Reduce floats in the order that `strict` gives."""
+    fn, axis = op.fn.data, op.axis.data
+    layout = plain_layout(context, op.source, axis)
+    fragment = context.fill_outside(context.tile(op.source, layout), tile_shape(op.source), NEUTRAL[fn])
+
+    def fold(left: Values, right: Values) -> Values:
+        return [context.value(ElementwiseOp(COMBINE[fn], [*left, *right]))]
+
+    def lanes(values: Values, lane: int) -> Values:
+        return [context.value(ReduceLanesOp(value, lane, fn)) for value in values]
+
+    (result,) = _InOrder(context, axis, fold, lanes).run([fragment], layout)
+    if is_tile(op.result):
+        context.define(op.result, context.convert(result, context.layout_of(op.result)))
+    else:
+        context.define(op.result, context.value(ExtractOp(result)))
+
+
+def _combined_in_order(context: SimtContext, fragments: Values, layout: LinearLayout, axis: int, fold: Fold) -> Values:
+    """Combine fragments of one plain layout by a fold, in the order that `strict` gives."""
+
+    def lanes(values: Values, lane: int) -> Values:
+        pairs = [ExchangeLanesOp(value, lane) for value in values]
+        for pair in pairs:
+            context.emit(pair)
+        return fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])
+
+    return _InOrder(context, axis, fold, lanes).run(fragments, layout)
+
+
+@dataclass(frozen=True)
+class _InOrder:
+    """Combines the two halves of an axis until one element is left.
+
+    Args:
+        context: the lowering.
+        axis: the dimension.
+        fold: combines two fragments.
+        lanes: combines the elements of a lane with those of lane ^ mask.
+    """
+
+    context: SimtContext
+    axis: int
+    fold: Fold
+    lanes: Callable[[Values, int], Values]
+
+    def run(self, values: Values, layout: LinearLayout) -> Values:
+        """Return the combination of all elements along the axis, which every thread gets that holds one of them."""
+        while (size := layout.out_sizes[self.axis]) > 1:
+            register, lane, _warp = partner(layout, self.axis, size // 2)
+            if register:
+                values, layout = self._registers(values, layout, register.bit_length() - 1)
+            elif lane:
+                smaller = self._halved(layout, size // 2)
+                values = [self.context.relabel(value, smaller) for value in self.lanes(values, lane)]
+                layout = smaller
+            else:
+                values, layout = self._warps(values, layout)
+        return [self.context.relabel(value, layout.drop_axis(self.axis)) for value in values]
+
+    def _halved(self, layout: LinearLayout, size: int, without: int | None = None) -> LinearLayout:
+        """Return a layout of the axis' first `size` elements, which others hold too; a register bit is left out."""
+        bases = {
+            dim: [
+                [x & size - 1 if a == self.axis else x for a, x in enumerate(vector)]
+                for bit, vector in enumerate(layout.in_bases(dim))
+                if dim != REGISTER or bit != without
+            ]
+            for dim in (REGISTER, LANE, WARP)
+        }
+        return LinearLayout.make(bases, [size if a == self.axis else s for a, s in enumerate(layout.out_sizes)])
+
+    def _registers(self, values: Values, layout: LinearLayout, bit: int) -> tuple[Values, LinearLayout]:
+        smaller = self._halved(layout, layout.out_sizes[self.axis] // 2, bit)
+        low = [inserted(register, bit) for register in range(smaller.registers)]
+        return self.fold(
+            self._of(values, smaller, low), self._of(values, smaller, [r | 1 << bit for r in low])
+        ), smaller
+
+    def _of(self, values: Values, layout: LinearLayout, registers: Sequence[int]) -> Values:
+        return [self.context.value(RelayoutOp(value, layout, registers)) for value in values]
+
+    def _warps(self, values: Values, layout: LinearLayout) -> tuple[Values, LinearLayout]:
+        """Combine what all warps hold that the next bits tell apart, by one round through shared memory."""
+        size, warps = layout.out_sizes[self.axis], list[tuple[int, int, int]]()
+        while size > 1 and not any((step := partner(layout, self.axis, size // 2))[:2]):
+            warps.append(step)
+            size //= 2
+        smaller, count = self._halved(layout, size), 1 << len(warps)
+        everything = _of_all_warps(self.context, values, Reduction(smaller, (), (), tuple(warps)))
+        parts = [
+            self._of(everything, smaller, [part + register * count for register in range(smaller.registers)])
+            for part in range(count)
+        ]
+        while len(parts) > 1:
+            parts = [self.fold(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0], smaller

@@ -3,7 +3,8 @@
 A block of `2 ** b` neighbours knows its running results and its total. Two of them become one: the later one's results
 take the total of the earlier one in. Where the two are in registers of one thread that is nothing but arithmetic; other
 totals come by shuffles, and between warps by way of shared memory. What threads get from others is kept apart until a
-thread's own registers are next, so that each of these takes it in once.
+thread's own registers are next, so that each of these takes it in once; under `strict` they take it in bit by bit, in
+the order of `numerics.order`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, partner
+from tessera.ir.layouts import REGISTER, LinearLayout, partner
 from tessera.ir.target.arithmetic import ElementwiseOp, ExchangeLanesOp, IotaOp, RelayoutOp
 from tessera.ir.target.types import element_of
 from tessera.ir.tile.reduce import ScanByOp, ScanOp
@@ -21,10 +22,11 @@ from tessera.lower.combiners import Values
 from tessera.lower.simt.context import SimtContext, tile_shape
 from tessera.lower.simt.exchange import exchanged
 from tessera.lower.simt.placement import follow, infers, padded
-from tessera.lower.simt.reduce import Fold, flagged, fold_of, identity_of, leader
+from tessera.lower.simt.reduce import Fold, flagged, fold_of, identity_of, inserted, leader, plain_layout
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 from tessera.numerics.functions import COMBINE
+from tessera.numerics.order import NEUTRAL, is_ordered
 
 infers(ScanOp, ScanByOp)(follow)
 
@@ -32,11 +34,12 @@ infers(ScanOp, ScanByOp)(follow)
 @lowers(ScanOp)
 def _scan(context: SimtContext, op: ScanOp) -> None:
     axis, fn, reverse = op.axis.data, op.fn.data, op.reverse is not None
-    layout = _layout(context, op.source, axis)
+    layout = plain_layout(context, op.source, axis)
     source = context.tile(op.source, layout)
     if reverse:  # padding comes first
-        identity = identity_of(fn, dtype_of(element_of(source.type)))
-        source = context.fill_outside(source, tile_shape(op.source), identity)
+        dtype = dtype_of(element_of(source.type))
+        neutral = NEUTRAL[fn] if is_ordered(context.profile, fn, dtype.is_float) else identity_of(fn, dtype)
+        source = context.fill_outside(source, tile_shape(op.source), neutral)
 
     def fold(left: Values, right: Values) -> Values:
         return [context.value(ElementwiseOp(COMBINE[fn], [*left, *right]))]
@@ -48,7 +51,7 @@ def _scan(context: SimtContext, op: ScanOp) -> None:
 @lowers(ScanByOp)
 def _scan_by(context: SimtContext, op: ScanByOp) -> None:
     axis, reverse, fold = op.axis.data, op.reverse is not None, fold_of(context, op.combiner.block)
-    layout = _layout(context, leader(context.placements, op), axis)
+    layout = plain_layout(context, leader(context.placements, op), axis)
     sources = [context.tile(source, layout) for source in op.sources]
     shape = tile_shape(op.sources[0])
     inside = context.inside([s if a == axis else padded(s) for a, s in enumerate(shape)], layout) if reverse else None
@@ -58,22 +61,6 @@ def _scan_by(context: SimtContext, op: ScanByOp) -> None:
         _, *results = _Scan(context, [inside, *sources], layout, axis, reverse, flagged(context, fold)).run()
     for output, result in zip(op.outputs, results, strict=True):
         context.define(output, context.convert(result, context.layout_of(output)))
-
-
-def _layout(context: SimtContext, source: SSAValue, axis: int) -> LinearLayout:
-    """Return the tile's own layout if each index bit is one bit of a register's or thread's number, else one such."""
-    own = context.layout_of(source).unique_registers()
-    return own if _is_plain(own, axis) else context.placements.default(tile_shape(source)).unique_registers()
-
-
-def _is_plain(layout: LinearLayout, axis: int) -> bool:
-    columns = [vector for dim in (REGISTER, LANE, WARP) for vector in layout.in_bases(dim)]
-    for bit in range((layout.out_sizes[axis] - 1).bit_length()):
-        deciding = [vector for vector in columns if vector[axis] >> bit & 1]
-        alone = [1 << bit if a == axis else 0 for a in range(layout.rank)]
-        if [list(vector) for vector in deciding] != [alone]:
-            return False
-    return True
 
 
 class _Scan:
@@ -114,6 +101,8 @@ class _Scan:
                 self._registers(bit, register.bit_length() - 1)
             else:
                 self._threads(bit, lane, last=bit == bits - 1)
+                if self.context.profile == "strict":
+                    self._take_in()
         self._take_in()
         return self.results
 
@@ -124,7 +113,7 @@ class _Scan:
         columns = list(self.of_totals.columns(REGISTER))
         del self.kept[place], columns[place]
         self.of_totals = self.of_totals.with_registers(columns)
-        low = [_insert(register, place) for register in range(1 << len(self.kept))]
+        low = [inserted(register, place) for register in range(1 << len(self.kept))]
         high = [register | 1 << place for register in low]
         first, second = (self._renamed(self.totals, self.of_totals, registers) for registers in (low, high))
         if self.reverse:
@@ -192,9 +181,3 @@ class _Scan:
 
     def _select(self, condition: SSAValue, first: Values, second: Values) -> Values:
         return [self._apply("select", condition, a, b) for a, b in zip(first, second, strict=True)]
-
-
-def _insert(number: int, place: int) -> int:
-    """Return a number with a zero bit put in at a place."""
-    low = number & (1 << place) - 1
-    return (number ^ low) << 1 | low

@@ -107,6 +107,11 @@ class VectorContext:
         self._depths: dict[Node, int] = {}
         self.inside_nodes: dict[tuple[Node, SSAValue, Block], Node] = {}
 
+    @property
+    def profile(self) -> str:
+        """The numerics profile."""
+        return self.params.func.profile.data
+
     def lower_launch(self) -> None:
         """Write the whole function."""
         self.lower_ops(self.plan.prologue)

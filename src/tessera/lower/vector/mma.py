@@ -221,7 +221,7 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
         raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
     (load, axes), plain = found, node.source if isinstance(node, Remap) else node
     box, (row, column) = load.box, (load.box.kept[axis] for axis in axes)
-    readable = box.unit[column] or (box.unit[row] and not form.tiled)
+    readable = box.unit[column] or (box.unit[row] and form.sums_apart)
     if plain is not load or dtype_of(load.element) != form.operand or not readable:
         raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
     place = (_start(context, box), box.strides[row], box.strides[column])

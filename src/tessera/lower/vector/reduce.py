@@ -6,6 +6,8 @@ combined as a balanced tree, and last the lanes, halves at a time: of as many ro
 there are so many. Along another axis, position p goes to accumulator p mod `ACCUMULATORS`. It never depends on the
 number of threads. Combiners of the user's own take the same order; they have no value to start from, so accumulators
 start from the first chunks, and what lies past the end of a row is left out.
+
+Under `strict`, float sums and products and combiners take the order of `numerics.order`, scans too.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.indexed import by_rows
 from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
 from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, costs_more
+from tessera.lower.vector.ordered import Tree, passes_leave
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 from tessera.lower.vector.writer import chunk_type
 from tessera.numerics.functions import COMBINE
+from tessera.numerics.order import NEUTRAL, is_ordered
 
 ACCUMULATORS = 4
+BRANCHES = 8
+"""Chunks that are combined at a time where the order is given."""
 
 
 def identity(fn: str, element: Attribute) -> int | float | bool:
@@ -111,8 +117,10 @@ def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
     element = source.element
     if fn in ("any", "all"):
         source = bool_of(source)
-    start = context.writer.scalars.constant(identity(fn, source.element), source.element)
-    reduction = _Reduction(context, [source], op.axis.data, _Function(COMBINE[fn], start))
+    ordered = is_ordered(context.profile, fn, dtype_of(source.element).is_float)
+    neutral = NEUTRAL[fn] if ordered else identity(fn, source.element)
+    start = context.writer.scalars.constant(neutral, source.element)
+    reduction = _Reduction(context, [source], op.axis.data, _Function(COMBINE[fn], start), ordered)
     if len(source.shape) == 1:
         (result,) = reduction.run_to_scalars()
         if source.element != element:
@@ -129,7 +137,8 @@ def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
 def lower_reduce_by(context: VectorContext, op: ReduceByOp) -> None:
     """Reduce several tiles together, as one is."""
     sources = [context.node(source) for source in op.sources]
-    reduction = _Reduction(context, sources, op.axis.data, _Combiner(context, op.combiner.block))
+    fold, ordered = _Combiner(context, op.combiner.block), context.profile == "strict"
+    reduction = _Reduction(context, sources, op.axis.data, fold, ordered)
     if len(sources[0].shape) == 1:
         for output, scalar in zip(op.outputs, reduction.run_to_scalars(), strict=True):
             context.define_scalar(output, scalar)
@@ -141,7 +150,7 @@ def lower_reduce_by(context: VectorContext, op: ReduceByOp) -> None:
 class _Reduction:
     """Writes the loops of one reduction, of tiles of one shape."""
 
-    def __init__(self, context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold):
+    def __init__(self, context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold, ordered: bool):
         self.context = context
         self.sources = sources
         self.shape = sources[0].shape
@@ -153,6 +162,14 @@ class _Reduction:
             self.width //= 2  # a whole chunk to start from
         busy = any(costs_more(source, BUSY_COST - 1) for source in sources)
         self.rows = take_rows(context, self.shape) if busy else []
+        self.tree = self._tree(BRANCHES // 2 if busy else BRANCHES) if ordered else None
+
+    def _tree(self, branches: int) -> Tree:
+        """Return how chunks are combined where the order is given."""
+        size = self.shape[self.axis]
+        left = passes_leave(-(-size // self.width) if self.axis == self.lane else size, branches)
+        partial = [self.context.new_buffer((left, self.width), source.element) for source in self.sources if left]
+        return Tree(self.fold, self.fold.start, branches, partial)
 
     def run_to_scalars(self) -> Values:
         """Reduce one-dimensional tiles."""
@@ -254,6 +271,9 @@ class _Reduction:
 
         def chunks() -> Sequence[SSAValue]:
             full, rest = divmod(size, width)
+            if self.tree is not None:
+                place = site.writer.scalars.mul
+                return self.tree.combine(site, full, lambda n: chunks_at(place(site.index(n), width)), width > 1, rest)
             partial = self._accumulate(site, full, width, chunks_at, width)
             if not rest:
                 return self._combine(site, partial)
@@ -283,6 +303,8 @@ class _Reduction:
         def chunks_at(at: SSAValue | int) -> Values:
             return self._chunks(site, self._at(outer, Coord(at)))
 
+        if self.tree is not None:
+            return self.tree.combine(site, self.shape[self.axis], chunks_at, width > 1)
         return self._combine(site, self._accumulate(site, self.shape[self.axis], 1, chunks_at, width))
 
     def _accumulate(
@@ -333,7 +355,8 @@ def lower_scan(context: VectorContext, op: ScanOp) -> None:
     if fn in ("any", "all"):
         source = bool_of(source)
     start = context.writer.scalars.constant(identity(fn, source.element), source.element)
-    (target,) = _scanned(context, [source], op.axis.data, _Function(COMBINE[fn], start), op.reverse is not None)
+    fold, ordered = _Function(COMBINE[fn], start), is_ordered(context.profile, fn, dtype_of(source.element).is_float)
+    (target,) = _scanned(context, [source], op.axis.data, fold, op.reverse is not None, ordered)
     stored: Node = target if source.element == element else Convert(target.shape, element, target)
     context.define(op.result, stored)
 
@@ -342,17 +365,18 @@ def lower_scan(context: VectorContext, op: ScanOp) -> None:
 def lower_scan_by(context: VectorContext, op: ScanByOp) -> None:
     """Scan several tiles together, as one is."""
     sources = [context.node(source) for source in op.sources]
-    fold = _Combiner(context, op.combiner.block)
-    for output, stored in zip(
-        op.outputs, _scanned(context, sources, op.axis.data, fold, op.reverse is not None), strict=True
-    ):
+    fold, ordered = _Combiner(context, op.combiner.block), context.profile == "strict"
+    targets = _scanned(context, sources, op.axis.data, fold, op.reverse is not None, ordered)
+    for output, stored in zip(op.outputs, targets, strict=True):
         context.define(output, stored)
 
 
-def _scanned(context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold, reverse: bool) -> list[Stored]:
+def _scanned(
+    context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold, reverse: bool, ordered: bool
+) -> list[Stored]:
     shape = sources[0].shape
     targets = [context.new_buffer(shape, source.element) for source in sources]
-    scan = _Scan(sources, axis, fold, reverse, targets)
+    scan = _Scan(sources, axis, fold, reverse, targets, ordered)
     width = 1 if axis == lane_axis(shape) else chunk_width(shape[lane_axis(shape)], context.lanes)
 
     def nest(site: Site) -> Sequence[SSAValue]:
@@ -372,12 +396,13 @@ class _Scan:
     fold: _Fold
     reverse: bool
     targets: Sequence[Stored]
+    ordered: bool
 
     def outer(self, site: Site, axis: int, outer: Coords) -> None:
         """Loop over the other axes, then run along the scanned one."""
         shape = self.sources[0].shape
         if axis == len(shape):
-            self._run(site, outer)
+            (self._in_order if self.ordered else self._run)(site, outer)
         elif axis == self.axis:
             self.outer(site, axis + 1, (*outer, Coord(0)))
         elif axis == lane_axis(shape):
@@ -406,3 +431,39 @@ class _Scan:
             first, carried = 1, site.scoped(lambda: step(writer.scalars.constant(0), None))
         if size > first:
             writer.loop(first, size, 1, carried, lambda at, before: site.scoped(lambda: step(at, list(before))))
+
+    def _in_order(self, site: Site, outer: Coords) -> None:
+        """Copy the elements, and add to each second block of 2^b of them what the first comes to, for b from 0 up."""
+        size, scalars = self.sources[0].shape[self.axis], site.writer.scalars
+
+        def at(place: SSAValue | int) -> Coords:
+            return tuple(Coord(site.index(place)) if axis == self.axis else c for axis, c in enumerate(outer))
+
+        def put(place: SSAValue | int, values: Values) -> None:
+            for target, value in zip(self.targets, values, strict=True):
+                site.store(target, at(place), value)
+
+        def held(place: SSAValue | int) -> Values:
+            return [target.emit(site, at(place)) for target in self.targets]
+
+        def block(first: SSAValue, length: int) -> None:
+            second = scalars.add(first, length)
+            if self.reverse:
+                total, start, end = held(second), first, second
+            else:
+                total, start = held(scalars.add(first, length - 1)), second
+                end = scalars.binary("minimum", scalars.add(second, length), size)
+            _loop(site, start, end, 1, lambda each: put(each, self.fold(site, total, held(each))))
+
+        site.each(size, lambda each: put(each, [site.chunk(source, at(each)) for source in self.sources]))
+        for bit in range((size - 1).bit_length()):
+            length = 1 << bit
+            _loop(site, 0, size - length, 2 * length, lambda first, length=length: block(first, length))
+
+
+def _loop(site: Site, first: SSAValue | int, end: SSAValue | int, step: int, body: Callable[[SSAValue], None]) -> None:
+    def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        site.scoped(lambda: body(at))
+        return []
+
+    site.writer.loop(first, end, step, [], iteration)

@@ -3,6 +3,7 @@
 Left operands are multiplied in place where their rows are contiguous: the kernels read a few elements of a few rows at
 a time, so that packing would gain nothing. Right ones are packed into panels; with few rows of the left operand that
 would take longer than to multiply, so that they are read once in place if their rows, or long columns, are contiguous.
+Under `strict` none are read along contiguous columns: the lanes of inner products are sums apart.
 A matrix unit multiplies where it can, unless so few rows read a right operand in place that vector units are as fast as
 memory, or unless its columns are contiguous.
 
@@ -113,7 +114,7 @@ class _Choice:
         by_rows, by_columns = box.unit[1], box.unit[0]
         if not by_rows or rows <= VECTOR_ROWS:
             form = vector_form(form)
-        fits = by_rows or (by_columns and depth >= LONG)
+        fits = by_rows or (by_columns and depth >= LONG and form.sums_apart)
         return form if fits and _element(box) == form.operand else None
 
     def left_in_place(self) -> bool:

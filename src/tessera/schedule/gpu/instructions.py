@@ -3,6 +3,8 @@
 %sums = mma %a, %b, %acc
 with `mma_kind=fma` becomes
 %sums = mma %a, %b, %acc {tessera_schedule.multiply_adds = 1}
+
+Under `strict` every product of floats becomes that: matrix instructions sum in an order of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class ChooseProductsPass(GridPass):
             ResourceError: `no-instruction` where a product has no instruction of the kind.
         """
         for op in [op for op in grid.walk() if isinstance(op, MmaOp)]:
-            if self.knobs.mma_kind == "fma":
+            if op.sums_in_order and self.knobs.mma_kind not in (None, "fma"):
+                raise _refusal(op, self.knobs.mma_kind, "its sum has an order of its own, and strict gives one")
+            if op.sums_in_order or self.knobs.mma_kind == "fma":
                 decisions.MULTIPLY_ADDS.write(op)
             elif self.knobs.mma_kind == "mma_sync" and not has_instruction(self.target, op):
                 raise _refusal(op, "mma_sync", f"{self.target.name} has no instruction of a warp for it")

@@ -76,6 +76,8 @@ def sum_loop(grid: GridOp) -> scf.ForOp:
     for initial, argument, following in zip(loop.iter_args, loop.body.block.args[1:], end.operands, strict=True):
         if not isinstance(following.owner, MmaOp) or following.owner.acc is not argument:
             raise Unfit("the loop carries something that is not a sum of products")
+        if following.owner.sums_in_order:
+            raise Unfit("strict gives the order of sums")
         if len(list(argument.uses)) > 1:
             raise Unfit("a partial sum is used in the loop")
         if not is_zero(initial):

@@ -125,6 +125,8 @@ class WarpSpecializePass(GridPass):
         try:
             if self.knobs.mma_kind not in (None, "wgmma"):
                 raise Unfit(f"mma_kind={self.knobs.mma_kind} was asked for")
+            if any(isinstance(op, MmaOp) and op.sums_in_order for op in grid.walk()):
+                raise Unfit("strict gives the order of sums, which warpgroup instructions do not take")
             loop = only_loop(grid)
             rounded += round_operands(kernel, grid, lambda op: _is_fetched(kernel, grid, loop, op))
             plan = _candidate(kernel, grid, loop)

@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.interp.casts import convert, tf32
 from tessera.interp.elementwise import apply, scalar
+from tessera.interp.mma import chain
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, reduction
 from tessera.ir.target import arithmetic as ops
 from tessera.ir.target import exchange, memory
@@ -362,6 +363,8 @@ def _product(machine: InStep, op: TensorCoreOp) -> Any:
     dtype, layout = _dtype(op.acc), _layout(op.acc.type)
     if layout is None:
         raise Unknown("an accumulator in memory")
+    if dtype.is_float and machine.func.profile.data == "strict":
+        return chain(a.astype(acc.dtype), b.astype(acc.dtype), acc)[places(layout)]
     wide = np.float64 if dtype.is_float else np.int64
     total = acc.astype(wide) + a.astype(wide) @ b.astype(wide)
     return total.astype(dtype.numpy())[places(layout)]
