@@ -12,16 +12,19 @@ from tessera.canonicalize.merge_casts import MergeCastsPass
 from tessera.canonicalize.narrow_parts import NarrowPartsPass
 from tessera.canonicalize.remove_noops import RemoveNoopsPass
 from tessera.canonicalize.simplify_control_flow import SimplifyControlFlowPass
+from tessera.canonicalize.split_batches import SplitBatchesPass
 from tessera.ir.passes import Pass
 
 # Constants first: they decide branches and shapes. Gathers become slices before casts and shapes are merged, as the
-# pattern wants the index arithmetic as written; parts of tiles move to what these are loaded or made of before that is
+# pattern wants the index arithmetic as written; batches of products are split before parts of tiles are narrowed, as
+# members of batches are parts; parts of tiles move to what these are loaded or made of before that is
 # merged. Dead code last, once, for what all the others left behind.
 CANONICALIZE: tuple[Pass, ...] = (
     FoldConstantsPass(),
     SimplifyControlFlowPass(),
     CommonSubexpressionsPass(),
     GatherToSlicePass(),
+    SplitBatchesPass(),
     NarrowPartsPass(),
     FuseShapesPass(),
     MergeCastsPass(),

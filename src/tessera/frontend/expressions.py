@@ -187,11 +187,9 @@ def binary(b: Builder, op: ast.operator, left: Any, right: Any) -> Any:
 def _matmul(b: Builder, left: Any, right: Any) -> Any:
     if not is_runtime(left) and not is_runtime(right):
         return static_call(b, f"{show(left)} @ {show(right)}", python.matmul, left, right)
-    raise TypeMismatchError(
-        "@ does not multiply tiles",
-        code="unsupported-operator",
-        help="use ts.tile.mma(a, b) or mma(a, b, acc)",
-    )
+    from tessera.frontend.ops.mma import dot
+
+    return dot(b, left, right)
 
 
 @expression(ast.BinOp)
@@ -416,8 +414,7 @@ _OF_OTHERS = {
     "scatter": "store with an index tile: X[index] = x",
     "argmax": "take the maximum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
     "argmin": "take the minimum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
-    "dot": "use ts.tile.mma(a, b, acc)",
-    "matmul": "use ts.tile.mma(a, b, acc)",
+    "matmul": "use a @ b, or ts.tile.mma(a, b, acc)",
     "program_id": "loop over ts.tile.grid: its variables are the program's offsets",
     "num_programs": "loop over ts.tile.grid: its variables are the program's offsets",
     "cdiv": "use ts.cdiv(a, b)",

@@ -45,12 +45,12 @@ def chain(a: Array, b: Array, total: Array) -> Array:
     """Return `total + a @ b`, product by product: each is rounded once with its sum.
 
     Args:
-        a: f32 or f64 of shape (M, K).
-        b: of the same dtype and shape (K, N).
-        total: likewise (M, N).
+        a: f32 or f64 of shape (M, K), or (B, M, K) of a batch.
+        b: of the same dtype and shape (K, N) or (B, K, N).
+        total: likewise (M, N) or (B, M, N).
     """
-    for k in range(a.shape[1]):
-        left, right = np.broadcast_arrays(a[:, k, None], b[None, k, :])
+    for k in range(a.shape[-1]):
+        left, right = np.broadcast_arrays(a[..., :, k, None], b[..., None, k, :])
         total = fma(left, right, total)
     return total
 

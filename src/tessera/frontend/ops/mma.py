@@ -12,24 +12,27 @@ from tessera.frontend.ops.create import filled
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Shared, Tile, show
 from tessera.ir.tile.elementwise import ArangeOp
-from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.mma import MmaOp, batch_of
 from tessera.ir.tile.types import describe
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, Policy, accumulator_of
 
+MAX_BATCH = 64
+"""Products of a batch, each of which becomes one of its own."""
+
 
 @compiles(tile.mma)
 def _mma(b: Builder, a: Any, b_: Any, acc: Any, accumulator: Any, compute: Any) -> Tile:
     left, right = _operand(b, a, "lhs"), _operand(b, b_, "rhs")
-    if left.shape[1] != right.shape[0]:
+    if left.shape[-1] != right.shape[-2]:
         raise TypeMismatchError(
-            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: {left.shape[1]} != {right.shape[0]}",
+            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: {left.shape[-1]} != {right.shape[-2]}",
             code="shape-mismatch",
             help=_shape_help(left, right),
         )
     precision = _compute(left, right, compute)
-    shape = (left.shape[0], right.shape[1])
+    shape = (*_batch(left, right), left.shape[-2], right.shape[-1])
     total = _accumulator(b, left, right, acc, accumulator, shape)
     return Tile(b.emit(MmaOp(left.ssa, right.ssa, total.ssa, precision)).result)
 
@@ -37,21 +40,50 @@ def _mma(b: Builder, a: Any, b_: Any, acc: Any, accumulator: Any, compute: Any) 
 compiles(tile.mma_sync)(_mma)
 
 
+@compiles(tile.dot)
+def dot(b: Builder, a: Any, b_: Any) -> Tile:
+    """Multiply without a sum to add to."""
+    return _mma(b, a, b_, None, None, None)
+
+
+def _batch(left: Tile | Shared, right: Tile | Shared) -> tuple[int, ...]:
+    """Return the size of the batch, if there is one.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch` for two sizes, `tile-too-large` for too many products.
+    """
+    sizes = {*left.shape[:-2], *right.shape[:-2]} - {1}
+    if len(sizes) > 1:
+        raise TypeMismatchError(
+            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: batches of {left.shape[0]} and "
+            f"{right.shape[0]}",
+            code="shape-mismatch",
+            help="batches have one size, or the size 1, or one side is a matrix",
+        )
+    if sizes and max(sizes) > MAX_BATCH:
+        raise TypeMismatchError(
+            f"mma: lhs {describe(left.type)}, rhs {describe(right.type)}: a batch of {max(sizes)} products",
+            code="tile-too-large",
+            help=f"each is a product of its own; loop over batches of at most {MAX_BATCH} with ts.tile.range",
+        )
+    return batch_of(left.shape, right.shape)
+
+
 def _operand(b: Builder, value: Any, side: str) -> Tile | Shared:
     ready = value if isinstance(value, Shared) else to_tile(b, value, f"mma: {side}")
-    if len(ready.shape) != 2:
+    if len(ready.shape) not in (2, 3):
         raise TypeMismatchError(
-            f"mma: {side} {describe(ready.type)} is {len(ready.shape)}-dimensional, not 2",
+            f"mma: {side} {describe(ready.type)} is {len(ready.shape)}-dimensional, not 2, or 3 with a batch",
             code="rank-mismatch",
-            help="index leading dimensions with an integer: A[b, m:m+64, k:k+64]",
+            help="index leading dimensions with an integer: A[b, m:m+64, k:k+64]; a vector is a row x[None, :]",
         )
     return ready
 
 
 def _shape_help(left: Tile | Shared, right: Tile | Shared) -> str:
-    if left.shape[1] == right.shape[1]:
-        return f"transpose rhs (.T) or load a ({left.shape[1]}, {right.shape[0]}) tile"
-    return f"the last size of lhs and the first of rhs are one dimension: load a ({left.shape[1]}, n) rhs"
+    if left.shape[-1] == right.shape[-1]:
+        return f"transpose rhs (.T) or load a ({left.shape[-1]}, {right.shape[-2]}) tile"
+    return f"the last size of lhs and the first of rhs are one dimension: load a ({left.shape[-1]}, n) rhs"
 
 
 def _compute(left: Tile | Shared, right: Tile | Shared, wanted: Any) -> str:
@@ -91,7 +123,7 @@ def _dtype_help(left: Tile | Shared, right: Tile | Shared) -> str:
 
 
 def _accumulator(
-    b: Builder, left: Tile | Shared, right: Tile | Shared, acc: Any, wanted: Any, shape: tuple[int, int]
+    b: Builder, left: Tile | Shared, right: Tile | Shared, acc: Any, wanted: Any, shape: tuple[int, ...]
 ) -> Tile:
     if acc is None:
         dtype = to_policy(wanted, "mma: accumulator").dtype if wanted is not None else _default(left, right)

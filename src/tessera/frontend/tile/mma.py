@@ -6,7 +6,7 @@ from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Tile, TileLike
 from tessera.numerics.dtypes import DType
 
-__all__ = ["causal_mask", "mma", "mma_sync"]
+__all__ = ["causal_mask", "dot", "mma", "mma_sync"]
 
 
 @tile_function
@@ -19,20 +19,24 @@ def mma(
 ) -> Tile:
     """Return `acc + a @ b`, on the matrix units where the target has them for these types.
 
+    Operands of three dimensions are batches: `(B, M, K)` times `(B, K, N)` is `(B, M, N)`, where a side with a batch of
+    1, or without one, is every product's. Each is a product of its own, and so are sums that a loop carries.
+
     Args:
-        a: tile, slice or shared buffer `(M, K)`.
-        b: tile, slice or shared buffer `(K, N)` of the same dtype (fp8 formats may be mixed).
-        acc: accumulator tile `(M, N)`; zeros when left out.
+        a: tile, slice or shared buffer `(M, K)` or `(B, M, K)`.
+        b: tile, slice or shared buffer `(K, N)` or `(B, K, N)` of the same dtype (fp8 formats may be mixed).
+        acc: accumulator tile `(M, N)` or `(B, M, N)`; zeros when left out.
         accumulator: dtype of the zeros when `acc` is left out. Default: the operands' policy, else f32 for
             16-bit floats and smaller and for f32, f64 for f64, i32 for 8-bit integers.
         compute: `ts.tf32` multiplies f32 operands with 10-bit mantissas. Implied when an operand comes from a
             tensor annotated `ts.tf32`.
 
     Returns:
-        Tile `(M, N)` of the accumulator's dtype.
+        Tile `(M, N)` or `(B, M, N)` of the accumulator's dtype.
 
     Raises:
-        TypeMismatchError: `rank-mismatch`, `shape-mismatch` or `dtype-mismatch`.
+        TypeMismatchError: `rank-mismatch`, `shape-mismatch`, `dtype-mismatch`, or `tile-too-large` for a batch of more
+            than 64.
 
     Numerics:
         Products are exact for 16-bit and smaller operands; the order of the sum along K is the target's.
@@ -59,6 +63,23 @@ def mma_sync(
 
     Returns:
         Tile `(M, N)`.
+    """
+    ...
+
+
+@tile_function
+def dot(a: TileLike, b: TileLike) -> Tile:
+    """Return `a @ b`, which is another way to write it: `mma` without an accumulator.
+
+    Args:
+        a: tile, slice or shared buffer `(M, K)` or `(B, M, K)`.
+        b: tile, slice or shared buffer `(K, N)` or `(B, K, N)`.
+
+    Returns:
+        Tile `(M, N)` or `(B, M, N)` of the dtype that `mma` accumulates in: f32 for 16-bit floats.
+
+    Raises:
+        TypeMismatchError: as `mma`.
     """
     ...
 

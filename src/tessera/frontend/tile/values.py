@@ -17,6 +17,7 @@ class Scalar:
 
     def _operator(self, other: Any = None) -> Any: ...
 
+    __matmul__ = __rmatmul__ = _operator
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _operator
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = _operator

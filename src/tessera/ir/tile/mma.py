@@ -29,6 +29,7 @@ class _ReadsItsBuffers(HasEffect):
 class MmaOp(TesseraOp):
     """`acc + a @ b` for `a` of `(M, K)`, `b` of `(K, N)` and `acc` of `(M, N)`.
 
+    A batch of products has `acc` of `(B, M, N)`; `a` and `b` have a first dimension of size B or 1, or none.
     Operands are tiles or shared buffers of one dtype (fp8 formats may be mixed). `compute` is the operand
     precision: the dtype's own name, or `tf32` for f32 operands.
     """
@@ -67,7 +68,20 @@ class MmaOp(TesseraOp):
 def verify_product(a: SSAValue, b: SSAValue, acc: Attribute, compute: str) -> None:
     """Check the operands of `acc + a @ b`."""
     left, right, total = shape_of(a.type), shape_of(b.type), shape_of(acc)
-    if len(left) != 2 or len(right) != 2 or left[1] != right[0] or total != (left[0], right[1]):
+    fits = len(left) in (2, 3) and len(right) in (2, 3) and left[-1] == right[-2]
+    fits = fits and len({*left[:-2], *right[:-2]} - {1}) < 2
+    if not fits or total != (*batch_of(left, right), left[-2], right[-1]):
         raise VerifyException(f"mma of {describe(a.type)} and {describe(b.type)} into {describe(acc)}")
     if element_of(a.type) != element_of(b.type) and compute != "fp8":
         raise VerifyException("mma operands have one dtype")
+
+
+def batch_of(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the batch of a product's result: `(B,)`, or nothing for a product of matrices; a batch of 1 repeats.
+
+    Args:
+        left: shape of the left operand.
+        right: shape of the right operand.
+    """
+    sizes = [*left[:-2], *right[:-2]]
+    return (next((size for size in sizes if size != 1), 1),) if sizes else ()

@@ -44,7 +44,7 @@ _EXTENTS: dict[str, tuple[_Weights, _Weights, _Weights]] = {
 
 def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
-    dice, places = Dice(random.Random(seed), options or Options()), random.Random(f"debug {seed}")
+    dice, places = _dice(seed, options), random.Random(f"debug {seed}")
     program, jumps = _drawn(seed, dice), random.Random(f"jumps {seed}")
     if jumps.random() < dice.options.jumps:
         program = jumping(program, jumps)
@@ -55,6 +55,10 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     if steps.random() < dice.options.steps:
         program = strided(program, steps)
     return instrumented(program, places) if places.random() < dice.options.debug else program
+
+
+def _dice(seed: int, options: Options | None) -> Dice:
+    return Dice(random.Random(seed), options or Options(), random.Random(f"aside {seed}"))
 
 
 def _drawn(seed: int, dice: Dice) -> tree.Program:

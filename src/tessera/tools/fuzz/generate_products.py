@@ -11,6 +11,8 @@ from tessera.tools.fuzz.types import OPERANDS, Type, accumulator
 def products(scope: Scope) -> list[tree.Stmt]:
     """Return a loop that accumulates a product, and sometimes a product of what it gives."""
     dice, limit = scope.dice, scope.palette.limit
+    if dice.rarely(dice.options.batches):
+        return _of_batches(scope)
     known = [d for d in scope.palette.dtypes if d in OPERANDS]
     operand = dice.pick(known) if known and dice.chance(0.8) else dice.pick(("f32", "bf16", "f16"))
     sizes = (*scope.palette.sizes, 16, 8)
@@ -48,6 +50,38 @@ def products(scope: Scope) -> list[tree.Stmt]:
     scope.names[total] = type_
     if dice.chance(0.35) and operand not in ("i8", "u8"):
         made += _chained(scope, kept, operand)
+    return made
+
+
+def _of_batches(scope: Scope) -> list[tree.Stmt]:
+    """Return a loop that accumulates the products of a batch, scaled in between, and sometimes their rows' sums."""
+    dice = scope.dice
+    operand = dice.pick([d for d in scope.palette.dtypes if d in OPERANDS] or ["f32"])
+    batch, (rows, columns, depth) = dice.between(1, 4), (dice.pick((*scope.palette.sizes, 8)) for _ in range(3))
+    if batch * max(rows * depth, columns * depth, rows * columns) > scope.palette.limit:
+        return []
+    total, var, trips = scope.fresh(), scope.fresh("k"), dice.between(1, 3)
+    kept = tree.Name(total, Type(accumulator(operand), (batch, rows, columns)))
+    inner = scope.inner("for", 3)
+    inner.offsets[var] = (0, depth * (trips - 1))
+    sides = dice.pick((((batch,), (batch,)), ((batch,), (batch,)), ((batch,), ()), ((), (batch,)), ((1,), (batch,))))
+    depths = (0 if dice.chance(0.7) else 1 for _ in range(2))
+    left, right = (
+        Expressions(inner).draw(operand, (*side, *shape), deep)
+        for side, shape, deep in zip(sides, ((rows, depth), (depth, columns)), depths, strict=True)
+    )
+    body: list[tree.Stmt] = [tree.Assign((total,), (tree.Mma(left, right, kept),))]
+    if dice.chance(0.3):
+        body.insert(0, tree.Augment(kept, "mul", tree.Number(2)))
+    made: list[tree.Stmt] = [
+        tree.Assign((total,), (tree.Full(kept.own.shape, tree.Number(0), kept.own.dtype),)),
+        tree.For(var, tree.Number(0), tree.Number(depth * trips), tree.Number(depth), tuple(body)),
+    ]
+    scope.names[total] = kept.own
+    if dice.chance(0.4):
+        name, summed = scope.fresh(), tree.Reduce(dice.pick(("sum", "max")), kept, dice.between(0, 2))
+        made.append(tree.Assign((name,), (summed,)))
+        scope.names[name] = summed.type
     return made
 
 

@@ -46,6 +46,7 @@ class Options:
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
+        batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
         dims: programs with sizes that are spelled as expressions of names.
     """
@@ -77,6 +78,7 @@ class Options:
     jumps: float = 0.1
     dims: float = 0.12
     steps: float = 0.1
+    batches: float = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,21 @@ class Region:
 
 @dataclass(slots=True)
 class Dice:
-    """The random choices of one program."""
+    """The random choices of one program.
+
+    Args:
+        rng: what decides them.
+        options: how often what is drawn.
+        aside: decides whether something rare is drawn, and leaves the other choices what they are.
+    """
 
     rng: random.Random
     options: Options
+    aside: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def rarely(self, probability: float) -> bool:
+        """Return True with a probability, decided aside."""
+        return self.aside.random() < probability
 
     def chance(self, probability: float) -> bool:
         """Return True with a probability."""

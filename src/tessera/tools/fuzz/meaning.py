@@ -284,7 +284,7 @@ def _mma(machine: Machine, expr: tree.Mma) -> Val:
     policies = {part.type.policy for part in (expr.a, expr.b)}
     compute = "tf32" if expr.compute == "tf32" or "tf32" in policies else ""
     acc = None if expr.acc is None else machine.value(expr.acc)
-    return reductions.mma(machine.value(expr.a), machine.value(expr.b), acc, expr.type.dtype, compute)
+    return reductions.batch(machine.value(expr.a), machine.value(expr.b), acc, expr.type, compute)
 
 
 def _causal_mask(machine: Machine, expr: tree.CausalMask) -> Val:

@@ -25,7 +25,7 @@ from tessera.tools.fuzz.meaning_values import (
     rounded,
     significant,
 )
-from tessera.tools.fuzz.types import is_float
+from tessera.tools.fuzz.types import Type, is_float
 
 _UFUNCS: Final[dict[str, Any]] = {
     "sum": np.add,
@@ -144,6 +144,23 @@ def _prod(value: Val, axis: int, running: bool, known: Array | None) -> Val:
     if lost.any():
         known, total, err = either(known, ~lost), np.where(lost, 0.0, total), np.where(lost, 0.0, err)
     return rounded(value.dtype, total, err if np.any(err) else None, known)
+
+
+def batch(a: Val, b: Val, acc: Val | None, type_: Type, compute: str) -> Val:
+    """Return `acc + a @ b`, or that of each member of a batch."""
+    if len(type_.shape) == 2:
+        return mma(a, b, acc, type_.dtype, compute)
+
+    def member(x: Val, number: int) -> Val:
+        return x if len(x.shape) == 2 else x.moved(lambda data: data[number % len(data)])
+
+    made = [
+        mma(member(a, i), member(b, i), None if acc is None else member(acc, i), type_.dtype, compute)
+        for i in range(type_.shape[0])
+    ]
+    err = None if all(one.err is None for one in made) else np.stack([one.errors() for one in made])
+    known = None if all(one.known is None for one in made) else np.stack([one.mask() for one in made])
+    return Val(type_.dtype, np.stack([one.data for one in made]), err, known)
 
 
 def mma(a: Val, b: Val, acc: Val | None, accumulator: str, compute: str) -> Val:

@@ -588,9 +588,9 @@ class Mma(Expr):
     """`acc + a @ b`.
 
     Args:
-        a: tile `(M, K)`.
-        b: tile `(K, N)`.
-        acc: accumulator `(M, N)`, zeros when None.
+        a: tile `(M, K)`, or `(B, M, K)` of a batch.
+        b: tile `(K, N)`, or `(B, K, N)`.
+        acc: accumulator `(M, N)` or `(B, M, N)`, zeros when None.
         accumulator: dtype of the zeros; empty for the default.
         compute: `tf32` or empty.
     """
@@ -603,7 +603,8 @@ class Mma(Expr):
 
     def _typed(self) -> Type:
         """The accumulator's dtype."""
-        shape = (self.a.type.shape[0], self.b.type.shape[1])
+        left, right = self.a.type.shape, self.b.type.shape
+        shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
         if self.acc is not None:
             return Type(self.acc.type.dtype, shape)
         return Type(self.accumulator or accumulator(self.a.type.dtype), shape)
