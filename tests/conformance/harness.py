@@ -19,7 +19,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -233,6 +233,7 @@ class _Prepared:
         assert len(self.expected) == len(self.written), f"{case.name}: one expected value per written tensor"
         self._built: BuiltKernel | None = None
         self._canonical: BuiltKernel | None = None
+        self._scheduled: dict[str, Any] = {}
         self._kernel: Any = None
 
     def memories(self) -> list[Any]:
@@ -329,13 +330,12 @@ class _Prepared:
 
     def _in_step(self, target: TargetRecord) -> list[Any] | None:
         """Run the lowering for a GPU, all threads in step; None where it has other ops than the machine knows."""
-        module = self.canonical().clone()
-        PassRunner(verify="pass").run(module, "schedule", schedule_passes(target, Knobs.from_config(self.case.knobs)))
+        module = self.after_schedule(target)
         memories = self.memories()
         arrays = {at: _in_elements(memory) for at, memory in enumerate(memories) if isinstance(memory, Memory)}
         scalars = {at: value for at, value in enumerate(memories) if not isinstance(value, Memory)}
         try:
-            for func in lower(module, target).ops:
+            for func in lower(module.clone(), target).ops:
                 if isinstance(func, FuncOp):
                     run_launch(func, arrays, scalars)
         except Unknown:
@@ -370,11 +370,20 @@ class _Prepared:
 
     def scheduled(self, target: str) -> Any:
         """Return the scheduled module; None where the schedule only annotates."""
-        module = self.canonical().clone()
-        PassRunner(verify="pass").run(
-            module, "schedule", schedule_passes(target_named(target), Knobs.from_config(self.case.knobs))
-        )
-        return None if _without_schedule(module) == _without_schedule(self.canonical()) else module
+        module = self.after_schedule(target_named(target))
+        return None if _without_schedule(module) == self._canonical_text else module
+
+    def after_schedule(self, target: TargetRecord) -> Any:
+        """Return what the schedule of a target makes of the canonical module."""
+        if target.name not in self._scheduled:
+            module = self._scheduled[target.name] = self.canonical().clone()
+            passes = schedule_passes(target, Knobs.from_config(self.case.knobs))
+            PassRunner(verify="pass").run(module, "schedule", passes)
+        return self._scheduled[target.name]
+
+    @cached_property
+    def _canonical_text(self) -> str:
+        return _without_schedule(self.canonical())
 
     # Comparing
 

@@ -29,7 +29,7 @@ from tessera.data import dataclass
 from tessera.errors import CallError, CompilerFault, TesseraError
 from tessera.ir.decisions import check_decisions
 from tessera.ir.record import passed
-from tessera.ir.rewriting import rewrite
+from tessera.ir.rewriting import ops_inside, rewrite
 from tessera.ir.text import text_of
 
 
@@ -175,7 +175,8 @@ class PassRunner:
 
     Args:
         dump: folder for `NN-stage-pass.mlir`, written when a pass changed something; None for none.
-        verify: after each `pass`, or once per `stage`. `TESSERA_VERIFY=pass` makes the former the default.
+        verify: after the first `pass` and each one that changed something, or once per `stage`. The former is the
+            default with `TESSERA_VERIFY=pass`.
         records: what ran so far.
     """
 
@@ -199,13 +200,16 @@ class PassRunner:
             CompilerFault: a pass failed or left invalid IR; names it and the dump of the IR it was given.
         """
         before = before or module.clone()
+        known: list[object] = []
         for position, step in enumerate(passes):
             with _Blame(stage, step.name, lambda at=position: self._reproduce(before, stage, passes, at)):
                 start = perf_counter()
                 step.apply(module)
                 elapsed = perf_counter() - start
                 passed(module, stage, step.name)
-                if self.verify == "pass" or position == len(passes) - 1:
+                if self.verify == "pass" and known != (known := _contents(module)):
+                    _verify(module)
+                elif self.verify == "stage" and position == len(passes) - 1:
                     _verify(module)
             self._record(module, stage, str(step), elapsed)
 
@@ -247,6 +251,25 @@ class PassRunner:
         path = folder / name
         path.write_text(text, encoding="utf-8")
         return path
+
+
+def _contents(module: ModuleOp) -> list[object]:
+    """Return all that the verifier reads of a module's ops: equal lists are of modules that are both valid or neither.
+
+    It holds on to the ops, so that one that is erased is no other's twin.
+    """
+    return [
+        (
+            op,
+            op.parent,
+            tuple(op.operands),
+            tuple([(value, value.type) for value in op.results]),
+            tuple(op.properties.items()),
+            tuple(op.attributes.items()),
+            tuple([tuple(block.arg_types) for region in op.regions for block in region.blocks]),
+        )
+        for op in ops_inside(module.body)
+    ]
 
 
 def _verify(module: ModuleOp) -> None:
