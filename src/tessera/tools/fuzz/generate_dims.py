@@ -27,7 +27,7 @@ def spelled(program: tree.Program, random: random.Random) -> tree.Program:
         if lines and random.random() < 0.4:
             for tensor in program.tensors:
                 for axis, dim in enumerate(tensor.dims):
-                    if dim == name:
+                    if dim == name and tensor.shape[axis]:  # no annotation says 0
                         program = _with_dim(program, tensor.name, axis, tensor.shape[axis])
     return program
 

@@ -12,7 +12,7 @@ from tessera.tools.fuzz.types import Type
 
 _CLASSES: Final[dict[str, type[Any]]] = {
     name: value for name, value in vars(tree).items() if isinstance(value, type) and issubclass(value, tree.Node)
-} | {"Type": Type}
+} | {"Type": Type, "Spelled": tree.Spelled}
 
 
 def dumps(program: tree.Program) -> str:
@@ -33,7 +33,7 @@ def loads(text: str) -> tree.Program:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tree.Node | Type):
+    if isinstance(value, tree.Node | tree.Spelled | Type):
         found = {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
         return {"node": type(value).__name__, **found}
     if isinstance(value, tuple):
