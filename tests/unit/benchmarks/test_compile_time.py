@@ -16,9 +16,12 @@ MOST = 1.5
 )
 def test_time_is_linear(target: str, shape: str, small: int, large: int) -> None:
     compile_time.seconds(shape, 2, target)
-    first = min(compile_time.seconds(shape, small, target) for _ in range(3))
-    second = min(compile_time.seconds(shape, large, target) for _ in range(2))
-    assert compile_time.growth((small, first), (large, second)) < MOST
+    times = {small: float("inf"), large: float("inf")}
+    for _ in range(3):  # the least of several where one alone, beside other processes, says too much
+        times = {size: min(time, compile_time.seconds(shape, size, target)) for size, time in times.items()}
+        if compile_time.growth(*times.items()) < MOST:
+            return
+    pytest.fail(f"{shape} for {target}: {times}")
 
 
 def test_ten_thousand_ops_compile() -> None:
