@@ -53,12 +53,11 @@ def emit_init(emitter: NvidiaEmitter, op: MbarrierInitOp) -> None:
     type_ = op.barriers.type
     assert isinstance(type_, BufferType)
     base = int(emitter.unit(op.barriers))
-    with emitter.some_threads(emitter.first_thread(), "init"):
-        for number in range(type_.shape[0]):
-            address = emitter.shared_address(str(base + 8 * number))
-            text = f"mbarrier.init.shared::cta.b64 [$0], {op.arrivals.data};"
-            emitter.asm(text, "r,~{memory}", [], [("i32", address)])
-        emitter.asm("fence.mbarrier_init.release.cluster;", "~{memory}", [], [])
+    for number in range(type_.shape[0]):
+        address = emitter.shared_address(str(base + 8 * number))
+        text = f"@$1 mbarrier.init.shared::cta.b64 [$0], {op.arrivals.data};"
+        emitter.asm(text, "r,b,~{memory}", [], [("i32", address), ("i1", emitter.first_thread())])
+    emitter.asm("fence.mbarrier_init.release.cluster;", "~{memory}", [], [])
 
 
 @NVIDIA.register(MbarrierExpectOp)

@@ -81,12 +81,12 @@ def emit_set(emitter: NvidiaEmitter, op: FlagSetOp) -> None:
 
 @NVIDIA.register(FlagTakeOp)
 def emit_take(emitter: NvidiaEmitter, op: FlagTakeOp) -> None:
-    """Let the first thread wait for the flag and clear it, and the others wait for that thread."""
+    """Let the first thread wait for the flag, with its warp, and clear it; the others wait for that thread."""
     flag = _flag(emitter, op.workspace, op.at)
     text = (
-        "{ .reg .u32 flag; .reg .pred set; again: ld.acquire.gpu.global.u32 flag, [$0]; setp.ne.u32 set, flag, 0; "
-        "@set bra ready; nanosleep.u32 32; bra again; ready: st.relaxed.gpu.global.u32 [$0], 0; }"
+        "{ .reg .u32 flag; .reg .pred unset; again: mov.u32 flag, 1; @$1 ld.acquire.gpu.global.u32 flag, [$0]; "
+        "setp.eq.u32 unset, flag, 0; vote.sync.any.pred unset, unset, 0xffffffff; @!unset bra ready; nanosleep.u32 32; "
+        "bra again; ready: @$1 st.relaxed.gpu.global.u32 [$0], 0; }"
     )
-    with emitter.some_threads(emitter.first_thread(), "take"):
-        emitter.asm(text, "l,~{memory}", [], [(_SPACE, flag)])
+    emitter.asm(text, "l,b,~{memory}", [], [(_SPACE, flag), ("i1", emitter.first_thread())])
     emitter.barrier()

@@ -23,9 +23,6 @@ from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.source import source
 from tessera.tools.fuzz.types import is_float
 
-REFUSED = ("unsupported-atomic",)
-"""Codes, besides those of resources, of what a target lacks."""
-
 REPORTED = {"index-outside": "out-of-bounds", "stage-outside": "out-of-bounds", "race": "race"}
 """What the interpreter's checks report of events that compiled code has a rule for."""
 
@@ -107,8 +104,6 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
     except CompilerFault as error:
         return outcome("error", error.code, str(error))
     except TesseraError as error:
-        if error.code in REFUSED:
-            return outcome("refused", error.code, str(error))
         if device.kind == "interp" and error.code in {REPORTED[event] for event in events}:
             return outcome("refused", error.code, str(error))
         return outcome("error", error.code, str(error))

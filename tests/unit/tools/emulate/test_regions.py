@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import tessera as ts
 from tessera.tools.emulate.errors import Fault
 from tests.unit.tools.emulate.running import run
 
@@ -36,23 +35,3 @@ def test_regions_of_one_entry_are_right(name: str) -> None:
 def test_a_region_that_two_branches_enter_is_found() -> None:
     with pytest.raises(Fault, match="part in line 22 and may not meet"):
         run(CROSSING, [TID, TID, np.full(32, 100, np.uint32)], {"%r2": np.uint32})
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize(("dtype", "name"), [(ts.f16, "max"), (ts.bf16, "min"), (ts.i16, "add")])
-def test_equal_ends_of_branches_stay_apart(dtype: ts.DType, name: str, target: str) -> None:
-    """LLVM sinks what both sides of a branch end with, but not from under conditions that differ by thread."""
-    update = getattr(ts.tile, f"atomic_{name}")
-
-    @ts.kernel
-    def kernel(k: int, into: ts.Tensor["N", dtype], x: ts.Tensor["N", dtype]):
-        for i in ts.tile.grid((N, 64)):
-            if k > 3:
-                update(into[i : i + 64], x[i : i + 64])
-            else:
-                update(into[i : i + 64], -x[i : i + 64])
-
-    llvm = ts.compile(kernel, target=target, dims={"N": 50}, dump=["ll"]).dumps["ll"]
-    assert isinstance(llvm, str)
-    assert "atomicrmw" in llvm
-    assert "sink" not in llvm
