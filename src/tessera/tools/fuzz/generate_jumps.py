@@ -14,7 +14,15 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_scope import INDEX
 from tessera.tools.fuzz.types import Type, is_float, is_int
 
-_SHARED = (tree.AllocShared, tree.StoreShared, tree.CopyAsync, tree.Commit, tree.Wait, tree.Barrier)
+_SHARED = (
+    tree.AllocShared,
+    tree.StoreShared,
+    tree.UpdateShared,
+    tree.CopyAsync,
+    tree.Commit,
+    tree.Wait,
+    tree.Barrier,
+)
 _SIMPLE = (tree.Assign, tree.Augment, tree.Store, tree.Evaluate)
 _COMPARISONS = ("lt", "ge", "eq", "ne", "gt")
 _COUNT = tree.Name("t0", Type("i32"))

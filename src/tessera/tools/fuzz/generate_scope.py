@@ -46,6 +46,7 @@ class Options:
         plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
+        histograms: atomics of elements of shared buffers, where shared memory is drawn.
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
         dims: programs with sizes that are spelled as expressions of names.
@@ -79,6 +80,7 @@ class Options:
     dims: float = 0.12
     steps: float = 0.1
     batches: float = 0.15
+    histograms: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)

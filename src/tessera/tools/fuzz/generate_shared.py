@@ -132,6 +132,8 @@ def _summed(scope: Scope, inner: Scope, held: tree.ReadShared) -> tuple[tree.Stm
 def allocate(scope: Scope) -> list[tree.Stmt]:
     """Allocate and fill a shared buffer at the start of a program."""
     dice = scope.dice
+    if dice.rarely(dice.options.histograms):
+        return histogram(scope)
     if dice.chance(0.5):
         return ring(scope) if dice.chance(0.5) else pipeline(scope)
     shape = scope.shape(2 if dice.chance(0.8) else 1)
@@ -144,6 +146,41 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
     scope.buffers[name] = Type(dtype, shape)
     filled = _fill(scope, name, Type(dtype, shape))
     return [tree.AllocShared(name, shape, dtype, swizzle), *filled]
+
+
+def histogram(scope: Scope) -> list[tree.Stmt]:
+    """Update elements of a buffer by atomics, some of them several times and some outside of it, and read it."""
+    dice = scope.dice
+    rank, dtype = dice.between(1, 2), dice.pick(("i32", "i32", "u32", "i64", "u64"))
+    shape = tuple(dice.pick((1, 5, 16, 60)) for _ in range(rank))
+    name, kept, size = scope.fresh("hist"), scope.fresh(), dice.pick((1, 7, 33, 64))
+    made: list[tree.Stmt] = [
+        tree.AllocShared(name, shape, dtype),
+        tree.StoreShared(name, tree.Full(shape, tree.Number(dice.between(0, 3)), dtype)),
+        tree.Barrier(),
+    ]
+    fn = dice.pick(("add", "add", "max", "min", "and", "or", "xor"))
+    for _ in range(dice.between(1, 2)):
+        alone = dice.chance(0.2)
+        indices = tuple(_place(scope, 1 if alone else size, most) for most in shape)
+        value = Expressions(scope).draw(dtype, () if alone else (size,), 1)
+        update = tree.UpdateShared(fn, name, indices if not alone else tuple(map(_number, shape)), value)
+        made.append(update)
+    scope.names[kept] = Type(dtype, shape)
+    return [*made, tree.Barrier(), tree.Assign((kept,), (tree.ReadShared(name, Type(dtype, shape)),))]
+
+
+def _place(scope: Scope, size: int, limit: int) -> tree.Expr:
+    """Return indices along a dimension, mostly inside."""
+    dice, dtype = scope.dice, scope.dice.pick(("i32", "i64"))
+    drawn = Expressions(scope).draw(dtype, (size,), 1) if dice.chance(0.6) else tree.Arange(0, size, dtype)
+    if dice.chance(0.7):
+        return tree.Apply("mod", (drawn, tree.Number(limit)))
+    return drawn
+
+
+def _number(size: int) -> tree.Expr:
+    return tree.Number(size // 2)
 
 
 def write_again(scope: Scope) -> list[tree.Stmt]:

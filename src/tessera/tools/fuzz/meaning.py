@@ -584,6 +584,14 @@ def _store_shared(machine: Machine, node: tree.StoreShared) -> None:
     _write_shared(machine, node.buffer, node.stage, value)
 
 
+def _update_shared(machine: Machine, node: tree.UpdateShared) -> None:
+    old = machine.shared[node.buffer].moved(np.array)  # which is changed in place
+    places = memory.places(machine, old.shape, node.indices)
+    value = _spread(_as(machine, node.value, old.dtype), places.shape)
+    mask = memory.mask_of(machine, places.shape)
+    machine.shared[node.buffer] = places.update(old, node.fn, value, None, mask, machine.program.profile)[1]
+
+
 def _copy(machine: Machine, node: tree.CopyAsync) -> None:
     place = memory.place_of(machine, node.tensor, node.axes)
     value = place.load(machine.tensors[node.tensor], constant(0, node.dtype), None)
@@ -612,6 +620,7 @@ _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,
+    tree.UpdateShared: _update_shared,
     tree.CopyAsync: _copy,
     tree.Commit: _nothing,
     tree.Wait: _nothing,

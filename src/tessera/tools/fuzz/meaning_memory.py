@@ -301,6 +301,32 @@ def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...], *, simple
     return Place(shape, raw, tuple(indices), inside, distinct, machine.events)
 
 
+def places(machine: Machine, sizes: Shape, indices: tuple[tree.Expr, ...]) -> Place:
+    """Return elements of a buffer that broadcast indices name.
+
+    Args:
+        machine: the running program.
+        sizes: the buffer's shape.
+        indices: one for each of its dimensions.
+
+    Raises:
+        Undetermined: an index is not known.
+    """
+    found = np.broadcast_arrays(*(_whole(machine.value(index).only("an index")) for index in indices))
+    inside = np.ones(found[0].shape, np.bool_)
+    for index, size in zip(found, sizes, strict=True):
+        inside &= (index >= 0) & (index < size)
+    at = tuple(np.where(inside, index, 0) for index in found)
+    return Place(inside.shape, inside.shape, at, inside, False, machine.events)
+
+
+def _whole(data: Array) -> Array:
+    """Return indices as `i64`, those beyond it as some that is outside of any array."""
+    if data.dtype == np.uint64:
+        data = np.where(data > np.uint64(2**62), np.uint64(2**62), data)
+    return data.astype(np.int64)
+
+
 def _shaped(machine: Machine, axes: tuple[tree.At | tree.Span | tree.Pick, ...], raw: Shape) -> Iterator[Array]:
     """Yield the index of each dimension, shaped to be broadcast to `raw`.
 
@@ -331,7 +357,4 @@ def _index(machine: Machine, axis: tree.At | tree.Span | tree.Pick) -> Array:
     if isinstance(axis, tree.Span):
         start = 0 if axis.start is None else machine.scalar(axis.start, "an offset")
         return start + axis.step * np.arange(axis.size)
-    data = machine.value(axis.index).only("an index")
-    if data.dtype == np.uint64:
-        data = np.where(data > np.uint64(2**62), np.uint64(2**62), data)
-    return data.astype(np.int64)
+    return _whole(machine.value(axis.index).only("an index"))

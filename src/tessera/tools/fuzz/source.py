@@ -456,6 +456,10 @@ def _store_shared(node: tree.StoreShared) -> Iterator[str]:
         yield f"ts.tile.store({_buffer(node.buffer, node.stage)}, {text(node.value)})"
 
 
+def _update_shared(node: tree.UpdateShared) -> Iterator[str]:
+    yield f"ts.tile.atomic_{node.fn}({node.buffer}[{', '.join(map(text, node.indices))}], {text(node.value)})"
+
+
 def _copy(node: tree.CopyAsync) -> Iterator[str]:
     yield f"ts.tile.cp_async({_buffer(node.buffer, node.stage)}, {place(node.tensor, node.axes)})"
 
@@ -481,6 +485,7 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,
+    tree.UpdateShared: _update_shared,
     tree.CopyAsync: _copy,
     tree.Commit: _lines("ts.tile.commit_group()"),
     tree.Wait: lambda node: iter([f"ts.tile.wait_group({node.pending})"]),

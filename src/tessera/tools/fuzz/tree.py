@@ -835,6 +835,23 @@ class StoreShared(Stmt):
 
 
 @dataclass(frozen=True)
+class UpdateShared(Stmt):
+    """`ts.tile.atomic_fn(buffer[indices], value)`, of integers and by functions whose order does not matter.
+
+    Args:
+        fn: `add`, `max`, `min`, `and`, `or` or `xor`.
+        buffer: the buffer's name.
+        indices: an index for each of its dimensions; they broadcast.
+        value: what elements are updated by, of their shape.
+    """
+
+    fn: str
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True)
 class CopyAsync(Stmt):
     """`ts.tile.cp_async(buffer, X[axes])`."""
 
