@@ -1,4 +1,4 @@
-"""Recompute the polynomial coefficients in `tessera.backends.llvm.vecmath_coefficients` and `tessera.numerics.normal`.
+"""Recompute the polynomial coefficients in `tessera.numerics.elementary.coefficients` and `tessera.numerics.normal`.
 
 Every set is a weighted minimax fit by the Remez exchange algorithm in 50-digit arithmetic (mpmath): the error
 ``weight(x) * (target(x) - polynomial(x))`` equi-oscillates over the interval. Coefficients are then
@@ -7,7 +7,7 @@ fitted again after each rounding, so that they absorb part of the rounding error
 
 Source: E. Remez (1934); J.-M. Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., chapter 10.
 
-Run: ``python scripts/fit_vecmath.py > src/tessera/backends/llvm/vecmath_coefficients.py``; with names of sets as
+Run: ``python scripts/fit_vecmath.py > src/tessera.numerics.elementary.coefficients.py``; with names of sets as
 arguments (`NORMAL_TAIL` for the second module) those alone.
 """
 

@@ -166,6 +166,14 @@ def check(case: Case, backend: str) -> None:
         pytest.fail("\n".join([f"{case.name} on {backend}", *problems, f"levels: {levels}"]), pytrace=False)
 
 
+def run(case: Case, backend: str) -> list[np.ndarray]:
+    """Run a case on a backend and return the tensors that it writes."""
+    prepared = _prepared(case)
+    memories = prepared.run(backend)
+    assert memories is not None
+    return [memories[position].array for position in prepared.written]
+
+
 # Memory
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.conformance.harness import Case, Output, Updated, check, conformance
+from tests.conformance.harness import Case, Output, Updated, bits_of, check, conformance, run
+from tests.conformance.test_elementwise import SPECIAL
+from tests.conformance.test_elementwise import _case as elementwise_case
 
 CPUS = ("cpu", "cpu-x86-64", "cpu-x86-64-v3", "cpu-x86-64-v4")
 GPUS = ("threads-sm_80", "ptx-sm_80", "ptx-sm_90a", "cuda")
@@ -264,6 +267,40 @@ PRODUCTS = [
 @conformance(PRODUCTS)
 def test_products_are_one_chain(case, backend):
     check(case, backend)
+
+
+def _softmax(X, Y):
+    for i in ts.tile.grid((5, 2)):
+        Y[i : i + 2, :] = ts.tile.softmax(X[i : i + 2, :], 1)
+
+
+_softmax.__annotations__ = {"X": ts.Tensor[5, 333, ts.f32], "Y": ts.Tensor[5, 333, ts.f32]}
+
+ALIKE = [
+    *(
+        replace(elementwise_case(SPECIAL[first::3], kind, kind, (11, 23), (8, 32), "strict", specials=True), name=name)
+        for kind in (ts.f32, ts.f64, ts.bf16)
+        for first in (range(3) if kind is ts.f32 else (0,))
+        for name in [f"functions-{kind}-{first}"]
+    ),
+    Case(
+        "softmax",
+        _softmax,
+        lambda rng: [rng.standard_normal((5, 333)).astype(np.float32) * 4, Output((5, 333), ts.f32)],
+        lambda x, y: np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True),
+        profile="strict",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ALIKE, ids=lambda case: case.name)
+def test_functions_have_the_interpreters_bits(case):
+    wanted = run(case, "interp")
+    for backend in ("cpu-x86-64", "cpu-x86-64-v3", "cpu-x86-64-v4", "ptx-sm_80"):
+        for number, (got, want) in enumerate(zip(run(case, backend), wanted, strict=True)):
+            both_nan = np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))
+            wrong = (bits_of(got) != bits_of(want)) & ~both_nan
+            assert not wrong.any(), (backend, number, got[wrong][:3], want[wrong][:3])
 
 
 @ts.kernel

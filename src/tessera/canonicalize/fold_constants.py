@@ -27,7 +27,7 @@ from tessera.interp.elementwise import apply, scalar
 from tessera.ir.passes import PatternPass
 from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
-from tessera.ir.tile.structure import DimOp, static_size
+from tessera.ir.tile.structure import DimOp, profile_of, static_size
 from tessera.ir.tile.types import TensorType, element_of
 from tessera.ir.types import NarrowFloatType, i1
 
@@ -52,7 +52,7 @@ class _Evaluate(RewritePattern):
         fn, dtype = op.fn.data, dtype_of_value(op.args[-1])
         kinds = [dtype_of_value(arg) for arg in op.args]
         args = tuple(scalar(number, kind) for number, kind in zip(numbers, kinds, strict=True) if number is not None)
-        rewriter.replace(op, ConstantOp(_python(apply(fn, args, dtype)), op.result.type))
+        rewriter.replace(op, ConstantOp(_python(apply(fn, args, dtype, profile_of(op))), op.result.type))
 
 
 class _SelectKnown(RewritePattern):

@@ -1,18 +1,21 @@
 """Elementwise functions, constants, splats and aranges.
 
 f16, bf16 and narrower floats are computed in f32 and rounded once per op. Transcendental functions of f32 are
-evaluated in f64 and rounded, which makes them the reference that backends state their ULP against.
+evaluated in f64 and rounded, which makes them the reference that backends state their ULP against. Under `strict` they
+are the sequences of IEEE operations that all targets compute (`numerics.elementary`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.interp.casts import round_once, to_f32
+from tessera.interp.elementary import evaluate
 from tessera.interp.fused import fma
 from tessera.interp.gamma import lgamma
 from tessera.interp.machine import Machine, handles
@@ -194,26 +197,33 @@ if _FORMULAS.keys() != FUNCTIONS.keys():
     raise NotImplementedError(f"no formula for {sorted(_FORMULAS.keys() ^ FUNCTIONS.keys())}")
 
 
-def apply(fn: str, args: tuple[Any, ...], dtype: DType) -> Any:
+def _in_order(fn: str, *args: Any) -> Any:
+    """Return a transcendental function by its sequence of IEEE operations."""
+    return np.divide(args[0].dtype.type(1), np.sqrt(args[0])) if fn == "rsqrt" else evaluate(fn, args)
+
+
+def apply(fn: str, args: tuple[Any, ...], dtype: DType, profile: str = "fast") -> Any:
     """Evaluate an elementwise function.
 
     Args:
         fn: its name in `numerics.functions`.
         args: NumPy scalars or arrays of one shape.
         dtype: dtype of the operands (of the last two, for `select`).
+        profile: the numerics profile.
 
     Returns:
         A NumPy scalar or array: bool for comparisons, else of the operands' dtype.
     """
     with np.errstate(all="ignore"):
-        result = _FORMULAS[fn](*(arg if fn == "select" else to_f32(arg, dtype) for arg in args))
+        formula = partial(_in_order, fn) if profile == "strict" and fn in TRANSCENDENTAL else _FORMULAS[fn]
+        result = formula(*(arg if fn == "select" else to_f32(arg, dtype) for arg in args))
         kind = dtypes.boolean if FUNCTIONS[fn].result == "bool" else dtype
         return np.asarray(result).astype(kind.numpy(), copy=False)[()]
 
 
 @handles(ElementwiseOp)
 def _elementwise(op: ElementwiseOp, machine: Machine) -> Any:
-    return apply(op.fn.data, machine.all(op.args), dtype_at(op.args[-1].type))
+    return apply(op.fn.data, machine.all(op.args), dtype_at(op.args[-1].type), machine.profile)
 
 
 def scalar(value: float, dtype: DType) -> Any:

@@ -72,7 +72,7 @@ def _fma_f64(a: Array, b: Array, c: Array) -> Array:
         result = np.array(
             np.where(plain, np.where(np.isfinite(a) & np.isfinite(b) & np.isinf(c), c, product + c), result)
         )
-        for at in zip(*np.nonzero(~plain & ~inside), strict=True):
+        for at in map(tuple, np.argwhere(~plain & ~inside)):
             result[at] = _exactly(float(a[at]), float(b[at]), float(c[at]))
     return result
 

@@ -1,8 +1,9 @@
 """The table of elementwise functions, shared by all levels of the IR.
 
-A new one, such as sinh, takes a line here, a declaration with its docstring in `frontend/tile/math.py`, and the code of
-CPUs and GPUs in `backends/llvm/vecmath.py`. The interpreter takes NumPy's function of the same name; one that NumPy
-lacks has its formula in `interp/elementwise.py`. Tests name the place that is missing.
+A new one, such as sinh, takes a line here, a declaration with its docstring in `frontend/tile/math.py`, and what CPUs,
+GPUs and, under `strict`, the interpreter compute in `numerics/elementary`. Otherwise the interpreter takes NumPy's
+function of the same name; one that NumPy lacks has its formula in `interp/elementwise.py`. Tests name the place that is
+missing.
 """
 
 from __future__ import annotations

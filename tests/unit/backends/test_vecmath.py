@@ -17,8 +17,9 @@ from mpmath import mp, mpf
 from numpy.typing import NDArray
 
 from scripts import fit_vecmath
-from tessera.backends.llvm import vecmath_coefficients
-from tessera.backends.llvm.vecmath import GENERATORS, vecmath_function
+from tessera.backends.llvm.vecmath import vecmath_function
+from tessera.numerics.elementary import GENERATORS
+from tessera.numerics.elementary import coefficients as vecmath_coefficients
 from tessera.numerics.functions import TRANSCENDENTAL
 from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.llvm.vecmath import GENERATORS
 from tessera.interp.elementwise import apply
 from tessera.numerics import dtypes
+from tessera.numerics.elementary import GENERATORS
 from tessera.numerics.functions import FUNCTIONS, Function
 from tessera.numerics.tolerances import of_function
 
@@ -43,7 +43,7 @@ def missing(function: Function) -> set[str]:
     if function.name not in OPERATORS and not hasattr(ts.tile, function.name):
         found.add("frontend/tile/math.py")
     if function.ulp is not None and function.name not in ELSEWHERE | GENERATORS.keys():
-        found.add("backends/llvm/vecmath.py")
+        found.add("numerics/elementary")
     kind = {"int": dtypes.i32, "bool": dtypes.boolean, "int_or_bool": dtypes.i32}.get(function.domain, dtypes.f32)
     one = np.ones(3, kind.numpy())
     try:
@@ -62,7 +62,7 @@ def test_a_new_function_takes_two_places_beside_the_table(monkeypatch: pytest.Mo
     sinh = Function("sinh", 1, "float", cost=16, special=True, ulp=(3.0, 0.0))
     monkeypatch.setitem(FUNCTIONS, "sinh", sinh)
     monkeypatch.setitem(apply.__globals__["_FORMULAS"], "sinh", np.sinh)  # as at import, by its name in NumPy
-    assert missing(sinh) == {"frontend/tile/math.py", "backends/llvm/vecmath.py"}
+    assert missing(sinh) == {"frontend/tile/math.py", "numerics/elementary"}
     assert of_function("sinh", dtypes.f32) == of_function("tanh", dtypes.f32)
 
 

@@ -43,18 +43,10 @@ take a reciprocal from AVX-512's estimate, and keep their errors. Subnormal resu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
-from tessera.backends.llvm import vecmath_exp as exponentials
-from tessera.backends.llvm import vecmath_gamma as gamma
-from tessera.backends.llvm import vecmath_inverse as inverses
-from tessera.backends.llvm import vecmath_log as logarithms
-from tessera.backends.llvm import vecmath_pow as powers
-from tessera.backends.llvm import vecmath_roots as roots
-from tessera.backends.llvm import vecmath_trig as trigonometry
-from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
+from tessera.backends.llvm.vecmath_ir import TextWriter, abreast
 from tessera.data import dataclass
+from tessera.numerics.elementary import GENERATORS, Options
+from tessera.numerics.elementary.writer import FORMATS, Value
 from tessera.numerics.functions import FUNCTIONS
 
 
@@ -72,50 +64,6 @@ class VecFunction:
     name: str
     definition: str
     declares: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a generator may use: relaxed results, and CPU features by LLVM's names."""
-
-    fast: bool
-    features: frozenset[str]
-
-
-Generator = Callable[[Writer, tuple[Value, ...], Options], Value]
-
-
-def _pow(w: Writer, xs: tuple[Value, ...], options: Options) -> Value:
-    if xs[0].kind == "f64":
-        return powers.pow_f64(w, xs[0], xs[1], options.features)
-    make = powers.pow_fast if options.fast else powers.pow_f32
-    return make(w, xs[0], xs[1], options.features)
-
-
-GENERATORS: Final[dict[str, Generator]] = {
-    "exp": lambda w, xs, o: exponentials.exp(w, xs[0], o.features, o.fast),
-    "exp2": lambda w, xs, o: exponentials.exp2(w, xs[0], o.features, o.fast),
-    "expm1": lambda w, xs, _: exponentials.expm1(w, xs[0]),
-    "tanh": lambda w, xs, o: exponentials.tanh(w, xs[0], o.features, o.fast),
-    "sigmoid": lambda w, xs, o: exponentials.sigmoid(w, xs[0], o.features, o.fast),
-    "erf": lambda w, xs, _: exponentials.erf(w, xs[0]),
-    "log": lambda w, xs, o: logarithms.log(w, xs[0], o.features),
-    "log2": lambda w, xs, o: logarithms.log2(w, xs[0], o.features),
-    "log1p": lambda w, xs, _: logarithms.log1p(w, xs[0]),
-    "sin": lambda w, xs, _: trigonometry.sin(w, xs[0]),
-    "cos": lambda w, xs, _: trigonometry.cos(w, xs[0]),
-    "log10": lambda w, xs, o: logarithms.log10(w, xs[0], o.features),
-    "tan": lambda w, xs, _: trigonometry.tan(w, xs[0]),
-    "atan": lambda w, xs, _: inverses.atan(w, xs[0]),
-    "atan2": lambda w, xs, _: inverses.atan2(w, xs[0], xs[1]),
-    "asin": lambda w, xs, _: inverses.asin(w, xs[0]),
-    "acos": lambda w, xs, _: inverses.acos(w, xs[0]),
-    "cbrt": lambda w, xs, _: roots.cbrt(w, xs[0]),
-    "hypot": lambda w, xs, _: roots.hypot(w, xs[0], xs[1]),
-    "erfc": lambda w, xs, o: gamma.erfc(w, xs[0], o.features),
-    "lgamma": lambda w, xs, o: gamma.lgamma(w, xs[0], o.features),
-    "pow": _pow,
-}
 
 
 def vecmath_function(
@@ -137,14 +85,14 @@ def vecmath_function(
         raise ValueError(f"no vector function {fn} for {elem}")
     if width < 1:
         raise ValueError(f"vector width {width} is not positive")
-    w = Writer(width)
+    w = TextWriter(width)
     arguments = tuple(Value(w, elem, name) for name in ("%x", "%y")[: FUNCTIONS[fn].arity])
-    ready = tuple(exponentials.abreast(w, argument, features) for argument in arguments)
+    ready = tuple(abreast(w, argument, features) for argument in arguments)
     result = GENERATORS[fn](w, ready, Options(fast and elem == "f32", features))
-    result = exponentials.abreast(w, result, features)
+    result = abreast(w, result, features)
     name = f"tessera_{fn}{'_fast' if fast else ''}_{w.suffix_of(elem)}"
     vector = w.type_of(elem)
-    parameters = ", ".join(f"{vector} {argument.text}" for argument in arguments)
+    parameters = ", ".join(f"{vector} {argument.held}" for argument in arguments)
     lines = [f"define internal {vector} @{name}({parameters}) alwaysinline {{", "entry:", *w.lines]
-    lines += [f"  ret {vector} {result.text}", "}", ""]
+    lines += [f"  ret {vector} {result.held}", "}", ""]
     return VecFunction(name, "\n".join(lines), tuple(w.declares))

@@ -10,7 +10,7 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.data import dataclass
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, HasEffect, declared
-from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.structure import profile_of
 from tessera.ir.tile.types import SharedType, TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of
 
@@ -51,12 +51,7 @@ class MmaOp(TesseraOp):
     @property
     def sums_in_order(self) -> bool:
         """Whether the kernel's profile gives the order of the sum: `strict`, of floats."""
-        if not dtype_of(element_of(self.acc.type)).is_float:
-            return False
-        parent = self.parent_op()
-        while parent is not None and not isinstance(parent, KernelOp):
-            parent = parent.parent_op()
-        return parent is not None and parent.profile.data == "strict"
+        return dtype_of(element_of(self.acc.type)).is_float and profile_of(self) == "strict"
 
     def verify_(self) -> None:
         """Check shapes and that the accumulator's type stays."""

@@ -234,6 +234,14 @@ def memory_of(tensor: SSAValue) -> SSAValue:
     return tensor if first < 0 else tensor.block.args[first]
 
 
+def profile_of(op: Operation) -> str:
+    """Return the numerics profile of the kernel that holds an op; `fast` where none does."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, KernelOp):
+        parent = parent.parent_op()
+    return "fast" if parent is None else parent.profile.data
+
+
 @op_definition
 class ReturnOp(TesseraOp):
     """Ends a kernel and names the tensors it returns to the caller."""

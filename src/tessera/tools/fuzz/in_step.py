@@ -255,7 +255,7 @@ def _constant(_machine: InStep, op: ops.ConstantOp) -> Any:
 
 @handles(ops.ElementwiseOp)
 def _elementwise(machine: InStep, op: ops.ElementwiseOp) -> Any:
-    return apply(op.fn.data, tuple(machine.all(op.args)), _dtype(op.args[-1]))
+    return apply(op.fn.data, tuple(machine.all(op.args)), _dtype(op.args[-1]), machine.func.profile.data)
 
 
 @handles(ops.CastOp)

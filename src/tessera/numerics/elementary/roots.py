@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
+from tessera.numerics.elementary.writer import FORMATS, Value, Writer
 
 # Exponents from which hypot scales its operands down, below which up, and by how much: squares then stay normal.
 LARGE: Final = {"f32": 60, "f64": 500}

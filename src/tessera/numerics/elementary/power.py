@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tessera.backends.llvm import vecmath_coefficients as table
-from tessera.backends.llvm.vecmath_exp import (
+from tessera.data import dataclass
+from tessera.numerics.elementary import coefficients as table
+from tessera.numerics.elementary.exponential import (
     CONSTANTS,
     LOG2_E,
     nearest_integer,
@@ -21,9 +22,8 @@ from tessera.backends.llvm.vecmath_exp import (
     power_of_two,
     scale,
 )
-from tessera.backends.llvm.vecmath_ir import F32, F64, FORMATS, Value, Writer
-from tessera.backends.llvm.vecmath_log import SQRT_HALF, Split, log2_of_parts, split
-from tessera.data import dataclass
+from tessera.numerics.elementary.logarithm import SQRT_HALF, Split, log2_of_parts, split
+from tessera.numerics.elementary.writer import F32, F64, FORMATS, Value, Writer
 
 THIRD: Final = 1 / 3
 THIRD_LOW: Final = float.fromhex("0x1.5555555555555p-56")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.backends.llvm import vecmath_coefficients as table
-from tessera.backends.llvm.vecmath_ir import FORMATS, Format, Value, Writer
 from tessera.data import dataclass
+from tessera.numerics.elementary import coefficients as table
+from tessera.numerics.elementary.writer import FORMATS, Format, Value, Writer
 
 TANH_SPLIT: Final = 0.65625
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
@@ -129,7 +129,7 @@ def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str])
     """
     suffix = avx512_suffix(w.width, p.kind, features)
     if suffix:
-        return call_avx512(w, "mask.scalef", (p, n), (), suffix)
+        return w.avx512("mask.scalef", (p, n), (), suffix)
     # Two factors: the first product is exact, so that a subnormal result is rounded once.
     form = FORMATS[p.kind]
     half = count >> 1
@@ -139,7 +139,7 @@ def scale(w: Writer, p: Value, n: Value, count: Value, features: frozenset[str])
 def avx512_suffix(width: int, elem: str, features: frozenset[str]) -> str:
     """The suffix of the AVX-512 intrinsics for this vector type, empty when the CPU has none.
 
-    A vector of several registers takes them one by one; see `call_avx512`.
+    A vector of several registers takes them one by one.
     """
     size = width * (32 if elem == "f32" else 64)
     if not {"avx512f", "avx512dq"} <= features:
@@ -149,60 +149,6 @@ def avx512_suffix(width: int, elem: str, features: frozenset[str]) -> str:
     return ""
 
 
-def call_avx512(w: Writer, name: str, arguments: tuple[Value, ...], immediates: tuple[str, ...], suffix: str) -> Value:
-    """Call an AVX-512 intrinsic on each register of its operands.
-
-    Args:
-        w: the function.
-        name: the intrinsic without `@llvm.x86.avx512.` and suffix.
-        arguments: its vectors.
-        immediates: its i32 operands after them.
-        suffix: what `avx512_suffix` gives.
-    """
-    elem, size = arguments[0].kind, int(suffix.split(".")[1])
-    lanes = size // (32 if elem == "f32" else 64)
-    symbol = f"@llvm.x86.avx512.{name}.{suffix}"
-    rounds = suffix.endswith("512") and name.startswith("mask.")
-    if lanes == w.width:
-        literals = [("i32", value) for value in immediates] + unmasked(w.type_of(elem), lanes, rounds)
-        return w.call(elem, symbol, arguments, literals)
-    one = w.type_of(elem).replace(f"<{w.width} ", f"<{lanes} ")
-    fixed = [("i32", value) for value in immediates] + unmasked(one, lanes, rounds)
-    listed = [one] * len(arguments) + [kind for kind, _ in fixed]
-    w.declare(f"declare {one} {symbol}({', '.join(listed)})")
-    parts: list[str] = []
-    for first in range(0, w.width, lanes):
-        pieces = [w.lanes_of(argument, first, lanes) for argument in arguments]
-        given = [f"{one} {piece}" for piece in pieces] + [f"{kind} {text}" for kind, text in fixed]
-        parts.append(w.emit(elem, f"call {one} {symbol}({', '.join(given)})").text)
-    return w.joined(elem, parts, lanes)
-
-
-def abreast(w: Writer, value: Value, features: frozenset[str]) -> Value:
-    """Have all registers of a value ready before any of them is used, where it takes several of AVX-512.
-
-    An empty inline assembly with all of them in and out. Without it, LLVM's scheduler puts the long chains of each
-    register's lanes one after another, to save registers, and a core's schedulers see few instructions that may run.
-    """
-    lanes = 512 // (64 if value.kind == "f64" else 32)
-    parts = w.width // lanes
-    if "avx512f" not in features or w.width % lanes or parts not in (2, 4):
-        return value
-    one = w.type_of(value.kind).replace(f"<{w.width} ", f"<{lanes} ")
-    together = f"{{ {', '.join([one] * parts)} }}"
-    pieces = ", ".join(f"{one} {w.lanes_of(value, part * lanes, lanes)}" for part in range(parts))
-    places = ",".join(["=v"] * parts + [str(part) for part in range(parts)])
-    group = w.emit(value.kind, f'call {together} asm "", "{places}"({pieces})').text
-    held = [w.emit(value.kind, f"extractvalue {together} {group}, {part}").text for part in range(parts)]
-    return w.joined(value.kind, held, lanes)
-
-
-def unmasked(vector: str, lanes: int, rounds: bool) -> list[tuple[str, str]]:
-    """The last operands of an AVX-512 intrinsic: no pass-through, all lanes, and the current rounding if it rounds."""
-    operands = [(vector, "zeroinitializer"), (f"i{max(lanes, 8)}", "-1")]
-    return [*operands, ("i32", "4")] if rounds else operands
-
-
 def reciprocal(w: Writer, d: Value, suffix: str) -> Value:
     """1 / d for a positive normal or infinite d, to 0.6 ULP; `suffix` is empty for a division.
 
@@ -210,7 +156,7 @@ def reciprocal(w: Writer, d: Value, suffix: str) -> Value:
     """
     if not suffix:
         return 1.0 / d
-    estimate = call_avx512(w, "rcp14", (d,), (), suffix)
+    estimate = w.avx512("rcp14", (d,), (), suffix)
     error = w.fma(w.negate(d), estimate, 1.0)
     # Of an infinite divisor the error is NaN, which this comparison takes for anything small: 0 stays 0.
     error = w.select(error.compare("olt", 0.5), error, 0.5)
@@ -263,7 +209,7 @@ def within_one(w: Writer, r: Value, suffix: str) -> Value:
     In place of two bounds on the argument: beyond the range, where the remainder means nothing, any positive power
     will do, since `scale` makes infinity, 0 or NaN of it by n alone.
     """
-    return call_avx512(w, "mask.range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
+    return w.avx512("mask.range", (r, w.const(r.kind, 1.0)), (LEAST_MAGNITUDE,), suffix) if suffix else r
 
 
 def power(w: Writer, r: Value, n: Value, count: Value, features: frozenset[str], fast: bool) -> Value:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tessera.backends.llvm import vecmath_coefficients as table
-from tessera.backends.llvm.vecmath_exp import CONSTANTS, LOG2_E, biases, nearest_integer, polynomial, scale
-from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
-from tessera.backends.llvm.vecmath_log import log
 from tessera.data import dataclass
+from tessera.numerics.elementary import coefficients as table
+from tessera.numerics.elementary.exponential import CONSTANTS, LOG2_E, biases, nearest_integer, polynomial, scale
+from tessera.numerics.elementary.logarithm import log
+from tessera.numerics.elementary.writer import FORMATS, Value, Writer
 
 HALF_LOG_2PI_MINUS_1: Final = (math.log(2 * math.pi) - 1) / 2
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tessera.backends.llvm import vecmath_coefficients as table
-from tessera.backends.llvm.vecmath_exp import (
+from tessera.data import dataclass
+from tessera.numerics.elementary import coefficients as table
+from tessera.numerics.elementary.exponential import (
     CONSTANTS,
     LOG2_E,
     avx512_suffix,
-    call_avx512,
     polynomial,
 )
-from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
-from tessera.data import dataclass
+from tessera.numerics.elementary.writer import FORMATS, Value, Writer
 
 # The least 1 + f. From 3/4 up, log1p(x) has f = x exactly for small x; from sqrt(1/2) up, log2 cancels least.
 THREE_QUARTERS: Final = 0.75
@@ -100,9 +99,9 @@ def split_bits(w: Writer, x: Value, low: float, bias: Value) -> Split:
 
 def split_by_instruction(w: Writer, x: Value, low: float, suffix: str) -> Split:
     """The split of any x by AVX-512: getexp(0) = -inf, getmant(inf) = 1, getmant of a negative is NaN."""
-    exponent = call_avx512(w, "mask.getexp", (x,), (), suffix)
+    exponent = w.avx512("mask.getexp", (x,), (), suffix)
     control = GETMANT_FROM_THREE_QUARTERS if low == THREE_QUARTERS else GETMANT_FROM_ONE
-    mantissa = call_avx512(w, "mask.getmant", (x,), (str(control),), suffix)
+    mantissa = w.avx512("mask.getmant", (x,), (str(control),), suffix)
     if low == THREE_QUARTERS:
         upper = mantissa.compare("olt", 1.0)
     else:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tessera.backends.llvm import vecmath_coefficients as table
-from tessera.backends.llvm.vecmath_exp import polynomial
-from tessera.backends.llvm.vecmath_ir import FORMATS, Value, Writer
-from tessera.backends.llvm.vecmath_trig import HALF_PI, HALF_PI_LOW
 from tessera.data import dataclass
+from tessera.numerics.elementary import coefficients as table
+from tessera.numerics.elementary.exponential import polynomial
+from tessera.numerics.elementary.trigonometry import HALF_PI, HALF_PI_LOW
+from tessera.numerics.elementary.writer import FORMATS, Value, Writer
 
 
 @dataclass(frozen=True)
