@@ -274,10 +274,12 @@ POOL: Final = {
     "cpu": 2872,
     "affinity": 2880,
     "set_affinity": 2888,
+    "unwritten": 2896,
 }
 """`posted` counts jobs, `state` holds `POOL_OPEN`, `POOL_WAITING` and the workers inside, `next` is the first program
 that nobody has taken, `home` the CPU of the last caller that woke workers. A job stands from `function` on. From
-`create` on: functions of the C library and of CPython."""
+`create` on: functions of the C library and of CPython. `unwritten` is what workers fill their scratch memory with
+before they take part in a job, nothing where it is 0."""
 POOL_BYTES: Final = 2944
 POOL_RESET: Final = 2752
 """Bytes that a forked child clears: threads do not survive a fork."""

@@ -19,6 +19,9 @@ from tessera.target.artifact import Artifact
 _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
 
+_WORTH_SHARING_NS = 1e9
+"""What a launch is taken to cost that is to be shared out."""
+
 
 Loader = Callable[[bytes], LoadedCode]
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -50,10 +53,14 @@ _scratch = _Scratch()
 def fill_scratch(byte: int | None) -> None:
     """Fill scratch memory with a byte before each planned launch of this thread: what is read unwritten shows.
 
+    Launches of several programs then share them out to the worker pool however short they are, and its threads fill
+    theirs, too.
+
     Args:
-        byte: 0 to 255; None leaves what the launch before has left.
+        byte: 1 to 255; None leaves what the launch before has left.
     """
     _scratch.fill = byte
+    shared_pool().fill_scratch(byte)
 
 
 class CpuLauncher:
@@ -164,7 +171,8 @@ class CpuPlan:
             self._cost_ns[number] = min(self._cost_ns[number], cost)
         if first == programs:
             return
-        if self._cost_ns[number] < INLINE_NS:
+        expected = self._cost_ns[number] if _scratch.fill is None else _WORTH_SHARING_NS
+        if expected < INLINE_NS:
             entry(address, first, programs)
             return
         shared_pool().run(
@@ -175,7 +183,7 @@ class CpuPlan:
             scratch_bytes,
             first,
             programs,
-            int(self._cost_ns[number]),
+            int(expected),
         )
 
     def _raise_error(self, block: Block) -> None:

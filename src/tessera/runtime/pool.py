@@ -106,6 +106,11 @@ class WorkerPool:
         """
         self._run(self.address, threads, function, params, count, scratch, first, last, cost)
 
+    def fill_scratch(self, byte: int | None) -> None:
+        """Let workers fill their scratch memory with a byte from 1 on before each job they take part in, or not."""
+        word = 0 if byte is None else int.from_bytes(bytes([byte]) * WORD, "little")
+        ctypes.c_uint64.from_address(self.address + POOL["unwritten"]).value = word
+
     @property
     def started(self) -> int:
         """How many threads it has beside the callers'."""

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.driver.native import load_pool
 from tessera.errors import CallError
-from tessera.runtime import pool
+from tessera.runtime import cpu, pool
 from tessera.runtime.pool import WorkerPool, shared_pool, thread_count
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -141,6 +142,44 @@ def test_each_worker_has_aligned_scratch_of_its_own(workers):
     addresses = [address for each in seen.values() for address in each]
     assert len(set(addresses) | mine) == 3
     assert all(address % 64 == 0 for address in addresses)
+
+
+def test_workers_fill_their_scratch_before_they_take_part(workers):
+    caller, size = threading.get_ident(), 4096
+    begun: dict[int, bytes] = {}
+
+    def body(params, first, last):
+        scratch = ctypes.c_void_p.from_address(params).value
+        begun.setdefault(threading.get_ident(), ctypes.string_at(scratch, size))
+        time.sleep(0.002)
+        ctypes.memset(scratch, 7, size)
+
+    for byte in (0x41, 0x42, None):
+        workers.fill_scratch(byte)
+        begun.clear()
+        run(workers, body, 60, threads=3, scratch=size)
+        theirs = [held for thread, held in begun.items() if thread != caller]
+        assert theirs == [bytes([byte or 7]) * size] * 2
+
+
+@pytest.mark.parametrize(("byte", "shared"), [(None, []), (0x41, [2])])
+def test_short_launches_are_shared_out_where_scratch_is_filled(monkeypatch, byte, shared):
+    def doubled(x: ts.Tensor["n", ts.f32]):
+        for i in ts.tile.grid((n, 4)):
+            x[i : i + 4] = x[i : i + 4] * 2
+
+    threads, run_all = [], WorkerPool.run
+    monkeypatch.setenv("TESSERA_NUM_THREADS", "2")
+    monkeypatch.setattr(cpu, "INLINE_NS", 10**8)  # a first launch may take long
+    monkeypatch.setattr(WorkerPool, "run", lambda self, *args: (threads.append(args[0]), run_all(self, *args)))
+    x = np.ones(64, np.float32)
+    cpu.fill_scratch(byte)
+    try:
+        ts.kernel(doubled)(x)
+    finally:
+        cpu.fill_scratch(None)
+    assert (x == 2).all()
+    assert threads == shared
 
 
 def test_many_callers_at_once(workers):

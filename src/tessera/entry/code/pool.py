@@ -267,7 +267,18 @@ name:
   %slot = getelementptr i8, ptr %own, i64 %before_last
   %mine = load ptr, ptr %scratch
   store ptr %mine, ptr %slot
-  br label %work
+  %unwritten = load i64, ptr {unwritten}
+  %as_it_is = icmp eq i64 %unwritten, 0
+  br i1 %as_it_is, label %work, label %overwrite
+overwrite:
+  %so_far = phi i64 [ 0, %name ], [ %further, %overwriting ]
+  %further = add i64 %so_far, 8
+  %unlike = icmp ule i64 %further, %wanted
+  br i1 %unlike, label %overwriting, label %work
+overwriting:
+  %word_of_scratch = getelementptr i8, ptr %mine, i64 %so_far
+  store volatile i64 %unwritten, ptr %word_of_scratch, align 8
+  br label %overwrite
 work:
   call void @take_part(ptr %pool, ptr %own, ptr null)
   br label %leave
