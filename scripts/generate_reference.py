@@ -22,7 +22,8 @@ from tessera.frontend.tile.values import Shared, Tile
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 _NAMES = (
-    "structure create memory atomics math bits reduce order shape parts mma shared pipeline mbarrier group random debug"
+    "structure create memory atomics math activations bits reduce order shape parts mma shared pipeline mbarrier group "
+    "random debug"
 )
 # By module name: `tile.reduce` is the function.
 FAMILIES = [import_module(f"tessera.frontend.tile.{name}") for name in _NAMES.split()]

@@ -412,13 +412,10 @@ def _field(b: Builder, owner: StructureValue, name: str) -> Any:
 _OF_OTHERS = {
     "gather": "index the tensor with an index tile: X[index]; of a tile, use ts.tile.take_along_axis(x, index, axis)",
     "scatter": "store with an index tile: X[index] = x",
-    "argmax": "take the maximum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
-    "argmin": "take the minimum, then the least index where x equals it: ts.tile.min(ts.tile.where(x == m, i, n))",
     "matmul": "use a @ b, or ts.tile.mma(a, b, acc)",
     "program_id": "loop over ts.tile.grid: its variables are the program's offsets",
     "num_programs": "loop over ts.tile.grid: its variables are the program's offsets",
     "cdiv": "use ts.cdiv(a, b)",
-    "softmax": "subtract ts.tile.max, take ts.tile.exp and divide by ts.tile.sum",
 }
 """What to use instead of functions that other tile and array languages have."""
 _OTHER_NAMES = {

@@ -17,6 +17,13 @@ def logsumexp(x: Any, axis: Any) -> Any:
 
 
 @function
+def log_softmax(x: Any, axis: Any) -> Any:
+    """Return the logarithm of the exponentials over their sum."""
+    off = x - tile.max(x, axis, keepdims=True)
+    return off - tile.log(tile.sum(tile.exp(off), axis, keepdims=True))
+
+
+@function
 def softmax(x: Any, axis: Any) -> Any:
     """Return the exponentials over their sum."""
     e = tile.exp(x - tile.max(x, axis, keepdims=True))

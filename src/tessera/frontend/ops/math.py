@@ -96,7 +96,7 @@ def power(b: Builder, a: Any, b_: Any) -> Any:
     exponent = operand(b, b_, "**")
     if isinstance(exponent, int) and not isinstance(exponent, bool) and 0 <= exponent <= 16:
         if exponent > 2 and isinstance(base, Value) and base.dtype.is_float:
-            return _rounded(b, _repeated(b, _wide(b, base), exponent), base)
+            return rounded(b, _repeated(b, widened(b, base), exponent), base)
         return _repeated(b, base, exponent)
     if isinstance(base, Value) and not base.dtype.is_float and not isinstance(exponent, float):
         if not isinstance(exponent, Value) or not exponent.dtype.is_float:
@@ -156,7 +156,7 @@ def _zero(b: Builder, like: Value) -> Value:
     return wrap(constant(b, 0, element_of(like.type)))
 
 
-def _float(b: Builder, x: Any, what: str) -> Any:
+def float_value(b: Builder, x: Any, what: str) -> Any:
     """Return `x` as a float value, which composites use several times."""
     ready = operand(b, x, what)
     if is_number(ready) or not ready.dtype.is_float:
@@ -165,10 +165,11 @@ def _float(b: Builder, x: Any, what: str) -> Any:
 
 
 @compiles(tile.silu)
-def _silu(b: Builder, x: Any) -> Any:
-    value = _float(b, x, "silu")
-    wide = _wide(b, value)
-    return _rounded(b, apply(b, "mul", wide, apply(b, "sigmoid", wide)), value)
+def silu(b: Builder, x: Any) -> Any:
+    """Compile `x * sigmoid(x)`."""
+    value = float_value(b, x, "silu")
+    x = widened(b, value)
+    return rounded(b, apply(b, "mul", x, apply(b, "sigmoid", x)), value)
 
 
 _ROOT = math.sqrt(2.0 / math.pi)
@@ -177,9 +178,10 @@ _FAR = 40.0
 
 
 @compiles(tile.gelu)
-def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
-    value = _float(b, x, "gelu")
-    wide = _wide(b, value)
+def gelu(b: Builder, x: Any, approximate: Any) -> Any:
+    """Compile `x` times the normal distribution function."""
+    value = float_value(b, x, "gelu")
+    wide = widened(b, value)
     if approximate:  # 0.5 (1 + tanh(u)) is sigmoid(2u)
         square = apply(b, "mul", apply(b, "mul", wide, wide), 2 * 0.044715 * _ROOT)
         double = apply(b, "mul", wide, apply(b, "add", square, 2 * _ROOT))
@@ -190,7 +192,7 @@ def _gelu(b: Builder, x: Any, approximate: Any) -> Any:
         bell = apply(b, "erf", apply(b, "mul", wide, math.sqrt(0.5)))
         half = apply(b, "mul", apply(b, "maximum", wide, -_FAR), 0.5)  # -inf times 0 would be NaN
         result = apply(b, "mul", half, apply(b, "add", bell, 1.0))
-    return _rounded(b, result, value)
+    return rounded(b, result, value)
 
 
 def _gelu_by_tail(b: Builder, x: Any) -> Any:
@@ -205,20 +207,20 @@ def _gelu_by_tail(b: Builder, x: Any) -> Any:
 
 @compiles(tile.softplus)
 def _softplus(b: Builder, x: Any) -> Any:
-    value = _float(b, x, "softplus")
-    wide = _wide(b, value)
+    value = float_value(b, x, "softplus")
+    wide = widened(b, value)
     small = apply(b, "exp", apply(b, "neg", apply(b, "abs", wide)))
     total = apply(b, "add", apply(b, "maximum", wide, 0.0), apply(b, "log1p", small))
-    return _rounded(b, total, value)
+    return rounded(b, total, value)
 
 
-def _wide(b: Builder, value: Any) -> Any:
+def widened(b: Builder, value: Any) -> Any:
     """Return narrow floats as f32, so that a composite rounds once at its end."""
     return value if value.dtype.bits >= 32 else convert(b, value, "f32")
 
 
-def _rounded(b: Builder, result: Any, like: Any) -> Any:
-    """Return what a composite has computed of `_wide(b, like)`, in the dtype of `like`."""
+def rounded(b: Builder, result: Any, like: Any) -> Any:
+    """Return what a composite has computed of `widened(b, like)`, in the dtype of `like`."""
     return wrap(cast_to(b, result.ssa, element_type(like.dtype)))
 
 

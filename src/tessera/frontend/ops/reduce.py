@@ -19,15 +19,17 @@ from tessera.frontend.convert import (
     axis_of,
     broadcast_to,
     cast_to,
+    constant,
+    operand,
     places_along,
     reshape_to,
     static_int,
     to_tile,
 )
 from tessera.frontend.function import DeviceFunction
-from tessera.frontend.library import exponentials, extremes
+from tessera.frontend.library import exponentials, extremes, moments
 from tessera.frontend.registry import compiles
-from tessera.frontend.values import Scalar, Tile, show, wrap
+from tessera.frontend.values import Scalar, Tile, Value, show, wrap
 from tessera.ir.tile.reduce import REDUCTIONS, ReduceByOp, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import element_type
@@ -170,8 +172,22 @@ def _var(b: Builder, x: Any, axis: Any = None, keepdims: Any = False, ddof: Any 
             help="take ddof=0, or more elements",
         )
     off = apply(b, "sub", source, _mean(b, source, axis, True), what="var")
-    total = reduced(b, apply(b, "mul", off, off, what="var"), axis, "sum", "var", keepdims)
+    known = prod(source.shape[i] for i in _axes(b, axis, source, "var"))
+    total = inline(b, moments.deviation.function, [off, axis, keepdims, float(known)], {})
     return apply(b, "div", total, count, what="var")
+
+
+@compiles(tile.combine_moments)
+def _combine_moments(b: Builder, count: Any, mean: Any, deviation: Any, more: Any, other: Any, others: Any) -> Any:
+    parts = [operand(b, part, "combine_moments") for part in (count, mean, deviation, more, other, others)]
+    if not any(isinstance(part, Value) for part in parts):
+        parts[0] = wrap(constant(b, parts[0], element_type(dtypes.f32)))
+    for part in parts:
+        if isinstance(part, Value) and not part.dtype.is_float:
+            raise TypeMismatchError(
+                f"combine_moments: {show(part)} is no float", code="dtype-mismatch", help="cast it to ts.f32"
+            )
+    return inline(b, moments.combined.function, parts, {})
 
 
 def _float_source(b: Builder, x: Any, what: str) -> Tile:
@@ -270,6 +286,12 @@ def _logsumexp(b: Builder, x: Any, axis: Any, keepdims: Any) -> Any:
     if keepdims:
         return kept
     return Tile(reshape_to(b, kept.ssa, rest)) if rest else reduced(b, kept, None, "sum", "logsumexp")
+
+
+@compiles(tile.log_softmax)
+def _log_softmax(b: Builder, x: Any, axis: Any) -> Any:
+    source = _float_source(b, x, "log_softmax")
+    return inline(b, exponentials.log_softmax.function, [source, _axes(b, axis, source, "log_softmax")], {})
 
 
 @compiles(tile.softmax)

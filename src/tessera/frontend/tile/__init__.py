@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera.frontend.tile import group as group
 from tessera.frontend.tile import mbarrier as mbarrier
 from tessera.frontend.tile import pipeline as pipeline
+from tessera.frontend.tile.activations import *  # noqa: F403
 from tessera.frontend.tile.atomics import *  # noqa: F403
 from tessera.frontend.tile.bits import *  # noqa: F403
 from tessera.frontend.tile.create import *  # noqa: F403

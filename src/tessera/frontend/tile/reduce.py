@@ -19,10 +19,12 @@ __all__ = [
     "argmax",
     "argmin",
     "associative_scan",
+    "combine_moments",
     "cummax",
     "cummin",
     "cumprod",
     "cumsum",
+    "log_softmax",
     "logsumexp",
     "max",
     "mean",
@@ -211,8 +213,41 @@ def var(x: TileLike, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -
         TypeMismatchError: `bad-argument` when `ddof` leaves nothing to divide by.
 
     Numerics:
-        Two passes, so that nothing cancels: the mean first, then the sum of the squares of the differences from it.
+        Two passes, so that nothing cancels: the mean first, then the sum of the squares of the differences from it,
+        less what the rounding of the mean adds to it: means may be many times larger than deviations.
         Elements outside a tensor count as the zeros that they load as.
+    """
+    ...
+
+
+@tile_function
+def combine_moments(
+    count: TileLike, mean: TileLike, deviation: TileLike, more: TileLike, other: TileLike, others: TileLike
+) -> tuple[Tile, Tile, Tile]:
+    """Combine the statistics of two groups of elements, as sums of squares would not: nothing cancels.
+
+        n, m, d = ts.tile.zeros((64,), ts.f32), ts.tile.zeros((64,), ts.f32), ts.tile.zeros((64,), ts.f32)
+        for k in ts.tile.range(0, K, 128):
+            x = X[r:r+64, k:k+128]
+            n, m, d = ts.tile.combine_moments(n, m, d, 128.0, x.mean(1), x.var(1) * 128.0)
+        variance = d / n
+
+    Args:
+        count: how many elements the first group has, a float; may be 0.
+        mean: their mean.
+        deviation: the sum of the squares of their differences from it.
+        more: how many elements the second group has.
+        other: their mean.
+        others: the sum of the squares of their differences from it.
+
+    Returns:
+        Count, mean and sum of squared differences of both groups: tiles of the broadcast shape, or scalars.
+
+    Raises:
+        TypeMismatchError: `dtype-mismatch` for what is no float.
+
+    Source:
+        Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
     """
     ...
 
@@ -410,6 +445,26 @@ def logsumexp(x: TileLike, axis: Axes = None, keepdims: bool = False) -> Tile | 
 
     Numerics:
         -inf where all elements are; +inf where one is.
+    """
+    ...
+
+
+@tile_function
+def log_softmax(x: TileLike, axis: Axes = -1) -> Tile:
+    """Return `log(softmax(x))` along `axis`, without overflow, and precise where that is close to 0 or far below.
+
+    Args:
+        x: tile; what is no float is taken as f32.
+        axis: dimension, counted from the end when negative, or a tuple of them; None for all.
+
+    Returns:
+        Tile of the shape of `x`, of the accumulation type.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+
+    Numerics:
+        NaN along a dimension whose elements all are -inf.
     """
     ...
 
