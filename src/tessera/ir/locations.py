@@ -5,6 +5,8 @@ A frame becomes `loc("gemm#27"("gemm.py":12:11))`: the name holds the function a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from xdsl.dialects.builtin import (
     UNKNOWN_LOC,
     CallSiteLoc,
@@ -25,6 +27,7 @@ def _frame_loc(frame: Frame) -> LocationAttr:
     return NameLoc(StringAttr(f"{frame.function}#{frame.end_column}"), position)
 
 
+@lru_cache(maxsize=1024)  # the ops of a line have one location
 def to_loc(location: Location | None) -> LocationAttr:
     """Return the xDSL attribute of `location`."""
     if location is None:
