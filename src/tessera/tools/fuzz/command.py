@@ -76,6 +76,10 @@ def _options(texts: tuple[str, ...]) -> Options:
     return Options(**given)
 
 
+_STRICT = ("strict=1", "plans=0.5", "approximate=0.8")
+"""What `--strict` draws: sums, products and functions whose results are inexact, which shows how they are computed."""
+
+
 @click.command()
 @click.option(
     "--device",
@@ -101,6 +105,11 @@ def _options(texts: tuple[str, ...]) -> Options:
     multiple=True,
     metavar="NAME=P",
     help="How often something is drawn, such as empty=0.1.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Draw programs under `strict` only: floats are compared with the interpreter's, without any tolerance.",
 )
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds until a program counts as hung.")
 @click.option("--failures", type=int, help="Stop after so many.")
@@ -141,6 +150,7 @@ def fuzz(
     minutes: float | None,
     jobs: int,
     switches: tuple[str, ...],
+    strict: bool,
     timeout: float,
     failures: int | None,
     shrink: bool,
@@ -161,6 +171,7 @@ def fuzz(
     At the end each fault is printed again with the smallest program that shows it, and the step of the compiler that
     is wrong.
     """
+    switches = (*_STRICT, *switches) if strict else switches
     options = _options(switches)
     if reproduce is not None:
         seed, programs = reproduce, 1

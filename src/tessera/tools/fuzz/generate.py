@@ -63,6 +63,8 @@ def _dice(seed: int, options: Options | None) -> Dice:
 
 def _drawn(seed: int, dice: Dice) -> tree.Program:
     profile = dice.pick(("strict", "deterministic")) if dice.chance(dice.options.profiles) else "fast"
+    if dice.options.strict and dice.rarely(dice.options.strict):
+        profile = "strict"
     if dice.chance(dice.options.plans):
         return Plan(dice, profile).program(seed)
     return _Maker(dice, palette(dice, profile)).program(seed)
@@ -219,6 +221,7 @@ class _Maker:
         if is_float(dtype):
             kind = dice.weighted((("small", 6.0), ("quarters", 2.0), ("wide", 1.5)))
             high = 3 if dtype.startswith("fp") else dice.pick((2, 4, 8))
+            kind = dice.rough(kind)
             return tree.Contents(kind, -high, high)
         if is_int(dtype) and dice.chance(0.25):
             return tree.Contents("wide")

@@ -142,7 +142,7 @@ class Plan:
             order, offset = tuple(dice.shuffled(order)), dice.pick((0, 1, 8))
         if is_float(dtype):
             kind = dice.pick(("small", "quarters")) if dtype.startswith("f") else "small"
-            contents = tree.Contents(kind, -3, 3)
+            contents = tree.Contents(dice.rough(kind), -3, 3)
         else:
             contents = tree.Contents("small", 0 if dtype.startswith("u") else -5, 5)
         layout = tree.Layout(order, (1,) * len(shape), offset)

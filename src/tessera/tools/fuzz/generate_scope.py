@@ -36,6 +36,7 @@ class Options:
         small: programs of a few operations on small tiles, which find most faults soonest.
         long: programs of twice as many statements.
         profiles: programs under another profile than `fast`.
+        strict: programs under `strict`, whatever profile was drawn, most of them with numbers whose sums are inexact.
         knobs: programs with schedule knobs.
         atomics: atomic updates.
         products: matrix products.
@@ -78,6 +79,7 @@ class Options:
     debug: float = 0.04
     jumps: float = 0.1
     dims: float = 0.12
+    strict: float = 0.0
     steps: float = 0.1
     batches: float = 0.15
     histograms: float = 0.1
@@ -122,6 +124,10 @@ class Dice:
     def rarely(self, probability: float) -> bool:
         """Return True with a probability, decided aside."""
         return self.aside.random() < probability
+
+    def rough(self, kind: str) -> str:
+        """Return how floats are drawn: with all their bits where the order of sums is to show."""
+        return "wide" if self.options.strict and self.rarely(0.7) else kind
 
     def chance(self, probability: float) -> bool:
         """Return True with a probability."""

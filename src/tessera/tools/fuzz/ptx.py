@@ -17,7 +17,7 @@ from tessera.tools.emulate.memory import Device
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import Guarded, contents, placed
 from tessera.tools.fuzz.conditions import conditions
-from tessera.tools.fuzz.meaning import meaning
+from tessera.tools.fuzz.exact import wanted
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.run import Outcome, differences
 from tessera.tools.fuzz.steps import built
@@ -40,7 +40,7 @@ def emulated(program: tree.Program, folder: Path, target: str = "") -> Outcome:
     """
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     try:
-        expected, _ = meaning(program, values)
+        expected, _ = wanted(program, values, folder)
     except Undetermined as reason:
         return Outcome(program.seed, "skipped", detail=str(reason))
     outcomes = [_on(name, program, folder, values, expected) for name in ((target,) if target else TARGETS)]

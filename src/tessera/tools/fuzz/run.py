@@ -18,7 +18,6 @@ from tessera.runtime.cpu import fill_scratch
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import Guarded, contents, offsets, placed
 from tessera.tools.fuzz.conditions import conditions
-from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.source import source
 from tessera.tools.fuzz.types import is_float
@@ -81,12 +80,14 @@ def check(program: tree.Program, device: Device, folder: Path, generated: float 
         folder: where its source is written.
         generated: seconds that drawing it took, for the outcome.
     """
+    from tessera.tools.fuzz.exact import wanted
+
     started = time.perf_counter()
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     expected, events = dict[str, Val](), set[str]()
     if device.kind != "compile":
         try:
-            expected, events = meaning(program, values)
+            expected, events = wanted(program, values, folder)
         except Undetermined as reason:
             return Outcome(program.seed, "skipped", detail=str(reason), seconds=(generated, 0.0, 0.0))
     meant = time.perf_counter()

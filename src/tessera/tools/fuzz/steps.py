@@ -22,7 +22,6 @@ from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.conditions import conditions
-from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.run import Outcome, differs, load_kernel
 
@@ -76,9 +75,11 @@ def first_wrong(program: tree.Program, folder: Path, targets: Sequence[str] = ("
         folder: where its source is written.
         targets: for which schedules are looked at.
     """
+    from tessera.tools.fuzz.exact import wanted
+
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     try:
-        expected, events = meaning(program, values)
+        expected, events = wanted(program, values, folder)
     except Undetermined as reason:
         return f"{UNDETERMINED}: {reason}"
     level = _Level(program, values, expected)

@@ -15,8 +15,8 @@ from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import Guarded, contents, placed
 from tessera.tools.fuzz.conditions import conditions
+from tessera.tools.fuzz.exact import wanted
 from tessera.tools.fuzz.in_step import Fault, programs_of, run_launch
-from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Undetermined
 from tessera.tools.fuzz.races import Machine, Unknown
 from tessera.tools.fuzz.run import Outcome, differences
@@ -67,7 +67,7 @@ def computed(program: tree.Program, folder: Path, targets: Sequence[str] = TARGE
     if any(prod(tensor.shape) > MOST_ELEMENTS for tensor in program.tensors):
         return Outcome(program.seed, "skipped", detail="large tensors")
     try:
-        expected, _ = meaning(program, values)
+        expected, _ = wanted(program, values, folder)
     except Undetermined as reason:
         return Outcome(program.seed, "skipped", detail=str(reason))
     seen = 0
