@@ -39,7 +39,7 @@ BY_MPMATH = ("erf", "erfc")
 FLOAT = {"f32": np.float32, "f64": np.float64}
 BITS = {"f32": np.uint32, "f64": np.uint64}
 LLVM = {"f32": "float", "f64": "double"}
-# Largest error in ULP, as in the docstring of `vecmath`: f32 is measured over every argument, for f64 and pow
+# Largest error in ULP: f32 is measured over every argument, for f64 and pow
 # the bound leaves room for arguments that no sample met.
 BOUND_F32 = {
     "exp": 1.02,

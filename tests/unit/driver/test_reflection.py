@@ -52,6 +52,46 @@ def test_products_are_computed_by_what_was_asked_for(target: str, kind: str, ins
     assert not any(name.partition(".")[0] in others for name in used)
 
 
+def few_rows(q: ts.Tensor["H", 8, 64, ts.bf16], k: ts.Tensor["H", "S", 64, ts.bf16], s: ts.Tensor["H", 8, "S", ts.f32]):
+    for h, n in ts.tile.grid((H, 1), (S, 64)):
+        s[h, :, n : n + 64] = ts.tile.mma(q[h, :, :], k[h, n : n + 64, :].T)
+
+
+def narrow(a: ts.Tensor[64, 64, ts.fp8_e4m3], c: ts.Tensor[64, 64, ts.f32]):
+    c[:, :] = ts.tile.mma(a[:, :], a[:, :].T)
+
+
+def cut(a: ts.Tensor[64, 64, ts.tf32], c: ts.Tensor[64, 64, ts.f32]):
+    c[:, :] = ts.tile.mma(a[:, :], a[:, :].T)
+
+
+def staged(a: ts.Tensor[64, ts.f32], c: ts.Tensor[64, ts.f32]):
+    buffer = ts.tile.alloc_shared((64,), ts.f32)
+    ts.tile.cp_async(buffer, a[:])
+    ts.tile.barrier()
+    c[:] = ts.tile.exp(ts.tile.load(buffer)) + ts.tile.load(buffer)
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "kind", "text"),
+    [
+        (few_rows, "sm_90a", "emulations", "bf16 mma of 8x64x64 emulated with fma: no matrix unit is used"),
+        (few_rows, "sm_80", "emulations", "take tiles of 16x8x16 and more"),
+        (product, "sm_75", "emulations", "sm_75 has no instruction for it"),
+        (product, "x86-64-v3", "fallbacks", "bf16 mma through f32 (exact)"),
+        (narrow, "x86-64-v3", "fallbacks", "fp8_e4m3 mma through f32 (exact)"),
+        (narrow, "sapphirerapids", "fallbacks", "fp8_e4m3 mma through bf16 (exact)"),
+        (cut, "aarch64", "fallbacks", "tf32 mma computed in f32"),
+        (staged, "x86-64-v3", "copies", "asynchronous copies"),
+        (product, "sapphirerapids", "fallbacks", None),
+        (product, "sm_80", "emulations", None),
+    ],
+)
+def test_what_is_computed_otherwise_is_told(function: Any, target: str, kind: str, text: str | None) -> None:
+    notes = ts.kernel(function).compile(target=target).reflection.get(kind, [])
+    assert (text is None and not notes) or any(text is not None and text in note for note in notes)
+
+
 @pytest.mark.parametrize(("target", "kind"), [("sm_75", "mma_sync"), ("sm_80", "wgmma"), ("sm_75", "wgmma")])
 def test_what_a_target_has_not_is_refused(target: str, kind: str) -> None:
     with pytest.raises(ts.ResourceError) as caught:

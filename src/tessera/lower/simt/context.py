@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, LocationAttr, StringAttr
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import CompilerFault, ResourceError
@@ -20,6 +20,7 @@ from tessera.ir.tile.types import TileType
 from tessera.ir.types import element_type
 from tessera.lower.bounds import Bounds
 from tessera.lower.launch import Parameters
+from tessera.lower.notes import add_note
 from tessera.lower.scalars import Scalars
 from tessera.lower.simt.placement import Placements
 from tessera.lower.simt.rules import LAZY, LOWERINGS
@@ -137,12 +138,7 @@ class SimtContext:
 
     def note(self, kind: str, text: str) -> None:
         """Record on the function what `explain()` reports: an emulation, a copy that is not asynchronous."""
-        key = f"tessera_notes.{kind}"
-        func = self.params.func
-        known = func.attributes.get(key)
-        notes: list[Attribute] = list(known) if isinstance(known, ArrayAttr) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        if StringAttr(text) not in notes:
-            func.attributes[key] = ArrayAttr([*notes, StringAttr(text)])
+        add_note(self.params.func, kind, text)
 
     # Values
 

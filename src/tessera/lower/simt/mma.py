@@ -100,7 +100,12 @@ def choose_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> tuple[Mm
         why = f"{a} mma through {operand} (exact): {target.name} has none for this tile"
         return found, operand, "" if operand is None else why
     how = "computed in f32" if a == "tf32" else "emulated"
-    return None, None, f"{a} mma of {m}x{n}x{k} {how} with fma: {target.name} has no instruction for it"
+    least, _ = mma_for(a, b, acc, target)
+    why = f"{target.name} has no instruction for it"
+    if least is not None:
+        smallest = f"{least.a.shape[0]}x{least.b.shape[1]}x{least.k}"
+        why = f"no matrix unit is used, as instructions of {target.name} take tiles of {smallest} and more"
+    return None, None, f"{a} mma of {m}x{n}x{k} {how} with fma: {why}"
 
 
 def warpgroup_instruction(target: TargetRecord, op: MmaOp | MmaStartOp) -> WgmmaInstruction | None:

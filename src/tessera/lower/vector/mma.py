@@ -18,6 +18,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, i1
 from tessera.lower.forms import product_form
+from tessera.lower.notes import add_note
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import next_step
 from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored
@@ -40,6 +41,7 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     """Pack the operands that are not packed yet and multiply."""
     form = _form(context, op)
     _check_together(context, op, form)
+    _note_fallback(context, op, form)
     element = element_type(form.total)
     right = _in_place(context, op, form) if decisions.RIGHT_IN_PLACE.on(op) else None
     left = _rows_in_place(context, op, form) if decisions.LEFT_IN_PLACE.on(op) else None
@@ -78,6 +80,15 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     else:
         product.write(context)
     context.define(op.result, result if acc.element == element else Convert(acc.shape, acc.element, result))
+
+
+def _note_fallback(context: VectorContext, op: MmaOp, form: Form) -> None:
+    """Note, for `explain()`, operands that are computed in another float format than their own."""
+    own, wide, name = dtype_of(element_of(op.a.type)), form.operand.name, context.target.name
+    if op.compute.data == "tf32":
+        add_note(context.params.func, "fallbacks", f"tf32 mma computed in {wide}: {name} rounds no operands to tf32")
+    elif own.is_float and own != form.operand:
+        add_note(context.params.func, "fallbacks", f"{own} mma through {wide} (exact): {name} has none of {own}")
 
 
 def _form(context: VectorContext, op: MmaOp) -> Form:

@@ -18,6 +18,7 @@ from tessera.ir.tile.shared import (
     SharedViewOp,
     WaitGroupOp,
 )
+from tessera.lower.notes import add_note
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Load, Node, Stored, reads
 from tessera.lower.vector.rules import lowers
@@ -72,6 +73,7 @@ def lower_shared_store(context: VectorContext, op: SharedStoreOp) -> None:
 def lower_cp_async(context: VectorContext, op: CpAsyncOp) -> None:
     """Copy a box to the buffer now; a copy that is complete early is a correct asynchronous copy."""
     target = _stored(context, op.buffer)
+    add_note(context.params.func, "copies", "asynchronous copies are made where they start: one thread runs a program")
     _fill(context, op.buffer, Load(target.shape, target.element, context.box(op)))
 
 
