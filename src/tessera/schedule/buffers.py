@@ -231,8 +231,8 @@ def _ring(read: Read, buffer: Buffer, grid: GridOp) -> Copied:
     step = constant_value(loop.step)
     if not isinstance(step, int):
         raise Unfit("the step of a ring's loop is not known")
-    if memory_of(write.op.tensor) in written_memories(grid):
-        raise Unfit("a tensor that is copied ahead is stored to by the same launch")
+    if (why := why_written(grid, memory_of(write.op.tensor))) is not None:
+        raise Unfit(f"a tensor that is copied ahead {why}")
     _check_guard(write.guard, loop, distance * step)
     offsets = [_known(affine(offset), loop) for offset in write.op.offsets]
     for ahead in range(distance):
@@ -366,4 +366,23 @@ def written_memories(unit: Operation) -> set[SSAValue]:
         kernel = unit if isinstance(unit, KernelOp) else unit.parent_op()
         assert isinstance(kernel, KernelOp)
         return {memory_of(arg) for arg in kernel.body.block.args if isinstance(arg.type, TensorType)}
+    return stored_memories(unit)
+
+
+def why_written(unit: Operation, memory: SSAValue) -> str | None:
+    """Return why copies ahead of a memory may miss a store to it, for `explain()`; None where they cannot.
+
+    Args:
+        unit: the launch.
+        memory: the memory (`memory_of`).
+    """
+    if memory in stored_memories(unit):
+        return "is stored to by the same launch"
+    if memory in written_memories(unit):
+        return "may be stored to by other programs that a fence, or an atomic with an order, waits for"
+    return None
+
+
+def stored_memories(unit: Operation) -> set[SSAValue]:
+    """Return the memories (`memory_of`) that a launch stores to."""
     return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}

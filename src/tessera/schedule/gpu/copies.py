@@ -41,6 +41,7 @@ from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.locations import location_of
 from tessera.ir.loops import movable, remade, with_arguments
+from tessera.ir.tile.atomics import orders_accesses
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
@@ -56,7 +57,7 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
-from tessera.schedule.buffers import written_memories
+from tessera.schedule.buffers import stored_memories
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
@@ -127,10 +128,13 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
         return
     loops: dict[scf.ForOp, list[Staged]] = {}
     single: list[Staged] = []
-    stored = written_memories(unit)
+    stored = stored_memories(unit)
     for staged in found:
         loop = staged.load.parent_op()
-        ahead = memory_of(staged.load.tensor) not in stored  # a copy for a later iteration must not miss a store
+        # A copy for a later iteration must not miss a store: of this launch, or of others that the loop waits for. The
+        # copies of a loop start after all that stands before it, and have arrived before what stands after it.
+        waits = any(orders_accesses(op) for op in loop.walk()) if isinstance(loop, scf.ForOp) else True
+        ahead = memory_of(staged.load.tensor) not in stored and not waits
         if ahead and isinstance(loop, scf.ForOp) and all(movable(o, loop) for o in staged.load.offsets):
             loops.setdefault(loop, []).append(staged)
         else:

@@ -72,7 +72,7 @@ from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import SharedType, TileType
-from tessera.schedule.buffers import written_memories
+from tessera.schedule.buffers import why_written, written_memories
 from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
 from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS, why_no_registers
@@ -180,8 +180,8 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
     for product in products:
         _check_product(product)
     for op in loads:
-        if memory_of(op.tensor) in stored:
-            raise Unfit("an operand of a product is stored to by the same launch")
+        if (why := why_written(grid, memory_of(op.tensor))) is not None:
+            raise Unfit(f"an operand of a product {why}")
         check_operand(kernel, op)
     _check_shared(grid, loop, [*loads, *fetched])
     operands = [_operand(kernel, op) for op in loads]

@@ -119,3 +119,49 @@ def test_an_operand_that_the_loop_stores_to_is_not_fetched_ahead() -> None:
     expected = a[32:48].copy()  # the last iteration's rows; the second iteration reads what the first stored
     interpret(staged(in_place, stages=3), [a, b])
     np.testing.assert_array_equal(a[16:32], expected)
+
+
+def _waits_before(
+    flag: ts.Tensor[1, ts.i32],
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    c: ts.Tensor["M", "N", ts.f32],
+):
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        while ts.tile.atomic_load(flag[0], order="acquire") == 0:
+            pass
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 32], b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+        ts.tile.atomic_add(flag[0], 1, order="release")
+
+
+def _waits_inside(
+    flag: ts.Tensor[1, ts.i32],
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    c: ts.Tensor["M", "N", ts.f32],
+):
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            ts.tile.fence("acquire")
+            acc = ts.tile.mma(a[m : m + 64, k : k + 32], b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_loops_copy_ahead_where_no_order_stands_in_them(target: str) -> None:
+    sizes = {"M": 512, "N": 512, "K": 512}
+    outside = ts.kernel(_waits_before).compile(target=target, dims=sizes, dump=["tirh"])
+    assert outside.reflection["schedule"]["stages"] > 1
+    text = outside.dumps["tirh"]
+    assert isinstance(text, str)
+    order = [text.index('"load" %'), text.index("cp_async"), text.index("scf.for"), text.rindex("wait_group 0")]
+    assert order == sorted(order), "copies start after the wait"
+    assert text.rindex("wait_group 0") < text.index('order "release"'), "and have arrived before the release"
+    inside = ts.kernel(_waits_inside).compile(target=target, dims=sizes)
+    assert inside.reflection["schedule"].get("stages", 1) == 1
+    if target == "sm_90a":
+        assert "waits for" in outside.reflection["roles"][0]
