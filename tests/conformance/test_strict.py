@@ -127,6 +127,7 @@ SCANS = [
     _scan("scan-row", (300,), 0, False, knobs={"num_warps": 4}),
     _scan("scan-reversed", (5, 77), 1, True),
     _scan("scan-columns", (41, 20), 0, False),
+    _scan("scan-rows-back", (3, 300), 1, True),
 ]
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import Attribute, Block, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.target.arithmetic import CastOp, HalvesOp, ReduceRegistersOp, TransposeChunksOp
+from tessera.ir.target.arithmetic import CastOp, HalvesOp, IotaOp, ReduceRegistersOp, RelayoutOp, TransposeChunksOp
 from tessera.ir.target.types import element_of, fragment_of
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
-from tessera.ir.types import dtype_of
+from tessera.ir.types import dtype_of, element_type
 from tessera.lower.combiners import Values, combine
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.indexed import by_rows
@@ -29,7 +29,8 @@ from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, boo
 from tessera.lower.vector.ordered import Tree, passes_leave
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
-from tessera.lower.vector.writer import chunk_type
+from tessera.lower.vector.writer import chunk_layout, chunk_type
+from tessera.numerics import dtypes
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import NEUTRAL, is_ordered
 
@@ -377,7 +378,8 @@ def _scanned(
     shape = sources[0].shape
     targets = [context.new_buffer(shape, source.element) for source in sources]
     scan = _Scan(sources, axis, fold, reverse, targets, ordered)
-    width = 1 if axis == lane_axis(shape) else chunk_width(shape[lane_axis(shape)], context.lanes)
+    one_by_one = axis == lane_axis(shape) and not ordered
+    width = 1 if one_by_one else chunk_width(shape[lane_axis(shape)], context.lanes)
 
     def nest(site: Site) -> Sequence[SSAValue]:
         scan.outer(site, 0, ())
@@ -433,32 +435,64 @@ class _Scan:
             writer.loop(first, size, 1, carried, lambda at, before: site.scoped(lambda: step(at, list(before))))
 
     def _in_order(self, site: Site, outer: Coords) -> None:
-        """Copy the elements, and add to each second block of 2^b of them what the first comes to, for b from 0 up."""
-        size, scalars = self.sources[0].shape[self.axis], site.writer.scalars
+        """Join each two neighbouring blocks of 2^b elements, for b from 0 up: the first bits in chunks of lanes."""
+        size, along = self.sources[0].shape[self.axis], site.width > 1 and not any(c.lanes for c in outer)
+        unit = site.width if along else 1
 
-        def at(place: SSAValue | int) -> Coords:
-            return tuple(Coord(site.index(place)) if axis == self.axis else c for axis, c in enumerate(outer))
+        def at(place: SSAValue | int, lanes: bool = along) -> Coords:
+            return tuple(Coord(site.index(place), lanes) if axis == self.axis else c for axis, c in enumerate(outer))
 
-        def put(place: SSAValue | int, values: Values) -> None:
-            for target, value in zip(self.targets, values, strict=True):
-                site.store(target, at(place), value)
+        def begin(place: Coord) -> None:
+            values = [site.chunk(source, at(place.base)) for source in self.sources]
+            self._put(site, at(place.base), self._within(site, values) if along else values)
 
-        def held(place: SSAValue | int) -> Values:
-            return [target.emit(site, at(place)) for target in self.targets]
+        def join(first: SSAValue, length: int) -> None:
+            start, end, last = self._halves(site, first, length, size)
+            totals = [site.splat_like(total, along) for total in self._held(site, at(last, False))]
 
-        def block(first: SSAValue, length: int) -> None:
-            second = scalars.add(first, length)
-            if self.reverse:
-                total, start, end = held(second), first, second
-            else:
-                total, start = held(scalars.add(first, length - 1)), second
-                end = scalars.binary("minimum", scalars.add(second, length), size)
-            _loop(site, start, end, 1, lambda each: put(each, self.fold(site, total, held(each))))
+            def take_in(each: SSAValue) -> None:
+                self._put(site, at(each), self.fold(site, totals, self._held(site, at(each))))
 
-        site.each(size, lambda each: put(each, [site.chunk(source, at(each)) for source in self.sources]))
-        for bit in range((size - 1).bit_length()):
+            _loop(site, start, end, unit, take_in)
+
+        if along:
+            site.chunks(size, begin)
+        else:
+            site.each(size, lambda place: begin(Coord(place)))
+        for bit in range(unit.bit_length() - 1, (size - 1).bit_length()):
             length = 1 << bit
-            _loop(site, 0, size - length, 2 * length, lambda first, length=length: block(first, length))
+            _loop(site, 0, size - length, 2 * length, lambda first, length=length: join(first, length))
+
+    def _halves(self, site: Site, first: SSAValue, length: int, size: int) -> tuple[SSAValue, SSAValue, SSAValue]:
+        """Return start and end of the block that takes another one in, and where the total of that is."""
+        scalars = site.writer.scalars
+        second = scalars.add(first, length)
+        if self.reverse:
+            return first, second, second
+        return second, scalars.binary("minimum", scalars.add(second, length), size), scalars.add(first, length - 1)
+
+    def _put(self, site: Site, coords: Coords, values: Values) -> None:
+        for target, value in zip(self.targets, values, strict=True):
+            site.store(target, coords, value)
+
+    def _held(self, site: Site, coords: Coords) -> Values:
+        return [target.emit(site, coords) for target in self.targets]
+
+    def _within(self, site: Site, values: Values) -> Values:
+        """Join the blocks that lie within a chunk along the axis; what is past the tile's end is not taken in."""
+        writer, layout, i32 = site.writer, chunk_layout(site.width), element_type(dtypes.i32)
+        lanes = writer.value(IotaOp(0, i32, layout))
+        for bit in range(site.width.bit_length() - 1):
+            length = 1 << bit
+            totals = [(lane & -2 * length) + length - (not self.reverse) for lane in range(site.width)]
+            second = site.apply("and", [lanes, writer.scalars.constant(length, i32)])
+            takes = site.apply("eq" if self.reverse else "ne", [second, writer.scalars.constant(0, i32)])
+            if self.reverse and site.tail is not None:
+                some = (max(site.tail - length - 1, -1) // (2 * length)) * 2 * length + length
+                takes = site.apply("and", [takes, site.apply("lt", [lanes, writer.scalars.constant(some, i32)])])
+            joined = self.fold(site, [writer.value(RelayoutOp(value, layout, totals)) for value in values], values)
+            values = [site.apply("select", [takes, *pair]) for pair in zip(joined, values, strict=True)]
+        return values
 
 
 def _loop(site: Site, first: SSAValue | int, end: SSAValue | int, step: int, body: Callable[[SSAValue], None]) -> None:
