@@ -508,7 +508,8 @@ _SIMT = (
         "if predicate is None or fill is None:",
         "if True:",
     ),
-    _ptx(
+    _planned(
+        "ptx",
         "one-mask-for-a-vector",
         "backends/simt/memory.py",
         "    if masks is not None:\n        vector = 1\n",

@@ -192,7 +192,7 @@ class _Maker:
             size = dice.pick(self._palette.sizes)
             contents = tree.Contents("perm")
             self._tensors.append(self._laid("I0", (size,), dice.pick(("i32", "i64")), (size,), contents))
-        if dice.chance(0.2 * dice.options.atomics):
+        if dice.chance(0.35 * dice.options.atomics):
             dtype = dice.pick(("i32", "i32", "f32", "f32", "f64", "f16", "bf16", *INTS))
             size = dice.pick((1, 3, 8, 17))
             self._tensors.append(
@@ -349,10 +349,10 @@ class _Maker:
         if tensor.contents.kind == "perm":
             return Region(tensor, "read")
         if tensor.name.startswith("C"):
-            functions = ["max", "min"] if is_float(tensor.dtype) else ["add", "max", "min", "and", "or", "xor"]
-            if is_float(tensor.dtype) and self._palette.profile == "fast":
-                functions.append("add")
-            return Region(tensor, "accumulate", fn=dice.pick(functions))
+            functions = ["max", "min"] if is_float(tensor.dtype) else ["max", "min", "and", "or", "xor"]
+            adds = not is_float(tensor.dtype) or self._palette.profile == "fast"
+            # Of all of them a sum alone tells once from twice.
+            return Region(tensor, "accumulate", fn="add" if adds and dice.chance(0.6) else dice.pick(functions))
         if dice.chance(0.75 if tensor.name.startswith("X") else 0.2):
             owned = self._owned(tensor, grid)
             if owned is not None:

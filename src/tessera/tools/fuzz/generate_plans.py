@@ -53,7 +53,7 @@ _BLOCKS: Final = (
     (((8, 16, 32, 48), (8, 16, 32, 40), (8, 16, 32)), 4.0),
     (((64, 64, 128), (64, 64, 128), (64, 64, 128)), 4.0),
     (((64, 64, 128, 256), (8, 24, 128, 192, 256), (32, 64, 128)), 1.5),
-    (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 1.5),
+    (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 2.5),
 )
 """Rows, columns and depth of the blocks of a product, with how often they are drawn."""
 
@@ -486,6 +486,10 @@ class Plan:
             self.body.append(tree.Store(out.name, (tree.Span(m, block),), wide, total))
         value = tree.Apply(dice.pick(("sub", "add", "maximum")), (loaded, tree.Expand(total, (1,), 1)))
         kept = x.name if dice.chance(0.3) else self._tensor("out", ("M", "N"), dtype).name
-        store = tree.Store(kept, place, dtype, tree.Cast(value, dtype))
+        store: tree.Stmt = tree.Store(kept, place, dtype, tree.Cast(value, dtype))
+        if dice.chance(0.3):  # some elements, and of a tensor that is loaded for them alone
+            other = tree.Cast(self._load(self._tensor("Z", ("M", "N"), dtype), *place), wide)
+            chosen = tree.Cast(tree.Apply("add", (value, other)), dtype)
+            store = tree.If(tree.Apply("gt", (loaded, tree.Number(0))), (tree.Store(kept, place, dtype, chosen),), ())
         self.body.append(tree.For("n", tree.Number(0), length, tree.Number(width), (store,)))
         return tree.Grid(("m",), (extent,), (block,), tuple(self.body))

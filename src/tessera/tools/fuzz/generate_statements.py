@@ -239,7 +239,7 @@ class Statements:
         if is_float(dtype) and scope.palette.profile != "fast":
             functions = ["max", "min"]
         else:
-            functions = ["add", "max", "min"]
+            functions = ["add", "add", "add", "max", "min"]
         if not is_float(dtype):
             functions += ["and", "or", "xor"]
         if owned:
