@@ -20,9 +20,12 @@ def test_every_function_has_a_line_and_every_line_a_function() -> None:
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double here")
 @pytest.mark.parametrize("name", LINES)
 def test_errors_are_within_what_is_documented(name: str) -> None:
+    function = FUNCTIONS[name]
     for (profile, dtype), bound in zip(measure_ulp.COLUMNS, LINES[name], strict=True):
-        error = measure_ulp.errors(FUNCTIONS[name], dtype, profile, SAMPLE)
-        assert error <= bound + 0.001, (profile, dtype)
+        # What no profile approximates is compiled alike under all of them.
+        if profile == "strict" or function.special or function.ulp is not None:
+            error = measure_ulp.errors(function, dtype, profile, SAMPLE)
+            assert error <= bound + 0.001, (profile, dtype)
 
 
 @pytest.mark.parametrize("name", ["exp", "exp2", "expm1", "tanh", "erf", "log", "log2", "log1p", "sin", "cos"])
