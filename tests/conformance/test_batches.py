@@ -1,4 +1,5 @@
-"""Products of batches: sides that repeat, sums that loops carry, what is computed of them, shared buffers."""
+"""Programs that are small enough to run several as one: everything that may differ between them, and counts that do not
+divide."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,123 +7,256 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera.numerics.dtypes import accumulator_of
-from tessera.numerics.tolerances import Tolerance, of_matmul
-from tests.conformance.data import normal
-from tests.conformance.harness import Case, Output, check, conformance, dtype
-from tests.conformance.test_mma import operand, product
+from tessera.numerics.tolerances import EXACT
+from tests.conformance.harness import Case, Output, Updated, check, conformance
 
-SIDES = {"both": ((3,), (3,)), "left": ((3,), ()), "right": ((), (3,)), "one": ((1,), (3,)), "single": ((1,), (1,))}
+M, N = 37, 12
 
 
-def one_tile(sides: str, name: str) -> Callable[..., Any]:
-    """Return a kernel that multiplies whole tensors, by an operator."""
-    first, second = SIDES[sides]
-    dt, acc, batch = dtype(name), accumulator_of(dtype(name).storage), max(first + second)
+@ts.function
+def larger(a: Any, i: Any, b: Any, j: Any) -> Any:
+    """The larger of two numbers with its place."""
+    keep = (a > b) | ((a == b) & (i < j))
+    return ts.tile.where(keep, a, b), ts.tile.where(keep, i, j)
 
-    def kernel(a: ts.Tensor[*first, 16, 24, dt], b: ts.Tensor[*second, 24, 8, dt], c: ts.Tensor[batch, 16, 8, acc]):
-        c[...] = a[...] @ b[...]
+
+def _rows(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that stores a function of each row."""
+
+    def kernel(x: ts.Tensor["m", N, ts.i32], y: ts.Tensor["m", N, ts.i32]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :] = body(x, i)
 
     return kernel
 
 
-def carried(
-    a: ts.Tensor["B", "M", "K", ts.bf16], b: ts.Tensor["B", "N", "K", ts.bf16], c: ts.Tensor["B", "M", "N", ts.f32]
-):
-    for h, m, n in ts.tile.grid((B, 2), (M, 16), (N, 16)):
-        total = ts.tile.zeros((2, 16, 16), ts.f32)
-        for k in ts.tile.range(0, K, 16):
-            turned = b[h : h + 2, n : n + 16, k : k + 16].transpose(0, 2, 1)
-            total = ts.tile.mma(a[h : h + 2, m : m + 16, k : k + 16], turned, total)
-        c[h : h + 2, m : m + 16, n : n + 16] = total
+@ts.function
+def sums(x: Any, i: Any) -> Any:
+    return x[i, :] - ts.tile.sum(x[i, :], 0)
 
 
-def attention(
-    q: ts.Tensor["B", "S", 16, ts.f32],
-    k: ts.Tensor["B", "T", 16, ts.f32],
-    v: ts.Tensor["B", "T", 16, ts.f32],
-    o: ts.Tensor["B", "S", 16, ts.f32],
-):
-    for h, m in ts.tile.grid((B, 2), (S, 16)):
-        total, most = ts.tile.zeros((2, 16, 16), ts.f32), ts.tile.full((2, 16), -1e30, ts.f32)
-        weight, query = ts.tile.zeros((2, 16), ts.f32), q[h : h + 2, m : m + 16, :]
-        for n in ts.tile.range(0, T, 8):
-            scores = query @ k[h : h + 2, n : n + 8, :].transpose(0, 2, 1)
-            seen = n + ts.tile.arange(8) < T
-            scores = ts.tile.where(seen[None, None, :], scores, -1e30)
-            now = ts.tile.maximum(most, scores.max(2))
-            p, less = ts.tile.exp(scores - now[:, :, None]), ts.tile.exp(most - now)
-            weight = weight * less + p.sum(2)
-            total = ts.tile.mma(p, v[h : h + 2, n : n + 8, :], total * less[:, :, None])
-            most = now
-        o[h : h + 2, m : m + 16, :] = total / weight[:, :, None]
+@ts.function
+def scans(x: Any, i: Any) -> Any:
+    return ts.tile.cumsum(x[i, :], 0) + ts.tile.cumsum(x[i, :], 0, reverse=True)
 
 
-def softmax_of(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: Any) -> np.ndarray:
-    """Return attention in float64."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    scores = q @ k.transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(2, keepdims=True))
-    return weights / weights.sum(2, keepdims=True) @ v
+@ts.function
+def kept(x: Any, i: Any) -> Any:
+    return ts.tile.reshape(ts.tile.reshape(x[i : i + 1, :], (3, 4)).T, (12,))
 
 
-def shared(a: ts.Tensor[2, 16, 16, ts.f16], c: ts.Tensor[2, 16, 16, ts.f32], d: ts.Tensor[16, 16, ts.f32]):
-    held = ts.tile.alloc_shared((2, 16, 16), ts.f16)
-    held[...] = a[...]
-    ts.tile.barrier()
-    both = ts.tile.mma(held, held.T, accumulator=ts.f32)
-    c[...] = ts.tile.where(both > 0.0, both, 0.5 * both)
-    d[:, :] = both.sum(0)
+@ts.function
+def placed(x: Any, i: Any) -> Any:
+    return x[i, :] * 2 + i + ts.tile.arange(12)
 
 
-def of_shared(a: np.ndarray, c: Any, d: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `shared` stores, in float64."""
-    both = a.astype(np.float64) @ a.astype(np.float64).transpose(0, 2, 1)
-    return np.where(both > 0, both, 0.5 * both), both.sum(0)
+@ts.function
+def shared(x: Any, i: Any) -> Any:
+    return x[i, :] + x[3, :] + x[0, 5]
 
 
-CASES = [
-    Case(
-        f"{sides}-{name}",
-        one_tile(sides, name),
-        lambda rng, sides=sides, name=name: [
-            operand(rng, (*SIDES[sides][0], 16, 24), dtype(name)),
-            operand(rng, (*SIDES[sides][1], 24, 8), dtype(name)),
-            Output((max(sum(SIDES[sides], ())), 16, 8), accumulator_of(dtype(name).storage)),
-        ],
-        lambda a, b, c, name=name: product(a, b, accumulator_of(dtype(name).storage)),
-        of_matmul(dtype(name), accumulator_of(dtype(name).storage), 24, 1),
-    )
-    for sides, name in (("both", "bf16"), ("left", "f32"), ("right", "f16"), ("one", "i8"), ("single", "f32"))
-] + [
-    Case(
-        "carried",
-        carried,
-        lambda rng: [
-            operand(rng, (5, 20, 40), ts.bf16),
-            operand(rng, (5, 18, 40), ts.bf16),
-            Output((5, 20, 18), ts.f32),
-        ],
-        lambda a, b, c: product(a, b.transpose(0, 2, 1), ts.f32),
-        of_matmul(ts.bf16, ts.f32, 40, 3),
-    ),
-    Case(
-        "attention",
-        attention,
-        lambda rng: [*(normal(rng, (3, size, 16), ts.f32) for size in (20, 30, 30)), Output((3, 20, 16), ts.f32)],
-        softmax_of,
-        Tolerance(relative=3e-5, absolute=3e-5),
-    ),
-    Case(
-        "shared",
-        shared,
-        lambda rng: [normal(rng, (2, 16, 16), ts.f16), Output((2, 16, 16), ts.f32), Output((16, 16), ts.f32)],
-        of_shared,
-        Tolerance(relative=1e-4, absolute=1e-3),
-    ),
-]
+@ts.function
+def near(x: Any, i: Any) -> Any:
+    return x[i + 1, :] - x[i - 2, :]
 
 
-@conformance(CASES)
-def test_batches(case, backend):
+@ts.function
+def parts(x: Any, i: Any) -> Any:
+    row = x[i, :]
+    return ts.tile.flip(row, 0) + row[4] + ts.tile.roll(row, 5, 0)
+
+
+@ts.function
+def best(x: Any, i: Any) -> Any:
+    value, place = ts.tile.reduce((x[i, :], ts.tile.arange(12)), 0, larger)
+    return x[i, :] * 100 + value * 10 + place
+
+
+@ts.function
+def ordered(x: Any, i: Any) -> Any:
+    return ts.tile.sort(x[i, :], 0)
+
+
+@ts.function
+def looped(x: Any, i: Any) -> Any:
+    total, row = x[i, :] * 0, x[i, :]
+    for k in ts.tile.range(0, 12, 1):
+        total = total + row * x[i, k] + ts.tile.cast(k, ts.i32)
+    return total
+
+
+@ts.function
+def branched(x: Any, i: Any) -> Any:
+    row = x[i, :]
+    if x[0, 0] > -100:
+        row = row * 3
+    else:
+        row = row + x[i, 1]
+    return row
+
+
+@ts.function
+def gathered(x: Any, i: Any) -> Any:
+    return x[x[i, :] & 31, ts.tile.arange(12)] + x[i + x[0, 0] * 0, :]
+
+
+def _meaning(x: np.ndarray) -> dict[str, np.ndarray]:
+    row, place = np.arange(M)[:, None], np.arange(N)
+    padded = np.zeros((M + 4, N), x.dtype)
+    padded[2 : M + 2] = x
+    largest = x.max(1, keepdims=True)
+    return {
+        "sums": x - x.sum(1, keepdims=True),
+        "scans": x.cumsum(1) + x[:, ::-1].cumsum(1)[:, ::-1],
+        "kept": x.reshape(M, 3, 4).transpose(0, 2, 1).reshape(M, N),
+        "placed": x * 2 + row + place,
+        "shared": x + x[3] + x[0, 5],
+        "near": padded[3 : M + 3] - padded[:M],
+        "parts": x[:, ::-1] + x[:, 4:5] + np.roll(x, 5, 1),
+        "best": x * 100 + largest * 10 + x.argmax(1)[:, None],
+        "ordered": np.sort(x, 1),
+        "looped": x * x.sum(1, keepdims=True) + place.sum(),
+        "branched": x * 3,
+        "gathered": x[x & 31, place] + x,
+    }
+
+
+BODIES = (sums, scans, kept, placed, shared, near, parts, best, ordered, looped, branched, gathered)
+
+
+def _name(body: Any) -> str:
+    return str(body.__name__)
+
+
+@conformance(
+    [
+        Case(
+            f"{_name(body)}{f'-{batch}' if batch else ''}",
+            _rows(body),
+            lambda rng: [rng.integers(-9, 10, (M, N)).astype(np.int32), Output((M, N), ts.i32)],
+            lambda x, _y, body=body: _meaning(x)[_name(body)].astype(np.int32),
+            EXACT,
+            knobs={"batch": batch} if batch else {},
+        )
+        for body in BODIES
+        for batch in ((None, 4) if body in (sums, placed, looped) else (None,))
+    ]
+)
+def test_rows(case, backend):
+    check(case, backend)
+
+
+def _numbers(x: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i] = x[i] * 3 + i
+
+
+def _blocks(x: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.i32]):
+    for i in ts.tile.grid((m, 16)):
+        y[i : i + 16] = x[i : i + 16] + ts.tile.sum(x[i : i + 16], 0)
+
+
+def _odd(x: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.i32]):
+    for i in ts.tile.grid((m, 12)):
+        y[i : i + 12] = x[i : i + 12] * 2
+
+
+def _deep(x: ts.Tensor["m", 3, 4, ts.i32], y: ts.Tensor["m", 4, 3, ts.i32]):
+    for i in ts.tile.grid((m, 2)):
+        y[i : i + 2, :, :] = ts.tile.transpose(x[i : i + 2, :, :], (0, 2, 1))
+
+
+def _columns(x: ts.Tensor["m", "n", ts.i32], y: ts.Tensor["n", ts.i32]):
+    for j in ts.tile.grid((n, 1)):
+        y[j] = ts.tile.sum(x[0:64, j], 0)
+
+
+def _scattered(x: ts.Tensor["m", ts.i32], y: ts.Tensor["k", ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        y[(ts.tile.arange(2) + 2 * (m - 1 - i))] = ts.tile.full((2,), 1, ts.i32) * x[i]
+
+
+def _twice(x: ts.Tensor["m", "n", ts.i32], y: ts.Tensor["m", "n", ts.i32]):
+    for i, j in ts.tile.grid((m, 1), (n, 4)):
+        y[i, j : j + 4] = x[i, j : j + 4] * 2 + j
+
+
+def _in_place(x: ts.Tensor["m", "n", ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        x[i, 0:16] = x[i, 0:16] * 2
+        x[i, 0:16] = x[i, 0:16] - ts.tile.sum(x[i, 0:16], 0)
+
+
+def _masked(x: ts.Tensor["m", "n", ts.i32], y: ts.Tensor["m", "n", ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, 0:16]
+        y[i, 0:16] = row
+        if row > 2:
+            y[i, 0:16] = x[i, 0:16] * 3
+
+
+def _beyond(x: ts.Tensor["m", ts.i32], y: ts.Tensor["k", ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i] = x[i]
+
+
+def _prefix(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    result = y.copy()
+    result[: len(x)] = x
+    return result
+
+
+def _block_sums(x: np.ndarray) -> np.ndarray:
+    return x + np.repeat(np.add.reduceat(x, np.arange(0, len(x), 16)), 16)[: len(x)]
+
+
+def _ints(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(-9, 10, shape).astype(np.int32)
+
+
+@conformance(
+    [
+        Case(
+            "numbers",
+            _numbers,
+            lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)],
+            lambda x, _: x * 3 + np.arange(2100),
+        ),
+        Case("blocks", _blocks, lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)], lambda x, _: _block_sums(x)),
+        Case("odd", _odd, lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)], lambda x, _: x * 2),
+        Case(
+            "deep",
+            _deep,
+            lambda rng: [_ints(rng, 35, 3, 4), Output((35, 4, 3), ts.i32)],
+            lambda x, _: x.transpose(0, 2, 1),
+        ),
+        Case("columns", _columns, lambda rng: [_ints(rng, 33, 45), Output((45,), ts.i32)], lambda x, _: x.sum(0)),
+        Case(
+            "scattered",
+            _scattered,
+            lambda rng: [_ints(rng, 45), Updated(_ints(rng, 100))],
+            lambda x, y: np.concatenate([np.repeat(x[::-1], 2), y[90:]]),
+        ),
+        Case(
+            "twice",
+            _twice,
+            lambda rng: [_ints(rng, 7, 45), Output((7, 45), ts.i32)],
+            lambda x, _: x * 2 + np.arange(45) // 4 * 4,
+        ),
+        Case(
+            "in-place",
+            _in_place,
+            lambda rng: [Updated(_ints(rng, 45, 13))],
+            lambda x: 2 * x - 2 * x.sum(1, keepdims=True),
+        ),
+        Case(
+            "masked",
+            _masked,
+            lambda rng: [_ints(rng, 45, 13), Output((45, 13), ts.i32)],
+            lambda x, _: np.where(x > 2, x * 3, x),
+        ),
+        Case("beyond", _beyond, lambda rng: [_ints(rng, 21), Updated(_ints(rng, 50))], _prefix),
+    ]
+)
+def test_kernels(case, backend):
     check(case, backend)

@@ -10,11 +10,11 @@ from tessera.errors import CallError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts
-from tessera.numerics.dtypes import DType
 from tessera.runtime.arguments import ExpectedTensor, bind_dims
 from tessera.runtime.platforms import platform_of
 from tessera.runtime.views import ArrayView
 from tessera.target.artifact import MOST_MAPPED, MOST_STRIDE_BYTES
+from tessera.target.divisors import class_of
 
 ALIGNMENT = 16
 """Bytes: the widest access of a GPU thread. Better aligned arrays make no better code."""
@@ -43,17 +43,6 @@ def canonical_strides(view: ArrayView) -> tuple[int, ...]:
         if view.shape[axis] == 1:
             strides[axis] = 1 if axis == len(strides) - 1 else strides[axis + 1] * max(view.shape[axis + 1], 1)
     return tuple(strides)
-
-
-def divisor(value: int, dtype: DType) -> int:
-    """Return which known divisor a size or stride gets: 16, the elements of a 16-byte access, or 1.
-
-    There are few classes, so that few variants are compiled.
-    """
-    if value % 16 == 0:
-        return 16
-    lanes = ALIGNMENT // dtype.bytes
-    return lanes if value % lanes == 0 else 1
 
 
 def alignment(name: str, pointer: int, view: ArrayView) -> int:
@@ -99,8 +88,8 @@ def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, .
         view.shape,
         known,
         alignment(name, pointer, view),
-        tuple(1 if _unmapped(stride, view) else divisor(stride, view.dtype) for stride in strides),
-        tuple(divisor(size, view.dtype) for size in view.shape),
+        tuple(1 if _unmapped(stride, view) else class_of(stride, view.dtype.bytes) for stride in strides),
+        tuple(class_of(size, view.dtype.bytes) for size in view.shape),
     )
 
 
@@ -155,8 +144,8 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int
         shape,
         tuple(1 if step == 1 else -1 for step in strides),
         ALIGNMENT,
-        tuple(1 if step is None else divisor(step, dtype) for step in strides),
-        tuple(1 if size is None else divisor(size, dtype) for size in shape),
+        tuple(1 if step is None else class_of(step, dtype.bytes) for step in strides),
+        tuple(1 if size is None else class_of(size, dtype.bytes) for size in shape),
     )
 
 

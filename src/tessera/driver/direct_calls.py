@@ -337,15 +337,15 @@ def _scalar(dtype: DType, place: int | None, value: Any) -> Argument:
 
 def _array(value: Any, place: int, fact: ArgFacts, written: bool) -> ArrayGuard:
     """Return the guard of an array without its dimensions. A subclass may mean something else: exact types only."""
-    lanes = 16 // fact.dtype.bytes
+    element_bytes = fact.dtype.bytes
     if type(value) is np.ndarray:
-        shift = fact.dtype.bytes.bit_length() - 1
+        shift = element_bytes.bit_length() - 1
         return ArrayGuard(
             place,
             layout.NUMPY,
             (id(np.ndarray),),
             id(value.dtype),
-            lanes,
+            element_bytes,
             fact.align,
             (),
             written,
@@ -353,7 +353,7 @@ def _array(value: Any, place: int, fact: ArgFacts, written: bool) -> ArrayGuard:
             keep=(value.dtype,),
         )
     read = _device_array if _is_device_array(value) else _tensor
-    return replace(read(value), place=place, lanes=lanes, align=fact.align, written=written)
+    return replace(read(value), place=place, element_bytes=element_bytes, align=fact.align, written=written)
 
 
 def _device_array(value: Any) -> ArrayGuard:

@@ -16,6 +16,7 @@ from tessera.data import dataclass
 from tessera.entry import host, layout
 from tessera.entry.layout import ARG, AXIS, LAUNCH, MAP, RECORD, TABLE, WORD
 from tessera.target.artifact import Launch, Parameter
+from tessera.target.divisors import masks
 
 _BLOCK_LIMIT = 16 * 1024
 """Bytes: the block lies on the caller's stack."""
@@ -51,7 +52,7 @@ class ArrayGuard:
         kind: `layout.NUMPY`, `DLPACK` or `DEVICE`.
         types: the addresses of one or two accepted types.
         dtype: what stands for the element type in such an object.
-        lanes: elements in 16 bytes.
+        element_bytes: bytes of an element.
         align: known alignment of the address.
         axes: guard of each dimension.
         written: whether the kernel stores to it.
@@ -68,7 +69,7 @@ class ArrayGuard:
     kind: int
     types: tuple[int, ...]
     dtype: int
-    lanes: int
+    element_bytes: int
     align: int
     axes: tuple[AxisGuard, ...]
     written: bool
@@ -396,7 +397,7 @@ class Record:
         full = one.align >= 16
         # On a GPU, strides that run backwards have a variant of their own, which the Python path finds.
         forwards = one.kind != layout.NUMPY
-        axes = [word for axis in one.axes for word in _axis_row(axis, one.lanes, forwards)]
+        axes = [word for axis in one.axes for word in _axis_row(axis, one.element_bytes, forwards)]
         values = {
             "kind": one.kind,
             "place": one.place,
@@ -481,16 +482,9 @@ def _row(fields: Mapping[str, int], values: Mapping[str, int]) -> list[int]:
 _SIGN = -(1 << 63)
 
 
-def _class_masks(div: int, lanes: int) -> tuple[int, int]:
-    """The masks of a class of divisors: bits that are 0, bits of which one is not (see `driver.binding.divisor`)."""
-    if div == 16:
-        return 15, 0
-    return (lanes - 1, 15) if div > 1 else (0, lanes - 1 if lanes > 1 else 15)
-
-
-def _axis_row(axis: AxisGuard, lanes: int, forwards: bool) -> list[int]:
-    size = (0, 0) if axis.size >= 0 else _class_masks(axis.size_div, lanes)
-    stride = (0, 0) if axis.stride in (0, 1) else _class_masks(axis.stride_div, lanes)
+def _axis_row(axis: AxisGuard, element_bytes: int, forwards: bool) -> list[int]:
+    size = (0, 0) if axis.size >= 0 else masks(axis.size_div, element_bytes)
+    stride = (0, 0) if axis.stride in (0, 1) else masks(axis.stride_div, element_bytes)
     values = {
         "size": axis.size,
         "zero": size[0],

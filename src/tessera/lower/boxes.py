@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 
 from xdsl.ir import SSAValue
@@ -62,13 +62,11 @@ def box_operands(
         divisor: a number that divides a TIR-H index.
         padded: size of each tile axis as the fragment or buffer has it (at least the slice's own).
     """
-    kernel, arg = params.kernel, params.position(op.tensor)
+    arg = params.position(op.tensor)
     rank, kept = len(op.size_list), op.kept
     physical = dict(zip(kept, padded, strict=True))
     offsets = [scalar(offset) for offset in op.offsets]
-    checked = tuple(
-        axis for axis in range(rank) if not _inside(kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
-    )
+    checked = _checked(params, op, divisor, physical)
     sizes: list[SSAValue] = []
     for axis in range(rank):
         known = params.known_size(arg, axis)
@@ -88,6 +86,36 @@ def box_operands(
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
     vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
     return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit)
+
+
+def access_elements(params: Parameters, op: Slice, divisor: Callable[[SSAValue], int], padded: Sequence[int]) -> int:
+    """Return how many neighbouring elements of a slice one access moves; 1 where none are neighbours.
+
+    Args:
+        params: the kernel's arguments.
+        op: a load or store of a bounded slice.
+        divisor: a number that divides a TIR-H index.
+        padded: size of each tile axis as the fragment has it.
+    """
+    arg = params.position(op.tensor)
+    unit = next((axis for axis in op.kept if params.known_stride(arg, axis) == 1), None)
+    if unit is None:
+        return 1
+    return _vector(
+        params, op, arg, unit, divisor, _checked(params, op, divisor, dict(zip(op.kept, padded, strict=True)))
+    )
+
+
+def _checked(
+    params: Parameters, op: Slice, divisor: Callable[[SSAValue], int], physical: Mapping[int, int]
+) -> tuple[int, ...]:
+    """Return the axes along which a box, or what its tile is padded to, may reach past the tensor."""
+    arg = params.position(op.tensor)
+    return tuple(
+        axis
+        for axis in range(len(op.size_list))
+        if not _inside(params.kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
+    )
 
 
 def stays_in_tensor(kernel: KernelOp, op: Slice, axis: int, divisor: Callable[[SSAValue], int]) -> bool:

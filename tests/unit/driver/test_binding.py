@@ -12,7 +12,6 @@ from tessera.driver.binding import (
     bind_arguments,
     canonical_strides,
     dim_texts,
-    divisor,
     tensor_facts,
     text_sizes,
 )
@@ -43,22 +42,6 @@ def test_dims_are_counted_in_a_stable_order():
     assert dim_texts(SIGNATURE) == ("M", "B", "H", "B*H")
     assert text_sizes(SIGNATURE, {"M": 3, "B": 2}) == {"M": 3, "B": 2, "H": None, "B*H": None}
     assert text_sizes(SIGNATURE, {"B": 2, "H": 5})["B*H"] == 10
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "found"),
-    [
-        (32, ts.f32, 16),
-        (20, ts.f32, 4),
-        (6, ts.f32, 1),
-        (24, ts.bf16, 8),
-        (20, ts.bf16, 1),
-        (0, ts.f32, 16),
-        (8, ts.fp8_e4m3, 1),
-    ],
-)
-def test_divisors_come_in_three_classes(value, dtype, found):
-    assert divisor(value, dtype) == found
 
 
 def test_facts_of_a_contiguous_array():

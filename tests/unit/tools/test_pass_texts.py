@@ -20,6 +20,7 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "num_warps": (1, 4, 32),
     "stages": (1, 3, 12),
     "group_m": (1, 7),
+    "batch": (1, 64),
     "bulk_stores": (0, 1),
     "split_k": (1, 8),
     "stream_k": (0, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
@@ -22,6 +22,8 @@ from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.ir.types import dtype_of, element_type, index
+from tessera.lower.boxes import access_elements
+from tessera.lower.facts import divisor
 from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.order import mark_tile_loop, order_accesses
@@ -66,7 +68,7 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     num_warps = decisions.NUM_WARPS.of(plan.grid or kernel) or DEFAULT_WARPS
     func = new_function(kernel, plan, num_warps)
     params = Parameters(kernel, func)
-    placements = Placements(target, num_warps, _narrowest(plan))
+    placements = Placements(target, num_warps, *_moved(plan, params))
     place_block(placements, plan.body)
     prefer_consumers(placements, plan.body)
     context = SimtContext(target, params, placements)
@@ -189,9 +191,10 @@ def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:
     return inner
 
 
-def _narrowest(plan: LaunchPlan) -> dict[tuple[int, ...], int]:
-    """Return, for each tile shape, the bytes of the narrowest element moved to or from global memory."""
-    found: dict[tuple[int, ...], int] = {}
+def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
+    """Return, for each shape of tiles in global memory, bytes of the narrowest element and elements of an access."""
+    narrowest, neighbours = dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
+    known = partial(divisor, {}, params.kernel)
     for top in plan.body:
         for op in top.walk():
             if isinstance(op, LoadOp | StoreOp):
@@ -199,8 +202,9 @@ def _narrowest(plan: LaunchPlan) -> dict[tuple[int, ...], int]:
                 if isinstance(tile.type, TileType):
                     shape = padded_shape(tile.type.shape)
                     element_bytes = dtype_of(element_of(tile.type)).bytes
-                    found[shape] = min(found.get(shape, 16), element_bytes)
-    return found
+                    narrowest[shape] = min(narrowest.get(shape, 16), element_bytes)
+                    neighbours[shape] = max(neighbours.get(shape, 1), access_elements(params, op, known, shape))
+    return narrowest, neighbours
 
 
 @lowers(DimOp)

@@ -53,12 +53,14 @@ class Placements:
         target: the target record.
         num_warps: warps of a program.
         narrowest: bytes of the narrowest element that a tile of each shape is loaded or stored as.
+        neighbours: most elements that one access to a tile of each shape moves.
         products: how each product is computed, planned once (`lower.simt.mma`).
     """
 
     target: TargetRecord
     num_warps: int
     narrowest: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    neighbours: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     found: dict[SSAValue, Placement] = field(default_factory=dict[SSAValue, Placement])
     products: dict[Operation, MmaPlan] = field(default_factory=lambda: {})
 
@@ -72,6 +74,8 @@ class Placements:
         most: int | None = None,
     ) -> LinearLayout:
         """Return the coalesced layout of a shape: 16 bytes of neighbours a thread along axis `fastest` (the last).
+
+        Where accesses move fewer at once, neighbouring threads have neighbouring accesses.
 
         Args:
             shape: the tile's.
@@ -96,7 +100,7 @@ class Placements:
         order = [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]
         threads = self.target.warp_size * self.num_warps
         unit = element_bytes or self.narrowest.get(shape, 4)
-        vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads), most or 16)
+        vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads), most or self.neighbours.get(shape, 16))
         per_thread = [vector if axis == fast else 1 for axis in range(rank)]
         left = [size // box for size, box in zip(shape, per_thread, strict=True)]
         lanes = self._spread(self.target.warp_size, left, [*order[1:], fast] if across else order)

@@ -1,0 +1,463 @@
+"""Rewrites the body of a grid so that it computes several neighbouring programs at once.
+
+What differs between the programs gets a dimension more, in front: a tile of shape `s` becomes one of `[programs, *s]`,
+a scalar one of `[programs]`. What does not is computed once. Boxes of tensors that lie one after the other become one
+box. What is left is the same kernel with larger tiles, so all that is known about layouts, vectors and tails serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeVar
+
+from xdsl.dialects import scf
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tessera.ir.inserter import Inserter
+from tessera.ir.tile.elementwise import (
+    ArangeOp,
+    BitcastOp,
+    CastOp,
+    ConstantOp,
+    ElementwiseOp,
+    RoundTf32Op,
+    SplatOp,
+)
+from tessera.ir.tile.exchange import ExchangeOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
+from tessera.ir.tile.parts import PartOp, TakeOp
+from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
+from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import index
+
+
+class Apart(Exception):
+    """Why programs cannot be computed together."""
+
+
+class Batch:
+    """Several programs of a grid, being rewritten to one.
+
+    Args:
+        kernel: the kernel.
+        grid: the launch.
+        axis: the dimension of the grid in which the programs are neighbours.
+        programs: how many there are.
+
+    `values` are the new values of old ones, and `varying` the old ones that differ between the programs. `starts` are
+    scalars that count programs, `axis`'s offset plus something: their new values are the first program's.
+    """
+
+    def __init__(self, kernel: KernelOp, grid: GridOp, axis: int, programs: int) -> None:
+        self.kernel, self.grid, self.axis, self.programs = kernel, grid, axis, programs
+        self.step = grid.block_sizes[axis]
+        self.values: dict[SSAValue, SSAValue] = {}
+        self.varying = _varying(grid, axis)
+        self.starts: set[SSAValue] = {grid.body.block.args[axis]}
+        self._blocks: list[Block] = []
+        self._like: Operation = grid
+
+    def grid_of_batches(self) -> GridOp:
+        """Return the new launch, next to the old one; it is not inserted.
+
+        Raises:
+            Apart: something in the body has no meaning for several programs at once.
+        """
+        sizes = list(self.grid.block_sizes)
+        sizes[self.axis] *= self.programs
+        new = GridOp(list(self.grid.extents), sizes)
+        new.location = self.grid.location
+        new.attributes.update(self.grid.attributes)
+        try:
+            self.values.update(zip(self.grid.body.block.args, new.body.block.args, strict=True))
+            self._fill(new.body.block, self.grid.body.block)
+        except Apart:
+            new.erase(safe_erase=False)
+            raise
+        return new
+
+    # What handlers build with
+
+    def add(self, op: Operation) -> SSAValue | None:
+        """Add an op to the block that is being filled."""
+        Inserter(InsertPoint.at_end(self._blocks[-1]), self._like).add(op)
+        return op.results[0] if op.results else None
+
+    def value(self, op: Operation) -> SSAValue:
+        """Add an op and return its result."""
+        result = self.add(op)
+        assert result is not None
+        return result
+
+    def same(self, value: SSAValue, what: str = "an operand") -> SSAValue:
+        """Return the new value of one that all programs share.
+
+        Raises:
+            Apart: they do not.
+        """
+        if value in self.varying:
+            raise Apart(f"{what} differs between programs")
+        return self.values.get(value, value)
+
+    def tile(self, value: SSAValue) -> SSAValue:
+        """Return the tile of what each program has for a value."""
+        shape = shape_of(value.type)
+        if value in self.starts:
+            return self._places(self.values[value])
+        new = self.values.get(value, value)
+        if value in self.varying:
+            return new
+        if not shape:
+            return self.value(SplatOp(new, [self.programs]))
+        return self._repeated(self.value(ReshapeOp(new, [1, *shape])), shape)
+
+    def _repeated(self, tile: SSAValue, shape: Sequence[int]) -> SSAValue:
+        whole = [self.programs, *shape]
+        return self.value(BroadcastOp(tile, whole)) if list(shape_of(tile.type)) != whole else tile
+
+    def _places(self, first: SSAValue) -> SSAValue:
+        """Return the offsets of all programs from that of the first one."""
+        places = self.value(ArangeOp(self.programs, index))
+        if self.step != 1:
+            step = self.value(SplatOp(self.value(ConstantOp(self.step, index)), [self.programs]))
+            places = self.value(ElementwiseOp("mul", [places, step]))
+        return self.value(ElementwiseOp("add", [places, self.value(SplatOp(first, [self.programs]))]))
+
+    def inside(self, shape: Sequence[int]) -> SSAValue:
+        """Return which programs exist, as a condition on tiles of a shape."""
+        places = self._places(self.values[self.grid.body.block.args[self.axis]])
+        extent = self.value(SplatOp(self.grid.extents[self.axis], [self.programs]))
+        exists = self.value(ElementwiseOp("lt", [places, extent]))
+        return self._repeated(self.value(ReshapeOp(exists, [self.programs, *[1] * len(shape)])), shape)
+
+    # Blocks
+
+    def _fill(self, block: Block, old: Block) -> None:
+        self._blocks.append(block)
+        for op in old.ops:
+            self._like = op
+            self._rewrite(op)
+        self._blocks.pop()
+
+    def _rewrite(self, op: Operation) -> None:
+        handler = _HANDLERS.get(type(op))
+        differs = any(value in self.varying for value in (*op.operands, *op.results))
+        if isinstance(op, scf.ForOp):
+            self._loop(op)
+        elif isinstance(op, scf.IfOp):
+            self._branch(op)
+        elif isinstance(op, scf.YieldOp):
+            self._end(op)
+        elif not differs and (isinstance(op, ConstantOp | DimOp | ArangeOp) or handler is not None):
+            self._shared(op)
+        elif handler is None:
+            raise Apart(f"{op.name.removeprefix('tessera_tile.')} is each program's own")
+        else:
+            self._like = op
+            results = handler(self, op)
+            self.values.update(zip(op.results, results, strict=True))
+
+    def _shared(self, op: Operation) -> None:
+        """Do what is the same in all programs once."""
+        if isinstance(op, StoreOp | ScatterOp):
+            raise Apart("all programs store to one place")
+        clone = op.clone()
+        clone.operands = [self.values.get(operand, operand) for operand in op.operands]
+        self.add(clone)
+        self.values.update(zip(op.results, clone.results, strict=True))
+
+    def _carried(self, values: Sequence[SSAValue], like: Sequence[SSAValue]) -> list[SSAValue]:
+        """Return values as those are that they are carried to."""
+        return [
+            self.tile(value) if to in self.varying else self.same(value) for value, to in zip(values, like, strict=True)
+        ]
+
+    def _loop(self, op: scf.ForOp) -> None:
+        """Carry tiles of all programs through a loop."""
+        bounds = [self.same(bound, "the range of a loop") for bound in (op.lb, op.ub, op.step)]
+        initial = self._carried(op.iter_args, op.results)
+        old = op.body.block
+        body = Block(arg_types=[old.args[0].type, *(value.type for value in initial)])
+        new = scf.ForOp(bounds[0], bounds[1], bounds[2], initial, Region(body))
+        new.attributes.update(op.attributes)
+        self.add(new)
+        self.values.update(zip(old.args, body.args, strict=True))
+        self._fill(body, old)
+        self.values.update(zip(op.results, new.results, strict=True))
+
+    def _branch(self, op: scf.IfOp) -> None:
+        """Take one branch in all programs."""
+        condition = self.same(op.cond, "the condition of a branch")
+        blocks = [Block() if region.blocks else None for region in (op.true_region, op.false_region)]
+        regions = [Region(block) if block is not None else Region() for block in blocks]
+        types = [_batched(r.type, self.programs) if r in self.varying else r.type for r in op.results]
+        new = scf.IfOp(condition, types, regions[0], regions[1])
+        new.attributes.update(op.attributes)
+        self.add(new)
+        for block, region in zip(blocks, (op.true_region, op.false_region), strict=True):
+            if block is not None:
+                self._fill(block, region.block)
+        self.values.update(zip(op.results, new.results, strict=True))
+
+    def _end(self, op: scf.YieldOp) -> None:
+        """End the body of a loop or a branch."""
+        parent = op.parent_op()
+        assert parent is not None
+        self.add(scf.YieldOp(*self._carried(op.operands, parent.results)))
+
+
+def _batched(type_: Attribute, programs: int) -> TileType:
+    return TileType.of([programs, *shape_of(type_)], element_of(type_))
+
+
+def _varying(grid: GridOp, axis: int) -> set[SSAValue]:
+    """Return what differs between programs that are neighbours along a dimension of their grid."""
+    found: set[SSAValue] = {grid.body.block.args[axis]}
+    count = 0
+    while len(found) != count:
+        count = len(found)
+        for op in grid.walk():
+            if op is grid:
+                continue
+            if isinstance(op, scf.YieldOp):
+                parent = op.parent_op()
+                assert parent is not None
+                found.update(r for r, value in zip(parent.results, op.operands, strict=True) if value in found)
+            elif isinstance(op, scf.ForOp):
+                for given, inner, result in zip(op.iter_args, op.body.block.args[1:], op.results, strict=True):
+                    if {given, result} & found:
+                        found |= {inner, result}
+            elif not isinstance(op, scf.IfOp) and any(operand in found for operand in op.operands):
+                found.update(op.results)
+    return found
+
+
+# Ops
+
+_Results = Sequence[SSAValue]
+_Handler = Callable[[Batch, Any], _Results]
+_HANDLERS: dict[type[Operation], _Handler] = {}
+_H = TypeVar("_H", bound=_Handler)
+
+
+def _handles(*ops: type[Operation]) -> Callable[[_H], _H]:
+    def enter(handler: _H) -> _H:
+        _HANDLERS.update(dict.fromkeys(ops, handler))
+        return handler
+
+    return enter
+
+
+@_handles(ElementwiseOp)
+def _elementwise(batch: Batch, op: ElementwiseOp) -> _Results:
+    fn, args = op.fn.data, list(op.args)
+    moved = [arg for arg in args if arg in batch.varying]
+    leads = fn == "add" or (fn == "sub" and args[0] in batch.varying)
+    if len(moved) == 1 and moved[0] in batch.starts and leads:
+        batch.starts.add(op.result)
+        return [batch.value(ElementwiseOp(fn, [batch.values.get(arg, arg) for arg in args]))]
+    return [batch.value(ElementwiseOp(fn, [batch.tile(arg) for arg in args]))]
+
+
+@_handles(CastOp)
+def _cast(batch: Batch, op: CastOp) -> _Results:
+    return [batch.value(CastOp(batch.tile(op.source), element_of(op.result.type), op.saturate is not None))]
+
+
+@_handles(BitcastOp)
+def _bitcast(batch: Batch, op: BitcastOp) -> _Results:
+    return [batch.value(BitcastOp(batch.tile(op.source), element_of(op.result.type)))]
+
+
+@_handles(RoundTf32Op)
+def _round(batch: Batch, op: RoundTf32Op) -> _Results:
+    return [batch.value(RoundTf32Op(batch.tile(op.source)))]
+
+
+@_handles(SplatOp)
+def _splat(batch: Batch, op: SplatOp) -> _Results:
+    shape = shape_of(op.result.type)
+    column = batch.value(ReshapeOp(batch.tile(op.value), [batch.programs, *[1] * len(shape)]))
+    return [batch.value(BroadcastOp(column, [batch.programs, *shape]))]
+
+
+@_handles(BroadcastOp, ReshapeOp)
+def _shaped(batch: Batch, op: BroadcastOp | ReshapeOp) -> _Results:
+    return [batch.value(type(op)(batch.tile(op.source), [batch.programs, *shape_of(op.result.type)]))]
+
+
+@_handles(TransposeOp)
+def _transpose(batch: Batch, op: TransposeOp) -> _Results:
+    return [batch.value(TransposeOp(batch.tile(op.source), [0, *(axis + 1 for axis in op.permutation)]))]
+
+
+@_handles(SubtileOp)
+def _subtile(batch: Batch, op: SubtileOp) -> _Results:
+    shape = [batch.programs, *shape_of(op.result.type)]
+    return [batch.value(SubtileOp(batch.tile(op.source), [0, *op.places], shape))]
+
+
+@_handles(ReduceOp)
+def _reduce(batch: Batch, op: ReduceOp) -> _Results:
+    return [batch.value(ReduceOp(batch.tile(op.source), op.axis.data + 1, op.fn.data))]
+
+
+@_handles(ScanOp)
+def _scan(batch: Batch, op: ScanOp) -> _Results:
+    return [batch.value(ScanOp(batch.tile(op.source), op.axis.data + 1, op.fn.data, op.reverse is not None))]
+
+
+@_handles(ReduceByOp, ScanByOp)
+def _combine(batch: Batch, op: ReduceByOp | ScanByOp) -> _Results:
+    combiner = op.clone().detach_region(0).detach_block(0)
+    for inner in combiner.ops:
+        inner.operands = [
+            value if combiner in (value.owner, getattr(value.owner, "parent", None)) else batch.same(value)
+            for value in inner.operands
+        ]
+    sources = [batch.tile(source) for source in op.sources]
+    if isinstance(op, ScanByOp):
+        new = ScanByOp(sources, op.axis.data + 1, combiner, op.reverse is not None)
+    else:
+        new = ReduceByOp(sources, op.axis.data + 1, combiner)
+    batch.add(new)
+    return new.results
+
+
+@_handles(ExchangeOp)
+def _exchange(batch: Batch, op: ExchangeOp) -> _Results:
+    return [batch.value(ExchangeOp(batch.tile(op.source), op.axis.data + 1, op.bits.data))]
+
+
+@_handles(PartOp)
+def _part(batch: Batch, op: PartOp) -> _Results:
+    starts = [batch.same(start, "where a part starts") for start in op.starts]
+    zero = batch.value(ConstantOp(0, index))
+    part = PartOp(
+        batch.tile(op.source),
+        [zero, *starts],
+        [batch.programs, *op.sizes],
+        [1, *op.step_list],
+        [axis + 1 for axis in op.wrapped],
+    )
+    found = batch.value(part)
+    return [found if shape_of(op.result.type) else batch.value(ReshapeOp(found, [batch.programs]))]
+
+
+@_handles(TakeOp)
+def _take(batch: Batch, op: TakeOp) -> _Results:
+    return [batch.value(TakeOp(batch.tile(op.source), batch.tile(op.index), op.axis.data + 1))]
+
+
+@_handles(PhiloxOp)
+def _random(batch: Batch, op: PhiloxOp) -> _Results:
+    new = PhiloxOp(batch.same(op.seed, "a seed"), batch.tile(op.counter))
+    batch.add(new)
+    return new.results
+
+
+@_handles(GatherOp)
+def _gather(batch: Batch, op: GatherOp) -> _Results:
+    mask = batch.tile(op.mask) if op.mask is not None else None
+    fill = batch.same(op.fill, "a fill") if op.fill is not None else None
+    return [batch.value(GatherOp(op.tensor, [batch.tile(one) for one in op.indices], mask, fill))]
+
+
+@_handles(ScatterOp)
+def _scatter(batch: Batch, op: ScatterOp) -> _Results:
+    if not any(one in batch.varying for one in op.indices):
+        raise Apart("all programs store to one place")
+    mask = batch.inside(shape_of(op.value.type))
+    if op.mask is not None:
+        mask = batch.value(ElementwiseOp("and", [mask, batch.tile(op.mask)]))
+    batch.add(ScatterOp(batch.tile(op.value), op.tensor, [batch.tile(one) for one in op.indices], mask))
+    return []
+
+
+# Boxes of tensors
+
+
+class _Boxes:
+    """The boxes of all programs as one, with what it takes from there to a tile of each program's and back.
+
+    Args:
+        batch: the programs.
+        op: a load or a store.
+
+    Raises:
+        Apart: the boxes do not lie one after the other along the first dimension of more than one element.
+    """
+
+    def __init__(self, batch: Batch, op: Slice) -> None:
+        self.batch, self.shape = batch, op.tile_shape
+        offsets: list[SSAValue] = list(op.offsets)
+        moved = [axis for axis, offset in enumerate(offsets) if offset in batch.varying]
+        if len(moved) != 1 or offsets[moved[0]] not in batch.starts:
+            raise Apart("where a box starts does not follow from the program's number alone")
+        (self.axis,) = moved
+        if op.size_list[self.axis] != batch.step:
+            raise Apart("boxes of neighbouring programs overlap or lie apart")
+        if batch.step & (batch.step - 1):
+            raise Apart("boxes that are no power of two do not lie in registers as one does")
+        if any(size != 1 for size in op.size_list[: self.axis]):
+            raise Apart("boxes lie side by side in memory, not one after the other")
+        self.offsets = [batch.values.get(offset, offset) for offset in offsets]
+        self.sizes = list(op.size_list)
+        self.sizes[self.axis] *= batch.programs
+        self.drop = [axis for axis in op.dropped if axis != self.axis]
+        self.box = tuple(size for axis, size in enumerate(self.sizes) if axis not in self.drop)
+
+    def apart(self, tile: SSAValue) -> SSAValue:
+        """Return what each program has of what the box holds."""
+        shape = (self.batch.programs, *self.shape)
+        return tile if shape_of(tile.type) == shape else self.batch.value(ReshapeOp(tile, shape))
+
+    def together(self, tile: SSAValue) -> SSAValue:
+        """Return what the box holds of what each program has."""
+        return tile if shape_of(tile.type) == self.box else self.batch.value(ReshapeOp(tile, self.box))
+
+
+@_handles(LoadOp)
+def _load(batch: Batch, op: LoadOp) -> _Results:
+    if not any(offset in batch.varying for offset in op.offsets):
+        raise Apart("a mask or a fill differs between programs that load one place")
+    boxes = _Boxes(batch, op)
+    mask = boxes.together(batch.tile(op.mask)) if op.mask is not None else None
+    fill = batch.same(op.fill, "a fill") if op.fill is not None else None
+    return [boxes.apart(batch.value(LoadOp(op.tensor, boxes.offsets, boxes.sizes, boxes.drop, mask, fill)))]
+
+
+@_handles(StoreOp)
+def _store(batch: Batch, op: StoreOp) -> _Results:
+    if not any(offset in batch.varying for offset in op.offsets):
+        raise Apart("all programs store to one place")
+    boxes = _Boxes(batch, op)
+    if not _ends_with_grid(batch, op, boxes.axis):
+        raise Apart("a tensor goes on where the grid ends")
+    mask = boxes.together(batch.tile(op.mask)) if op.mask is not None else None
+    value = boxes.together(batch.tile(op.value))
+    batch.add(StoreOp(value, op.tensor, boxes.offsets, boxes.sizes, boxes.drop, mask))
+    return []
+
+
+def _ends_with_grid(batch: Batch, op: StoreOp, axis: int) -> bool:
+    """Return whether a tensor ends where the grid does in a dimension, so that no program beyond it could store."""
+    if op.offsets[axis] is not batch.grid.body.block.args[batch.axis]:
+        return False
+    extent = batch.grid.extents[batch.axis]
+    size = batch.kernel.info_of(op.tensor).dims[axis]
+    owner = extent.owner
+    if isinstance(owner, DimOp):
+        return batch.kernel.info_of(owner.tensor).dims[owner.axis.data] == size
+    return isinstance(owner, ConstantOp) and size == str(owner.python_value)
+
+
+def largest_tile(grid: GridOp) -> int:
+    """Return how many elements the largest tile of a program has."""
+    types = [value.type for op in grid.walk() for value in (*op.operands, *op.results)]
+    return max((prod(shape_of(type_)) for type_ in types if isinstance(type_, TileType)), default=1)

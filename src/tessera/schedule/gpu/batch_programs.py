@@ -1,0 +1,83 @@
+"""Computes small programs several at a time, so that memory is always busy.
+
+A program whose tiles have a few hundred elements keeps one warp, or a part of one, and a multiprocessor holds too few
+of those to have enough bytes in flight. Neighbouring programs become one with larger tiles (`ir/batching.py`).
+
+Before::
+
+    grid(%rows) by [1]:   %x = load %X[%i, 0] [1, 256] drop [0]
+                          %sum = reduce "sum" %x axis 0
+
+After, eight rows together::
+
+    grid(%rows) by [8]:   %x = load %X[%i, 0] [8, 256]
+                          %sum = reduce "sum" %x axis 1
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.data import dataclass
+from tessera.ir.batching import Apart, Batch, largest_tile
+from tessera.ir.tile.elementwise import constant_value
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.schedule.notes import note
+from tessera.schedule.scheduled_pass import GridPass
+
+ELEMENTS = 2048
+"""Of the largest tile of a block: 4 KB of bf16. On an H200 rows of 32 to 1024 elements then move at the rate of a copy;
+with half as many they reach 0.82 of it, with twice as many no more."""
+ELEMENTS_IN_LOOPS = 256
+"""The same where programs loop: there may be few of them then, each with much to do; a warp has 16 bytes a thread."""
+PROGRAMS_PER_MULTIPROCESSOR = 2
+"""As many are kept where the grid's size is known: too few large programs leave multiprocessors idle."""
+
+
+@dataclass(frozen=True)
+class BatchProgramsPass(GridPass):
+    """Makes the programs of a grid larger.
+
+    Args:
+        target: the GPU.
+        knobs: `batch` forces how many programs become one.
+    """
+
+    name: ClassVar[str] = "batch-programs"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Rewrite a launch along the last dimension of the grid along which that is possible."""
+        if any(isinstance(op, MmaOp) for op in grid.walk()):
+            return
+        reasons = list[str]()
+        for axis in reversed(range(len(grid.block_sizes))):
+            programs = self.knobs.batch or self._programs(grid)
+            if programs == 1:
+                continue
+            try:
+                new = Batch(kernel, grid, axis, programs).grid_of_batches()
+            except Apart as reason:
+                reasons.append(f"programs of dimension {axis} run apart: {reason}")
+                continue
+            Rewriter.insert_op(new, InsertPoint.before(grid))
+            Rewriter.erase_op(grid)
+            note(new, "batch", [f"{programs} neighbouring programs of dimension {axis} of the grid run as one"])
+            return
+        if reasons:
+            note(grid, "batch", reasons)
+
+    def _programs(self, grid: GridOp) -> int:
+        """Return how many programs become one: a power of two."""
+        loops = any(isinstance(op, scf.ForOp) for op in grid.walk())
+        most = (ELEMENTS_IN_LOOPS if loops else ELEMENTS) // largest_tile(grid)
+        extents = [constant_value(extent) for extent in grid.extents]
+        if None not in extents:
+            sizes = zip(extents, grid.block_sizes, strict=True)
+            there = prod(-(-int(extent or 0) // block) for extent, block in sizes)
+            most = min(most, there // (PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units))
+        return 1 << max(most, 1).bit_length() - 1

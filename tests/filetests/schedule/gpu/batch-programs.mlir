@@ -1,0 +1,68 @@
+// RUN: schedule-batch-programs
+
+// A row of 256 elements is a program: eight of them become one, whose tiles have a dimension more. What all rows read is
+// read once.
+tessera_tile.kernel @rows profile "fast" (
+    %x: !tessera_tile.tensor<?x256xf32> as "X" dims ["M", "256"] strides [-1, 1] stride_div [16, 1] dim_div [1, 16] align 16,
+    %w: !tessera_tile.tensor<256xf32> as "W" dims ["256"] strides [1] stride_div [1] dim_div [16] align 16,
+    %y: !tessera_tile.tensor<?x256xf32> as "Y" dims ["M", "256"] strides [-1, 1] stride_div [16, 1] dim_div [1, 16] align 16 written) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x256xf32>
+  // CHECK: tessera_tile.grid({{.*}}) by [8] {
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    // CHECK: tessera_tile.load {{.*}} [8, 256] : !tessera_tile.tensor<?x256xf32> -> !tessera_tile.tile<8x256xf32>
+    %row = tessera_tile.load %x[%i, %zero] [1, 256] drop [0] : !tessera_tile.tensor<?x256xf32> -> !tessera_tile.tile<256xf32>
+    // CHECK: tessera_tile.reduce "sum" {{.*}} axis 1 : !tessera_tile.tile<8x256xf32> -> !tessera_tile.tile<8xf32>
+    %sum = tessera_tile.reduce "sum" %row axis 0 : !tessera_tile.tile<256xf32> -> f32
+    // CHECK: tessera_tile.load {{.*}} [256] : !tessera_tile.tensor<256xf32> -> !tessera_tile.tile<256xf32>
+    %weights = tessera_tile.load %w[%zero] [256] : !tessera_tile.tensor<256xf32> -> !tessera_tile.tile<256xf32>
+    // CHECK: tessera_tile.reshape {{.*}} : !tessera_tile.tile<8xf32> -> !tessera_tile.tile<8x1xf32>
+    // CHECK: tessera_tile.broadcast {{.*}} : !tessera_tile.tile<8x1xf32> -> !tessera_tile.tile<8x256xf32>
+    %sums = tessera_tile.splat %sum : f32 -> !tessera_tile.tile<256xf32>
+    // CHECK: tessera_tile.broadcast {{.*}} : !tessera_tile.tile<1x256xf32> -> !tessera_tile.tile<8x256xf32>
+    %out = tessera_tile.elementwise "mul"(%sums, %weights) : (!tessera_tile.tile<256xf32>, !tessera_tile.tile<256xf32>) -> !tessera_tile.tile<256xf32>
+    // CHECK: tessera_tile.store {{.*}} [8, 256] : !tessera_tile.tile<8x256xf32>
+    tessera_tile.store %out, %y[%i, %zero] [1, 256] drop [0] : !tessera_tile.tile<256xf32>, !tessera_tile.tensor<?x256xf32>
+  }
+  // CHECK: tessera_notes.batch = ["8 neighbouring programs of dimension 0 of the grid run as one"]
+  tessera_tile.return
+}
+
+// -----
+// A tensor that goes on where the grid ends could be written behind it.
+tessera_tile.kernel @part profile "fast" (
+    %x: !tessera_tile.tensor<?xf32> as "X" dims ["M"] strides [1] stride_div [1] dim_div [1] align 16,
+    %y: !tessera_tile.tensor<?xf32> as "Y" dims ["N"] strides [1] stride_div [1] dim_div [1] align 16 written) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  // CHECK: tessera_tile.grid({{.*}}) by [1] {
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %v = tessera_tile.load %x[%i] [1] drop [0] : !tessera_tile.tensor<?xf32> -> f32
+    tessera_tile.store %v, %y[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
+  }
+  // CHECK: tessera_notes.batch = ["programs of dimension 0 run apart: a tensor goes on where the grid ends"]
+  tessera_tile.return
+}
+
+// -----
+// Blocks of a power of two lie one after the other; offsets count programs.
+tessera_tile.kernel @blocks profile "fast" (
+    %y: !tessera_tile.tensor<?xi32> as "Y" dims ["N"] strides [1] stride_div [1] dim_div [1] align 16 written) {
+  %n = tessera_tile.dim %y[0] : !tessera_tile.tensor<?xi32>
+  // CHECK: tessera_tile.grid({{.*}}) by [2048] {
+  tessera_tile.grid(%n) by [64] {
+  ^bb0(%i: index):
+    // CHECK: tessera_tile.arange : !tessera_tile.tile<64xi32>
+    %places = tessera_tile.arange : !tessera_tile.tile<64xi32>
+    // CHECK: tessera_tile.constant 64 : index
+    // CHECK: tessera_tile.cast {{.*}} : !tessera_tile.tile<32xindex> -> !tessera_tile.tile<32xi32>
+    %first = tessera_tile.cast %i : index -> i32
+    %start = tessera_tile.splat %first : i32 -> !tessera_tile.tile<64xi32>
+    %all = tessera_tile.elementwise "add"(%places, %start) : (!tessera_tile.tile<64xi32>, !tessera_tile.tile<64xi32>) -> !tessera_tile.tile<64xi32>
+    // CHECK: tessera_tile.reshape {{.*}} : !tessera_tile.tile<32x64xi32> -> !tessera_tile.tile<2048xi32>
+    // CHECK: tessera_tile.store {{.*}} [2048] : !tessera_tile.tile<2048xi32>
+    tessera_tile.store %all, %y[%i] [64] : !tessera_tile.tile<64xi32>, !tessera_tile.tensor<?xi32>
+  }
+  tessera_tile.return
+}

@@ -1,0 +1,104 @@
+"""Which programs run several as one, how many, and why others do not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tessera as ts
+from tests.conformance import test_batches as cases
+
+
+def note(kernel: Callable[..., Any], sizes: str, **knobs: int) -> str:
+    """Return what the schedule says of a kernel."""
+    space = {name: [value] for name, value in knobs.items()}
+    made = ts.kernel.autotune(space=space)(kernel) if space else ts.kernel(kernel)
+    text = ts.compile(made, target="sm_90a", dims=dict.fromkeys(sizes, 9), dump=["tirh"]).dumps["tirh"]
+    assert isinstance(text, str)
+    start = text.find("tessera_notes.batch = [")
+    return text[start : text.find("]", start)] if start >= 0 else ""
+
+
+@pytest.mark.parametrize("body", cases.BODIES, ids=lambda body: body.__name__)
+def test_rows_run_together(body: Any) -> None:
+    made = cases._rows(body)  # pyright: ignore[reportPrivateUsage]
+    assert f"{16 if body is cases.looped else 128} neighbouring programs" in note(made, "m")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "programs"),
+    [
+        ("numbers", "m", 2048),
+        ("blocks", "m", 128),
+        ("deep", "m", 64),
+        ("twice", "mn", 512),
+        ("in_place", "mn", 128),
+        ("masked", "mn", 128),
+    ],
+)
+def test_kernels_run_together(kernel: str, sizes: str, programs: int) -> None:
+    assert f"{programs} neighbouring" in note(getattr(cases, f"_{kernel}"), sizes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "why"),
+    [
+        ("odd", "m", "no power of two"),
+        ("columns", "mn", "side by side in memory"),
+        ("scattered", "mk", "does not follow from the program's number alone"),
+        ("beyond", "mk", "a tensor goes on where the grid ends"),
+    ],
+)
+def test_kernels_run_apart(kernel: str, sizes: str, why: str) -> None:
+    assert why in note(getattr(cases, f"_{kernel}"), sizes)
+
+
+def private(x: ts.Tensor["m", 64, ts.f32], y: ts.Tensor["m", 64, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        buffer = ts.tile.alloc_shared((64,), ts.f32)
+        buffer[...] = x[i, :]
+        ts.tile.barrier()
+        y[i, :] = buffer[...]
+
+
+def choosing(x: ts.Tensor["m", 64, ts.f32], y: ts.Tensor["m", 64, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        if x[i, 0] > 0:
+            y[i, :] = x[i, :]
+
+
+def one_place(x: ts.Tensor["m", 64, ts.f32], y: ts.Tensor["m", 64, ts.f32]):
+    for _ in ts.tile.grid((m, 1)):
+        y[0, :] = x[0, :]
+
+
+def overlapping(x: ts.Tensor["m", ts.f32], y: ts.Tensor["m", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i] = ts.tile.sum(x[i : i + 4])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (private, "alloc_shared is each program's own"),
+        (choosing, "the condition of a branch differs between programs"),
+        (one_place, "all programs store to one place"),
+        (overlapping, "overlap or lie apart"),
+    ],
+)
+def test_what_programs_cannot_share(kernel: Callable[..., Any], why: str) -> None:
+    assert why in note(kernel, "m")
+
+
+def static(x: ts.Tensor[1056, 16, ts.f32], y: ts.Tensor[1056, 16, ts.f32]):
+    for i in ts.tile.grid((1056, 1)):
+        y[i, :] = x[i, :] * 2
+
+
+def test_multiprocessors_stay_busy_where_the_grid_is_known() -> None:
+    assert "4 neighbouring" in note(static, "")  # 1056 rows on 132 multiprocessors, two programs each
+
+
+def test_the_knob_decides() -> None:
+    assert "32 neighbouring" in note(cases._numbers, "m", batch=32)  # pyright: ignore[reportPrivateUsage]
+    assert note(cases._numbers, "m", batch=1) == ""  # pyright: ignore[reportPrivateUsage]
