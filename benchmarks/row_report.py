@@ -1,6 +1,6 @@
 """Measures works on rows on a GPU beside a copy of as many bytes and PyTorch, results checked.
 
-Serves `rows.py` and `scans.py`. Contestants take turns in one process; L2 is flushed before each call (`gemm_timing.py`).
+Serves `rows.py` and `scans.py`. Contestants take turns in one process; L2 is flushed before each call.
 """
 
 from __future__ import annotations
