@@ -160,15 +160,16 @@ def turned(a: ts.Tensor["K", "M", ts.bf16], b: ts.Tensor["M", "K", ts.bf16]) -> 
         b[m : m + 64, k : k + 64] = a[k : k + 64, m : m + 64].T
 
 
+@pytest.mark.parametrize(("size", "access"), [(4096, 8), (4100, 4), (4098, 2), (4097, 1)])
 @pytest.mark.parametrize("columns", [False, True])
-def test_neighbouring_lanes_load_neighbours_in_memory(columns: bool) -> None:
-    strides = {"a": (1, 4096) if columns else (4096, 1)}
-    (load,) = ops(lowered(turned, strides=strides), LoadOp)
+def test_neighbouring_lanes_load_neighbours_in_memory(columns: bool, size: int, access: int) -> None:
+    strides = {"a": (1, size) if columns else (size, 1)}
+    (load,) = ops(lowered(turned, sizes={"M": size, "K": size}, strides=strides), LoadOp)
     layout = load.result.type.linear
     fast = 0 if columns else 1
-    assert layout.contiguous_per_thread(fast) == 8
+    assert load.vector.data == layout.contiguous_per_thread(fast) == access
     step = [0, 0]
-    step[fast] = 8
+    step[fast] = access
     assert list(layout.apply(lane=1)) == step
 
 

@@ -16,12 +16,10 @@
   tessera_target.scatter %old, %y[%i] : !vi, !pi[!vx]
   tessera_target.return
 }) : () -> ()
-// CHECK: setp.le.s64 [[OUTSIDE:%p\d+]],
+// CHECK: setp.gt.s64 [[INSIDE:%p\d+]],
 // CHECK-NOT: fence
-// CHECK: mov.b32 [[OLD:%r\d+]], 0;
-// CHECK: @[[OUTSIDE]] bra [[END:\$\w+]];
-// CHECK: atom.acq_rel.gpu.global.add.u32 [[OLD]], [{{%rd\d+}}], {{%r\d+}};
-// CHECK: [[END]]:
+// CHECK-NOT: bra
+// CHECK: mov.b32 [[OLD:%r\d+]], 0; @[[INSIDE]] atom.acq_rel.gpu.global.add.u32 [[OLD]], [{{%rd\d+}}], {{%r\d+}};
 // CHECK: st.global.b32 [{{%rd\d+}}], [[OLD]];
 
 // -----
@@ -39,14 +37,13 @@
 }) : () -> ()
 // CHECK-NOT: fence
 // CHECK: mov.u32 [[LANE:%r\d+]], %tid.x;
-// CHECK: setp.gt.u32 [[COPY:%p\d+]], [[LANE]], 3;
-// CHECK: @[[COPY]] bra [[END:\$\w+]];
-// CHECK: red.relaxed.gpu.global.add.u32
-// CHECK: [[END]]:
+// CHECK: setp.lt.u32 [[OWN:%p\d+]], [[LANE]], 4;
+// CHECK-NOT: bra
+// CHECK: @[[OWN]] red.relaxed.gpu.global.add.u32
 // CHECK-NOT: fence
 
 // -----
-// All devices see what has the scope of the mesh: the exchanges of the loop too.
+// All devices see what has the scope of the mesh: the exchanges of the loop too. A warp leaves it as a whole.
 !p = !tessera_target.pointer<f32, "global">
 !v = !tessera_target.fragment<32xf32, #tessera_target.layout<lane = [[1], [2], [4], [8], [16]], sizes = [32]>>
 !vx = !tessera_target.fragment<32xindex, #tessera_target.layout<lane = [[1], [2], [4], [8], [16]], sizes = [32]>>
@@ -63,9 +60,9 @@
 // CHECK-NOT: fence
 // CHECK: [[AGAIN:\$\w+]]:
 // CHECK: max.NaN.f32 [[NEW:%r\d+]], [[SEEN:%r\d+]],
-// CHECK: atom.relaxed.sys.global.cas.b32 [[NOW:%r\d+]], [{{%rd\d+}}], [[SEEN]], [[NEW]];
-// CHECK: setp.ne.b32 [[CHANGED:%p\d+]], [[NOW]], [[SEEN]];
-// CHECK: @[[CHANGED]] bra [[AGAIN]];
+// CHECK: @[[PENDING:%p\d+]] atom.relaxed.sys.global.cas.b32 [[NOW:%r\d+]], [{{%rd\d+}}], [[SEEN]], [[NEW]];
+// CHECK: vote.sync.any.pred [[ANY:%p\d+]],
+// CHECK: @[[ANY]] bra [[AGAIN]];
 
 // -----
 // Loads and stores, and an update in its order of updates.
