@@ -73,6 +73,17 @@ def best(x: Any, i: Any) -> Any:
 
 
 @ts.function
+def both(a: Any, b: Any) -> Any:
+    """A sum whose combiner reads a constant, which may be made outside of it."""
+    return (a ^ b) + 2 * (a & b)
+
+
+@ts.function
+def combined(x: Any, i: Any) -> Any:
+    return x[i, :] + ts.tile.reduce(x[i, :], 0, both) - 2 * ts.tile.reduce(x[2, :] * 2, 0, both)
+
+
+@ts.function
 def ordered(x: Any, i: Any) -> Any:
     return ts.tile.sort(x[i, :], 0)
 
@@ -114,6 +125,7 @@ def _meaning(x: np.ndarray) -> dict[str, np.ndarray]:
         "near": padded[3 : M + 3] - padded[:M],
         "parts": x[:, ::-1] + x[:, 4:5] + np.roll(x, 5, 1),
         "best": x * 100 + largest * 10 + x.argmax(1)[:, None],
+        "combined": x + x.sum(1, keepdims=True) - 4 * x[2].sum(),
         "ordered": np.sort(x, 1),
         "looped": x * x.sum(1, keepdims=True) + place.sum(),
         "branched": x * 3,
@@ -121,7 +133,7 @@ def _meaning(x: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-BODIES = (sums, scans, kept, placed, shared, near, parts, best, ordered, looped, branched, gathered)
+BODIES = (sums, scans, kept, placed, shared, near, parts, best, combined, ordered, looped, branched, gathered)
 
 
 def _name(body: Any) -> str:

@@ -166,8 +166,7 @@ class Batch:
         """Do what is the same in all programs once."""
         if isinstance(op, StoreOp | ScatterOp):
             raise Apart("all programs store to one place")
-        clone = op.clone()
-        clone.operands = [self.values.get(operand, operand) for operand in op.operands]
+        clone = op.clone(dict(self.values))
         self.add(clone)
         self.values.update(zip(op.results, clone.results, strict=True))
 
@@ -314,12 +313,10 @@ def _scan(batch: Batch, op: ScanOp) -> _Results:
 
 @_handles(ReduceByOp, ScanByOp)
 def _combine(batch: Batch, op: ReduceByOp | ScanByOp) -> _Results:
-    combiner = op.clone().detach_region(0).detach_block(0)
-    for inner in combiner.ops:
-        inner.operands = [
-            value if combiner in (value.owner, getattr(value.owner, "parent", None)) else batch.same(value)
-            for value in inner.operands
-        ]
+    for inner in op.combiner.block.ops:
+        for operand in inner.operands:
+            batch.same(operand, "what a combiner reads")
+    combiner = op.clone(dict(batch.values)).detach_region(0).detach_block(0)
     sources = [batch.tile(source) for source in op.sources]
     if isinstance(op, ScanByOp):
         new = ScanByOp(sources, op.axis.data + 1, combiner, op.reverse is not None)
