@@ -172,7 +172,7 @@ class Expressions:
                 (self._stack, 0.4),
                 (partial(parts.moved, self), 0.4 * often),
                 (partial(parts.picked, self), 0.3 * often),
-                (self._scan, 0.5),
+                (self._scan, 0.9),
                 (self._exchange, 0.3 * self.scope.dice.options.exchanges),
                 (self._sort, 0.15 * self.scope.dice.options.exchanges),
                 (self._random, 0.15),
@@ -405,7 +405,7 @@ class Expressions:
                 dice.pick(sources),
             )
         axis = dice.between(-len(shape), len(shape) - 1)
-        return tree.Scan(op, self.draw(source, shape, depth), axis, dice.chance(0.3))
+        return tree.Scan(op, self.draw(source, shape, depth), axis, dice.chance(0.5))
 
     def _exchange(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice
@@ -440,7 +440,8 @@ class Expressions:
         extra, ints = dice.pick(scope.palette.sizes), [d for d in scope.palette.dtypes if d in INTS]
         if not fitting or not ints or elements(shape) * extra > scope.palette.limit or len(shape) > 2:
             return None
-        name, part = dice.pick(fitting)
+        ordered = [choice for choice in fitting if not COMBINERS[choice[0]].commutative]
+        name, part = dice.pick(ordered if ordered and dice.chance(0.7) else fitting)
         axis = dice.between(0, len(shape) - 1 if running else len(shape))
         wide = shape if running else (*shape[:axis], extra, *shape[axis:])
         kinds = COMBINERS[name].kinds
