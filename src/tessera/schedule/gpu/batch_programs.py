@@ -20,6 +20,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -56,7 +57,7 @@ class BatchProgramsPass(GridPass):
             return
         reasons = list[str]()
         for axis in reversed(range(len(grid.block_sizes))):
-            programs = self.knobs.batch or self._programs(grid)
+            programs = self.knobs.batch or self._programs(grid, axis)
             if programs == 1:
                 continue
             try:
@@ -71,13 +72,21 @@ class BatchProgramsPass(GridPass):
         if reasons:
             note(grid, "batch", reasons)
 
-    def _programs(self, grid: GridOp) -> int:
-        """Return how many programs become one: a power of two."""
+    def _programs(self, grid: GridOp, axis: int) -> int:
+        """Return how many programs become one along a dimension of the grid: a power of two."""
         loops = any(isinstance(op, scf.ForOp) for op in grid.walk())
         most = (ELEMENTS_IN_LOOPS if loops else ELEMENTS) // largest_tile(grid)
-        extents = [constant_value(extent) for extent in grid.extents]
-        if None not in extents:
-            sizes = zip(extents, grid.block_sizes, strict=True)
-            there = prod(-(-int(extent or 0) // block) for extent, block in sizes)
+        counts = [_count(*sizes) for sizes in zip(grid.extents, grid.block_sizes, strict=True)]
+        here = counts[axis]
+        if here is not None:
+            most = min(most, 1 << max(here - 1, 0).bit_length())
+        if None not in counts:
+            there = prod(count or 0 for count in counts)
             most = min(most, there // (PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units))
         return 1 << max(most, 1).bit_length() - 1
+
+
+def _count(extent: SSAValue, block: int) -> int | None:
+    """Return how many programs a dimension of a grid has, None where that is not known."""
+    size = constant_value(extent)
+    return None if size is None else -(-int(size) // block)

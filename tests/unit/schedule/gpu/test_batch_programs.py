@@ -99,6 +99,15 @@ def test_multiprocessors_stay_busy_where_the_grid_is_known() -> None:
     assert "4 neighbouring" in note(static, "")  # 1056 rows on 132 multiprocessors, two programs each
 
 
+def short(x: ts.Tensor["m", 5, 16, ts.f32], y: ts.Tensor["m", 5, 16, ts.f32]):
+    for i, j in ts.tile.grid((m, 1), (5, 1)):
+        y[i, j, :] = x[i, j, :] * 2
+
+
+def test_no_more_run_together_than_there_are() -> None:
+    assert "8 neighbouring programs of dimension 1" in note(short, "m")
+
+
 def test_the_knob_decides() -> None:
     assert "32 neighbouring" in note(cases._numbers, "m", batch=32)  # pyright: ignore[reportPrivateUsage]
     assert note(cases._numbers, "m", batch=1) == ""  # pyright: ignore[reportPrivateUsage]
