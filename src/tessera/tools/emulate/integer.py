@@ -6,6 +6,7 @@ Source: PTX ISA 9.2, "Integer Arithmetic Instructions", "Logic and Shift Instruc
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -57,6 +58,10 @@ def _wide(a: Array, b: Array) -> Array:
     return a.astype(wide) * b.astype(wide)
 
 
+def _bounded(function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    return np.maximum(function(a, b), 0)
+
+
 def _added(a: Array, b: Array) -> Array:
     return a + b
 
@@ -91,6 +96,17 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def _paired(kind: str, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Return a function of words that are two numbers of 16 bits each."""
+    half = np.dtype("u2" if kind.startswith("u") else "i2")
+
+    def on_words(a: Array, b: Array) -> Array:
+        halves = [np.ascontiguousarray(word).view(half) for word in np.broadcast_arrays(a, b)]
+        return function(*halves).view(np.uint32)
+
+    return on_words
+
+
 def leading_zeros(a: Array) -> Array:
     """Return the number of zeros before the first one."""
     bits = 8 * a.dtype.itemsize
@@ -122,13 +138,13 @@ def integer(instruction: Instruction) -> Step:
     kind = type_of(instruction)
     if instruction.has("cc"):
         return _carrying(instruction, kind)
-    if instruction.parts[:-1] == ("relu",) and instruction.name in ("min", "max"):
-        bounded = _BINARY[instruction.name]
-        return pure(instruction, [kind, kind], lambda a, b: np.maximum(bounded(a, b), 0))
-    if len(instruction.parts) > 1:
+    function = _BINARY.get(instruction.name)
+    if function is not None and instruction.parts[:-1] == ("relu",) and instruction.name in ("min", "max"):
+        function = partial(_bounded, function)
+    elif len(instruction.parts) > 1:
         raise instruction.unknown()
-    if instruction.name in _BINARY:
-        return pure(instruction, [kind, kind], _BINARY[instruction.name])
+    if function is not None:
+        return pure(instruction, [kind, kind], _paired(kind, function) if kind.endswith("x2") else function)
     return pure(instruction, [kind], _UNARY[instruction.name])
 
 

@@ -28,6 +28,15 @@ def big(values: Any) -> list[int]:
     return [int(value) for value in values]
 
 
+@pytest.mark.parametrize("fn", ["add", "min", "max"])
+@pytest.mark.parametrize(("kind", "half"), [("u16x2", np.uint16), ("s16x2", np.int16)])
+def test_pairs_of_16_bits_do_not_carry(fn: str, kind: str, half: Any) -> None:
+    a, b = WORDS[:2]
+    expected = {"add": np.add, "min": np.minimum, "max": np.maximum}[fn](a.view(half), b.view(half))
+    found = one(f"{fn}.{kind} %r9, %r1, %r2;", [a, b], "%r9", np.uint32)
+    np.testing.assert_array_equal(found.view(half), expected)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
