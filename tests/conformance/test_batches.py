@@ -173,6 +173,27 @@ def _odd(x: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.i32]):
         y[i : i + 12] = x[i : i + 12] * 2
 
 
+def _odd_sums(x: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.i32]):
+    for i in ts.tile.grid((m, 12)):
+        y[i : i + 12] = x[i : i + 12] - ts.tile.sum(x[i : i + 12], 0)
+
+
+def _odd_places(x: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.i32]):
+    for i in ts.tile.grid((m, 12)):
+        y[i : i + 12] = x[i : i + 12] + ts.tile.arange(12) * 3
+
+
+def _odd_rows(x: ts.Tensor["m", 20, ts.i32], y: ts.Tensor["m", 20, ts.i32]):
+    for i in ts.tile.grid((m, 5)):
+        rows = x[i : i + 5, :]
+        total = rows * 0
+        for k in ts.tile.range(0, 3):
+            total = total + rows * 2 - ts.tile.cast(k, ts.i32)
+        if x[0, 0] > -100:
+            total = ts.tile.where(rows > 2, total, -total)
+        y[i : i + 5, :] = total
+
+
 def _deep(x: ts.Tensor["m", 3, 4, ts.i32], y: ts.Tensor["m", 4, 3, ts.i32]):
     for i in ts.tile.grid((m, 2)):
         y[i : i + 2, :, :] = ts.tile.transpose(x[i : i + 2, :, :], (0, 2, 1))
@@ -236,6 +257,24 @@ def _ints(rng: np.random.Generator, *shape: int) -> np.ndarray:
         ),
         Case("blocks", _blocks, lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)], lambda x, _: _block_sums(x)),
         Case("odd", _odd, lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)], lambda x, _: x * 2),
+        Case(
+            "odd-sums",
+            _odd_sums,
+            lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)],
+            lambda x, _: x - np.repeat(x.reshape(-1, 12).sum(1), 12),
+        ),
+        Case(
+            "odd-places",
+            _odd_places,
+            lambda rng: [_ints(rng, 2100), Output((2100,), ts.i32)],
+            lambda x, _: x + np.arange(2100) % 12 * 3,
+        ),
+        Case(
+            "odd-rows",
+            _odd_rows,
+            lambda rng: [_ints(rng, 99, 20), Output((99, 20), ts.i32)],
+            lambda x, _: np.where(x > 2, x * 6 - 3, 3 - x * 6),
+        ),
         Case(
             "deep",
             _deep,

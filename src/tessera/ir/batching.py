@@ -3,6 +3,9 @@
 What differs between the programs gets a dimension more, in front: a tile of shape `s` becomes one of `[programs, *s]`,
 a scalar one of `[programs]`. What does not is computed once. Boxes of tensors that lie one after the other become one
 box. What is left is the same kernel with larger tiles, so all that is known about layouts, vectors and tails serves it.
+
+Where a program's block is no power of two, several do not lie in registers as one does. Its tiles then stay what they
+are and become longer, `[programs * n, *s]` of `[n, *s]`, if all it does is elementwise.
 """
 
 from __future__ import annotations
@@ -135,7 +138,15 @@ class Batch:
         exists = self.value(ElementwiseOp("lt", [places, extent]))
         return self._repeated(self.value(ReshapeOp(exists, [self.programs, *[1] * len(shape)])), shape)
 
+    def type_of(self, type_: Attribute) -> TileType:
+        """Return the type of what all programs have of a type."""
+        return TileType.of([self.programs, *shape_of(type_)], element_of(type_))
+
     # Blocks
+
+    def handler(self, op: Operation) -> _Handler | None:
+        """Return what rewrites an op that differs between the programs; None where nothing does."""
+        return _HANDLERS.get(type(op))
 
     def _fill(self, block: Block, old: Block) -> None:
         self._blocks.append(block)
@@ -145,7 +156,7 @@ class Batch:
         self._blocks.pop()
 
     def _rewrite(self, op: Operation) -> None:
-        handler = _HANDLERS.get(type(op))
+        handler = self.handler(op)
         differs = any(value in self.varying for value in (*op.operands, *op.results))
         if isinstance(op, scf.ForOp):
             self._loop(op)
@@ -153,7 +164,7 @@ class Batch:
             self._branch(op)
         elif isinstance(op, scf.YieldOp):
             self._end(op)
-        elif not differs and (isinstance(op, ConstantOp | DimOp | ArangeOp) or handler is not None):
+        elif not differs and (isinstance(op, ConstantOp | DimOp | ArangeOp) or type(op) in _HANDLERS):
             self._shared(op)
         elif handler is None:
             raise Apart(f"{op.name.removeprefix('tessera_tile.')} is each program's own")
@@ -194,7 +205,7 @@ class Batch:
         condition = self.same(op.cond, "the condition of a branch")
         blocks = [Block() if region.blocks else None for region in (op.true_region, op.false_region)]
         regions = [Region(block) if block is not None else Region() for block in blocks]
-        types = [_batched(r.type, self.programs) if r in self.varying else r.type for r in op.results]
+        types = [self.type_of(r.type) if r in self.varying else r.type for r in op.results]
         new = scf.IfOp(condition, types, regions[0], regions[1])
         new.attributes.update(op.attributes)
         self.add(new)
@@ -210,8 +221,48 @@ class Batch:
         self.add(scf.YieldOp(*self._carried(op.operands, parent.results)))
 
 
-def _batched(type_: Attribute, programs: int) -> TileType:
-    return TileType.of([programs, *shape_of(type_)], element_of(type_))
+class LongBatch(Batch):
+    """Several elementwise programs whose blocks are no power of two."""
+
+    def handler(self, op: Operation) -> _Handler | None:
+        """Return what rewrites an op; None where that is not elementwise."""
+        return _HANDLERS.get(type(op)) if isinstance(op, (*_ELEMENTWISE, LoadOp, StoreOp)) else None
+
+    def tile(self, value: SSAValue) -> SSAValue:
+        """Return the tile of all programs: those of each, one after the other."""
+        if value in self.varying and value not in self.starts:
+            return self.values[value]
+        if value in self.varying or not isinstance(value.owner, SplatOp):
+            raise Apart("boxes that are no power of two do not lie in registers as one does")
+        scalar = self.same(value.owner.value)
+        return self.value(SplatOp(scalar, shape_of(self.type_of(value.type))))
+
+    def type_of(self, type_: Attribute) -> TileType:
+        """Return the type of what all programs have of a type.
+
+        Raises:
+            Apart: it is not a tile with the block's size in front.
+        """
+        shape = shape_of(type_)
+        if not shape or shape[0] != self.step:
+            raise Apart("boxes that are no power of two do not lie in registers as one does")
+        return TileType.of([self.programs * self.step, *shape[1:]], element_of(type_))
+
+
+_ELEMENTWISE = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)
+
+
+def batch_of(kernel: KernelOp, grid: GridOp, axis: int, programs: int) -> Batch:
+    """Return programs that are neighbours along a dimension of a grid, to be rewritten to one.
+
+    Args:
+        kernel: the kernel.
+        grid: the launch.
+        axis: the dimension.
+        programs: how many there are.
+    """
+    step = grid.block_sizes[axis]
+    return (LongBatch if step & (step - 1) else Batch)(kernel, grid, axis, programs)
 
 
 def _varying(grid: GridOp, axis: int) -> set[SSAValue]:
@@ -399,8 +450,6 @@ class _Boxes:
         (self.axis,) = moved
         if op.size_list[self.axis] != batch.step:
             raise Apart("boxes of neighbouring programs overlap or lie apart")
-        if batch.step & (batch.step - 1):
-            raise Apart("boxes that are no power of two do not lie in registers as one does")
         if any(size != 1 for size in op.size_list[: self.axis]):
             raise Apart("boxes lie side by side in memory, not one after the other")
         self.offsets = [batch.values.get(offset, offset) for offset in offsets]
@@ -411,7 +460,8 @@ class _Boxes:
 
     def apart(self, tile: SSAValue) -> SSAValue:
         """Return what each program has of what the box holds."""
-        shape = (self.batch.programs, *self.shape)
+        element = element_of(tile.type)
+        shape = shape_of(self.batch.type_of(TileType.of(self.shape, element) if self.shape else element))
         return tile if shape_of(tile.type) == shape else self.batch.value(ReshapeOp(tile, shape))
 
     def together(self, tile: SSAValue) -> SSAValue:

@@ -24,7 +24,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
-from tessera.ir.batching import Apart, Batch, largest_tile
+from tessera.ir.batching import Apart, batch_of, largest_tile
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
@@ -61,7 +61,7 @@ class BatchProgramsPass(GridPass):
             if programs == 1:
                 continue
             try:
-                new = Batch(kernel, grid, axis, programs).grid_of_batches()
+                new = batch_of(kernel, grid, axis, programs).grid_of_batches()
             except Apart as reason:
                 reasons.append(f"programs of dimension {axis} run apart: {reason}")
                 continue

@@ -30,6 +30,8 @@ def test_rows_run_together(body: Any) -> None:
     [
         ("numbers", "m", 2048),
         ("blocks", "m", 128),
+        ("odd", "m", 128),
+        ("odd_rows", "m", 2),
         ("deep", "m", 64),
         ("twice", "mn", 512),
         ("in_place", "mn", 128),
@@ -43,7 +45,8 @@ def test_kernels_run_together(kernel: str, sizes: str, programs: int) -> None:
 @pytest.mark.parametrize(
     ("kernel", "sizes", "why"),
     [
-        ("odd", "m", "no power of two"),
+        ("odd_sums", "m", "reduce is each program's own"),
+        ("odd_places", "m", "no power of two"),
         ("columns", "mn", "side by side in memory"),
         ("scattered", "mk", "does not follow from the program's number alone"),
         ("beyond", "mk", "a tensor goes on where the grid ends"),
