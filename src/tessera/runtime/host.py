@@ -23,6 +23,14 @@ _LINUX_NAMES = {
     "sse3": "pni",
 }
 """Features of x86-64 that Linux and LLVM call by different names; others differ in dots, dashes and underscores."""
+_COLLECTIONS = {
+    "avx10.1": (
+        *("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512vbmi2", "avx512ifma"),
+        *("avx512vnni", "avx512bf16", "avx512bitalg", "avx512vpopcntdq", "avx512fp16"),
+    )
+}
+"""Features that stand for others and add no instruction, which Linux does not list (Intel, "AVX10 Architecture
+Specification", 3.1.1: Intel AVX10.1 is the AVX-512 of Xeon 6)."""
 
 
 def architecture() -> str:
@@ -72,5 +80,6 @@ def surely_has(required: Iterable[str]) -> bool:
         return False
     if any(name.startswith("amx-") for name in names) and not matrix_unit_granted():
         return False
-    plain = (_LINUX_NAMES.get(name, name) for name in names)
+    parts = (part for name in names for part in _COLLECTIONS.get(name, (name,)))
+    plain = (_LINUX_NAMES.get(name, name) for name in parts)
     return all(name.replace(".", "").replace("-", "").replace("_", "") in _listed() for name in plain)

@@ -233,7 +233,7 @@ def _ring(read: Read, buffer: Buffer, grid: GridOp) -> Copied:
         raise Unfit("the step of a ring's loop is not known")
     if (why := why_written(grid, memory_of(write.op.tensor))) is not None:
         raise Unfit(f"a tensor that is copied ahead {why}")
-    _check_guard(write.guard, loop, distance * step)
+    _check_guard(write.guard, loop, Affine({loop.body.block.args[0]: 1}), distance * step, "iteration")
     offsets = [_known(affine(offset), loop) for offset in write.op.offsets]
     for ahead in range(distance):
         _check_first(read, write, [_moved(o, loop, ahead - distance, step) for o in offsets], before, ahead, loop)
@@ -284,16 +284,24 @@ def _place(op: Operation) -> int:
     return block.get_operation_index(op)
 
 
-def _check_guard(guard: scf.IfOp | None, loop: scf.ForOp, ahead: int) -> None:
-    """Raise unless a copy is made whenever there is an iteration to read it: `if k + ahead < K`, or always."""
+def _check_guard(guard: scf.IfOp | None, loop: scf.ForOp, counter: Affine, ahead: int | None, whose: str) -> None:
+    """Raise unless a copy is made whenever there is an iteration to read it: always, or `if k + ahead < K`.
+
+    Args:
+        guard: the branch that the copy is in.
+        loop: the loop that reads it.
+        counter: the loop's counter where the copy is made.
+        ahead: how far behind that the iteration is that reads it; None where that is not known.
+        whose: what does not always make the copy, for the message.
+    """
     if guard is None:
         return
     bounds = _less(guard)
-    if bounds is not None:
-        gap = bounds.plus(affine(loop.ub)).plus(Affine({loop.body.block.args[0]: -1}))
+    if bounds is not None and ahead is not None:
+        gap = bounds.plus(affine(loop.ub)).plus(counter.scaled(-1))
         if not gap.terms and gap.constant <= ahead:
             return
-    raise Unfit("a copy that not every iteration makes fills a ring")
+    raise Unfit(f"a copy that not every {whose} makes fills a ring")
 
 
 def _less(guard: scf.IfOp) -> Affine | None:
@@ -336,7 +344,9 @@ def _check_first(
     last = max(fills, key=lambda one: _place(one.top))
     if not isinstance(last.op, CpAsyncOp) or not isinstance(write.op, CpAsyncOp):
         raise Unfit("a ring holds what was computed")
-    _check_first_guard(last.guard, loop, iteration)
+    step = constant_value(loop.step)
+    ahead = iteration * step if isinstance(step, int) else None
+    _check_guard(last.guard, loop, affine(loop.lb), ahead, "program")
     same = last.op.tensor is write.op.tensor and last.op.size_list == write.op.size_list
     found = [affine(offset) for offset in last.op.offsets]
     if not same or last.op.dropped != write.op.dropped or not all(map(_equal, found, offsets)):
@@ -346,18 +356,6 @@ def _check_first(
 def _equal(first: Affine, second: Affine) -> bool:
     rest = first.plus(second.scaled(-1))
     return not rest.terms and not rest.constant
-
-
-def _check_first_guard(guard: scf.IfOp | None, loop: scf.ForOp, iteration: int) -> None:
-    """Raise unless a copy before the loop is made whenever the loop has the iteration that reads it."""
-    if guard is None:
-        return
-    bounds, step = _less(guard), constant_value(loop.step)
-    if bounds is not None and isinstance(step, int):
-        gap = bounds.plus(affine(loop.ub)).plus(affine(loop.lb).scaled(-1))
-        if not gap.terms and gap.constant <= iteration * step:
-            return
-    raise Unfit("a copy that not every program makes fills a ring")
 
 
 def written_memories(unit: Operation) -> set[SSAValue]:

@@ -108,6 +108,15 @@ def test_what_linux_does_not_list_llvm_is_asked_for(required: list[str]):
     assert not host.surely_has(required)
 
 
+def test_a_name_for_features_is_those_features(monkeypatch: pytest.MonkeyPatch):
+    parts = ("f", "cd", "bw", "dq", "vl", "vbmi", "vbmi2", "ifma", "vnni", "bf16", "bitalg", "vpopcntdq", "fp16")
+    listed = frozenset(f"avx512{part}" for part in parts)
+    monkeypatch.setattr(host, "_listed", lambda: listed)
+    assert host.surely_has(["x86_64", "avx10.1"])
+    monkeypatch.setattr(host, "_listed", lambda: listed - {"avx512fp16"})
+    assert not host.surely_has(["x86_64", "avx10.1"])
+
+
 def test_matrix_units_need_leave(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(host, "_listed", lambda: frozenset({"amxtile", "avx2"}))
     monkeypatch.setattr(host, "matrix_unit_granted", lambda: False)
