@@ -174,3 +174,48 @@ def test_counting_indices_wrap_in_their_dtype():
     x, y = np.zeros((1 << 31) + 100, np.int8), np.zeros(64, np.int8)
     ts.kernel(far)(x, y, (1 << 31) - 10)
     np.testing.assert_array_equal(y, [0] * 10 + [3] * 54)
+
+
+def _by_index(x: ts.Tensor["m", "n", ts.i32], at: ts.Tensor[4, ts.i32]):
+    for j in ts.tile.grid((n, 16)):
+        if x[0:4, j : j + 16] > 0:
+            x[at[0:4], j : j + 16] = x[0:4, j : j + 16] + 10
+
+
+def _by_index_alone(x: ts.Tensor["m", "n", ts.i32], at: ts.Tensor[4, ts.i32]):
+    for j in ts.tile.grid((n, 16)):
+        if x[0:4, j : j + 16] > 0:
+            x[at[0:4], j : j + 16] = ts.tile.full((4, 16), 7, ts.i32)
+
+
+def _backwards(x: ts.Tensor["m", "n", ts.i32], at: ts.Tensor[4, ts.i32]):
+    for j in ts.tile.grid((n, 16)):
+        if x[0:4, j : j + 16] > 0:
+            x[3::-1, j : j + 16] = x[0:4, j : j + 16] + 10
+
+
+def _turned(x: np.ndarray, places: list[int], fill: int | None) -> np.ndarray:
+    result = x.copy()
+    for row, place in enumerate(places):
+        new = x[row] + 10 if fill is None else np.full_like(x[row], fill)
+        result[place] = np.where(x[row] > 0, new, result[place])
+    return result
+
+
+@conformance(
+    [
+        Case(
+            name,
+            kernel,
+            lambda rng: [Updated(rng.integers(-9, 10, (5, 37)).astype(np.int32)), np.array([2, 3, 1, 0], np.int32)],
+            lambda x, _at, places=places, fill=fill: _turned(x, places, fill),
+        )
+        for name, kernel, places, fill in [
+            ("index", _by_index, [2, 3, 1, 0], None),
+            ("index-alone", _by_index_alone, [2, 3, 1, 0], 7),
+            ("backwards", _backwards, [3, 2, 1, 0], None),
+        ]
+    ]
+)
+def test_rows_that_a_condition_reads_are_stored_elsewhere(case, backend):
+    check(case, backend)

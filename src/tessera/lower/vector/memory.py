@@ -215,9 +215,11 @@ def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
         context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
         return
     value, at = context.node(op.value), _elements(context, op, strides)
-    operands = [value, *at.indices, *([] if at.mask is None else [at.mask])]
+    by_chunks = at.by_chunks(value.shape)
+    mask = at.given if by_chunks else at.mask
+    operands = [value, *at.indices, *([] if mask is None else [mask])]
     roots = rescued(context, ("tensor", context.params.memory(arg)), operands)
-    if at.by_chunks(value.shape):
+    if by_chunks:
         _store_chunks(context, value, at, context.params.memory(arg))
         return
 
