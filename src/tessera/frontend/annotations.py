@@ -195,8 +195,8 @@ class Tensor:
         parts = cast(tuple[Any, ...], items) if isinstance(items, tuple) else (items,)
         try:
             if isinstance(parts[-1], DTypeVar):
-                return OpenTensor(tuple(_dim(part) for part in parts[:-1]), parts[-1])
-            return TensorAnnotation(tuple(_dim(part) for part in parts[:-1]), _policy(parts[-1]))
+                return OpenTensor(tuple(dim_of(part, _EXAMPLE) for part in parts[:-1]), parts[-1])
+            return TensorAnnotation(tuple(dim_of(part, _EXAMPLE) for part in parts[:-1]), _policy(parts[-1]))
         except LanguageError as error:
             raise error.at(caller_location()) from None
 
@@ -221,18 +221,26 @@ class Tensor:
             """Store to a bounded slice, or to elements at index tiles."""
 
 
-def _dim(part: Any) -> Dim:
+_EXAMPLE = 'dimensions come first and the dtype last: ts.Tensor["M", 128, ts.f32]'
+
+
+def dim_of(part: Any, example: str) -> Dim:
+    """Return the dimension that a part of an annotation is.
+
+    Args:
+        part: a name, an expression, a positive integer, or symbols of `ts.dims`.
+        example: the help of the error.
+
+    Raises:
+        LanguageError: `bad-annotation`.
+    """
     if isinstance(part, Dim) and (not part.is_static or part.scale > 0):
         return part
     if isinstance(part, str):
         return Dim.parse(part)
     if isinstance(part, int) and not isinstance(part, bool) and part > 0:
         return Dim((), part)
-    raise LanguageError(
-        f"{part!r} is not a dimension",
-        code="bad-annotation",
-        help='dimensions come first and the dtype last: ts.Tensor["M", 128, ts.f32]',
-    )
+    raise LanguageError(f"{part!r} is not a dimension", code="bad-annotation", help=example)
 
 
 def _policy(part: Any) -> Policy:

@@ -12,10 +12,12 @@ from typing import Any, ClassVar, cast
 
 from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError, caller_location
-from tessera.frontend.annotations import Dim, OneType
+from tessera.frontend.annotations import Dim, OneType, dim_of
 from tessera.frontend.exact import exact
 from tessera.frontend.function import DeviceFunction
 from tessera.numerics.dtypes import DType
+
+_EXAMPLE = 'name the kernel\'s dimensions: ["M", "N"]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +143,9 @@ class Structure:
         """Return the annotation of a parameter: the kernel's dimensions that the structure is over."""
         parts = cast(tuple[Any, ...], items) if isinstance(items, tuple) else (items,)
         try:
-            return StructureAnnotation(cls, tuple(_dim(part) for part in parts))
+            return StructureAnnotation(cls, tuple(dim_of(part, _EXAMPLE) for part in parts))
         except LanguageError as error:
             raise error.at(caller_location()) from None
-
-
-def _dim(part: Any) -> Dim:
-    if isinstance(part, Dim) and (not part.is_static or part.scale > 0):
-        return part
-    if isinstance(part, str):
-        return Dim.parse(part)
-    if isinstance(part, int) and not isinstance(part, bool) and part > 0:
-        return Dim((), part)
-    raise LanguageError(
-        f"{part!r} is not a dimension", code="bad-annotation", help='name the kernel\'s dimensions: ["M", "N"]'
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,16 +86,13 @@ class Batch:
 
     # What handlers build with
 
-    def add(self, op: Operation) -> SSAValue | None:
+    def add(self, op: Operation) -> Operation:
         """Add an op to the block that is being filled."""
-        Inserter(InsertPoint.at_end(self._blocks[-1]), self._like).add(op)
-        return op.results[0] if op.results else None
+        return Inserter(InsertPoint.at_end(self._blocks[-1]), self._like).add(op)
 
     def value(self, op: Operation) -> SSAValue:
         """Add an op and return its result."""
-        result = self.add(op)
-        assert result is not None
-        return result
+        return self.add(op).results[0]
 
     def same(self, value: SSAValue, what: str = "an operand") -> SSAValue:
         """Return the new value of one that all programs share.
@@ -169,7 +166,6 @@ class Batch:
         elif handler is None:
             raise Apart(f"{op.name.removeprefix('tessera_tile.')} is each program's own")
         else:
-            self._like = op
             results = handler(self, op)
             self.values.update(zip(op.results, results, strict=True))
 

@@ -169,6 +169,8 @@ class Machine:
 
     def part(self, taken: Array, rest: Array) -> None:
         """Note that this branch is one at which threads of a warp part, if they do."""
+        if self.here in self.parted:
+            return
         warps = [mask.reshape(-1, WARP).any(1) for mask in (taken, rest)]
         if (warps[0] & warps[1]).any():
             self.parted.add(self.here)

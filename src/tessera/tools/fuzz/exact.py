@@ -20,7 +20,7 @@ from tessera.tools.fuzz.arrays import placed
 from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Val
-from tessera.tools.fuzz.run import differs
+from tessera.tools.fuzz.run import arguments, differs
 from tessera.tools.fuzz.steps import built
 from tessera.tools.fuzz.types import is_float
 
@@ -57,11 +57,7 @@ def _interpreted(program: tree.Program, values: Mapping[str, Array], folder: Pat
     from tessera.schedule.bound_stages import BoundStagesPass
 
     arrays = {tensor.name: placed(values[tensor.name], tensor.layout).view for tensor in program.tensors}
-    args = [
-        arrays[param.name] if isinstance(param, tree.Tensor) else param.value
-        for param in program.params
-        if not isinstance(param, tree.Constant)
-    ]
+    args = arguments(program, arrays)
     try:
         with conditions(program):
             module = built(program, folder, values)

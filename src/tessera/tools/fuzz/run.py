@@ -146,11 +146,12 @@ def _run(program: tree.Program, device: Device, folder: Path, values: Mapping[st
     if device.kind == "cuda":
         _on_gpu(kernel, program, arrays)
         return arrays
-    kernel(*_arguments(program, given))
+    kernel(*arguments(program, given))
     return arrays
 
 
-def _arguments(program: tree.Program, arrays: Mapping[str, Any]) -> list[Any]:
+def arguments(program: tree.Program, arrays: Mapping[str, Any]) -> list[Any]:
+    """Return what a program is called with: its arrays and run-time scalars, in order."""
     result: list[Any] = []
     for param in program.params:
         if isinstance(param, tree.Tensor):
@@ -176,7 +177,7 @@ def _on_gpu(call: Callable[..., Any], program: tree.Program, arrays: Mapping[str
         guarded = arrays[tensor.name]
         bytes_ = guarded.base.view(np.uint8)
         blocks[tensor.name], views[tensor.name] = _gpu_view(ts, tensor, guarded, bytes_)
-    call(*_arguments(program, views))
+    call(*arguments(program, views))
     for name, block in blocks.items():
         arrays[name].base.view(np.uint8)[...] = block()
 

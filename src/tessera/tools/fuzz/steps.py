@@ -23,7 +23,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.conditions import conditions
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
-from tessera.tools.fuzz.run import Outcome, differs, load_kernel
+from tessera.tools.fuzz.run import Outcome, arguments, differs, load_kernel
 
 BELOW = "the lowering or below"
 UNDETERMINED = "nothing is promised of it"
@@ -50,11 +50,7 @@ class _Level:
         from tessera.interp import interpret
 
         arrays = {t.name: placed(self.values[t.name], t.layout).view for t in self.program.tensors}
-        args = [
-            arrays[param.name] if isinstance(param, tree.Tensor) else param.value
-            for param in self.program.params
-            if not isinstance(param, tree.Constant)
-        ]
+        args = arguments(self.program, arrays)
         try:
             interpret(module.clone(), args, checks=self.checks, order_seed=self.program.seed)
         except TesseraError as error:
