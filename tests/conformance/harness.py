@@ -43,7 +43,8 @@ from tessera.numerics.profiles import profile as numerics_profile
 from tessera.numerics.tolerances import EXACT, Tolerance
 from tessera.platforms.platform import platform_named
 from tessera.runtime.cpu import CpuLauncher
-from tessera.runtime.views import ArrayView, view_of
+from tessera.runtime.readers import view_of
+from tessera.runtime.views import ArrayView
 from tessera.schedule.knobs import Knobs
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord

@@ -27,7 +27,8 @@ from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
 from tessera.interp import interpret
 from tessera.ir.passes import PassRunner
-from tessera.runtime.views import ArrayView, view_of
+from tessera.runtime.readers import view_of
+from tessera.runtime.views import ArrayView
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 

@@ -23,7 +23,7 @@ from tessera.interp import interpret
 from tessera.ir.passes import PassRunner
 from tessera.numerics.profiles import profile
 from tessera.numerics.tolerances import unit_roundoff
-from tessera.runtime.views import view_of
+from tessera.runtime.readers import view_of
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tests.property.sources import RandomKernel, Variable, dtype_of, kernels

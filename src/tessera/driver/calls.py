@@ -23,8 +23,11 @@ from tessera.frontend.exact import exact
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.numerics.profiles import current_profile
 from tessera.runtime.backend import selected_backend
+from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
-from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of
+from tessera.runtime.platforms import platform_of
+from tessera.runtime.readers import READERS, array_help, reader_of
+from tessera.runtime.views import ArrayView, Reader
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +42,7 @@ class CallPlan:
 
     Args:
         launch: runs it: addresses, scalar values, objects to keep alive, stream.
+        device: where it runs.
         stream: gives the stream from the call's arguments.
         returns: positions of the arguments to hand back.
         explanation: what it runs.
@@ -46,6 +50,7 @@ class CallPlan:
     """
 
     launch: Launch
+    device: Device
     stream: Stream
     returns: tuple[int, ...]
     explanation: Explanation
@@ -82,8 +87,8 @@ class Calls(EntryCallable, Generic[P, R], ABC):
 
         Args:
             *args: the kernel's arguments.
-            **kwargs: arguments by name, and `stream`: the CUDA stream (or its address) to launch on. Without it
-                the caller's current PyTorch or CuPy stream is used, else the default stream.
+            **kwargs: arguments by name, and `stream`: the stream (or its address) to launch on. Without it the
+                caller's current PyTorch or CuPy stream is used, else the default stream.
 
         Returns:
             The arrays that the kernel returns: the caller's own objects.
@@ -102,7 +107,8 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             plan = self._plans.get(key)
             if plan is None:
                 plan = self._plan(values, pointers, key)
-            plan.launch(pointers, scalars, owners, plan.stream(values) if stream is None else stream)
+            queue = plan.stream(values) if stream is None else platform_of(plan.device).stream_address(stream)
+            plan.launch(pointers, scalars, owners, queue)
             self._direct.served_slowly(plan, plan.origin, Given(values, len(args), names) if stream is None else None)
         except TesseraError as error:
             raise error.at(caller_location()) from error.__cause__
@@ -142,13 +148,8 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         place = next(place for place, other in enumerate(args) if other is arg)
         return self.signature.params[place].name
 
-    def _pop_stream(self, kwargs: dict[str, Any]) -> int | None:
-        given = kwargs.pop("stream", None) if self._takes_stream else None
-        if given is None:
-            return None
-        from tessera.runtime.cuda import stream_address
-
-        return stream_address(given)
+    def _pop_stream(self, kwargs: dict[str, Any]) -> Any:
+        return kwargs.pop("stream", None) if self._takes_stream else None
 
     def _find_reader(self, arg: Any, args: Sequence[Any]) -> Reader:
         kind = cast("type[Any]", type(arg))
@@ -157,7 +158,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             raise CallError(
                 f"argument {self._name_of(arg, args)!r} is {arg!r:.60} ({kind.__name__}), which is not an array",
                 code="not-an-array",
-                help=ARRAY_HELP,
+                help=array_help(),
             )
         return reader
 

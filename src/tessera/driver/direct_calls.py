@@ -14,8 +14,6 @@ from functools import cache
 from itertools import combinations
 from typing import Any, cast
 
-import numpy as np
-
 from tessera.data import dataclass
 from tessera.driver.native import load_native
 from tessera.driver.settings import settings
@@ -39,9 +37,10 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.numerics.dtypes import DType
-from tessera.runtime.cpu import CpuLauncher
+from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
 from tessera.runtime.packing import scalar_bits
+from tessera.runtime.platforms import Launcher, platform_of
 
 _SLOW_CALLS = 2
 """Calls of a variant that make a record: a program that calls a kernel once never loads the entry."""
@@ -63,13 +62,15 @@ class Origin:
         spec: facts of the call.
         variant: the code.
         launcher: the code, loaded.
+        device: where.
         calls: how many such calls took the Python path.
         tries: how often a record was made, or could not be made, of one.
     """
 
     spec: Specialization
     variant: Variant
-    launcher: Any
+    launcher: Launcher
+    device: Device
     calls: int = 0
     tries: int = 0
 
@@ -258,8 +259,9 @@ def _guards(
             arguments.append(_scalar(param.dtype, place, value))
         else:
             assert place is not None, "tensors have no default"
-            array = _array(value, place, fact, spec.written)
-            arguments.append(replace(array, axes=sizes.axes(param, fact, value)))
+            array = replace(_array(value, origin.device), place=place, align=fact.align, written=spec.written)
+            axes = sizes.axes(param, fact, value)
+            arguments.append(replace(array, element_bytes=fact.dtype.bytes, axes=axes))
     return arguments, constants
 
 
@@ -335,50 +337,14 @@ def _scalar(dtype: DType, place: int | None, value: Any) -> Argument:
     return ScalarGuard(place, layout.INTEGER, low, high)
 
 
-def _array(value: Any, place: int, fact: ArgFacts, written: bool) -> ArrayGuard:
-    """Return the guard of an array without its dimensions. A subclass may mean something else: exact types only."""
-    element_bytes = fact.dtype.bytes
-    if type(value) is np.ndarray:
-        shift = element_bytes.bit_length() - 1
-        return ArrayGuard(
-            place,
-            layout.NUMPY,
-            (id(np.ndarray),),
-            id(value.dtype),
-            element_bytes,
-            fact.align,
-            (),
-            written,
-            shift,
-            keep=(value.dtype,),
-        )
-    read = _device_array if _is_device_array(value) else _tensor
-    return replace(read(value), place=place, element_bytes=element_bytes, align=fact.align, written=written)
-
-
-def _device_array(value: Any) -> ArrayGuard:
-    from tessera.runtime.cuda_array import DeviceArray, description_offset
-
-    if value.description is None:
-        raise NotDirect("the array has a stream, or a dtype that DLPack lacks")
-    held = layout.BYTES_DATA + id(value.description)
-    facts = exchange.description_at(held)
-    return ArrayGuard(
-        0,
-        layout.DEVICE,
-        (id(DeviceArray),),
-        facts.dtype,
-        1,
-        1,
-        (),
-        False,
-        device=facts.device,
-        inner=description_offset(value),
-    )
+def _array(value: Any, device: Device) -> ArrayGuard:
+    """Return the guard of an array, its place, dimensions and use left open."""
+    guard = platform_of(device).array_guard(value)
+    return _tensor(value) if guard is None else guard
 
 
 def _tensor(value: Any) -> ArrayGuard:
-    types = _torch_types()
+    types = exchange.torch_types()
     if type(value) not in types:
         raise NotDirect(f"arrays of type {type(value).__name__} are read in Python")
     found = exchange.torch_exchange()
@@ -386,14 +352,9 @@ def _tensor(value: Any) -> ArrayGuard:
     if found is None or facts is None:
         raise NotDirect("this PyTorch has no exchange functions that we know")
     return ArrayGuard(
-        0,
-        layout.DLPACK,
-        tuple(map(id, types)),
-        facts.dtype,
-        1,
-        1,
-        (),
-        False,
+        kind=layout.DLPACK,
+        types=tuple(map(id, types)),
+        dtype=facts.dtype,
         device=facts.device,
         read=found.read,
         inner=found.inner,
@@ -401,16 +362,6 @@ def _tensor(value: Any) -> ArrayGuard:
         mark_mask=found.mark_mask,
         keep=types,
     )
-
-
-def _torch_types() -> tuple[type[Any], ...]:
-    torch: Any = sys.modules.get("torch")
-    return () if torch is None else (torch.Tensor, torch.nn.Parameter)
-
-
-def _is_device_array(value: Any) -> bool:
-    module: Any = sys.modules.get("tessera.runtime.cuda_array")
-    return module is not None and type(value) is module.DeviceArray
 
 
 def _located(callback: Callable[..., object]) -> Callable[..., object]:
@@ -426,16 +377,6 @@ def _located(callback: Callable[..., object]) -> Callable[..., object]:
 
 
 def _work(origin: Origin, given: Given) -> Work:
-    work = _new_work(origin, given)
+    stream_of = platform_of(origin.device).entry_stream(given.values)
+    work = origin.launcher.work(stream_of)
     return replace(work, failed=_located(work.failed))
-
-
-def _new_work(origin: Origin, given: Given) -> Work:
-    if isinstance(origin.launcher, CpuLauncher):
-        return origin.launcher.work()
-    if not any(type(value) in _torch_types() for value in given.values):
-        return origin.launcher.work()
-    found = exchange.torch_exchange()
-    if found is None or any(_is_device_array(value) for value in given.values):
-        raise NotDirect("Tessera's arrays follow a stream of PyTorch's in Python")
-    return origin.launcher.work(found.stream)

@@ -122,7 +122,7 @@ class Kernel(Calls[P, R]):
             origin=variant.origin,
             rejected=variant.rejected,
         )
-        launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher)
+        launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher, device)
         written = [arg.written for arg in variant.artifact.args if arg.kind == "tensor"]
         if any(written) and len(written) > 1:
             names = [tensor.name for tensor in self._expected]
@@ -131,7 +131,7 @@ class Kernel(Calls[P, R]):
             else:
                 check_overlap(names, list(map(elements, pointers, views)), written)
         returns = self._positions(variant.artifact.returns)
-        return CallPlan(launch, stream_source(args, device), returns, explanation, origin)
+        return CallPlan(launch, device, stream_source(args, device), returns, explanation, origin)
 
     def _interpreted(
         self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device
@@ -140,7 +140,8 @@ class Kernel(Calls[P, R]):
         explanation = Explanation(
             self.signature.name, "interp", "numpy", str(device), spec.profile, origin="interpreted"
         )
-        return CallPlan(plan.launch, stream_source(args, device), self._positions(plan.returns), explanation)
+        stream = stream_source(args, device)
+        return CallPlan(plan.launch, device, stream, self._positions(plan.returns), explanation)
 
     def _text_sizes(self, views: Sequence[ArrayView], sizes: dict[str, int]) -> dict[str, int | None]:
         found = text_sizes(self.signature, sizes)

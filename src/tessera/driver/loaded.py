@@ -63,7 +63,7 @@ class LoadedKernel(Calls[..., Any]):
         known = tuple(
             next(facts) if spec.kind == "tensor" else ArgFacts("scalar", dtype_named(spec.dtype)) for spec in specs
         )
-        origin = Origin(Specialization(known, profile=current_profile()), self._variant, launcher)
+        origin = Origin(Specialization(known, profile=current_profile()), self._variant, launcher, device)
         if settings().debug:
             launch, origin = checked(launch, names, views, written), None
         else:
@@ -72,7 +72,7 @@ class LoadedKernel(Calls[..., Any]):
             self.artifact, str(device), current_profile(), fixed=self._variant.fixed, origin="file"
         )
         returns = self._positions(self.artifact.returns)
-        return CallPlan(launch, stream_source(args, device), returns, explanation, origin)
+        return CallPlan(launch, device, stream_source(args, device), returns, explanation, origin)
 
     def _check_backend(self, device: Device) -> None:
         if backend_for(device) != self.artifact.backend:

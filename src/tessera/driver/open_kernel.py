@@ -16,7 +16,7 @@ from tessera.errors import CallError, LanguageError, caller_location
 from tessera.frontend.annotations import DTypeVar, OpenTensor, chosen_dtype
 from tessera.frontend.signature import structured_params
 from tessera.numerics.dtypes import DType
-from tessera.runtime.views import view_of
+from tessera.runtime.readers import view_of
 from tessera.target.artifact import Artifact
 
 P = ParamSpec("P")

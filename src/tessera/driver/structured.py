@@ -16,7 +16,7 @@ from tessera.driver.variants import Space
 from tessera.errors import CallError, caller_location
 from tessera.frontend.annotations import Dim
 from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
-from tessera.runtime.views import view_of
+from tessera.runtime.readers import view_of
 from tessera.target.artifact import Artifact
 
 P = ParamSpec("P")

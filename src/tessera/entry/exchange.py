@@ -54,6 +54,12 @@ class Description:
     device: int
 
 
+def torch_types() -> tuple[type[Any], ...]:
+    """Return PyTorch's types of plain tensors, none where it is not imported."""
+    torch: Any = sys.modules.get("torch")
+    return () if torch is None else (torch.Tensor, torch.nn.Parameter)
+
+
 @cache
 def torch_exchange() -> Exchange | None:
     """Return how PyTorch's tensors are read, None where this PyTorch does not offer it."""

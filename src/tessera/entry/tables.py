@@ -48,10 +48,10 @@ class ArrayGuard:
     """An array argument.
 
     Args:
-        place: its position in the call.
         kind: `layout.NUMPY`, `DLPACK` or `DEVICE`.
         types: the addresses of one or two accepted types.
         dtype: what stands for the element type in such an object.
+        place: its position in the call.
         element_bytes: bytes of an element.
         align: known alignment of the address.
         axes: guard of each dimension.
@@ -65,14 +65,14 @@ class ArrayGuard:
         keep: objects whose addresses stand in the other fields.
     """
 
-    place: int
     kind: int
     types: tuple[int, ...]
     dtype: int
-    element_bytes: int
-    align: int
-    axes: tuple[AxisGuard, ...]
-    written: bool
+    place: int = 0
+    element_bytes: int = 1
+    align: int = 1
+    axes: tuple[AxisGuard, ...] = ()
+    written: bool = False
     shift: int = 0
     device: int = 0
     read: int = 0

@@ -14,7 +14,8 @@ from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, u8
 from tessera.runtime import empty, to_numpy
 from tessera.runtime.platforms import StreamMemory
-from tessera.runtime.views import ARRAY_HELP, READERS, ArrayView, Reader, reader_of, view_of
+from tessera.runtime.readers import READERS, array_help, reader_of, view_of
+from tessera.runtime.views import ArrayView, Reader
 
 Maker = Callable[[Any], Any]
 """Makes an unset array beside another one: same library, same device."""
@@ -32,7 +33,7 @@ def reader(array: Any, name: str) -> Reader:
         raise CallError(
             f"argument {name!r} is {array!r:.60} ({kind.__name__}), which is not an array",
             code="not-an-array",
-            help=ARRAY_HELP,
+            help=array_help(),
         )
     return found
 

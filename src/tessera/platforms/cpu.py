@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tessera.errors import DeviceError
+from tessera.errors import CallError, DeviceError
 from tessera.platforms.platform import Platform
 from tessera.target.cpus import CPU_TARGETS, CPUS
 from tessera.target.records import TargetRecord
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tessera.backends.llvm.code import CompiledCode
+    from tessera.entry.tables import ArrayGuard
     from tessera.ir.passes import Pass
     from tessera.numerics.dtypes import DType
     from tessera.runtime.cpu import CpuLauncher
     from tessera.runtime.device import Device
     from tessera.runtime.platforms import DeviceInfo, HostArrays, LoadedCode, Stream
-    from tessera.runtime.views import ArrayView
+    from tessera.runtime.views import ArrayView, Reader
     from tessera.schedule.knobs import Knobs
     from tessera.target.artifact import Artifact
 
@@ -36,6 +38,7 @@ class CpuPlatform(Platform):
     texts = ("ll", "asm")
     comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";"})
     has_tensor_maps = False
+    array_protocol = ""
 
     def target(self, name: str) -> TargetRecord:
         """Return the record of a CPU.
@@ -97,6 +100,13 @@ class CpuPlatform(Platform):
 
         return resume_cpu(text, target, dump)
 
+    def protocol_reader(self) -> Reader:
+        """Raise: arrays on the host that are not NumPy's or PyTorch's have DLPack."""
+        raise NotImplementedError("arrays on the host have no protocol of their own")
+
+    def export_stream(self, array: Any) -> None:
+        """Return None: there are no streams."""
+
     def devices(self) -> list[DeviceInfo]:
         """Return this machine's CPU."""
         from tessera.runtime.device import CPU
@@ -153,6 +163,31 @@ class CpuPlatform(Platform):
     def stream_source(self, args: Sequence[Any], device: Device) -> Stream:
         """Return 0 for every call: there are no streams."""
         return lambda _args: 0
+
+    def stream_address(self, stream: Any) -> int:
+        """Return 0: a call ends before it returns, so that it may name the stream of any device.
+
+        Raises:
+            CallError: `bad-stream` when no device has such streams.
+        """
+        from tessera.runtime.platforms import platforms
+
+        for other in platforms():
+            if other is not self:
+                with suppress(CallError):
+                    other.stream_address(stream)
+                    return 0
+        raise CallError(f"stream is {stream!r}, which is no device's", code="bad-stream", help="leave it out")
+
+    def array_guard(self, array: Any) -> ArrayGuard | None:
+        """Return how the entry reads a NumPy array. A subclass may mean something else: the exact type only."""
+        from tessera.runtime.host_arrays import guard_of
+
+        return guard_of(array)
+
+    def entry_stream(self, args: Sequence[Any]) -> int:
+        """Return 0: there are no streams."""
+        return 0
 
     def launcher(self, artifact: Artifact, device: Device) -> CpuLauncher:
         """Load an artefact.

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tessera.backends.llvm.code import CompiledCode
+    from tessera.entry.tables import ArrayGuard
     from tessera.ir.passes import Pass
     from tessera.numerics.dtypes import DType
     from tessera.runtime.cuda_launch import CudaLauncher
     from tessera.runtime.device import Device
     from tessera.runtime.platforms import DeviceInfo, HostArrays, Stream
-    from tessera.runtime.views import ArrayView
+    from tessera.runtime.views import ArrayView, Reader
     from tessera.schedule.knobs import Knobs
     from tessera.target.artifact import Artifact
 
@@ -37,6 +38,7 @@ class NvidiaPlatform(Platform):
     texts = ("ll", "ptx")
     comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";", "ptx": "//"})
     has_tensor_maps = True
+    array_protocol = "__cuda_array_interface__"
 
     def dumps(self, target: TargetRecord) -> tuple[str, ...]:
         """Return the texts, and `cubin` where there is an assembler for the target."""
@@ -115,6 +117,18 @@ class NvidiaPlatform(Platform):
         from tessera.backends.nvidia import resume_nvidia
 
         return resume_nvidia(level, text, target)
+
+    def protocol_reader(self) -> Reader:
+        """Return how arrays with `__cuda_array_interface__` are read (Numba's and others)."""
+        from tessera.runtime.cuda_interface import READER
+
+        return READER
+
+    def export_stream(self, array: Any) -> int:
+        """Return CuPy's current stream for its arrays, else the default stream."""
+        from tessera.runtime.cuda_interface import export_stream
+
+        return export_stream(array)
 
     def devices(self) -> list[DeviceInfo]:
         """Return the GPUs that can be used, none when the bindings or the driver are missing."""
@@ -208,7 +222,7 @@ class NvidiaPlatform(Platform):
         """Return how such calls find their stream: the caller's current PyTorch or CuPy one, else the default."""
         from tessera.runtime import cuda
         from tessera.runtime.cuda_array import DeviceArray
-        from tessera.runtime.views import READERS
+        from tessera.runtime.readers import READERS
 
         torch: Any = sys.modules.get("torch")
         index = device.index
@@ -257,6 +271,28 @@ class NvidiaPlatform(Platform):
         from tessera.runtime.cuda_array import DeviceArray
 
         return type(array) is DeviceArray
+
+    def array_guard(self, array: Any) -> ArrayGuard | None:
+        """Return how the entry reads a device array."""
+        from tessera.runtime.cuda_array import guard_of
+
+        return guard_of(array)
+
+    def entry_stream(self, args: Sequence[Any]) -> int:
+        """Return PyTorch's function for its current stream if a tensor is an argument, else 0, the default stream.
+
+        Raises:
+            NotDirect: this PyTorch has none, or a device array has to follow that stream.
+        """
+        from tessera.entry import exchange
+        from tessera.entry.tables import NotDirect
+
+        if not any(type(arg) in exchange.torch_types() for arg in args):
+            return 0
+        found = exchange.torch_exchange()
+        if found is None or any(map(self.is_own, args)):
+            raise NotDirect("Tessera's arrays follow a stream of PyTorch's in Python")
+        return found.stream
 
     def launcher(self, artifact: Artifact, device: Device) -> CudaLauncher:
         """Load an artefact on a GPU.

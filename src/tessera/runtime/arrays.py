@@ -12,7 +12,7 @@ from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
 from tessera.runtime.platforms import platform_of
-from tessera.runtime.views import reader_of, view_of
+from tessera.runtime.readers import reader_of, view_of
 
 Shape = int | Sequence[int]
 

@@ -81,8 +81,12 @@ class CpuLauncher:
         """Return the launch for one set of shapes."""
         return CpuPlan(self, shapes)
 
-    def work(self) -> Work:
-        """Return the launches for the compiled entry, which runs small jobs itself and gives large ones back."""
+    def work(self, stream_of: int = 0) -> Work:
+        """Return the launches for the compiled entry, which runs small jobs itself and gives large ones back.
+
+        Args:
+            stream_of: not used on a CPU.
+        """
         launches = self.artifact.launches
         memory = (ctypes.c_char * (max([0, *(launch.scratch_bytes for launch in launches)]) + 64))()
         scratch = -(-ctypes.addressof(memory) // 64) * 64

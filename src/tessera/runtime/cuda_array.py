@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from tessera.entry import layout
+from tessera.entry.exchange import description_at
+from tessera.entry.tables import ArrayGuard, NotDirect
 from tessera.errors import CallError, DeviceError
 from tessera.numerics.dtypes import DType
 from tessera.runtime import cuda, dlpack
 from tessera.runtime.device import Device
-from tessera.runtime.views import READERS, ArrayView, Reader, Traits, row_major
+from tessera.runtime.readers import READERS
+from tessera.runtime.views import ArrayView, Reader, Traits, row_major
 
 _DL_TENSOR = struct.Struct("<QiiiBBHQQQ")
 
@@ -237,6 +241,26 @@ def description_offset(array: DeviceArray) -> int:
         if ctypes.c_int64.from_address(id(array) + offset).value == id(array.description):
             return offset
     raise AssertionError("an object holds its slots")
+
+
+def guard_of(array: Any) -> ArrayGuard | None:
+    """Return what the compiled entry checks of a device array, None for other arrays.
+
+    Raises:
+        NotDirect: the array has a stream, or a dtype that DLPack lacks.
+    """
+    if type(array) is not DeviceArray:
+        return None
+    if array.description is None:
+        raise NotDirect("the array has a stream, or a dtype that DLPack lacks")
+    facts = description_at(layout.BYTES_DATA + id(array.description))
+    return ArrayGuard(
+        kind=layout.DEVICE,
+        types=(id(DeviceArray),),
+        dtype=facts.dtype,
+        device=facts.device,
+        inner=description_offset(array),
+    )
 
 
 def _span(view: ArrayView) -> int:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tessera.entry import layout
+from tessera.entry.tables import ArrayGuard
 from tessera.errors import CallError, ResourceError
 from tessera.numerics.dtypes import DType
 from tessera.runtime.host_cache import LEAST_BYTES, host_cache
@@ -66,6 +68,19 @@ def over_memory(pointer: int, view: ArrayView, owner: object) -> Any:
 def borrow(source: Any, pointer: int, view: ArrayView, keep: object) -> Any:
     """Return `source` if it is a NumPy array, else one over its memory."""
     return cast(Any, source) if isinstance(source, np.ndarray) else over_memory(pointer, view, (source, keep))
+
+
+def guard_of(array: Any) -> ArrayGuard | None:
+    """Return what the compiled entry checks of a NumPy array, None for other arrays and for subclasses."""
+    if type(array) is not np.ndarray:
+        return None
+    return ArrayGuard(
+        kind=layout.NUMPY,
+        types=(id(np.ndarray),),
+        dtype=id(array.dtype),
+        shift=array.dtype.itemsize.bit_length() - 1,
+        keep=(array.dtype,),
+    )
 
 
 class InPlace:

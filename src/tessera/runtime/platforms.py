@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tessera.data import dataclass
 from tessera.errors import TargetError
 from tessera.numerics.dtypes import DType
 from tessera.runtime.device import CPU, Device
 from tessera.runtime.packing import Shapes
-from tessera.runtime.views import ArrayView
+from tessera.runtime.views import ArrayView, Reader
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 from tessera.target.registry import Family, families
+
+if TYPE_CHECKING:
+    from tessera.entry.tables import ArrayGuard, Work
 
 Stream = Callable[[Sequence[Any]], int]
 """Gives the stream of a call from its arguments."""
@@ -34,6 +37,17 @@ class Launcher(Protocol):
 
     def prepare(self, shapes: Shapes) -> Plan:
         """Return the launch for one set of shapes."""
+        ...
+
+    def work(self, stream_of: int) -> Work:
+        """Return the launches for the compiled entry.
+
+        Args:
+            stream_of: what `entry_stream` of the platform gives.
+
+        Raises:
+            NotDirect: the entry cannot start them.
+        """
         ...
 
 
@@ -80,6 +94,19 @@ class DevicePlatform(Family, Protocol):
     @property
     def has_tensor_maps(self) -> bool:
         """Whether copies go by descriptors, which hold no negative strides and no large ones, nor large sizes."""
+        ...
+
+    @property
+    def array_protocol(self) -> str:
+        """The attribute of arrays of other libraries on its devices that have no DLPack; empty for none."""
+        ...
+
+    def protocol_reader(self) -> Reader:
+        """Return how arrays with `array_protocol` are read."""
+        ...
+
+    def export_stream(self, array: Any) -> int | None:
+        """Return the stream to name to an array on its devices whose `__dlpack__` is asked, None for none."""
         ...
 
     def devices(self) -> list[DeviceInfo]:
@@ -133,6 +160,32 @@ class DevicePlatform(Family, Protocol):
         """Return how calls with such arguments find their stream."""
         ...
 
+    def stream_address(self, stream: Any) -> int:
+        """Return the address of a stream that a caller names.
+
+        Raises:
+            CallError: `bad-stream`.
+        """
+        ...
+
+    def array_guard(self, array: Any) -> ArrayGuard | None:
+        """Return what the compiled entry checks of an array of the kind that `empty` makes, None for other arrays.
+
+        Place, dimensions and whether it is written are left open.
+
+        Raises:
+            NotDirect: the entry cannot read this one.
+        """
+        ...
+
+    def entry_stream(self, args: Sequence[Any]) -> int:
+        """Return the address of DLPack's function that gives the stream of such calls; 0 for the default stream.
+
+        Raises:
+            NotDirect: the stream is found in Python.
+        """
+        ...
+
     def launcher(self, artifact: Artifact, device: Device) -> Launcher:
         """Load an artefact on a device.
 
@@ -180,11 +233,7 @@ class StreamMemory(Protocol):
     """Memory of a device that is taken, used and given back in the order of a stream; platforms of GPUs have it."""
 
     def stream_address(self, stream: Any) -> int:
-        """Return the address of a stream that a caller names.
-
-        Raises:
-            CallError: `bad-stream`.
-        """
+        """Return what `DevicePlatform.stream_address` does."""
         ...
 
     def allocate(self, device: Device, size: int, stream: int) -> int:

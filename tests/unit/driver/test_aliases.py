@@ -14,7 +14,8 @@ from tessera.errors import CallError
 from tessera.runtime import cuda
 from tessera.runtime.cuda_array import HostCopies
 from tessera.runtime.device import Device
-from tessera.runtime.views import ArrayView, view_of
+from tessera.runtime.readers import view_of
+from tessera.runtime.views import ArrayView
 
 
 @ts.kernel

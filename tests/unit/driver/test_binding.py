@@ -18,7 +18,8 @@ from tessera.driver.binding import (
 from tessera.errors import CallError
 from tessera.frontend.signature import Signature
 from tessera.runtime.device import Device
-from tessera.runtime.views import ArrayView, view_of
+from tessera.runtime.readers import view_of
+from tessera.runtime.views import ArrayView
 
 
 def sample(

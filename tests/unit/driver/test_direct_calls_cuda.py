@@ -351,7 +351,7 @@ def shared_launches():
 def test_programs_that_share_steps_get_the_workspace_of_their_stream(gpu, nothing_held, monkeypatch):
     work = cuda_launch.CudaLauncher.work
     address = ctypes.cast(gpu.c_stream_of, ctypes.c_void_p).value
-    monkeypatch.setattr(cuda_launch.CudaLauncher, "work", lambda self, _stream_of=0: work(self, address))
+    monkeypatch.setattr(cuda_launch.CudaLauncher, "work", lambda self, _stream_of: work(self, address))
     args = array([128, 192], ts.bf16), array([192, 64], ts.bf16), array([128, 64], ts.bf16)
     (launch,) = both(gpu, shared, *args)
     assert launch[2][0] == 132, "all multiprocessors share two tiles"
@@ -600,7 +600,7 @@ def test_the_streams_function_gives_the_stream(gpu, monkeypatch):
 
     address = ctypes.cast(current, ctypes.c_void_p).value
     plain = cuda_launch.CudaLauncher.work
-    monkeypatch.setattr(cuda_launch.CudaLauncher, "work", lambda self: plain(self, address))
+    monkeypatch.setattr(cuda_launch.CudaLauncher, "work", lambda self, _stream_of: plain(self, address))
 
     @ts.kernel
     def double(x: ts.Tensor["n", ts.f32]):

@@ -256,6 +256,18 @@ def test_dlpack_arrays_come_back_as_they_are():
     np.testing.assert_array_equal(y, 2 * x + 1)
 
 
+def test_a_stream_of_any_device_may_be_named_on_the_host():
+    class Stream:
+        cuda_stream = 5
+
+    x, y = arrays(8)
+    for stream in (None, 0, 7, Stream()):
+        saxpy(x, y, stream=stream)
+    with pytest.raises(CallError) as caught:
+        saxpy(x, y, stream="main")
+    assert caught.value.code == "bad-stream"
+
+
 def test_many_threads_call_one_kernel():
     failures = []
 

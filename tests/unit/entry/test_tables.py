@@ -122,7 +122,7 @@ def test_a_division_by_zero_is_left_to_python():
 def test_grids_of_sizes_and_several_launches():
     axes = (AxisGuard(-1, 1, -1, 1), AxisGuard(-1, 1, 1, 1))
     x = np.zeros((5, 7), np.float32)
-    guard = ArrayGuard(0, layout.NUMPY, (id(np.ndarray),), id(x.dtype), 4, 16, axes, True, 2)
+    guard = ArrayGuard(layout.NUMPY, (id(np.ndarray),), id(x.dtype), 0, 4, 16, axes, True, 2)
     grids = [[(("size", 0, 0), 2), (("size", 0, 1), 4)], [(("size", 0, 1), 8)], []]
     call, ran = probe([launch(grid) for grid in grids], [guard])
     aligned = np.zeros(500, np.uint8)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tessera as ts
+from tessera.runtime.platforms import platforms
 from tessera.target.registry import families, known_targets, register, unregister
 from tests.unit.platforms.wave64 import Wave64
 
@@ -108,12 +109,35 @@ def _names_compared(tree: ast.AST, names: set[str]) -> list[int]:
     return lines
 
 
-def test_no_other_code_compares_names_of_platforms():
-    names = {one.name for one in families()} | {one.device_kind for one in families()}
-    found: list[str] = []
+def _shared() -> Iterator[tuple[str, ast.AST]]:
+    """Yield what is no platform's own code, as trees."""
     for path in SOURCES.rglob("*.py"):
         where = path.relative_to(SOURCES).as_posix()
         if not where.startswith((*OWN, "tools/")):
-            lines = _names_compared(ast.parse(path.read_text(encoding="utf-8")), names)
-            found += [f"{where}:{line}" for line in lines]
-    assert not found
+            yield where, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_no_other_code_compares_names_of_platforms():
+    names = {one.name for one in families()} | {one.device_kind for one in families()}
+    assert not [f"{where}:{line}" for where, tree in _shared() for line in _names_compared(tree, names)]
+
+
+def _uses(tree: ast.AST, protocols: set[str]) -> Iterator[int]:
+    """Yield the lines that import a platform's own runtime, or name a protocol of its arrays."""
+    for node in ast.walk(tree):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            names += [f"{name}.{alias.name}" for name in names or [""] for alias in node.names]
+            if any(name.lstrip(".").startswith("tessera.runtime.cuda") for name in names):
+                yield node.lineno
+        elif isinstance(node, ast.Attribute) and node.attr in protocols:
+            yield node.lineno
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not protocols.isdisjoint([node.value]):
+            yield node.lineno
+
+
+def test_no_other_code_knows_a_platforms_arrays():
+    protocols = {one.array_protocol for one in platforms() if one.array_protocol}
+    assert protocols
+    own = ("runtime/tensor_maps.py", "runtime/workspaces.py")
+    assert not [f"{where}:{line}" for where, tree in _shared() if where not in own for line in _uses(tree, protocols)]

@@ -16,7 +16,8 @@ from tessera.runtime.arguments import (
     common_device,
 )
 from tessera.runtime.device import CPU, Device
-from tessera.runtime.views import ArrayView, view_of
+from tessera.runtime.readers import view_of
+from tessera.runtime.views import ArrayView
 from tessera.target.dims import Dim
 
 

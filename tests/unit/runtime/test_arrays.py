@@ -11,7 +11,7 @@ import pytest
 from tessera.errors import CallError, LanguageError, TargetError
 from tessera.numerics import dtypes
 from tessera.runtime import arrays
-from tessera.runtime.views import view_of
+from tessera.runtime.readers import view_of
 
 
 @pytest.mark.parametrize("shape", [5, (3, 7), (0, 4), ()])

@@ -29,7 +29,7 @@ from tessera.ops.linalg.prepare import (
 )
 from tessera.ops.linalg.problem import Options, default_out
 from tessera.ops.refusals import WRONG_ARGUMENT, checked_methods, refuse
-from tessera.runtime.views import READERS
+from tessera.runtime.readers import READERS
 from tessera.schedule.products import ALIGN_BYTES
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord

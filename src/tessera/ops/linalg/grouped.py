@@ -34,7 +34,7 @@ from tessera.ops.linalg.prepare import (
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.templates import annotated
-from tessera.runtime.views import READERS
+from tessera.runtime.readers import READERS
 
 
 @checked_methods

@@ -148,7 +148,7 @@ def built(program: tree.Program, folder: Path, values: Mapping[str, Array]) -> M
     from tessera.frontend.build import build_kernel
     from tessera.frontend.signature import TensorParam
     from tessera.frontend.specialize import ArgFacts, Specialization
-    from tessera.runtime.views import view_of
+    from tessera.runtime.readers import view_of
 
     signature = load_kernel(program, folder).signature
     layouts = {tensor.name: tensor.layout for tensor in program.tensors}

@@ -8,9 +8,12 @@ import pytest
 
 from tessera.errors import CallError
 from tessera.numerics import dtypes
-from tessera.runtime import views
+from tessera.platforms.platform import Platform
+from tessera.runtime import cuda_interface, readers
 from tessera.runtime.device import CPU, Device
-from tessera.runtime.views import view_of
+from tessera.runtime.readers import view_of
+from tessera.runtime.views import ArrayView, Reader, row_major
+from tessera.target.registry import register, unregister
 
 
 class Exported:
@@ -119,14 +122,14 @@ def test_dlpack_of_a_read_only_array_keeps_the_flag():
 
 
 def test_a_device_without_a_backend_is_an_error(monkeypatch):
-    capsule_of = views.dlpack.read_capsule
+    capsule_of = readers.dlpack.read_capsule
 
     def relocated(capsule):
         found = capsule_of(capsule)
         kind, shape, strides, _, index, readonly = found.layout
-        return views.dlpack.Imported(found.pointer, (kind, shape, strides, 10, index, readonly))
+        return readers.dlpack.Imported(found.pointer, (kind, shape, strides, 10, index, readonly))
 
-    monkeypatch.setattr(views.dlpack, "read_capsule", relocated)
+    monkeypatch.setattr(readers.dlpack, "read_capsule", relocated)
     with pytest.raises(CallError) as caught:
         view_of(OnDevice(np.zeros(3)))
     assert caught.value.code == "wrong-device"
@@ -139,10 +142,50 @@ def test_a_zero_size_array_is_fine():
 
 def test_the_slow_reader_agrees_with_the_fast_one():
     array = np.arange(10, dtype=np.float32)[3:]
-    assert views._read_numpy(array) == views._read_numpy_slowly(array)
+    assert readers._read_numpy(array) == readers._read_numpy_slowly(array)
 
 
 def test_cuda_interface_strides_are_bytes():
-    view = views._decode_cuda_interface(("<f4", (2, 3), (24, 8), Device("cuda", 1), True))
+    view = cuda_interface._decode(("<f4", (2, 3), (24, 8), Device("cuda", 1), True))
     assert (view.strides, view.device, view.readonly) == ((6, 2), Device("cuda", 1), True)
-    assert views._decode_cuda_interface(("<f4", (2, 3), None, Device("cuda"), False)).strides == (3, 1)
+    assert cuda_interface._decode(("<f4", (2, 3), None, Device("cuda"), False)).strides == (3, 1)
+
+
+class Seen:
+    """An array of a library that has a protocol of its own."""
+
+    __toy_array__ = (0x1000, (2, 3))
+
+
+class Toy(Platform):
+    """A platform whose devices have such arrays."""
+
+    name = "toy"
+    device_kind = "toy"
+    array_protocol = "__toy_array__"
+
+    def protocol_reader(self):
+        def read(array):
+            pointer, shape = array.__toy_array__
+            return pointer, shape, array
+
+        return Reader(read, lambda shape: ArrayView(shape, row_major(shape), dtypes.f32, Device("toy", 1), False))
+
+    target = schedule = lower = generate = None
+
+
+def test_a_platform_reads_the_arrays_of_its_protocol():
+    with pytest.raises(CallError) as caught:
+        view_of(Seen())
+    assert caught.value.code == "not-an-array"
+    assert "__toy_array__" not in caught.value.help
+    register(Toy())
+    try:
+        array = Seen()
+        pointer, view, keep = view_of(array)
+        assert (pointer, view.shape, view.strides, view.device) == (0x1000, (2, 3), (3, 1), Device("toy", 1))
+        assert keep is array
+        assert "DLPack or __cuda_array_interface__ or __toy_array__" in readers.array_help()
+    finally:
+        unregister("toy")
+        readers.READERS.pop(Seen)
