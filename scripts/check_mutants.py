@@ -1,23 +1,28 @@
 """Plants the faults of `tests/fuzz/mutants.py` in copies of the compiler and asks the fuzzer to find each of them.
 
     python scripts/check_mutants.py --jobs 16 --device cpu --device passes --device races
-    python scripts/check_mutants.py --jobs 8 --device cuda --minutes 10 --json mutants.json
+    python scripts/check_mutants.py --jobs 16 --minutes 3 --total-minutes 8 --json mutants.json
 
-Needs what Tessera needs and no network. The exit code is 1 when more than 5 % of the faults are missed.
+Each fault has one process, which stops at the first program that fails and does not fail without the fault. Those of
+devices that take long come first; with `--earlier`, those that took long in an earlier run. Results are written as they
+come. Needs what Tessera needs and no network. The exit code is 1 when more than 5 % of the faults are missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.util
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +31,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 _FAILURE = re.compile(r"^seed (\d+): (\w+) ?(\S*)$", re.MULTILINE)
 _COUNT = re.compile(r"^(\d+) programs in", re.MULTILINE)
+_SLOWEST_FIRST = ("ptx", "cuda", "passes", "amx", "threads", "races", "cpu")
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_NUM_THREADS"), "1")
+_AFTERWARDS = 60.0
+"""Seconds that a program may go on for when the time of its fault is over."""
 
 
 @dataclass
@@ -52,12 +61,15 @@ def mutants() -> tuple[Any, ...]:
     return module.MUTANTS
 
 
-def plant(mutant: Any, folder: Path) -> None:
-    """Copy the compiler to a folder, with the fault in it if there is one."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src/tessera", folder / "tessera", ignore=ignored)
-    if mutant is None:
-        return
+def copied(folder: Path) -> None:
+    """Copy the compiler to a folder, with its byte code, which all processes then share."""
+    shutil.copytree(ROOT / "src/tessera", folder / "tessera", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(folder, quiet=2)
+
+
+def plant(mutant: Any, sound: Path, folder: Path) -> None:
+    """Copy the compiler to a folder, with a fault in it."""
+    shutil.copytree(sound / "tessera", folder / "tessera")
     path = folder / "tessera" / mutant.file
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
@@ -65,60 +77,67 @@ def plant(mutant: Any, folder: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
 
 
-def fuzz(source: Path, device: str, seed: int, how: list[str], seconds: float) -> str:
+def fuzz(source: Path, seed: int, how: Sequence[str], seconds: float) -> str:
     """Run the fuzzer on a copy of the compiler and return what it prints."""
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "TMPDIR": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "tessera.tools.cli",
-        "fuzz",
-        "--device",
-        device,
-        "--jobs",
-        "1",
-        "--seed",
-        str(seed),
-        "--failures",
-        "1",
-        "--no-shrink",
-        "--quiet",
-        *how,
-    ]
-    try:
-        ran = subprocess.run(
-            command, cwd=source, env=environment, capture_output=True, text=True, timeout=seconds + 180
+    with tempfile.TemporaryDirectory(prefix="tessera-fuzz-") as scratch:
+        environment = {"PYTHONPATH": path, "TMPDIR": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "tessera.tools.cli", "fuzz", "--jobs", "1", "--seed", str(seed)]
+        command += ["--failures", "1", "--no-shrink", "--quiet", "--timeout", "40", *how]
+        process = subprocess.Popen(
+            command,
+            cwd=source,
+            env=os.environ | _ONE_THREAD | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # its workers end with it
         )
-    except subprocess.TimeoutExpired as timeout:
-        return str(timeout.stdout or "")
-    if not _COUNT.search(ran.stdout) and not _FAILURE.search(ran.stdout):
-        print(f"the fuzzer did not run:\n{ran.stderr[-2000:]}", file=sys.stderr)
-    return ran.stdout
+        try:
+            printed, errors = process.communicate(timeout=seconds + _AFTERWARDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            printed, errors = process.communicate()
+    if not _COUNT.search(printed) and not _FAILURE.search(printed):
+        print(f"the fuzzer did not run:\n{errors[-2000:]}", file=sys.stderr)
+    return printed
 
 
-def look_for(mutant: Any, minutes: float, seed: int) -> Found:
-    """Plant a fault and fuzz until a program fails that does not fail without it, or the time is over."""
-    started, programs = time.monotonic(), 0
+def arguments(mutant: Any) -> list[str]:
+    """Return what the fuzzer is told of a fault: where it shows, and in which programs."""
     device = "cpu" if mutant.device == "amx" else mutant.device
     switches = [part for switch in mutant.switches for part in ("--set", switch)]
-    with tempfile.TemporaryDirectory(prefix="tessera-mutant-") as planted:
-        with tempfile.TemporaryDirectory(prefix="tessera-sound-") as sound:
-            plant(mutant, Path(planted))
-            plant(None, Path(sound))
-            while (left := 60 * minutes - (time.monotonic() - started)) > 0:
-                text = fuzz(Path(planted), device, seed, [*switches, "--minutes", str(left / 60)], left)
-                failure, count = _FAILURE.search(text), _COUNT.search(text)
-                programs += int(count[1]) if count else 0
-                if failure is None:
-                    break
-                seconds, seed = time.monotonic() - started, int(failure[1])
-                again = fuzz(Path(sound), device, seed, [*switches, "--programs", "1"], 120)
-                if _FAILURE.search(again) is None:
-                    kind = " ".join(failure.groups()[1:]).strip()
-                    return Found(mutant.name, mutant.device, True, round(seconds, 1), programs, seed, kind)
-                seed += 1
+    return ["--device", device, *(("--target", mutant.target) if mutant.target else ()), *switches]
+
+
+def look_for(mutant: Any, sound: Path, minutes: float, deadline: float, seed: int) -> Found:
+    """Plant a fault and fuzz until a program fails that does not fail without it, or the time is over."""
+    started, programs = time.monotonic(), 0
+    end, how = min(started + 60 * minutes, deadline), arguments(mutant)
+    with tempfile.TemporaryDirectory(prefix="tessera-mutant-") as folder:
+        plant(mutant, sound, Path(folder))
+        while (left := end - time.monotonic()) > 0:
+            text = fuzz(Path(folder), seed, [*how, "--minutes", str(left / 60)], left)
+            failure, count = _FAILURE.search(text), _COUNT.search(text)
+            programs += int(count[1]) if count else 0
+            if failure is None:
+                break
+            seconds, seed = time.monotonic() - started, int(failure[1])
+            again = fuzz(sound, seed, [*how, "--programs", "1"], 60)
+            if _FAILURE.search(again) is None:
+                kind = " ".join(failure.groups()[1:]).strip()
+                return Found(mutant.name, mutant.device, True, round(seconds, 1), programs, seed, kind)
+            seed += 1
     return Found(mutant.name, mutant.device, False, round(time.monotonic() - started, 1), programs, None, "")
+
+
+def in_order(chosen: Sequence[Any], earlier: Path | None) -> list[Any]:
+    """Return the faults with those first that take longest, so that no process is left with one at the end."""
+    took: Mapping[str, float] = {}
+    if earlier is not None:
+        known = json.loads(earlier.read_text(encoding="utf-8"))
+        took = {each["name"]: each["seconds"] if each["found"] else 1e9 for each in known}
+    return sorted(chosen, key=lambda mutant: (-took.get(mutant.name, 1e9), _SLOWEST_FIRST.index(mutant.device)))
 
 
 def table(results: list[Found]) -> str:
@@ -141,27 +160,37 @@ def main() -> None:
     parser.add_argument("--device", action="append", help="only faults that this device shows; may be repeated")
     parser.add_argument("--name", action="append", help="only this fault; may be repeated")
     parser.add_argument("--json", type=Path, help="where the results are written as well")
+    parser.add_argument("--total-minutes", type=float, default=1e6, help="for all of them; the others are missed")
+    parser.add_argument("--earlier", type=Path, help="what --json wrote before")
     given = parser.parse_args()
     chosen = [
         mutant
         for mutant in mutants()
         if (not given.device or mutant.device in given.device) and (not given.name or mutant.name in given.name)
     ]
-    results: list[Found] = []
-    with ThreadPoolExecutor(given.jobs) as pool:
-        waiting = [pool.submit(look_for, mutant, given.minutes, given.seed) for mutant in chosen]
+    deadline, results = time.monotonic() + 60 * given.total_minutes, list[Found]()
+    with tempfile.TemporaryDirectory(prefix="tessera-sound-") as folder, ThreadPoolExecutor(given.jobs) as pool:
+        sound = Path(folder)
+        copied(sound)
+        ordered = in_order(chosen, given.earlier)
+        waiting = [pool.submit(look_for, one, sound, given.minutes, deadline, given.seed) for one in ordered]
         for each in as_completed(waiting):
-            result = each.result()
-            results.append(result)
-            verdict = f"found by seed {result.seed}" if result.found else "missed"
-            print(
-                f"{result.name}: {verdict} after {result.seconds:.0f} s, {result.programs} programs",
-                flush=True,
-            )
-            if given.json is not None:
-                given.json.write_text(json.dumps([asdict(r) for r in results], indent=1), encoding="utf-8")
+            results.append(each.result())
+            said(results, given.json)
     print(table(results))
     sys.exit(1 if sum(not each.found for each in results) > 0.05 * len(results) else 0)
+
+
+def said(results: Sequence[Found], file: Path | None) -> None:
+    """Print the last result, and write all of them."""
+    last = results[-1]
+    verdict = f"found by seed {last.seed}" if last.found else "missed"
+    print(f"{last.name}: {verdict} after {last.seconds:.0f} s, {last.programs} programs", flush=True)
+    if file is not None:
+        text = json.dumps([asdict(each) for each in results], indent=1)
+        unfinished = file.with_name(f"{file.name}.part")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(file)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Mutant:
         old: a text that occurs once.
         new: what takes its place.
         switches: what `--set` is given, for what programs otherwise seldom reach.
+        target: what programs are compiled for, where it is not all that the device has.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Mutant:
     old: str
     new: str
     switches: tuple[str, ...] = ()
+    target: str = ""
 
 
 def _cpu(name: str, file: str, old: str, new: str) -> Mutant:
@@ -48,13 +50,21 @@ def _races(name: str, old: str, new: str) -> Mutant:
     return Mutant(name, "races", "lower/simt/order.py", old, new)
 
 
-def _passes(name: str, file: str, old: str, new: str) -> Mutant:
-    return Mutant(name, "passes", file, old, new)
+def _canonicalize(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "passes", f"canonicalize/{file}.py", old, new, target="x86-64-v3")
+
+
+def _copies(name: str, old: str, new: str, *switches: str) -> Mutant:
+    return Mutant(name, "passes", "schedule/gpu/copies.py", old, new, switches, "sm_80")
 
 
 def _planned(device: str, name: str, file: str, old: str, new: str, *switches: str) -> Mutant:
     """A fault that only programs after the plans of real kernels reach."""
     return Mutant(name, device, file, old, new, ("plans=1", *switches))
+
+
+def _hopper(device: str, name: str, file: str, old: str, new: str, *switches: str) -> Mutant:
+    return Mutant(name, device, file, old, new, ("plans=1", *switches), "sm_90a")
 
 
 _VECTOR = (
@@ -338,51 +348,51 @@ _EMITTERS = (
 )
 
 _CANONICALIZE = (
-    _passes(
+    _canonicalize(
         "equal-but-for-their-function",
-        "canonicalize/common_subexpressions.py",
+        "common_subexpressions",
         "tuple(sorted(op.properties.items())),",
         "(),",
     ),
-    _passes(
+    _canonicalize(
         "subtractions-count-as-commutative",
-        "canonicalize/common_subexpressions.py",
+        "common_subexpressions",
         "if isinstance(op, ElementwiseOp) and FUNCTIONS[op.fn.data].commutative:",
         "if isinstance(op, ElementwiseOp):",
     ),
-    _passes(
+    _canonicalize(
         "transpose-becomes-reshape",
-        "canonicalize/fuse_shapes.py",
+        "fuse_shapes",
         "        if moved == sorted(moved):",
         "        if len(moved) <= 2:",
     ),
-    _passes(
+    _canonicalize(
         "cast-by-way-of-a-narrower-type-is-one",
-        "canonicalize/merge_casts.py",
+        "merge_casts",
         "    if not holds_all(middle, source) or (saturates and source.is_float):\n",
         "    if False:\n",
     ),
-    _passes(
+    _canonicalize(
         "loads-leave-loops-that-store",
-        "canonicalize/loop_invariants.py",
+        "loop_invariants",
         "return not op.regions and bool(op.results) and effect_of(op) <= Effect.RANDOM and not _may_trap(op)",
         "return not op.regions and bool(op.results) and not _may_trap(op)",
     ),
-    _passes(
+    _canonicalize(
         "subtraction-from-zero-is-nothing",
-        "canonicalize/remove_noops.py",
+        "remove_noops",
         '"sub": _positive_zero',
         '"sub": _is(1)',
     ),
-    _passes(
+    _canonicalize(
         "loop-of-two-trips-becomes-its-body",
-        "canonicalize/simplify_control_flow.py",
+        "simplify_control_flow",
         "elif upper <= lower + step:",
         "elif upper <= lower + 2 * step:",
     ),
-    _passes(
+    _canonicalize(
         "place-of-a-carried-value",
-        "canonicalize/simplify_control_flow.py",
+        "simplify_control_flow",
         "if yielded is carried or yielded is initial:",
         "if yielded is not carried and yielded in op.body.block.args:",
     ),
@@ -524,85 +534,82 @@ _SIMT = (
 )
 
 _SCHEDULE = (
-    _passes(
+    _copies(
         "copy-not-waited-for",
-        "schedule/gpu/copies.py",
         "start.add(WaitGroupOp(stages - 2))",
         "start.add(WaitGroupOp(stages))",
     ),
-    _passes(
+    _copies(
         "stage-off-by-one",
-        "schedule/gpu/copies.py",
         'wraps = insert.binary("eq", following, insert.constant(stages))',
         'wraps = insert.binary("eq", following, insert.constant(stages - 1))',
     ),
-    _planned(
-        "passes",
+    _copies(
         "copies-run-ahead-too-far",
-        "schedule/gpu/copies.py",
         'ahead = before.binary("mul", loop.step, before.constant(stages - 1))',
         'ahead = before.binary("mul", loop.step, before.constant(stages))',
+        "plans=1",
     ),
 )
 
 _ROLES = (
-    _planned(
+    _hopper(
         "passes",
         "parity-of-a-ring-never-flips",
         "schedule/hopper/warp_specialize.py",
         'flipped = insert.binary("sub", one, parity)',
         "flipped = parity",
     ),
-    _planned(
+    _hopper(
         "passes",
         "stage-handed-back-before-it-is-read",
         "schedule/hopper/warp_specialize.py",
         "Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))",
         "Inserter(InsertPoint.before(first), first).add(BarrierArriveOp(ring.empty, slot))",
     ),
-    _planned(
+    _hopper(
         "passes",
         "producer-does-not-wait-for-a-stage",
         "schedule/hopper/warp_specialize.py",
         'insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))',
         "pass",
     ),
-    _planned(
+    _hopper(
         "ptx",
         "all-of-a-cluster-fetch-one-box",
         "schedule/hopper/warp_specialize.py",
         "return not any(depends_on_rank(offset) for offset in load.offsets)",
         "return True",
     ),
-    _planned(
+    _hopper(
         "passes",
         "tiles-of-a-cluster-too-far-apart",
         "schedule/hopper/pair_tiles.py",
         'insert.binary("mul", rank, insert.constant(rows))',
         'insert.binary("mul", rank, insert.constant(rows * programs))',
     ),
-    _planned(
+    _hopper(
         "passes",
         "split-loop-loses-its-last-steps",
         "schedule/hopper/split_k.py",
         "ceildiv(insert, steps, insert.constant(ranks), one)",
         'insert.binary("floordiv", steps, insert.constant(ranks))',
     ),
-    _planned(
+    _hopper(
         "passes",
         "every-part-of-a-split-loop-starts-from-the-sum",
         "schedule/hopper/split_k.py",
         "if not is_zero(initial):",
         "if False:",
     ),
-    _planned(
+    _hopper(
         "passes",
         "part-of-a-split-loop-goes-past-the-end",
         "schedule/hopper/split_k.py",
         'insert.binary("minimum", loop.ub, insert.binary("add", start, part))',
         'insert.binary("add", start, part)',
     ),
-    _planned(
+    _hopper(
         "passes",
         "shared-steps-forget-where-the-loop-starts",
         "schedule/hopper/stream_k.py",
@@ -624,21 +631,21 @@ _ROLES = (
         "loop.ub",
         "empty=0.3",
     ),
-    _planned(
+    _hopper(
         "passes",
         "parts-of-a-bulk-store-in-one-place",
         "schedule/hopper/stores.py",
         'offsets[moving] = insert.binary("add", offsets[moving], insert.constant(part * width))',
         "pass",
     ),
-    _planned(
+    _hopper(
         "passes",
         "products-retired-one-too-late",
         "schedule/hopper/late_waits.py",
         "insert.add(MmaRetireOp(len(products)))",
         "insert.add(MmaRetireOp(len(products) + 1))",
     ),
-    _planned(
+    _hopper(
         "passes",
         "mask-skipped-by-its-smallest-position",
         "schedule/hopper/skip_masks.py",
@@ -673,21 +680,21 @@ _ROLES = (
         "step = form.group * (context.lanes if form.tiled else 1)",
         "step = form.group",
     ),
-    _planned(
+    _hopper(
         "ptx",
         "sums-of-others-count-twice",
         "lower/simt/stream.py",
         'ElementwiseOp("add", [before, left])',
         'ElementwiseOp("add", [left, left])',
     ),
-    _planned(
+    _hopper(
         "ptx",
         "strides-of-any-length-are-copied-in-bulk",
         "schedule/hopper/tensor_maps.py",
         "divisor * dtype.bytes % ALIGN_BYTES:",
         "divisor * dtype.bytes % 2:",
     ),
-    _planned(
+    _hopper(
         "ptx",
         "parts-of-a-shared-copy-overlap",
         "backends/nvidia/roles.py",

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import tessera
+from tessera.target.registry import target_named
+from tessera.tools.fuzz.command import fuzz
 from tests.fuzz.mutants import MUTANTS, Mutant
 
 ROOT = Path(tessera.__file__).parent
@@ -22,3 +24,12 @@ def test_a_fault_is_one_change_of_the_tree(mutant: Mutant) -> None:
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     assert text.count(mutant.old) == 1
     compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
+
+
+@pytest.mark.parametrize("device", sorted({mutant.device for mutant in MUTANTS} - {"amx"}))
+def test_the_fuzzer_knows_what_it_is_told_of_a_fault(device: str) -> None:
+    for mutant in MUTANTS:
+        if mutant.device == device:
+            how = ["--device", device, *(part for switch in mutant.switches for part in ("--set", switch))]
+            fuzz.main([*how, "--show", "--seed", "1"], standalone_mode=False)
+            assert not mutant.target or target_named(mutant.target)

@@ -93,7 +93,7 @@ def test_random_programs_are_as_they_mean() -> None:
 @pytest.mark.parametrize("seed", [5006, 5008, 5022, 5038])
 def test_products_and_reductions_of_hopper_are_as_they_mean(seed: int, tmp_path: Path) -> None:
     """Bulk copies, warpgroup products with roles, split sums between programs, clusters."""
-    outcome = emulated(generate(seed, Options(plans=1)), tmp_path, "sm_90a")
+    outcome = emulated(generate(seed, Options(plans=1)), tmp_path, ("sm_90a",))
     assert outcome.kind == "same", outcome.detail
 
 

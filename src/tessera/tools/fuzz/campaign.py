@@ -64,19 +64,19 @@ def one(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
     if job.device.kind == "passes":
         from tessera.tools.fuzz.steps import checked
 
-        outcome = checked(program, folder)
+        outcome = checked(program, folder, job.device.targets)
     elif job.device.kind == "races":
         from tessera.tools.fuzz.threads import raced
 
-        outcome = raced(program, folder)
+        outcome = raced(program, folder, job.device.targets)
     elif job.device.kind == "threads":
         from tessera.tools.fuzz.threads import computed
 
-        outcome = computed(program, folder)
+        outcome = computed(program, folder, job.device.targets)
     elif job.device.kind == "ptx":
         from tessera.tools.fuzz.ptx import emulated
 
-        outcome = emulated(program, folder, job.device.target)
+        outcome = emulated(program, folder, job.device.targets)
     else:
         outcome = check(program, job.device, folder, time.perf_counter() - started)
     if outcome.kind == "same" and random.Random(~program.seed).random() < job.metamorphic:

@@ -92,7 +92,8 @@ _STRICT = ("strict=1", "plans=0.5", "approximate=0.8")
 @click.option(
     "--target",
     default="",
-    help="Compile for this CPU instead of the machine's own, such as x86-64-v3; with `ptx`, for this GPU alone.",
+    help="Compile for this CPU instead of the machine's own, such as x86-64-v3; with `passes`, `ptx`, `races` and "
+    "`threads`, for this target alone.",
 )
 @click.option("--compile-only", default="", metavar="TARGET", help="Compile for a target such as sm_90a, run nothing.")
 @click.option("--seed", type=int, help="The first seed; a random one by default, which is printed.")

@@ -11,7 +11,8 @@ from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_dims import spelled
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_jumps import jumping
-from tessera.tools.fuzz.generate_plans import CPU_KNOBS, Plan
+from tessera.tools.fuzz.generate_knobs import CPU_KNOBS
+from tessera.tools.fuzz.generate_plans import Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
 from tessera.tools.fuzz.generate_strides import strided

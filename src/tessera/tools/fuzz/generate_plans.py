@@ -11,30 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_knobs import of_plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice
 from tessera.tools.fuzz.types import accumulator, is_float
-
-_GPU_KNOBS: Final = (
-    (("num_warps", (4, 8)), 1.0),
-    (("group_m", (1, 2)), 0.5),
-    (("pipeline", (0, 1)), 1.0),
-    (("bulk_stores", (0, 1)), 0.7),
-    (("ping_pong", (1,)), 1.5),
-    (("split_k", (2, 4)), 1.0),
-    (("stream_k", (1,)), 1.5),
-    (("cluster", (2, 4)), 1.0),
-    (("mma_kind", ("mma_sync", "fma")), 0.8),
-)
-CPU_KNOBS: Final = (
-    ("in_place", (0,)),
-    ("prefetch", (0, 1)),
-    ("stream", (0, 1)),
-    ("strip", (0, 32, 64)),
-    ("panel", (8, 16, 32)),
-    ("pack_before", (0,)),
-    ("begin_sums", (0,)),
-    ("squares", (0,)),
-)
 
 _OPERANDS: Final = (
     ("bf16", 6.0),
@@ -56,6 +35,14 @@ _BLOCKS: Final = (
     (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 2.5),
 )
 """Rows, columns and depth of the blocks of a product, with how often they are drawn."""
+_UNITS: Final = (
+    (("bf16", (64, 64, 128)), 4.0),
+    (("f16", (64, 64, 128)), 3.0),
+    (("f32", (32, 64)), 1.0),
+    (("i8", (128,)), 0.5),
+    (("fp8_e4m3", (128,)), 0.5),
+)
+"""Operands of warpgroups, and sizes of their blocks: the copy engine fetches rows of 128 bytes."""
 
 _Axis = tuple[str, tree.Expr, int]
 """A dimension's name, where a block starts in it, and the block's size."""
@@ -97,6 +84,8 @@ class Plan:
     counter: int = 0
     plain: bool = False
     """Whether it does what schedules were written for, and nothing beside it."""
+    on_units: bool = False
+    """Whether warpgroups of matrix units can compute its products: a plain program of their sizes and layouts."""
 
     def _rarely(self, probability: float) -> bool:
         """Return True with a probability, and never in a plain program."""
@@ -106,28 +95,15 @@ class Plan:
         """Draw the program of a seed."""
         draw = self.dice.weighted(((self._gemm, 6.0), (self._chain, 2.5), (self._rows, 1.5)))
         grid = draw()
-        knobs = self._knobs()
+        knobs = of_plan(self.dice, self.on_units)
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
-
-    def _knobs(self) -> dict[str, int | str]:
-        """Draw what the caller fixes of the schedules, of GPUs and of CPUs."""
-        dice, knobs = self.dice, dict[str, int | str]()
-        if dice.chance(0.75):
-            for name, values in [dice.weighted(_GPU_KNOBS) for _ in range(dice.between(1, 2))]:
-                knobs[name] = dice.pick(values)
-        if dice.chance(0.4):  # rings that few steps go around
-            knobs["num_stages"] = dice.pick((1, 2, 2, 2, 3, 4))
-        if dice.chance(0.3):
-            name, values = dice.pick(CPU_KNOBS)
-            knobs[name] = dice.pick(values)
-        return knobs
 
     # What plans are made of
 
     def _size(self, name: str, block: int, most: int) -> tree.Expr:
         """Draw how many blocks a dimension has, the last one often ragged; return its size as the kernel knows it."""
-        count, unit = self.dice.between(1, most), self.dice.pick((8, 16, 1))
+        count, unit = self.dice.between(1, most), self.dice.pick((16, 16, 8, 8, 1) if self.on_units else (8, 16, 1))
         size = block * count
         if self.dice.chance(0.4):
             size -= block - min(self.dice.between(1, max(block // unit, 1)) * unit, block)
@@ -138,7 +114,7 @@ class Plan:
         dice = self.dice
         shape = tuple(self.dims[dim] if isinstance(dim, str) else dim for dim in dims)
         order, offset = tuple(range(len(shape))), 0
-        if dice.chance(0.3 * dice.options.layouts):  # what the copy engine cannot fetch
+        if self._rarely(0.3 * dice.options.layouts):  # what the copy engine cannot fetch
             order, offset = tuple(dice.shuffled(order)), dice.pick((0, 1, 8))
         if is_float(dtype):
             kind = dice.pick(("small", "quarters")) if dtype.startswith("f") else "small"
@@ -216,16 +192,16 @@ class Plan:
         return tree.Where(tree.Apply("gt", (keep, tree.Number(1))), block, zeros)
 
     def _compute(self, dtype: str) -> str:
-        return "tf32" if dtype == "f32" and self.dice.chance(0.5) else ""
+        return "tf32" if dtype == "f32" and (self.on_units or self.dice.chance(0.5)) else ""
 
     # Products of blocks
 
     def _gemm(self) -> tree.Grid:
         """`out = epilogue(Σ a · b)`, sometimes batched, sometimes two products that share an operand."""
         dice = self.dice
-        self.plain = dice.chance(0.45)
-        operand = dice.weighted(_OPERANDS[:2] if self.plain and dice.chance(0.7) else _OPERANDS)
-        bm, bn, bk = (dice.pick(sizes) for sizes in dice.weighted(_BLOCKS))
+        self.on_units = self.profile != "strict" and dice.chance(0.35)
+        self.plain = self.on_units or dice.chance(0.25)
+        operand, (bm, bn, bk) = self._units() if self.on_units else self._blocks()
         batch = tree.Name("b", INDEX) if self._rarely(0.25) else None
         extents = [self._size("M", bm, 3 if bm < 64 else 2), self._size("N", bn, 2)]
         end: tree.Expr = self._size("K", bk, 6 if bm * bn <= 64 * 128 else 3)
@@ -233,8 +209,7 @@ class Plan:
             self.dims["B"] = dice.between(1, 2)
         m, n, k = (tree.Name(name, INDEX) for name in "mnk")
         loop, sums = self._products(_Product(operand, ("M", m, bm), ("N", n, bn), ("K", k, bk), batch))
-        if self._rarely(0.25):  # a triangle of blocks: tiles differ in their number of steps
-            end = tree.Apply("minimum", (end, tree.Apply("add", (m, tree.Number(bm)))))
+        end = self._end(end, (m, bm), bk)
         first = tree.Number(bk if dice.chance(0.2) else 0)
         self.body.append(tree.For("k", first, end, tree.Number(bk), tuple(loop)))
         self._epilogue(sums, (m, bm), (n, bn), batch)
@@ -244,6 +219,26 @@ class Plan:
             if not any("B" in tensor.dims for tensor in self.tensors):
                 extents[0] = tree.Number(self.dims["B"])
         return tree.Grid(tuple(names), tuple(extents), tuple(blocks), tuple(self.body))
+
+    def _blocks(self) -> tuple[str, tuple[int, ...]]:
+        """Draw the operands' dtype, and the rows, columns and depth of a product's blocks."""
+        dice = self.dice
+        operand = dice.weighted(_OPERANDS[:2] if self.plain and dice.chance(0.7) else _OPERANDS)
+        return operand, tuple(dice.pick(sizes) for sizes in dice.weighted(_BLOCKS))
+
+    def _units(self) -> tuple[str, tuple[int, ...]]:
+        """Draw them for products that warpgroups compute."""
+        dice = self.dice
+        operand, sizes = dice.weighted(_UNITS)
+        return operand, (dice.pick((64, 64, 128)), dice.pick(sizes), dice.pick(sizes))
+
+    def _end(self, length: tree.Expr, rows: tuple[tree.Expr, int], step: int) -> tree.Expr:
+        """Return where a loop over `length` ends: there, before, or, of a triangle of blocks, at the diagonal."""
+        if self._rarely(0.25):  # tiles differ in their number of steps
+            return tree.Apply("minimum", (length, tree.Apply("add", (rows[0], tree.Number(rows[1])))))
+        if self.dice.chance(0.25):  # what lies behind is no part of the sum
+            return tree.Apply("minimum", (length, tree.Number(step * self.dice.between(1, 3))))
+        return length
 
     def _products(self, of: _Product) -> tuple[list[tree.Stmt], list[tree.Name]]:
         """Draw one or two products that share their left operand; return the loop's body and what it sums."""

@@ -46,7 +46,7 @@ def varied(program: tree.Program, device: Device, folder: Path) -> Outcome | Non
     if device.kind in ("cuda", "ptx"):
         knobs = dice.choice(_KNOBS)
         other = replace(program, knobs=knobs)
-        outcome = check(other, device, folder) if device.kind == "cuda" else emulated(other, folder, device.target)
+        outcome = check(other, device, folder) if device.kind == "cuda" else emulated(other, folder, device.targets)
         return replace(outcome, code="knobs", detail=f"with {knobs}: {outcome.detail}") if outcome.failed else None
     if device.kind != "cpu" or device.target or not _repeats(program):
         return None

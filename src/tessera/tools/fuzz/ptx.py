@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,20 @@ _IN_TURN = 4
 """Of so many programs one is run warp by warp, which shows missing barriers and takes longer."""
 
 
-def emulated(program: tree.Program, folder: Path, target: str = "") -> Outcome:
+def emulated(program: tree.Program, folder: Path, targets: Sequence[str] = ()) -> Outcome:
     """Compile a program to PTX, run that, and compare what it stores with the program's meaning.
 
     Args:
         program: the program.
         folder: where its source is written.
-        target: the GPU; two of them by default, one after the other.
+        targets: the GPUs, one after the other; `TARGETS` by default.
     """
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     try:
         expected, _ = wanted(program, values, folder)
     except Undetermined as reason:
         return Outcome(program.seed, "skipped", detail=str(reason))
-    outcomes = [_on(name, program, folder, values, expected) for name in ((target,) if target else TARGETS)]
+    outcomes = [_on(name, program, folder, values, expected) for name in targets or TARGETS]
     order = ("mismatch", "error", "same", "skipped", "refused")
     return min(outcomes, key=lambda outcome: order.index(outcome.kind))
 

@@ -42,6 +42,11 @@ class Device:
     kind: str = "cpu"
     target: str = ""
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The target that is asked for, none where the device takes its own."""
+        return (self.target,) if self.target else ()
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -89,14 +89,15 @@ def first_wrong(program: tree.Program, folder: Path, targets: Sequence[str] = ("
         return _walk(level, module, list(map(target_named, targets)))
 
 
-def checked(program: tree.Program, folder: Path) -> Outcome:
-    """Run a program on the interpreter after each pass of the schedules for GPUs and for CPUs with matrix units.
+def checked(program: tree.Program, folder: Path, targets: Sequence[str] = ()) -> Outcome:
+    """Run a program on the interpreter after each pass of schedules.
 
     Args:
         program: the program.
         folder: where its source is written.
+        targets: for which; for GPUs and CPUs with matrix units by default.
     """
-    found = first_wrong(program, folder, ("sapphirerapids", "sm_80", "sm_90a"))
+    found = first_wrong(program, folder, targets or ("sapphirerapids", "sm_80", "sm_90a"))
     if found.startswith(UNDETERMINED):
         return Outcome(program.seed, "skipped", detail=found)
     return Outcome(program.seed, "same" if found == BELOW else "mismatch", "", "" if found == BELOW else found)

@@ -27,17 +27,18 @@ MOST_ELEMENTS = 20000
 """Tensors of more are not looked at: every thread's part of every access is written out."""
 
 
-def raced(program: tree.Program, folder: Path) -> Outcome:
+def raced(program: tree.Program, folder: Path, targets: Sequence[str] = ()) -> Outcome:
     """Lower a program for GPUs and look for races and for accesses outside of tensors.
 
     Args:
         program: the program.
         folder: where its source is written.
+        targets: the GPUs; `TARGETS` by default.
     """
     seen = 0
     if any(prod(tensor.shape) > MOST_ELEMENTS for tensor in program.tensors):
         return Outcome(program.seed, "skipped", detail="large tensors")
-    for target in TARGETS:
+    for target in targets or TARGETS:
         try:
             funcs = _lowered(program, folder, target)
         except ResourceError as error:
@@ -55,13 +56,13 @@ def raced(program: tree.Program, folder: Path) -> Outcome:
     return Outcome(program.seed, "same" if seen else "skipped")
 
 
-def computed(program: tree.Program, folder: Path, targets: Sequence[str] = TARGETS) -> Outcome:
+def computed(program: tree.Program, folder: Path, targets: Sequence[str] = ()) -> Outcome:
     """Lower a program for GPUs, compute what all threads do, and compare what they store with its meaning.
 
     Args:
         program: the program.
         folder: where its source is written.
-        targets: the GPUs.
+        targets: the GPUs; `TARGETS` by default.
     """
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
     if any(prod(tensor.shape) > MOST_ELEMENTS for tensor in program.tensors):
@@ -71,7 +72,7 @@ def computed(program: tree.Program, folder: Path, targets: Sequence[str] = TARGE
     except Undetermined as reason:
         return Outcome(program.seed, "skipped", detail=str(reason))
     seen = 0
-    for target in targets:
+    for target in targets or TARGETS:
         arrays = {tensor.name: placed(values[tensor.name], tensor.layout) for tensor in program.tensors}
         try:
             for func in _lowered(program, folder, target):
