@@ -40,7 +40,7 @@ from tessera.numerics.dtypes import DType
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
 from tessera.runtime.packing import scalar_bits
-from tessera.runtime.platforms import Launcher, platform_of
+from tessera.runtime.platforms import DevicePlatform, Launcher, platform_of
 
 _SLOW_CALLS = 2
 """Calls of a variant that make a record: a program that calls a kernel once never loads the entry."""
@@ -109,6 +109,13 @@ def _load_entry() -> tuple[Any, int]:
     """Return the loaded code and the entry's address; compiled at most once for a machine and a version."""
     loaded = load_native("entry")
     return loaded, loaded.address(layout.ENTRY)
+
+
+@cache
+def _load_starter(platform: DevicePlatform) -> tuple[Any, int]:
+    """Return the loaded code that starts launches on a platform, and its function's address."""
+    loaded = load_native(platform.name)
+    return loaded, loaded.address(layout.STARTER)
 
 
 class DirectCalls:
@@ -377,6 +384,7 @@ def _located(callback: Callable[..., object]) -> Callable[..., object]:
 
 
 def _work(origin: Origin, given: Given) -> Work:
-    stream_of = platform_of(origin.device).entry_stream(given.values)
-    work = origin.launcher.work(stream_of)
-    return replace(work, failed=_located(work.failed))
+    platform = platform_of(origin.device)
+    work = origin.launcher.work(platform.entry_stream(given.values))
+    start = _load_starter(platform)[1] if platform.has_streams else 0
+    return replace(work, start=start, failed=_located(work.failed))

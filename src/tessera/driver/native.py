@@ -13,7 +13,7 @@ def load_native(name: str) -> LoadedCode:
     """Return a part of the runtime, loaded from the disk cache or compiled.
 
     Args:
-        name: `entry` or `pool`.
+        name: `entry`, `pool`, or that of a platform, for what starts launches there.
     """
     host = host_platform()
     disk = disk_cache()

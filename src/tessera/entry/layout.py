@@ -18,7 +18,8 @@ ENTRY: Final = "tessera_entry"
 """The symbol of the entry. Its type is CPython's `vectorcallfunc`."""
 
 
-def _words(*names: str) -> dict[str, int]:
+def words(*names: str) -> dict[str, int]:
+    """Return the byte offset of each word of a table."""
     return {name: WORD * place for place, name in enumerate(names)}
 
 
@@ -26,7 +27,7 @@ def _words(*names: str) -> dict[str, int]:
 KERNEL: Final = {"call": 16, "table": 24, "last": 32}
 KERNEL_BYTES: Final = 40
 
-API: Final = _words(
+API: Final = words(
     "context_get",
     "call",
     "clear",
@@ -58,10 +59,10 @@ API: Final = _words(
 """Functions and objects of CPython and of this process. `profile` is the context variable, `generation` a counter
 that a record made before its last change does not outlive."""
 
-TABLE: Final = _words("owner", "api", "slow", "count", "hint", "records")
+TABLE: Final = words("owner", "api", "slow", "count", "hint", "records")
 """`owner` is the Python object that keeps all of it alive; `records` is the first of `count` pointers."""
 
-RECORD: Final = _words(
+RECORD: Final = words(
     "id",
     "arguments",
     "positional",
@@ -91,33 +92,24 @@ RECORD: Final = _words(
     "failed",
     "return_count",
     "returns",
-    "gpu",
-    "context",
-    "current_context",
-    "launch_kernel",
-    "launch_with",
-    "stream_of",
-    "device",
-    "encode",
+    "start",
+    "own",
     "map_count",
     "maps",
     "slots_bytes",
     "workspace",
-    "workspaces",
-    "is_capturing",
-    "stream_id",
 )
 """`names` points at `arguments - positional` keyword names; `equals` at pairs of block offsets that must hold the
 same, `aparts` at pairs that must not; `fills` at block offsets and what is put there; `returns` at positions of
-arguments. Where `slots_bytes` is not 0, the block's word `workspace` gets the address of the one of `workspaces` that
-belongs to the stream."""
+arguments. `start` is 0 where the entry runs the programs on the CPU, else the address of a function of the platform's,
+`i64 (record, block, api)`, which starts them and gives one of the numbers below; `own` points at words of its own.
+Where `slots_bytes` is not 0, it puts the address of a workspace into the block's word `workspace`."""
+MISS, DONE, FAILED = 0, 1, 2
+"""What starting gives: nothing happened, it ran, or a Python exception is set."""
+STARTER: Final = "tessera_start"
+"""The symbol of a platform's function."""
 
-WORKSPACE: Final = _words("stream", "slots_bytes", "address")
-WORKSPACE_BYTES: Final = WORD * len(WORKSPACE)
-WORKSPACES: Final = 16
-"""Workspaces of a GPU that the entry knows: those of the streams that came last."""
-
-ARG: Final = _words(
+ARG: Final = words(
     "kind",
     "place",
     "type",
@@ -144,13 +136,13 @@ ARG_BYTES: Final = WORD * len(ARG)
 NUMPY, DLPACK, DEVICE, FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INTEGER, BOOLEAN, SAME, EQUAL = range(11)
 """Kinds of arguments. `SAME` is one object, `EQUAL` a number or string of one value."""
 
-AXIS: Final = _words("size", "zero", "some", "stride", "stride_zero", "stride_some")
+AXIS: Final = words("size", "zero", "some", "stride", "stride_zero", "stride_some")
 """Guards of one dimension: its size (-1: any), bits that must be 0 and bits of which one must not be 0 in it, and
 the same for its stride, which is 0, 1, or (`ANY_STRIDE`) neither."""
 AXIS_BYTES: Final = WORD * len(AXIS)
 ANY_STRIDE: Final = -1
 
-LAUNCH: Final = _words(
+LAUNCH: Final = words(
     "function",
     "param_count",
     "params",
@@ -168,22 +160,14 @@ LAUNCH: Final = _words(
 the launch gets; `grid` to `grid_end` is the program that computes how many programs it has."""
 LAUNCH_BYTES: Final = WORD * len(LAUNCH)
 SCRATCH: Final = -1
-LAUNCH_LIMIT: Final = 2**31 - 1
 
-# `CUlaunchConfig` and the one `CUlaunchAttribute` of launches that may begin while the one before still runs.
-CONFIG: Final = {"grid": 0, "block": 12, "shared": 24, "stream": 32, "attributes": 40, "count": 48}
-CONFIG_WORDS: Final = 7
-ATTRIBUTE: Final = {"id": 0, "value": 8}
-ATTRIBUTE_WORDS: Final = 9
-PROGRAMMATIC_SERIALIZATION: Final = 6
-
-STEP: Final = _words("code", "operand")
+STEP: Final = words("code", "operand")
 STEP_BYTES: Final = WORD * len(STEP)
 GRID_CODES: Final = ("const", "load", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum", "blocks")
 """Steps of a grid program, on a stack. `blocks` replaces an extent by the blocks of `operand` it takes."""
 GRID_DEPTH: Final = 16
 
-COST: Final = _words("signature", "uses", "nanoseconds")
+COST: Final = words("signature", "uses", "nanoseconds")
 COST_BYTES: Final = WORD * len(COST)
 COST_SLOTS: Final = 16
 COST_PROBES: Final = 3
@@ -194,22 +178,9 @@ INLINE_NS: Final = 15_000
 HOLD_NS: Final = 3_000
 """A launch that takes less than this keeps the GIL: giving it up and taking it back costs 0.05 µs and more."""
 
-MAP: Final = _words(
-    "kind",
-    "rank",
-    "pointer",
-    "bytes",
-    "box",
-    "ones",
-    "at",
-    "cache",
-    "interleave",
-    "swizzle",
-    "promotion",
-    "fill",
-    "axes",
-)
-"""A tensor map; `axes` is the first of `MAP_AXES` pairs of block offsets of a size and a stride."""
+MAP: Final = words("rank", "pointer", "bytes", "box", "ones", "at", "cache", "constants", "axes")
+"""A tensor map; `constants` points at what no call changes, in the driver's numbers, and `axes` is the first of
+`MAP_AXES` pairs of block offsets of a size and a stride."""
 MAP_AXES: Final = 5
 MAP_WORDS: Final = len(MAP) - 1 + 2 * MAP_AXES
 MAP_KEY_WORDS: Final = 1 + 2 * MAP_AXES
@@ -231,7 +202,6 @@ WRITEABLE: Final = 0x400
 TENSOR: Final = {"data": 0, "device": 8, "rank": 16, "dtype": 20, "sizes": 24, "strides": 32, "offset": 40}
 TENSOR_BYTES: Final = 48
 EXCHANGE: Final = {"tensor": 40, "stream": 48}
-DEVICE_CUDA: Final = 2
 
 # The worker pool: one block of memory, its hot words on cache lines of their own.
 POOL: Final = {

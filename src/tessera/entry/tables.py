@@ -238,9 +238,17 @@ def grid_steps(grid: Sequence[tuple[Any, int]], block: Block) -> list[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """What a tensor map holds that no call changes: the driver's numbers for `layout.MAP`, box and dimensions."""
+    """What a tensor map holds that no call changes.
 
-    constants: Mapping[str, int]
+    Args:
+        constants: the driver's numbers, in an order that the platform knows.
+        bytes: of an element.
+        box: elements of a copy, by dimension.
+        order: the array's dimensions in the map's order.
+    """
+
+    constants: tuple[int, ...]
+    bytes: int
     box: tuple[int, ...]
     order: tuple[int, ...]
 
@@ -257,6 +265,8 @@ class Work:
         extra: offsets appended to each launch's parameters: `layout.SCRATCH`, or -2 for the error word.
         make_pool: makes the worker pool, for the first launch that wants one.
         maps: the tensor maps among the parameters.
+        start: address of the platform's function that starts it; 0 where the entry does.
+        own: words of that function's own.
         failed: raises the error of a launch that failed, given its number.
         keep: objects that must live as long as the record.
     """
@@ -269,6 +279,8 @@ class Work:
     extra: tuple[int, ...] = ()
     make_pool: Callable[[], object] | None = None
     maps: Mapping[Parameter, MapPlan] = field(default_factory=dict[Parameter, MapPlan])
+    start: int = 0
+    own: Sequence[int] = ()
     keep: tuple[object, ...] = ()
 
 
@@ -375,6 +387,8 @@ class Record:
             "map_count": len(self.block.maps),
             "maps": self._words(maps),
             "workspace": self.block.workspace,
+            "start": work.start,
+            "own": self._words(work.own),
             **work.words,
         }
 
@@ -458,7 +472,8 @@ class Record:
         for slot in range(layout.MAP_SLOTS):
             host.put_word(cache + layout.MAP_ENTRY * slot, -1)  # the address of no array
         values = {
-            **plan.constants,
+            "constants": self._words(plan.constants),
+            "bytes": plan.bytes,
             "rank": len(plan.order),
             "pointer": self.block.values[param.arg],
             "box": ctypes.addressof(box),

@@ -38,6 +38,7 @@ class CpuPlatform(Platform):
     texts = ("ll", "asm")
     comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";"})
     has_tensor_maps = False
+    has_streams = False
     array_protocol = ""
 
     def target(self, name: str) -> TargetRecord:
@@ -99,6 +100,10 @@ class CpuPlatform(Platform):
         from tessera.backends.cpu import resume_cpu
 
         return resume_cpu(text, target, dump)
+
+    def start_ir(self) -> str:
+        """Raise: the compiled entry runs programs on the host itself."""
+        raise NotImplementedError("the compiled entry runs programs on the host")
 
     def protocol_reader(self) -> Reader:
         """Raise: arrays on the host that are not NumPy's or PyTorch's have DLPack."""
@@ -219,9 +224,13 @@ class CpuPlatform(Platform):
         return missing_features(artifact.requires)
 
     def native_code(self, name: str) -> bytes:
-        """Compile a part of the runtime: `entry` or `pool`."""
+        """Compile a part of the runtime: `entry`, `pool`, or what starts launches on the platform of this name."""
         from tessera.entry import code  # with llvmlite
+        from tessera.runtime.platforms import platforms
 
+        starts = {one.name: one.start_ir for one in platforms() if one.has_streams}
+        if name in starts:
+            return bytes(code.compile_ir(starts[name]()))
         return bytes({"entry": code.compile_entry, "pool": code.compile_pool}[name]())
 
     def load(self, code: bytes) -> LoadedCode:

@@ -38,6 +38,7 @@ class NvidiaPlatform(Platform):
     texts = ("ll", "ptx")
     comments: ClassVar[Mapping[str, str]] = MappingProxyType({"ll": ";", "ptx": "//"})
     has_tensor_maps = True
+    has_streams = True
     array_protocol = "__cuda_array_interface__"
 
     def dumps(self, target: TargetRecord) -> tuple[str, ...]:
@@ -117,6 +118,12 @@ class NvidiaPlatform(Platform):
         from tessera.backends.nvidia import resume_nvidia
 
         return resume_nvidia(level, text, target)
+
+    def start_ir(self) -> str:
+        """Return the code that launches through the CUDA driver."""
+        from tessera.backends.nvidia.start import start_ir
+
+        return start_ir()
 
     def protocol_reader(self) -> Reader:
         """Return how arrays with `__cuda_array_interface__` are read (Numba's and others)."""

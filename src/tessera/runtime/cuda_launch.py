@@ -11,10 +11,10 @@ from tessera.entry.host import function_address
 from tessera.entry.tables import NotDirect, Work
 from tessera.errors import CallError, DeviceError, ResourceError
 from tessera.runtime import cuda, tensor_maps, workspaces
+from tessera.runtime.cuda_entry import GRID_LIMIT, OWN
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.target.artifact import Artifact, Launch, Parameter
 
-_GRID_LIMIT = 2**31 - 1
 _STATIC_SHARED = 48 * 1024
 """Dynamic shared memory beyond this has to be asked for."""
 
@@ -92,33 +92,33 @@ class CudaLauncher:
             for param in launch.params
             if param.kind == "tensor_map"
         }
-        words = {
-            "gpu": 1,
+        own = {
             "context": self.device.handle,
             "stream_of": stream_of,
             "device": self.device.device.index,
         }
-        words |= {
+        own |= {
             "current_context": driver_address("cuCtxGetCurrent"),
             "launch_kernel": driver_address("cuLaunchKernel"),
             "launch_with": driver_address("cuLaunchKernelEx") if any(one.overlaps for one in launches) else 0,
             "encode": driver_address("cuTensorMapEncodeTiled") if maps else 0,
         }
         count = self.device.multiprocessors
-        if slots_bytes := self.slots_bytes:
-            words |= {
-                "slots_bytes": slots_bytes,
+        if self.slots_bytes:
+            own |= {
                 "workspaces": workspaces.known(self.device.device.index),
                 "is_capturing": driver_address("cuStreamIsCapturing"),
                 "stream_id": driver_address("cuStreamGetId"),
             }
-        most = [launch.most_programs(count) if launch.persistent else _GRID_LIMIT for launch in launches]
+        most = [launch.most_programs(count) if launch.persistent else GRID_LIMIT for launch in launches]
 
         def failed(status: int) -> object:
             return cuda.check((cuda.driver().CUresult(status),))
 
         functions = [int(function) for function in self.functions]
-        return Work(launches, functions, words, most, failed, maps=maps, keep=(self,))
+        words = {"slots_bytes": self.slots_bytes}
+        own_words = [own.get(name, 0) for name in OWN]
+        return Work(launches, functions, words, most, failed, maps=maps, own=own_words, keep=(self,))
 
 
 Start = Callable[[int, Any, int], tuple[Any]]
@@ -168,7 +168,7 @@ class CudaPlan:
         self._launches = [
             (
                 (_overlapping_start if launch.overlaps else _plain_start)(cu, function, launch),
-                launch.most_programs(count) if launch.persistent else _GRID_LIMIT,
+                launch.most_programs(count) if launch.persistent else GRID_LIMIT,
                 bool(launch.slot_bytes),
             )
             for function, launch in zip(launcher.functions, launches, strict=True)
@@ -216,9 +216,9 @@ class CudaPlan:
         for (start, most, shares), address, programs in zip(self._launches, block.addresses, counts, strict=True):
             if programs == 0:
                 continue
-            if programs > _GRID_LIMIT:
+            if programs > GRID_LIMIT:
                 raise CallError(
-                    f"{programs} programs are more than a GPU's grid holds ({_GRID_LIMIT})",
+                    f"{programs} programs are more than a GPU's grid holds ({GRID_LIMIT})",
                     code="grid-too-large",
                     help="use larger tiles",
                 )

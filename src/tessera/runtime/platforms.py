@@ -97,6 +97,15 @@ class DevicePlatform(Family, Protocol):
         ...
 
     @property
+    def has_streams(self) -> bool:
+        """Whether launches are queued on streams, by `start_ir` for the compiled entry, which runs others itself."""
+        ...
+
+    def start_ir(self) -> str:
+        """Return the LLVM IR of `layout.STARTER`, which starts the launches of a record."""
+        ...
+
+    @property
     def array_protocol(self) -> str:
         """The attribute of arrays of other libraries on its devices that have no DLPack; empty for none."""
         ...
@@ -204,7 +213,7 @@ class HostPlatform(DevicePlatform, Protocol):
     """The platform of the CPU that Python runs on: the runtime's own machine code is for it."""
 
     def native_code(self, name: str) -> bytes:
-        """Compile a part of the runtime: `entry` or `pool`."""
+        """Compile a part of the runtime: `entry`, `pool`, or what starts launches on the platform of this name."""
         ...
 
     def load(self, code: bytes) -> LoadedCode:

@@ -13,6 +13,7 @@ from tessera.entry.tables import MapPlan
 from tessera.errors import DeviceError
 from tessera.numerics.dtypes import dtype_named
 from tessera.runtime import cuda
+from tessera.runtime.cuda_entry import MAP_CONSTANTS
 from tessera.target.artifact import MOST_MAPPED, Parameter
 
 MAP_BYTES = 128
@@ -26,7 +27,7 @@ _SWIZZLES = {32: 1, 64: 2, 128: 3}
 
 
 def _constants(param: Parameter) -> dict[str, int]:
-    """Return the driver's numbers for what no call changes, under their names in `layout.MAP`."""
+    """Return the driver's numbers for what no call changes, under their names in `MAP_CONSTANTS`."""
     dtype = dtype_named(param.dtype)
     return {
         "kind": _TYPES.get(dtype.name, _UNSIGNED[dtype.bytes]),
@@ -39,7 +40,9 @@ def _constants(param: Parameter) -> dict[str, int]:
 
 def plan(param: Parameter) -> MapPlan:
     """Return what the compiled entry needs to describe arrays that are not empty as `encode` does."""
-    return MapPlan({**_constants(param), "bytes": dtype_named(param.dtype).bytes}, param.box, param.order)
+    found = _constants(param)
+    constants = tuple(found[name] for name in MAP_CONSTANTS)
+    return MapPlan(constants, dtype_named(param.dtype).bytes, param.box, param.order)
 
 
 def encode(

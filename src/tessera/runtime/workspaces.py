@@ -21,8 +21,8 @@ from typing import Any
 
 from tessera.data import dataclass
 from tessera.entry.host import function_address
-from tessera.entry.layout import WORKSPACE, WORKSPACES
 from tessera.runtime import cuda
+from tessera.runtime.cuda_entry import WORKSPACE, WORKSPACES
 from tessera.target.artifact import FLAG_BYTES
 
 _SEMAPHORE_BYTES = 64
@@ -61,7 +61,7 @@ _tables: dict[int, Any] = {}
 
 
 def known(device: int) -> int:
-    """Return the address of the table of a GPU's workspaces: `WORKSPACES` entries of `layout.WORKSPACE`."""
+    """Return the address of the table of a GPU's workspaces: `WORKSPACES` entries of `WORKSPACE`."""
     return ctypes.addressof(_table(device))
 
 

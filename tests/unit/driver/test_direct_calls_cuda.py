@@ -19,7 +19,7 @@ from tessera.driver.kernel import Kernel
 from tessera.driver.loaded import LoadedKernel
 from tessera.entry import host, layout
 from tessera.errors import CallError, DeviceError
-from tessera.runtime import cuda, cuda_launch, dlpack, tensor_maps, workspaces
+from tessera.runtime import cuda, cuda_entry, cuda_launch, dlpack, tensor_maps, workspaces
 from tessera.runtime.cuda_array import DeviceArray
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView, row_major
@@ -239,6 +239,11 @@ def array(shape, dtype, address=None, strides=None) -> DeviceArray:
     return DeviceArray.borrow(address, view, None)
 
 
+def map_kind(param: Parameter) -> int:
+    """Return the driver's number for the elements of a tensor map."""
+    return tensor_maps.plan(param).constants[cuda_entry.MAP_CONSTANTS["kind"] // layout.WORD]
+
+
 def both(fake: FakeDriver, kernel: Kernel, *args, **kwargs) -> list[tuple[object, ...]]:
     """Launch through the Python path and the entry; gives what the driver got, the same from both."""
     for _ in range(4):
@@ -378,9 +383,9 @@ def test_the_entry_knows_the_streams_that_came_last(gpu, nothing_held):
     device = cuda.cuda_device(0)
     made = [workspaces.workspace(device, 0x100 * number, 4096) for number in range(1, 41)]
     assert len(set(made)) == 40
-    known = (ctypes.c_int64 * (3 * layout.WORKSPACES)).from_address(workspaces.known(0))
-    assert list(known[0::3]) == [0x100 * number + 1000 for number in range(40, 40 - layout.WORKSPACES, -1)]
-    assert list(known[2::3]) == made[: -layout.WORKSPACES - 1 : -1]
+    known = (ctypes.c_int64 * (3 * cuda_entry.WORKSPACES)).from_address(workspaces.known(0))
+    assert list(known[0::3]) == [0x100 * number + 1000 for number in range(40, 40 - cuda_entry.WORKSPACES, -1)]
+    assert list(known[2::3]) == made[: -cuda_entry.WORKSPACES - 1 : -1]
     assert workspaces.workspace(device, 0x100, 4096) == made[0]
     assert known[2] == made[0]
     assert workspaces.workspace(device, 0x100, 2**20) != made[0], "a larger one is made beside the old one"
@@ -517,7 +522,7 @@ def test_operands_of_tf32_products_have_maps_that_round(gpu):
     maps = [param for param in gpu.known[launch[1]].params if param.kind == "tensor_map"]
     assert sorted((param.arg, param.dtype) for param in maps) == [(0, "tf32"), (1, "tf32"), (2, "f32")]
     # `CUtensorMapDataType`, cuda.h.
-    kinds = {param.dtype: tensor_maps.plan(param).constants["kind"] for param in maps}
+    kinds = {param.dtype: map_kind(param) for param in maps}
     assert kinds == {
         "tf32": int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32),
         "f32": int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32),
@@ -631,7 +636,7 @@ def test_numbers_of_the_driver_are_the_bindings():
     names |= dict.fromkeys(("i8", "u8", "bool", "fp8_e4m3", "fp8_e5m2"), "UINT8")
     for name, theirs in names.items():
         param = Parameter("tensor_map", arg=0, dtype=name, order=(0,), box=(16,))
-        kind = tensor_maps.plan(param).constants["kind"]
+        kind = map_kind(param)
         assert kind == int(getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{theirs}")), name
     for width, number in tensor_maps._SWIZZLES.items():
         assert number == int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{width}B"))
@@ -654,7 +659,7 @@ def test_launches_that_overlap_say_so_to_the_driver(gpu):
     assert scalars.explain().target == "sm_90a"
     attribute = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     assert launch[2][-3:] == ("overlaps", int(attribute), 1)
-    assert layout.PROGRAMMATIC_SERIALIZATION == int(attribute)
+    assert cuda_entry.PROGRAMMATIC_SERIALIZATION == int(attribute)
 
     @ts.kernel
     def older(y: ts.Tensor["n", ts.f32]):

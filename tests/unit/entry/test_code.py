@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from tessera.entry import layout
-from tessera.entry.code import compile_entry, compile_pool, entry_ir, pool_ir
+from tessera.entry.code import compile_entry, compile_ir, compile_pool, entry_ir, pool_ir
 from tessera.entry.code.writer import Function
+from tessera.runtime.platforms import platforms
 
 
 def symbols(code: bytes) -> dict[str, bool]:
@@ -28,12 +29,21 @@ def symbols(code: bytes) -> dict[str, bool]:
     return found
 
 
-def test_the_object_needs_no_other():
+STARTS = {one.name: one.start_ir for one in platforms() if one.has_streams}
+PARTS = {"entry": (entry_ir, layout.ENTRY), **{name: (ir, layout.STARTER) for name, ir in STARTS.items()}}
+
+
+def test_the_objects_need_no_other():
     assert symbols(compile_entry()) == {layout.ENTRY: True}
+    assert STARTS
+    for ir in STARTS.values():
+        assert symbols(compile_ir(ir())) == {layout.STARTER: True}
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"])
-def test_it_compiles_for_every_architecture(triple, tmp_path):
+def test_it_compiles_for_every_architecture(triple, part, tmp_path):
+    ir, symbol = PARTS[part]
     program = f"""
 import llvmlite.binding as llvm, sys
 llvm.initialize_all_targets(); llvm.initialize_all_asmprinters()
@@ -42,8 +52,8 @@ module = llvm.parse_assembly(sys.stdin.read()); module.triple = {triple!r}
 module.data_layout = str(machine.target_data); module.verify()
 sys.stdout.buffer.write(machine.emit_object(module))
 """
-    done = subprocess.run([sys.executable, "-c", program], input=entry_ir().encode(), capture_output=True, check=True)
-    assert symbols(done.stdout) == {layout.ENTRY: True}
+    done = subprocess.run([sys.executable, "-c", program], input=ir().encode(), capture_output=True, check=True)
+    assert symbols(done.stdout) == {symbol: True}
 
 
 def test_every_step_and_every_kind_of_argument_has_a_case():

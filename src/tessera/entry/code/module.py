@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -41,11 +42,28 @@ def entry_ir() -> str:
         _slow(),
         _entry(),
     ]
+    return module_ir(parts)
+
+
+def module_ir(parts: Iterable[Function]) -> str:
+    """Return the LLVM IR of functions."""
     return "\n".join([_DECLARATIONS, *(part.render() for part in parts)])
 
 
 def compile_entry() -> bytes:
     """Return the object code of the entry for this machine.
+
+    Raises:
+        CompilerFault: `llvm-failed` when LLVM rejects it.
+    """
+    return compile_ir(entry_ir())
+
+
+def compile_ir(text: str) -> bytes:
+    """Return the object code of a part of the runtime for this machine.
+
+    Args:
+        text: its LLVM IR.
 
     Raises:
         CompilerFault: `llvm-failed` when LLVM rejects it.
@@ -61,7 +79,7 @@ def compile_entry() -> bytes:
         codemodel="small",
     )
     try:
-        module = _llvm.parse_assembly(entry_ir())
+        module = _llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
@@ -104,16 +122,17 @@ def _attempt() -> Function:
         pair = f.at(fills, f.op("shl", number, 4))
         f.store(f.load(pair, layout.WORD), f.at(block, f.load(pair)))
     _compare(f, block)
-    status = f.variable("i64", str(running.MISS))
-    gpu = f.op("icmp ne", f.load("%record", RECORD["gpu"]), 0)
+    status = f.variable("i64", str(layout.MISS))
+    start = f.load("%record", RECORD["start"], "ptr")
+    here = f.op("icmp eq", start, "null", "ptr")
     passed: list[tuple[str, str | int]] = [("ptr", "%record"), ("ptr", block), ("ptr", "%api")]
-    with f.when(gpu):
-        f.store(f.call("i64", "@run_gpu", *passed), status)
-    with f.when(f.op("xor", gpu, "true", "i1")):
+    with f.when(here):
         f.store(f.call("i64", "@run_cpu", *passed), status)
+    with f.when(f.op("xor", here, "true", "i1")):
+        f.store(f.call("i64", start, *passed), status)
     outcome = f.load(status)
-    f.unless_give(f.op("icmp ne", outcome, running.MISS), _MISS)
-    f.unless_give(f.op("icmp ne", outcome, running.FAILED), "null")
+    f.unless_give(f.op("icmp ne", outcome, layout.MISS), _MISS)
+    f.unless_give(f.op("icmp ne", outcome, layout.FAILED), "null")
     f.give(_result(f))
     return f
 
