@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
@@ -19,16 +19,29 @@ from tessera.frontend.convert import (
     reshape_to,
     to_ssa,
 )
-from tessera.frontend.values import At, Pick, Scalar, Shared, SharedElements, Span, Tile, Value, View, show, wrap
+from tessera.frontend.values import (
+    AnyView,
+    At,
+    Pick,
+    Scalar,
+    Shared,
+    SharedPart,
+    Span,
+    Tile,
+    Value,
+    View,
+    show,
+    wrap,
+)
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.shared import BarrierOp, SharedStoreOp
+from tessera.ir.tile.shared import BarrierOp, SharedGatherOp, SharedScatterOp, SharedStoreOp
 from tessera.ir.tile.types import describe, shape_of
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 
 
-def raw_shape(view: View) -> tuple[int, ...]:
+def raw_shape(view: AnyView) -> tuple[int, ...]:
     """Return the shape that a view's elements have in the IR op (new axes not counted)."""
     if not view.picks:
         return tuple(axis.size for axis in view.axes if isinstance(axis, Span))
@@ -44,7 +57,7 @@ def raw_shape(view: View) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def view_shape(view: View) -> tuple[int, ...]:
+def view_shape(view: AnyView) -> tuple[int, ...]:
     """Return the shape of the tile that a view loads."""
     shape = list(raw_shape(view))
     for position in view.new_axes:
@@ -58,7 +71,7 @@ def _box(view: View) -> tuple[list[SSAValue], list[int], list[int]]:
     return offsets, sizes, [i for i, axis in enumerate(view.axes) if isinstance(axis, At)]
 
 
-def predicate_for(b: Builder, view: View, required: bool) -> SSAValue | None:
+def predicate_for(b: Builder, view: AnyView, required: bool) -> SSAValue | None:
     """Return the mask that the enclosing `if`s on tiles put on a view's elements, in the op's shape.
 
     Args:
@@ -69,50 +82,48 @@ def predicate_for(b: Builder, view: View, required: bool) -> SSAValue | None:
     Raises:
         TypeMismatchError: `predicate-shape` when the condition does not broadcast to the view.
     """
-    if b.predicate is None:
-        return None
-    shape, own = view_shape(view), b.predicate.shape
-    padded = (1,) * (len(shape) - len(own)) + own
-    if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
-        if not required:
-            return None
-        raise TypeMismatchError(
-            f"inside an `if` on {describe(b.predicate.type)}, {view.tensor.param.name}[...] has the shape {shape}",
-            code="predicate-shape",
-            help="the condition must broadcast to the shape of what is accessed",
-        )
-    mask = broadcast_to(b, b.predicate.ssa, shape)
-    return reshape_to(b, mask, raw_shape(view))
+    mask = mask_of_shape(b, view_shape(view), _name(view), required)
+    return None if mask is None else reshape_to(b, mask, raw_shape(view))
 
 
-def shared_indices(b: Builder, target: SharedElements | Shared) -> list[SSAValue]:
-    """Return one i64 index per dimension of a shared buffer: those given, or all of them."""
-    element = element_type(dtypes.i64)
-    if isinstance(target, Shared):
-        spans = [Tile(b.emit(ArangeOp(size, element)).result) for size in target.shape]
-        return [_spread(b, span.ssa, target.shape, position) for position, span in enumerate(spans)]
-    shape = broadcast_shapes([index.shape for index in target.indices], "index")
-    cast = [cast_to(b, index.ssa, element) for index in target.indices]
-    return [broadcast_to(b, index, shape) for index in cast] if shape else cast
+def mask_of_shape(b: Builder, shape: tuple[int, ...], what: str, required: bool = True) -> SSAValue | None:
+    """Return the mask that the enclosing `if`s on tiles put on elements of a shape.
 
-
-def shared_predicate(b: Builder, shape: tuple[int, ...]) -> SSAValue | None:
-    """Return the mask that the enclosing `if`s on tiles put on elements of a shared buffer.
+    Args:
+        b: the builder.
+        shape: the shape.
+        what: the elements, in an error's words.
+        required: whether leaving the mask out would be wrong.
 
     Raises:
-        TypeMismatchError: `predicate-shape` when the condition does not broadcast to the elements.
+        TypeMismatchError: `predicate-shape` when the condition does not broadcast to the shape.
     """
     if b.predicate is None:
         return None
     own = b.predicate.shape
     padded = (1,) * (len(shape) - len(own)) + own
     if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
+        if not required:
+            return None
         raise TypeMismatchError(
-            f"inside an `if` on {describe(b.predicate.type)}, the elements have the shape {shape}",
+            f"inside an `if` on {describe(b.predicate.type)}, {what} has the shape {shape}",
             code="predicate-shape",
             help="the condition must broadcast to the shape of what is accessed",
         )
     return broadcast_to(b, b.predicate.ssa, shape)
+
+
+def _name(view: AnyView) -> str:
+    return f"{view.tensor.param.name}[...]" if isinstance(view, View) else str(view)
+
+
+def shared_indices(b: Builder, target: SharedPart | Shared) -> list[SSAValue]:
+    """Return one i64 index per dimension of a shared buffer: those of a part, or all of them."""
+    if isinstance(target, SharedPart):
+        return index_tiles(b, target)
+    element = element_type(dtypes.i64)
+    spans = [Tile(b.emit(ArangeOp(size, element)).result) for size in target.shape]
+    return [_spread(b, span.ssa, target.shape, position) for position, span in enumerate(spans)]
 
 
 def load_view(b: Builder, view: View, fill: Any = None) -> Tile | Scalar:
@@ -138,6 +149,16 @@ def _to_shape(b: Builder, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
     return reshape_to(b, value, shape) if shape_of(value.type) else broadcast_to(b, value, shape)
 
 
+def load_part(b: Builder, part: SharedPart) -> Tile | Scalar:
+    """Read the elements of a shared buffer that a part names."""
+    buffer, indices = part.buffer, index_tiles(b, part)
+    mask = predicate_for(b, part, required=part.picks)
+    loaded = b.emit(SharedGatherOp(buffer.ssa, indices, mask)).result
+    if part.new_axes:
+        loaded = _to_shape(b, loaded, view_shape(part))
+    return cast(Any, wrap(loaded, buffer.policy))
+
+
 def store_view(b: Builder, view: View, value: Any) -> None:
     """Store `value`, broadcast to the view's shape and converted to the tensor's dtype.
 
@@ -145,19 +166,9 @@ def store_view(b: Builder, view: View, value: Any) -> None:
         TypeMismatchError: `shape-mismatch`.
     """
     tensor = view.tensor
-    name = tensor.param.name
-    b.require_program(f"a store to {name}")
+    b.require_program(f"a store to {tensor.param.name}")
     check_rounding(tensor.param.policy)
-    ready = operand(b, value, f"store to {name}")
-    element = tensor.type.element
-    if isinstance(ready, Value):
-        stored = cast_to(b, ready.ssa, element, tensor.param.policy.saturate)
-    else:
-        stored = constant(b, ready, element)
-    raw = raw_shape(view)
-    if view.new_axes or shape_of(stored.type) != raw:
-        stored = _store_shape(b, stored, view_shape(view), name)
-        stored = reshape_to(b, stored, raw) if raw or not shape_of(stored.type) else _only_element(view)
+    stored = _stored(b, view, value, tensor.type.element, f"store to {tensor.param.name}", tensor.param.policy.saturate)
     mask = predicate_for(b, view, required=True)
     if view.is_box:
         offsets, sizes, drop = _box(view)
@@ -167,19 +178,46 @@ def store_view(b: Builder, view: View, value: Any) -> None:
     b.mark_written(tensor)
 
 
-def _only_element(view: View) -> SSAValue:
+def store_part(b: Builder, part: SharedPart, value: Any) -> None:
+    """Write `value`, broadcast to the part's shape and converted to the buffer's dtype.
+
+    Raises:
+        TypeMismatchError: `shape-mismatch`.
+    """
+    b.require_program("a store to shared memory")
+    stored = _stored(b, part, value, cast(Any, part.buffer.type).element, "store to a shared buffer", False)
+    mask = predicate_for(b, part, required=True)
+    b.emit(SharedScatterOp(stored, part.buffer.ssa, index_tiles(b, part), mask))
+
+
+def _stored(b: Builder, view: AnyView, value: Any, element: Attribute, what: str, saturate: bool) -> SSAValue:
+    """Return what is written to a view, of its shape and dtype."""
+    ready = operand(b, value, what)
+    if isinstance(ready, Value):
+        stored = cast_to(b, ready.ssa, element, saturate)
+    else:
+        stored = constant(b, ready, element)
+    raw = raw_shape(view)
+    if not view.new_axes and shape_of(stored.type) == raw:
+        return stored
+    stored = _store_shape(b, stored, view_shape(view), what)
+    return reshape_to(b, stored, raw) if raw or not shape_of(stored.type) else _only_element(view)
+
+
+def _only_element(view: AnyView) -> SSAValue:
+    what = view.tensor.param.name if isinstance(view, View) else describe(view.buffer.type)
     raise TypeMismatchError(
-        f"store to one element of {view.tensor.param.name} through None",
+        f"store to one element of {what} through None",
         code="bad-index",
         help="leave None out",
     )
 
 
-def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str) -> SSAValue:
+def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], what: str) -> SSAValue:
     own = shape_of(value.type)
     if not shape:
         raise TypeMismatchError(
-            f"store to {name}: {describe(value.type)} cannot be stored to one element",
+            f"{what}: {describe(value.type)} cannot be stored to one element",
             code="shape-mismatch",
             help="index with slices, or reduce the tile to a scalar",
         )
@@ -188,15 +226,15 @@ def _store_shape(b: Builder, value: SSAValue, shape: tuple[int, ...], name: str)
     padded = (1,) * (len(shape) - len(own)) + own
     if len(own) > len(shape) or any(a not in (1, c) for a, c in zip(padded, shape, strict=True)):
         raise TypeMismatchError(
-            f"store to {name}: {describe(value.type)} does not fit the slice of shape {shape}",
+            f"{what}: {describe(value.type)} does not fit the slice of shape {shape}",
             code="shape-mismatch",
             help="slice as much as the tile holds, or reshape the tile",
         )
     return broadcast_to(b, reshape_to(b, value, own) if own else value, shape)
 
 
-def index_tiles(b: Builder, view: View) -> list[SSAValue]:
-    """Return one i64 index per tensor dimension, of the view's shape."""
+def index_tiles(b: Builder, view: AnyView) -> list[SSAValue]:
+    """Return one i64 index per dimension of a tensor or shared buffer, of the view's shape."""
     shape = raw_shape(view)
     element = element_type(dtypes.i64)
     picked = broadcast_shapes([axis.index.shape for axis in view.axes if isinstance(axis, Pick)], "index")
@@ -246,7 +284,7 @@ def store_shared(b: Builder, buffer: Shared, value: Any) -> None:
     b.require_program("a store to shared memory")
     ready = operand(b, value, "store to a shared buffer")
     element = cast(Any, buffer.type).element
-    stored = _store_shape(b, to_ssa(b, ready, element), buffer.shape, "a shared buffer")
+    stored = _store_shape(b, to_ssa(b, ready, element), buffer.shape, "store to a shared buffer")
     if b.predicate is not None:
         stored = apply(b, "select", b.predicate, Tile(stored), buffer).ssa
         if shape_of(stored.type) != buffer.shape:
@@ -270,8 +308,8 @@ def store_to(b: Builder, target: Any, value: Any) -> None:
         store_view(b, target, value)
     elif isinstance(target, Shared):
         store_shared(b, target, value)
+    elif isinstance(target, SharedPart):
+        store_part(b, target, value)
     else:
         help = "store to a slice of a tensor (C[m:m+64, :] = x) or to a shared buffer; tiles are values"
-        if isinstance(target, SharedElements):
-            help = "write elements of shared buffers by ts.tile.atomic_store(buffer[i], value)"
         raise TypeMismatchError(f"cannot store to {show(target)}", code="not-a-slice", help=help)

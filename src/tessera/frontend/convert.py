@@ -14,9 +14,10 @@ from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.values import (
+    AnyView,
     Scalar,
     Shared,
-    SharedElements,
+    SharedPart,
     TensorValue,
     Tile,
     Undefined,
@@ -102,12 +103,14 @@ def operand(b: Builder, value: Any, what: str = "operand") -> Any:
     Raises:
         TypeMismatchError: `not-a-value` for what is neither tile, scalar nor number.
     """
-    from tessera.frontend.access import load_view
+    from tessera.frontend.access import load_part, load_view
 
     if isinstance(value, Tile | Scalar) or is_number(value):
         return value
     if isinstance(value, View):
         return load_view(b, value)
+    if isinstance(value, SharedPart):
+        return load_part(b, value)
     if isinstance(value, Shared):
         return Tile(b.emit(SharedLoadOp(value.ssa)).result, value.policy)
     if isinstance(value, Dim):
@@ -134,8 +137,6 @@ def symbol(b: Builder, dim: Dim) -> int | Scalar:
 def not_a_value(value: Any, what: str) -> TypeMismatchError:
     """Return the error for a `value` that has no place in arithmetic."""
     help = "give a tile, a scalar or a number"
-    if isinstance(value, SharedElements):
-        help = "read elements of shared buffers by ts.tile.atomic_load(buffer[i])"
     if isinstance(value, TensorValue):
         name = value.param.name
         help = f"take a slice of it: {name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"
@@ -315,7 +316,7 @@ def to_index(b: Builder, value: Any, what: str) -> SSAValue:
     """
     if isinstance(value, Dim):
         value = symbol(b, value)
-    if isinstance(value, View):
+    if isinstance(value, AnyView):
         value = operand(b, value, what)
     if isinstance(value, int) and not isinstance(value, bool):
         return constant(b, value, index)

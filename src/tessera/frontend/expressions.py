@@ -20,14 +20,13 @@ from tessera.frontend.registry import attribute_of, attributes_of
 from tessera.frontend.structure import StructureValue
 from tessera.frontend.tile.stub import FUNCTIONS as TILE_FUNCTIONS
 from tessera.frontend.values import (
+    AnyView,
     ContextValue,
     Scalar,
-    SharedElements,
     TensorValue,
     Text,
     Tile,
     Value,
-    View,
     show,
 )
 from tessera.numerics.dtypes import DType
@@ -71,7 +70,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, str, Callable[[Any, Any], Any]]] = {
 
 def is_runtime(value: Any) -> bool:
     """Return whether a value is known only when the kernel runs."""
-    return isinstance(value, Value | View | SharedElements | TensorValue | Text)
+    return isinstance(value, Value | AnyView | TensorValue | Text)
 
 
 def resolved(b: Builder, value: Any) -> Any:
@@ -369,7 +368,7 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
     Raises:
         LanguageError: `unknown-name` or `unknown-attribute`.
     """
-    if isinstance(owner, View) and name != "shape":
+    if isinstance(owner, AnyView) and name != "shape":
         owner = operand(b, owner)
     handler = attribute_of(owner, name)
     if handler is not None:

@@ -8,18 +8,21 @@ from typing import Any, cast
 
 from xdsl.ir import SSAValue
 
+from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import apply, operand, static_int, symbol, to_index
 from tessera.frontend.parts import FULL, SliceValue, index_tile
 from tessera.frontend.values import (
+    AnyView,
     At,
+    Axis,
     BarriersValue,
     Pick,
     Scalar,
     Shared,
-    SharedElements,
+    SharedPart,
     Span,
     TensorValue,
     Tile,
@@ -27,7 +30,7 @@ from tessera.frontend.values import (
     show,
 )
 from tessera.ir.tile.shared import SharedViewOp
-from tessera.ir.tile.types import describe
+from tessera.ir.tile.types import SharedType, describe
 
 
 def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
@@ -39,12 +42,12 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
     """
     if isinstance(base, TensorValue):
         return make_view(b, base, items)
-    if isinstance(base, View):
+    if isinstance(base, AnyView):
         base = operand(b, base)
     if isinstance(base, Tile):
         return index_tile(b, base, _expand_ellipsis(items, len(base.shape), f"tile {describe(base.type)}"))
     if isinstance(base, Shared):
-        return _stage(b, base, items)
+        return _of_shared(b, base, items)
     if isinstance(base, BarriersValue):
         return _barrier(b, base, items)
     if isinstance(base, tuple | list | dict | str | range):
@@ -92,27 +95,18 @@ def _show_item(item: Any) -> str:
     return show(item)
 
 
-def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared | SharedElements:
+def _of_shared(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared | SharedPart:
+    """Return what a subscript of a shared buffer names: all of it, a stage, or a part."""
     if all(item is ... or (isinstance(item, SliceValue) and item.is_full) for item in items):
         return buffer
-    sliced = any(item is ... or isinstance(item, SliceValue | None) for item in items)
-    if len(items) == len(buffer.shape) and not sliced:
-        return SharedElements(buffer, tuple(_shared_index(b, buffer, item) for item in items))
     first, rest = items[0], items[1:]
-    if any(not (item is ... or (isinstance(item, SliceValue) and item.is_full)) for item in rest) or isinstance(
-        first, SliceValue | None
-    ):
-        raise TypeMismatchError(
-            f"a shared buffer is indexed by one stage number, got {', '.join(map(_show_item, items))}",
-            code="bad-index",
-            help="buffer[stage] of a buffer allocated as (stages, M, N), or the whole buffer",
-        )
-    if len(items) > len(buffer.shape):
-        raise TypeMismatchError(
-            f"{len(items)} indices for {describe(buffer.type)}",
-            code="rank-mismatch",
-            help="one for a stage, or as many as it has dimensions for elements",
-        )
+    if isinstance(first, AnyView | Shared):
+        first = operand(b, first)
+    alone = all(item is ... or (isinstance(item, SliceValue) and item.is_full) for item in rest)
+    rank = len(buffer.shape)
+    is_stage = alone and rank > 1 and len(items) <= rank
+    if not is_stage or first is ... or isinstance(first, SliceValue | Tile | None):
+        return _part(b, buffer, (first, *rest))
     if isinstance(first, int) and not 0 <= first < buffer.shape[0]:
         raise TypeMismatchError(
             f"stage {first} of {describe(buffer.type)} does not exist",
@@ -120,24 +114,53 @@ def _stage(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> Shared | Share
             help=f"stages are 0 to {buffer.shape[0] - 1}",
         )
     if cast(Any, buffer.type).permutation[0] != 0:
-        raise TypeMismatchError(
-            "a transposed buffer has no stages",
-            code="bad-index",
-            help="take the stage first: buffer[stage].T",
-        )
+        return _part(b, buffer, (first, *rest))
     return Shared(b.emit(SharedViewOp(buffer.ssa, to_index(b, first, "the stage"))).result, buffer.policy)
 
 
-def _shared_index(b: Builder, buffer: Shared, item: Any) -> Scalar | Tile:
-    if isinstance(item, View | Shared):
-        item = operand(b, item)
-    if isinstance(item, Tile) and item.dtype.is_int:
-        return item
-    if isinstance(item, Tile):
+def _part(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> SharedPart:
+    assert isinstance(buffer.type, SharedType)
+    if buffer.type.swizzle.data != "none":
         raise TypeMismatchError(
-            f"an index tile must be integer, got {describe(item.type)}", code="bad-index", help="cast it to ts.i32"
+            f"a part of {describe(buffer.type)}, which is swizzled",
+            code="bad-index",
+            help='allocate it with swizzle="none", the default',
         )
-    return Scalar(to_index(b, item, f"an index of {describe(buffer.type)}"))
+    return SharedPart(buffer, *_axes(b, _Indexed(buffer), items))
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """What a subscript takes a part of: a tensor, or a shared buffer."""
+
+    value: TensorValue | Shared
+
+    @property
+    def name(self) -> str:
+        """What diagnostics call it."""
+        value = self.value
+        return value.param.name if isinstance(value, TensorValue) else describe(value.type)
+
+    @property
+    def dims(self) -> tuple[Any, ...]:
+        """Its dimensions, as the kernel writes them."""
+        value = self.value
+        return value.param.dims if isinstance(value, TensorValue) else value.shape
+
+    def __str__(self) -> str:
+        """Return it with its dimensions."""
+        value = self.value
+        return f"tensor {value.param}" if isinstance(value, TensorValue) else describe(value.type)
+
+    def size(self, b: Builder, axis: int) -> int | Scalar:
+        """Return the size of a dimension."""
+        value = self.value
+        return b.axis_size(value, axis) if isinstance(value, TensorValue) else value.shape[axis]
+
+    def static_size(self, b: Builder, axis: int) -> int:
+        """Return the size of a dimension as a compile-time constant, fixing it if need be."""
+        value = self.value
+        return b.static_axis(value, axis) if isinstance(value, TensorValue) else value.shape[axis]
 
 
 def _expand_ellipsis(items: tuple[Any, ...], rank: int, what: str) -> tuple[Any, ...]:
@@ -160,8 +183,13 @@ def _expand_ellipsis(items: tuple[Any, ...], rank: int, what: str) -> tuple[Any,
 
 def make_view(b: Builder, tensor: TensorValue, items: tuple[Any, ...]) -> View:
     """Return the view that `tensor[items]` names."""
-    items = _expand_ellipsis(items, tensor.rank, f"tensor {tensor.param}")
-    axes: list[At | Span | Pick] = []
+    return View(tensor, *_axes(b, _Indexed(tensor), items))
+
+
+def _axes(b: Builder, base: _Indexed, items: tuple[Any, ...]) -> tuple[tuple[Axis, ...], tuple[int, ...]]:
+    """Return what items take along each dimension, and the positions of dimensions made by `None`."""
+    items = _expand_ellipsis(items, len(base.dims), str(base))
+    axes: list[Axis] = []
     new_axes: list[int] = []
     position = 0
     for item in items:
@@ -169,24 +197,23 @@ def make_view(b: Builder, tensor: TensorValue, items: tuple[Any, ...]) -> View:
             new_axes.append(position)
             position += 1
             continue
-        axis = _axis(b, tensor, len(axes), item)
+        axis = _axis(b, base, len(axes), item)
         position += not isinstance(axis, At)
         axes.append(axis)
-    view = View(tensor, tuple(axes), tuple(new_axes))
-    if view.picks:
-        _check_adjacent(view)
+    if any(isinstance(axis, Pick) for axis in axes):
+        _check_adjacent(axes)
         if new_axes:
             raise TypeMismatchError(
                 "None and an index tile in one index",
                 code="bad-index",
                 help="add the dimension after loading: x[:, None]",
             )
-    return view
+    return tuple(axes), tuple(new_axes)
 
 
-def _check_adjacent(view: View) -> None:
+def _check_adjacent(axes: Sequence[Axis]) -> None:
     """NumPy moves the dimensions of separated index tiles to the front; that surprise is refused."""
-    kinds = "".join("s" if isinstance(axis, Span) else "i" for axis in view.axes)
+    kinds = "".join("s" if isinstance(axis, Span) else "i" for axis in axes)
     if "i" in kinds.strip("s") and "s" in kinds.strip("s"):
         raise TypeMismatchError(
             "a slice between index tiles or integers",
@@ -195,10 +222,10 @@ def _check_adjacent(view: View) -> None:
         )
 
 
-def _axis(b: Builder, tensor: TensorValue, axis: int, item: Any) -> At | Span | Pick:
+def _axis(b: Builder, base: _Indexed, axis: int, item: Any) -> Axis:
     if isinstance(item, SliceValue):
-        return _span(b, tensor, axis, item)
-    if isinstance(item, View | Shared):
+        return _span(b, base, axis, item)
+    if isinstance(item, AnyView | Shared):
         item = operand(b, item)
     if isinstance(item, Tile):
         if not item.dtype.is_int:
@@ -209,82 +236,80 @@ def _axis(b: Builder, tensor: TensorValue, axis: int, item: Any) -> At | Span | 
             )
         return Pick(item)
     if isinstance(item, int) and item < 0:
-        raise _negative(tensor, axis, item)
-    return At(to_index(b, item, f"index {axis} of {tensor.param.name}"))
+        raise _negative(base, axis, item)
+    return At(to_index(b, item, f"index {axis} of {base.name}"))
 
 
-def _negative(tensor: TensorValue, axis: int, value: int) -> LanguageError:
-    dim = tensor.param.dims[axis]
+def _negative(base: _Indexed, axis: int, value: int) -> LanguageError:
+    dim = base.dims[axis]
     return LanguageError(
-        f"{tensor.param.name}: the index {value} is negative",
+        f"{base.name}: the index {value} is negative",
         code="negative-index",
         help=f"count from the start: {dim}{value}; a run-time offset may be negative and then reads fill",
     )
 
 
-def _span(b: Builder, tensor: TensorValue, axis: int, item: SliceValue) -> Span:
+def _span(b: Builder, base: _Indexed, axis: int, item: SliceValue) -> Span:
     step = 1 if item.step is None else static_int(b, item.step, "the step of a slice")
     if step == 0:
         raise LanguageError("a slice with the step 0", code="slice-step", help="A[0:64:2] takes every second element")
     whole = (None, 0) if step > 0 else (None,)
     if item.lower in whole and item.upper is None:
-        return _whole(b, tensor, axis, step)
+        return _whole(b, base, axis, step)
     for bound in (item.lower, item.upper):
         if isinstance(bound, int) and bound < 0:
-            raise _negative(tensor, axis, bound)
-    where = f"the bounds of {tensor.param.name}"
-    first, last = _bounds(b, tensor, axis, item, step, where)
+            raise _negative(base, axis, bound)
+    where = f"the bounds of {base.name}"
+    first, last = _bounds(b, base, axis, item, step, where)
     lower = to_index(b, first, where)
     size = _extent(b, first, last, lower, where)
     if size is None:
         raise LanguageError(
-            f"the extent of the slice of {tensor.param.name}, dimension {axis}, is not known at compile time",
+            f"the extent of the slice of {base.name}, dimension {axis}, is not known at compile time",
             code="slice-extent",
             help="write the upper bound as the lower one plus a constant, m:m+64, and load a bound once: s = I[i]",
         )
     if -(-size // step) < 1:
         raise LanguageError(
-            f"the slice along dimension {axis} of {tensor.param.name} has the extent {size}"
+            f"the slice along dimension {axis} of {base.name} has the extent {size}"
             f"{'' if step == 1 else f' and the step {step}'}",
             code="slice-extent",
             help=f"the upper bound must be {'above' if step > 0 else 'below'} the lower one",
         )
-    return _stepped(tensor, axis, lower, -(-size // step), step)
+    return _stepped(base, axis, lower, -(-size // step), step)
 
 
-def _whole(b: Builder, tensor: TensorValue, axis: int, step: int) -> Span:
+def _whole(b: Builder, base: _Indexed, axis: int, step: int) -> Span:
     """Return a whole dimension, or every `step`-th of its elements, from the last one on where that is negative."""
-    size = b.static_axis(tensor, axis)
+    size = base.static_size(b, axis)
     if size < 1:
-        b.note_empty_tile(
-            f"{tensor.param.name}[...] takes the whole dimension {tensor.param.dims[axis]}, which is empty"
-        )
+        b.note_empty_tile(f"{base.name}[...] takes the whole dimension {base.dims[axis]}, which is empty")
         return Span(b.index(0), 1)
     if step == 1:
         return Span(b.index(0), size, whole=True)
-    return _stepped(tensor, axis, b.index(0 if step > 0 else size - 1), -(-size // abs(step)), step)
+    return _stepped(base, axis, b.index(0 if step > 0 else size - 1), -(-size // abs(step)), step)
 
 
-def _stepped(tensor: TensorValue, axis: int, lower: SSAValue, size: int, step: int) -> Span:
+def _stepped(base: _Indexed, axis: int, lower: SSAValue, size: int, step: int) -> Span:
     if size * abs(step) >= 2**62:
         raise LanguageError(
-            f"the slice along dimension {axis} of {tensor.param.name} has {size} elements, {step} apart",
+            f"the slice along dimension {axis} of {base.name} has {size} elements, {step} apart",
             code="slice-step",
             help="no dimension is as large as that",
         )
     return Span(lower, size, step=step if size > 1 else 1)
 
 
-def _bounds(b: Builder, tensor: TensorValue, axis: int, item: SliceValue, step: int, where: str) -> tuple[Any, Any]:
+def _bounds(b: Builder, base: _Indexed, axis: int, item: SliceValue, step: int, where: str) -> tuple[Any, Any]:
     """Return the first place of a slice, and the one after its last in the direction of its step."""
     backwards = step < 0
     if item.lower is None:
-        size = b.axis_size(tensor, axis) if backwards else 1
+        size = base.size(b, axis) if backwards else 1
         first = size - 1 if isinstance(size, int) else apply(b, "sub", size, 1)
     else:
         first = _bound(b, item.lower, where)
     if item.upper is None:
-        last = -1 if backwards else b.axis_size(tensor, axis)
+        last = -1 if backwards else base.size(b, axis)
     else:
         last = _bound(b, item.upper, where)
     return first, last
@@ -292,7 +317,7 @@ def _bounds(b: Builder, tensor: TensorValue, axis: int, item: SliceValue, step: 
 
 def _bound(b: Builder, value: Any, where: str) -> Any:
     """Return a bound as a number or a scalar: an element of a tensor is loaded, once."""
-    return operand(b, value, where) if isinstance(value, View) else value
+    return operand(b, value, where) if isinstance(value, AnyView) else value
 
 
 def _extent(b: Builder, first: Any, last: Any, lower: SSAValue, where: str) -> int | None:

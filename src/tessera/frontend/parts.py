@@ -11,7 +11,7 @@ from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import operand, reshape_to, static_int, to_index
-from tessera.frontend.values import Scalar, Shared, Tile, View, show, wrap
+from tessera.frontend.values import AnyView, Scalar, Shared, Tile, show, wrap
 from tessera.ir.locations import location_of
 from tessera.ir.tile.parts import PartOp
 from tessera.ir.tile.types import describe
@@ -90,7 +90,7 @@ def _along(b: Builder, tile: Tile, axis: int, item: Any) -> _Along:
     size = tile.shape[axis]
     if isinstance(item, SliceValue):
         return _span(b, tile, axis, item)
-    if isinstance(item, View | Shared):
+    if isinstance(item, AnyView | Shared):
         item = operand(b, item)
     if isinstance(item, Tile):
         raise TypeMismatchError(
@@ -122,7 +122,7 @@ def _span(b: Builder, tile: Tile, axis: int, item: SliceValue) -> _Along:
     if step == 0:
         raise LanguageError("a slice with the step 0", code="slice-step", help="x[::2] takes every second element")
     lower, upper = (
-        operand(b, bound, where) if isinstance(bound, View) else bound for bound in (item.lower, item.upper)
+        operand(b, bound, where) if isinstance(bound, AnyView) else bound for bound in (item.lower, item.upper)
     )
     constant = all(bound is None or isinstance(bound, int) for bound in (lower, upper))
     first = _bound(tile, axis, lower, 0 if step > 0 else size - 1, step)

@@ -18,7 +18,8 @@ from tessera.frontend.flow import RESULT, Give, Jump, Reset
 from tessera.frontend.indexing import subscript
 from tessera.frontend.liveness import names_bound
 from tessera.frontend.tile.debug import device_assert
-from tessera.frontend.values import Shared, SharedElements, TensorValue, Text, Tile, Undefined, Unless, View, show
+from tessera.frontend.values import AnyView, Shared, SharedPart, TensorValue, Text, Tile, Undefined, Unless, show
+from tessera.ir.tile.shared import BarrierOp
 from tessera.ir.tile.types import describe
 
 
@@ -34,7 +35,7 @@ def _expr(node: ast.Expr, b: Builder) -> None:
 
 def materialise(b: Builder, value: Any) -> Any:
     """Return a value that a name can hold: a slice is loaded now, so that later stores do not change it."""
-    if isinstance(value, View):
+    if isinstance(value, AnyView):
         return operand(b, value)
     if isinstance(value, tuple):
         return tuple(materialise(b, part) for part in cast(tuple[Any, ...], value))
@@ -102,10 +103,10 @@ def _assign_subscript(b: Builder, target: ast.Subscript, value: Any) -> None:
         store_to(b, _place(b, target), value)
 
 
-def _place(b: Builder, target: ast.Subscript) -> View | Shared | SharedElements:
+def _place(b: Builder, target: ast.Subscript) -> AnyView | Shared:
     """Return what a subscript on the left of an assignment names."""
     base = evaluate(b, target.value)
-    if isinstance(base, View | Tile):
+    if isinstance(base, AnyView | Tile):
         raise TypeMismatchError(
             f"{show(base)} cannot be changed",
             code="not-a-slice",
@@ -135,6 +136,8 @@ def _augassign(node: ast.AugAssign, b: Builder) -> None:
         value = evaluate(b, node.value)
         new = binary(b, node.op, old, value)
         with b.at(target):
+            if isinstance(place, Shared | SharedPart):
+                b.emit(BarrierOp())  # lanes need not write what they have read
             store_to(b, place, new)
     else:
         assign(b, target, None)

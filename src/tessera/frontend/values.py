@@ -132,6 +132,10 @@ class Pick:
     index: Tile
 
 
+Axis = At | Span | Pick
+"""What is taken along a dimension."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """A slice of a tensor that has not been loaded: `A[m:m+64, idx]`.
@@ -143,7 +147,7 @@ class View:
     """
 
     tensor: TensorValue
-    axes: tuple[At | Span | Pick, ...]
+    axes: tuple[Axis, ...]
     new_axes: tuple[int, ...] = ()
 
     @property
@@ -158,20 +162,31 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedElements:
-    """Elements of a shared buffer, for atomics: `hist[i]`, `grid[rows, columns]`.
+class SharedPart:
+    """A part of a shared buffer that has not been read: `buffer[0:16, :]`, `hist[i]`, `grid[rows, columns]`.
 
     Args:
         buffer: the buffer.
-        indices: an integer for each of its dimensions, or a tile of them.
+        axes: what is taken along each of its dimensions.
+        new_axes: positions in the result of dimensions made by `None`.
     """
 
     buffer: Shared
-    indices: tuple[Scalar | Tile, ...]
+    axes: tuple[Axis, ...]
+    new_axes: tuple[int, ...] = ()
+
+    @property
+    def picks(self) -> bool:
+        """Whether an index tile takes part."""
+        return any(isinstance(axis, Pick) for axis in self.axes)
 
     def __str__(self) -> str:
-        """Return the elements as diagnostics show them."""
-        return f"elements of {describe(self.buffer.type)}"
+        """Return the part as diagnostics show it."""
+        return f"a part of {describe(self.buffer.type)}"
+
+
+AnyView = View | SharedPart
+"""What a subscript names and nothing has read: a part of a tensor or of a shared buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +348,7 @@ def show(value: Any) -> str:
         return "a loop's iterable"
     if isinstance(value, ContextValue):
         return "a context"
-    if isinstance(value, BarriersValue | RoleSpec | SharedElements):
+    if isinstance(value, BarriersValue | RoleSpec | SharedPart):
         return str(value)
     if isinstance(value, StructureValue):
         return f"the structure {value.layout.label}"

@@ -11,8 +11,8 @@ from tessera.interp.between import atomically, fenced
 from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.memory import element_indices, flat_places, uninitialized
-from tessera.interp.shared import check_atomic
-from tessera.interp.values import Array, Shared, Tensor, dtype_at
+from tessera.interp.shared import check_atomic, shared_elements
+from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp
 from tessera.numerics.dtypes import DType
 
@@ -57,13 +57,7 @@ def _atomic(op: AtomicOp, machine: Machine) -> Any:
 
 @handles(SharedAtomicOp)
 def _shared_atomic(op: SharedAtomicOp, machine: Machine) -> Any:
-    buffer: Shared = machine.get(op.buffer)
-    indices = [np.asarray(index).astype(np.int64) for index in machine.all(op.indices)]
-    mask = machine.maybe(op.mask)
-    active = np.ones(indices[0].shape, np.bool_) if mask is None else np.asarray(mask).copy()
-    for index, size in zip(indices, buffer.data.shape, strict=True):
-        active &= (index >= 0) & (index < size)
-    places = tuple(index[active] for index in indices)
+    buffer, places, active = shared_elements(op, machine)
     check_atomic(buffer, places, op, machine)
     values, expected = (None if v is None else np.asarray(machine.get(v))[active] for v in (op.value, op.compare))
     old = np.zeros(active.shape, buffer.data.dtype)

@@ -130,7 +130,7 @@ def _scatter(op: ScatterOp, machine: Machine) -> None:
     tensor, indices, active = element_indices(op, machine, value.shape)
     places, values = tuple(index[active] for index in indices), value[active]
     if machine.checks:
-        _check_collisions(op, machine, tensor, places, values)
+        check_collisions(op, machine, tensor, places, values)
     writes(tensor, places, op, machine)
     tensor.array[places] = values
     if tensor.defined is not None:
@@ -145,9 +145,12 @@ def flat_places(tensor: Tensor, places: tuple[Array, ...]) -> Array:
     return flat
 
 
-def _check_collisions(
-    op: Operation, machine: Machine, tensor: Tensor, places: tuple[Array, ...], values: Array
-) -> None:
+def check_collisions(op: Operation, machine: Machine, tensor: Tensor, places: tuple[Array, ...], values: Array) -> None:
+    """Check that elements that are stored to one place have one value.
+
+    Raises:
+        DeviceError: `race`, naming the place.
+    """
     flat = flat_places(tensor, places)
     order = np.argsort(flat, kind="stable")
     bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")

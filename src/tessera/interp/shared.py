@@ -8,14 +8,15 @@ orders it (`interp.roles`).
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Operation
 
 from tessera.interp.machine import Machine, handles
-from tessera.interp.memory import read_box
-from tessera.interp.values import Array, Copy, Shared, State, dtype_at
+from tessera.interp.memory import check_collisions, read_box
+from tessera.interp.values import Array, Copy, Shared, State, Tensor, dtype_at
 from tessera.ir.locations import location_of
 from tessera.ir.tile.atomics import SharedAtomicOp
 from tessera.ir.tile.shared import (
@@ -24,12 +25,17 @@ from tessera.ir.tile.shared import (
     CommitGroupOp,
     CpAsyncOp,
     ProxyFenceOp,
+    SharedGatherOp,
     SharedLoadOp,
+    SharedScatterOp,
     SharedStoreOp,
     SharedTransposeOp,
     SharedViewOp,
     WaitGroupOp,
 )
+
+Places = EllipsisType | tuple[Array, ...]
+"""Elements of a buffer by their indices; `...` for all of them."""
 
 _WHY = {
     State.UNDEFINED: (
@@ -57,32 +63,50 @@ _READ = (
 )
 
 
-def read_buffer(buffer: Shared, op: Operation, machine: Machine, *, ordered: bool = False) -> Array:
-    """Return a copy of a buffer's contents; `ordered` if the read comes after all that this role did before.
+def read_buffer(
+    buffer: Shared, op: Operation, machine: Machine, places: Places = ..., *, ordered: bool = False
+) -> Array:
+    """Return a copy of a buffer's contents, or of some of its elements.
+
+    Args:
+        buffer: the buffer.
+        op: what reads it.
+        machine: the interpreter.
+        places: the elements, `...` for all.
+        ordered: whether the read comes after all that this role did before.
 
     Raises:
         DeviceError: `uninitialized-read` or `race`, when an element has no settled value.
     """
     if machine.checks:
-        unsettled = ~np.isin(buffer.state, (State.DEFINED, State.OUTGOING))
+        unsettled = ~np.isin(buffer.state[places], (State.DEFINED, State.OUTGOING))
         if unsettled.any():
-            at = tuple(np.argwhere(unsettled)[0])
+            at = _first(unsettled, places)
             code, message, help = _WHY[State(int(buffer.state[at]))]
             raise machine.fault(op, code, message + _other(buffer.writer[at], machine), at, help)
-        writers = buffer.writer
+        writers = buffer.writer[places]
         if ordered:
             writers = np.where(np.isin(writers, machine.program.own_accesses()), -1, writers)
         foreign = machine.program.unordered(writers)
         if foreign.any():
-            at = tuple(np.argwhere(foreign)[0])
+            at = _first(foreign, places)
             message = "reads a shared buffer without having waited for what was written to it"
             help = "wait for the barrier that the write or copy arrives at, before the read"
             raise machine.fault(op, "race", message + _other(buffer.writer[at], machine), at, help)
         # A product under way reads until it is waited for: later than whoever reads now.
         program = machine.program
-        done = ~program.under_way(buffer.reader) if program.role.products else ...
-        buffer.reader[done] = program.number_of(op)
-    return buffer.data.copy()
+        number: Any = program.number_of(op)
+        if program.role.products:
+            readers = buffer.reader[places]
+            number = np.where(program.under_way(readers), readers, number)
+        buffer.reader[places] = number
+    return buffer.data[places].copy()
+
+
+def _first(found: Array, places: Places) -> tuple[int, ...]:
+    """Return the first element of a buffer of which something was found."""
+    at = np.argwhere(found)[0]
+    return tuple(map(int, at)) if places is ... else tuple(int(place[at[0]]) for place in places)
 
 
 def read_until_waited(buffer: Shared, op: Operation, machine: Machine) -> None:
@@ -117,46 +141,47 @@ def _other(number: Any, machine: Machine) -> str:
     return f", by {other.name.rsplit('.', 1)[-1]}" + (f" at {location}" if location else "")
 
 
-def write_buffer(buffer: Shared, state: State, op: Operation, machine: Machine) -> None:
-    """Note that `op` writes the buffer, which nobody may be using.
+def write_buffer(buffer: Shared, state: State, op: Operation, machine: Machine, places: Places = ...) -> None:
+    """Note that `op` writes the buffer, or some of its elements, which nobody may be using.
 
     Raises:
         DeviceError: `race`, naming the other access.
     """
     if not machine.checks:
         return
-    in_flight, program = buffer.state == State.IN_FLIGHT, machine.program
+    states, writer, reader = buffer.state[places], buffer.writer[places], buffer.reader[places]
+    in_flight, program = states == State.IN_FLIGHT, machine.program
     for conflict, who, message in (
-        (in_flight, buffer.writer, "writes a shared buffer while it is being copied to"),
+        (in_flight, writer, "writes a shared buffer while it is being copied to"),
         (
-            buffer.state == State.OUTGOING,
-            buffer.reader,
+            states == State.OUTGOING,
+            reader,
             "writes a shared buffer that a bulk store still reads",
         ),
         (
-            buffer.state == State.UNORDERED,
-            buffer.writer,
+            states == State.UNORDERED,
+            writer,
             "writes a shared buffer twice with no barrier between",
         ),
         (
-            program.unordered(buffer.reader),
-            buffer.reader,
+            program.unordered(reader),
+            reader,
             "writes a shared buffer that was read after the last barrier",
         ),
         (
-            program.unordered(buffer.writer) & ~in_flight,
-            buffer.writer,
+            program.unordered(writer) & ~in_flight,
+            writer,
             "writes a shared buffer without having waited for what was written to it",
         ),
     ):
         if conflict.any():
-            at = tuple(np.argwhere(conflict)[0])
+            first, at = tuple(np.argwhere(conflict)[0]), _first(conflict, places)
             help = "call barrier(), after wait_group() for copies, before the write"
             if program.crew is not None:
                 help = "wait for the barrier at which the other role arrives when it is done with the buffer"
-            raise machine.fault(op, "race", message + _other(who[at], machine), at, help)
-    buffer.state[...] = state
-    buffer.writer[...] = machine.program.number_of(op)
+            raise machine.fault(op, "race", message + _other(who[first], machine), at, help)
+    buffer.state[places] = state
+    buffer.writer[places] = machine.program.number_of(op)
 
 
 def check_atomic(buffer: Shared, places: tuple[Array, ...], op: SharedAtomicOp, machine: Machine) -> None:
@@ -225,6 +250,42 @@ def _store(op: SharedStoreOp, machine: Machine) -> None:
     buffer.data[...] = machine.get(op.value)
 
 
+def shared_elements(
+    op: SharedGatherOp | SharedScatterOp | SharedAtomicOp, machine: Machine
+) -> tuple[Shared, tuple[Array, ...], Array]:
+    """Return a buffer, the places of the elements that are accessed, and which of those that are named they are.
+
+    What lies outside the buffer or is masked off is not accessed.
+    """
+    buffer: Shared = machine.get(op.buffer)
+    indices = [np.asarray(index).astype(np.int64) for index in machine.all(op.indices)]
+    mask = machine.maybe(op.mask)
+    active = np.ones(indices[0].shape, np.bool_) if mask is None else np.asarray(mask).copy()
+    for index, size in zip(indices, buffer.data.shape, strict=True):
+        active &= (index >= 0) & (index < size)
+    return buffer, tuple(index[active] for index in indices), active
+
+
+@handles(SharedGatherOp)
+def _gather(op: SharedGatherOp, machine: Machine) -> Any:
+    buffer, places, active = shared_elements(op, machine)
+    found = np.zeros(active.shape, buffer.data.dtype)
+    found[active] = read_buffer(buffer, op, machine, places)
+    return found[()]
+
+
+@handles(SharedScatterOp)
+def _scatter(op: SharedScatterOp, machine: Machine) -> None:
+    buffer, places, active = shared_elements(op, machine)
+    values = np.asarray(machine.get(op.value))[active]
+    if machine.checks:
+        check_collisions(op, machine, Tensor("a shared buffer", buffer.data), places, values)
+    write_buffer(buffer, State.UNORDERED, op, machine, places)
+    if machine.turns is not None:
+        machine.turns.note(buffer.data, places)
+    buffer.data[places] = values
+
+
 @handles(CpAsyncOp)
 def _cp_async(op: CpAsyncOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
@@ -255,7 +316,7 @@ def _fence(op: ProxyFenceOp, machine: Machine) -> None:
     program = machine.program
     for number in program.own_accesses():
         access = program.accesses[number]
-        if isinstance(access.op, SharedStoreOp) and access.generation == program.role.generation:
+        if isinstance(access.op, SharedStoreOp | SharedScatterOp) and access.generation == program.role.generation:
             program.fenced.add(number)
 
 
@@ -268,7 +329,7 @@ def check_fences(buffer: Shared, op: Operation, machine: Machine) -> None:
     program = machine.program
     writers: list[int] = np.unique(buffer.writer).tolist() if machine.checks else []
     for number in writers:
-        stored = number >= 0 and isinstance(program.accesses[number].op, SharedStoreOp)
+        stored = number >= 0 and isinstance(program.accesses[number].op, SharedStoreOp | SharedScatterOp)
         if stored and number not in program.fenced:
             message = "reads, by a warpgroup's product, what threads stored with no proxy fence after it"
             at = tuple(np.argwhere(buffer.writer == number)[0])

@@ -13,10 +13,11 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.tile.atomics import AtomicOp
+from tessera.ir.tile.atomics import AtomicOp, SharedAtomicOp
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import GatherOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shared import SharedGatherOp, SharedScatterOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of, shape_of
 from tessera.ir.types import dtype_of
@@ -34,6 +35,7 @@ DEPTH = 32
 """How many operations back an interval is followed."""
 
 Element = GatherOp | ScatterOp | AtomicOp
+SharedElement = SharedGatherOp | SharedScatterOp | SharedAtomicOp
 View = tuple[object, ...]
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -58,6 +60,12 @@ class Bounds:
     def unproven(self, op: Element) -> tuple[int, ...]:
         """Return the dimensions in which an element that counts may lie outside the tensor."""
         return tuple(axis for axis, value in enumerate(op.indices) if not self._inside(op, value, axis))
+
+    def unproven_of_buffer(self, op: SharedElement) -> tuple[int, ...]:
+        """Return the dimensions in which an element may lie outside its shared buffer."""
+        known = [self.interval(value) for value in op.indices]
+        sizes = shape_of(op.buffer.type)
+        return tuple(axis for axis, at in enumerate(known) if at.low < 0 or at.high >= sizes[axis])
 
     def _inside(self, op: Element, value: SSAValue, axis: int) -> bool:
         interval, type_ = self.interval(value), op.tensor.type

@@ -5,7 +5,7 @@
   becomes, with %inside = 0 <= %k and %k < stages, and %at = select %inside, %k, 0,
     %view = shared_view %ring[%at]
     %loaded = shared_load %view; %tile = select %inside, %loaded, 0
-    scf.if %inside { shared_store %other, %view }
+    scf.if %inside { shared_store %other, %view }; shared_scatter, shared_gather, shared_atomic %view mask %inside
     %operand = select %inside, (shared_load %view), 0; %sums = mma %operand, %b, %acc
 
 Stages that are known to exist (constants, `% stages`, counters of loops, stages that change places) stay as they are.
@@ -25,9 +25,18 @@ from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.inserter import Inserter
 from tessera.ir.passes import Pass
+from tessera.ir.tile.atomics import SharedAtomicOp
 from tessera.ir.tile.elementwise import ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.shared import CpAsyncOp, SharedLoadOp, SharedStoreOp, SharedTransposeOp, SharedViewOp
+from tessera.ir.tile.shared import (
+    CpAsyncOp,
+    SharedGatherOp,
+    SharedLoadOp,
+    SharedScatterOp,
+    SharedStoreOp,
+    SharedTransposeOp,
+    SharedViewOp,
+)
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.schedule.buffers import exists
 
@@ -72,8 +81,30 @@ def _bound_uses(buffer: SSAValue, inside: SSAValue) -> None:
             op.operands[use.index] = _or_zeros(insert, loaded, inside)
         elif isinstance(op, SharedStoreOp | CpAsyncOp):
             _only_if(inside, op)
+        elif isinstance(op, SharedAtomicOp | SharedGatherOp | SharedScatterOp):
+            _mask_elements(op, inside)
         else:
             raise CompilerFault(f"{op.name} uses a stage that may not exist")
+
+
+def _mask_elements(op: SharedAtomicOp | SharedGatherOp | SharedScatterOp, inside: SSAValue) -> None:
+    """Let elements be accessed only where their buffer exists."""
+    insert, shape = Inserter(InsertPoint.before(op), op), shape_of(op.indices[0].type)
+    mask = insert.value(SplatOp(inside, shape)) if shape else inside
+    if op.mask is not None:
+        mask = insert.value(ElementwiseOp("and", [op.mask, mask]))
+    if isinstance(op, SharedGatherOp):
+        new: Operation = SharedGatherOp(op.buffer, op.indices, mask)
+    elif isinstance(op, SharedScatterOp):
+        new = SharedScatterOp(op.value, op.buffer, op.indices, mask)
+    else:
+        given = op.value, op.buffer, op.indices, mask, op.compare
+        new = SharedAtomicOp(op.fn.data, *given, op.order.data, op.scope.data)
+    insert.add(new)
+    for old, result in zip(op.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    op.detach()
+    op.erase()
 
 
 def _or_zeros(insert: Inserter, tile: SSAValue, inside: SSAValue) -> SSAValue:

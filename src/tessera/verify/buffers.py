@@ -6,12 +6,14 @@ the threads wrote is theirs to read, and what they read theirs to overwrite, aft
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Iterable, Iterator
+from dataclasses import field, replace
 from enum import Enum
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from xdsl.ir import Operation
 
 from tessera.data import dataclass
@@ -47,11 +49,17 @@ class State(Enum):
     WRITTEN = 2
 
 
+Mask = npt.NDArray[np.bool_]
+Places = tuple[npt.NDArray[np.int64], ...]
+
+
 @dataclass(eq=False, slots=True)
 class Stage:
-    """What is known of one stage.
+    """What is known of one stage, or of the elements of one that were accessed alike.
 
     Args:
+        alloc: what made the buffer.
+        where: which elements of the stage it is about.
         state: what it holds.
         writer: what wrote it last, or copies to it.
         written: how many barriers there had been when it was written, or when the copy arrived.
@@ -60,28 +68,61 @@ class Stage:
     """
 
     alloc: Access
+    where: Mask
     state: State = State.UNDEFINED
     writer: Access | None = None
     written: int = -1
     reader: Access | None = None
     read: int = -1
 
+    def alike(self, barriers: int) -> tuple[object, ...] | None:
+        """Return what later accesses can tell it by, after so many barriers; None while it is copied to."""
+        if self.state is State.COPIED_TO:
+            return None
+        writer = self.writer.op if self.writer is not None and self.written == barriers else None
+        reader = self.reader.op if self.reader is not None and self.read == barriers else None
+        return self.state, writer, reader
+
 
 @dataclass(eq=False, slots=True)
 class Buffer:
     """A shared buffer by its stages: all places along its leading dimensions, as far as views pick them.
 
-    `lost` buffers were written at a place that depends on data: nothing is known of any stage.
+    A stage of which parts were accessed is kept in as many. `lost` buffers were written at a place that depends on
+    data: nothing is known of any stage.
     """
 
-    stages: dict[tuple[int, ...], Stage]
+    stages: dict[tuple[int, ...], list[Stage]]
     sizes: tuple[int, ...]
+    shape: tuple[int, ...]
     lost: bool = False
 
     @classmethod
-    def of(cls, alloc: Access, sizes: tuple[int, ...]) -> Buffer:
-        """Return a buffer that holds nothing."""
-        return cls({at: Stage(alloc) for at in product(*map(range, sizes))}, sizes)
+    def of(cls, alloc: Access, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Buffer:
+        """Return a buffer that holds nothing, of stages of a shape."""
+        where = np.ones(shape, np.bool_)
+        return cls({at: [Stage(alloc, where)] for at in product(*map(range, sizes))}, sizes, shape)
+
+    def part(self, at: tuple[int, ...], wanted: Mask) -> Iterator[Stage]:
+        """Return the wanted elements of a stage, which are taken apart from the others."""
+        for stage in list(self.stages[at]):
+            inside = stage.where & wanted
+            if not inside.any():
+                continue
+            if (stage.where & ~wanted).any():
+                self.stages[at].append(replace(stage, where=stage.where & ~wanted))
+                stage.where = inside
+            yield stage
+
+    def join(self, barriers: int) -> None:
+        """Put elements together that nothing tells apart any more."""
+        for at, stages in self.stages.items():
+            found: dict[tuple[object, ...], Stage] = {}
+            for number, stage in enumerate(stages):
+                first = found.setdefault(stage.alike(barriers) or (number,), stage)
+                if first is not stage:
+                    first.where = first.where | stage.where
+            self.stages[at] = list(found.values())
 
 
 class View(NamedTuple):
@@ -96,9 +137,21 @@ class View(NamedTuple):
             return
         rest = map(range, self.buffer.sizes[len(self.at) :])
         for places in product(*((at,) for at in self.at), *rest):
-            stage = self.buffer.stages.get(tuple(place for place in places if place is not None))
-            if stage is not None:
-                yield stage
+            yield from self.buffer.stages.get(tuple(place for place in places if place is not None), ())
+
+    def elements(self, places: Places) -> Iterator[Stage]:
+        """Return what it holds at some places, one along each of its dimensions as they are stored."""
+        if None in self.at or self.buffer.lost:
+            return
+        known = [np.full(len(places[0]), at) for at in self.at if at is not None]
+        every, leading = [*known, *places], len(self.buffer.sizes)
+        numbers = np.stack(every[:leading], 1) if leading else np.zeros((len(places[0]), 0), np.int64)
+        for at in np.unique(numbers, axis=0):
+            here = (numbers == at).all(1)
+            wanted = np.zeros(self.buffer.shape, np.bool_)
+            wanted[tuple(each[here] for each in every[leading:])] = True
+            if tuple(at.tolist()) in self.buffer.stages:
+                yield from self.buffer.part(tuple(at.tolist()), wanted)
 
 
 @dataclass(eq=False, slots=True)
@@ -129,35 +182,68 @@ class Memory:
     groups: list[Group] = field(default_factory=list[Group])
 
     def read(self, view: View, access: Access) -> None:
-        """Note a read.
+        """Note a read of all of a view.
 
         Raises:
             LanguageError: `race` or `uninitialized-read`.
         """
-        for stage in view.stages():
+        self._read(view.stages(), access)
+
+    def read_elements(self, view: View, places: Places | None, access: Access) -> None:
+        """Note a read of elements, which may be any where it is not known which.
+
+        Raises:
+            LanguageError: `race` or `uninitialized-read`.
+        """
+        if places is not None:
+            self._read(view.elements(places), access)
+            view.buffer.join(self.barriers)
+            return
+        stages = list(view.stages())
+        written = [stage for stage in stages if stage.state is not State.UNDEFINED]
+        self._read(written or stages, access)
+
+    def _read(self, stages: Iterable[Stage], access: Access) -> None:
+        for stage in stages:
             if stage.state is State.UNDEFINED:
                 raise _fault(access, stage.alloc, *_NOTHING, code="uninitialized-read")
             self._check_settled(stage, access)
             stage.reader, stage.read = access, self.barriers
 
     def write(self, view: View, access: Access) -> None:
-        """Note a store.
+        """Note a store to all of a view, or to elements of it that may be any.
 
         Raises:
             LanguageError: `race`.
         """
         view.buffer.lost |= None in view.at
-        for stage in view.stages():
-            self._check_unused(stage, access)
-            stage.state, stage.writer, stage.written = State.WRITTEN, access, self.barriers
+        self._write(view.stages(), access)
 
-    def update(self, view: View, access: Access, writes: bool) -> None:
-        """Note an atomic of some elements, with which other atomics go together.
+    def write_elements(self, view: View, places: Places | None, access: Access) -> None:
+        """Note a store to elements, which may be any where it is not known which.
 
         Raises:
             LanguageError: `race`.
         """
-        for stage in view.stages():
+        if places is None or None in view.at:
+            self.write(view, access)
+            return
+        self._write(view.elements(places), access)
+        view.buffer.join(self.barriers)
+
+    def _write(self, stages: Iterable[Stage], access: Access) -> None:
+        for stage in stages:
+            self._check_unused(stage, access)
+            stage.state, stage.writer, stage.written = State.WRITTEN, access, self.barriers
+
+    def update(self, view: View, places: Places | None, access: Access, writes: bool) -> None:
+        """Note an atomic of some elements, with which other atomics go together; of any where it is not known which.
+
+        Raises:
+            LanguageError: `race`.
+        """
+        view.buffer.lost |= writes and None in view.at
+        for stage in view.stages() if places is None else view.elements(places):
             if stage.writer is None or not isinstance(stage.writer.op, SharedAtomicOp):
                 self._check_settled(stage, access)
             if writes and stage.read == self.barriers and stage.reader is not None:

@@ -14,13 +14,15 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.interp import casts as casts
+from tessera.interp import parts as parts
+from tessera.interp import shapes as shapes
 from tessera.interp.machine import HANDLERS, Machine
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import is_scalar
 from tessera.verify.buffers import Access, Memory
 from tessera.verify.samples import Samples
-from tessera.verify.skeleton import SCALARS, Skeleton
+from tessera.verify.skeleton import COMPUTED, Skeleton
 
 _MOST_OPS = 20_000
 """How many ops are run of a kernel; the check says nothing of what follows."""
@@ -60,7 +62,7 @@ class Run:
         last: whether it is the last program of the grid, else the first.
         number: which of the values of data are taken.
         random: draws some of them.
-        values: scalars, and views of shared buffers.
+        values: scalars, tiles that do not depend on data, and views of shared buffers.
         free: the scalars that depend on data.
         memory: the shared memory of the program that runs.
         turns: the loops around what runs, outermost first, each with the number of its iteration.
@@ -99,8 +101,8 @@ class Run:
             step = STEPS.get(type(op))
             if step is not None:
                 step(op, self)
-            elif type(op) in SCALARS and is_scalar(op.results[0].type):
-                self._scalar(op)
+            elif type(op) in COMPUTED and self._computed(op):
+                continue
             else:
                 self._unknown(op)
 
@@ -116,6 +118,8 @@ class Run:
         """Take a scalar for data."""
         if is_scalar(value.type):
             self.set(value, self.samples.draw(value.type, self.number, self.random), free=True)
+        else:
+            self.values.pop(value, None)
 
     def set(self, value: SSAValue, number: Any, *, free: bool = False) -> None:
         """Let an SSA value be something, which depends on data where it is `free`."""
@@ -137,6 +141,17 @@ class Run:
         """Return the access that an op makes now."""
         return Access(op, self.turns)
 
-    def _scalar(self, op: Operation) -> None:
+    def known(self, value: SSAValue) -> Any:
+        """Return a value that does not depend on data, None for another."""
+        return None if value in self.free else self.values.get(value)
+
+    def _computed(self, op: Operation) -> bool:
+        """Compute an op whose operands have values; those of tiles are known, or they have none."""
+        free = not self.free.isdisjoint(op.operands)
+        if any(self.values.get(operand) is None for operand in op.operands):
+            return False
+        if free and not is_scalar(op.results[0].type):
+            return False
         machine = Machine("", False, sys.stdout, values=self.values)
-        self.set(op.results[0], HANDLERS[type(op)](op, machine), free=not self.free.isdisjoint(op.operands))
+        self.set(op.results[0], HANDLERS[type(op)](op, machine), free=free)
+        return True

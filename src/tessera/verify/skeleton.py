@@ -8,21 +8,39 @@ from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp, YieldOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.tile.elementwise import BitcastOp, CastOp, ConstantOp, ElementwiseOp
+from tessera.ir.tile.atomics import SharedAtomicOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.parts import PartOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
     BarrierOp,
     CommitGroupOp,
+    SharedGatherOp,
+    SharedScatterOp,
     SharedTransposeOp,
     SharedViewOp,
     WaitGroupOp,
 )
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType
-from tessera.ir.types import is_scalar
 
-SCALARS = (BitcastOp, CastOp, ConstantOp, ElementwiseOp)
-"""Ops that are computed where their operands are scalars; what others give is taken for data."""
+COMPUTED = (
+    ArangeOp,
+    BitcastOp,
+    BroadcastOp,
+    CastOp,
+    ConstantOp,
+    ElementwiseOp,
+    PartOp,
+    ReshapeOp,
+    SplatOp,
+    TransposeOp,
+)
+"""Ops that are computed where their operands are known; what others give is taken for data."""
+
+ELEMENTS = (SharedAtomicOp, SharedGatherOp, SharedScatterOp)
+"""Ops that access elements of a buffer at indices."""
 
 ORDERS = (AllocSharedOp, SharedViewOp, SharedTransposeOp, CommitGroupOp, WaitGroupOp, BarrierOp)
 
@@ -82,8 +100,10 @@ class Skeleton:
             self._need(*op.extents)
         elif isinstance(op, SharedViewOp):
             self._need(op.source, op.index)
-        elif isinstance(op, SCALARS):
-            self._need(*(operand for operand in op.operands if is_scalar(operand.type)))
+        elif isinstance(op, ELEMENTS):
+            self._need(op.buffer, *op.indices, op.mask)
+        elif isinstance(op, COMPUTED):
+            self._need(*op.operands)
         else:
             self._need(*(operand for operand in op.operands if isinstance(operand.type, SharedType)))
         around = op.parent_op()

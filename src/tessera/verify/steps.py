@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from xdsl.dialects.scf import ConditionOp, ForOp, IfOp, WhileOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -17,7 +18,9 @@ from tessera.ir.tile.shared import (
     BarrierOp,
     CommitGroupOp,
     CpAsyncOp,
+    SharedGatherOp,
     SharedLoadOp,
+    SharedScatterOp,
     SharedStoreOp,
     SharedTransposeOp,
     SharedViewOp,
@@ -25,7 +28,7 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.structure import DimOp, GridOp
 from tessera.ir.tile.types import SharedType
-from tessera.verify.buffers import Buffer, Memory, View
+from tessera.verify.buffers import Buffer, Memory, Places, View
 from tessera.verify.run import STEPS, Enough, Run
 from tessera.verify.skeleton import viewed_dims
 
@@ -119,8 +122,8 @@ def _while(op: WhileOp, run: Run) -> None:
 
 @runs(AllocSharedOp)
 def _alloc(op: AllocSharedOp, run: Run) -> None:
-    sizes = op.result.type.shape[: viewed_dims(op.result)]
-    run.set(op.result, View(Buffer.of(run.access(op), tuple(sizes))))
+    shape, viewed = op.result.type.shape, viewed_dims(op.result)
+    run.set(op.result, View(Buffer.of(run.access(op), tuple(shape[:viewed]), tuple(shape[viewed:]))))
 
 
 @runs(SharedViewOp)
@@ -152,9 +155,36 @@ def _store(op: SharedStoreOp, run: Run) -> None:
     run.memory.write(run.values[op.buffer], run.access(op))
 
 
+def _places(op: SharedAtomicOp | SharedGatherOp | SharedScatterOp, run: Run) -> Places | None:
+    """Return the elements that an op accesses, along the dimensions as they are stored; None where data decide."""
+    type_, masks = op.buffer.type, [] if op.mask is None else [op.mask]
+    values = [run.known(value) for value in (*op.indices, *masks)]
+    if any(value is None for value in values):
+        return None
+    assert isinstance(type_, SharedType)
+    indices = [np.atleast_1d(value).astype(np.int64) for value in values[: len(op.indices)]]
+    inside = np.broadcast_to(np.atleast_1d(values[-1]) if masks else np.True_, indices[0].shape).copy()
+    stored: list[npt.NDArray[np.int64]] = indices[:]
+    for index, size, axis in zip(indices, type_.shape, type_.permutation, strict=True):
+        inside &= (index >= 0) & (index < size)
+        stored[axis] = index
+    return tuple(index[inside] for index in stored)
+
+
+@runs(SharedGatherOp)
+def _gather(op: SharedGatherOp, run: Run) -> None:
+    run.memory.read_elements(run.values[op.buffer], _places(op, run), run.access(op))
+    run.draw(op.result)
+
+
+@runs(SharedScatterOp)
+def _scatter(op: SharedScatterOp, run: Run) -> None:
+    run.memory.write_elements(run.values[op.buffer], _places(op, run), run.access(op))
+
+
 @runs(SharedAtomicOp)
 def _atomic(op: SharedAtomicOp, run: Run) -> None:
-    run.memory.update(run.values[op.buffer], run.access(op), op.writes)
+    run.memory.update(run.values[op.buffer], _places(op, run), run.access(op), op.writes)
     if op.result is not None:
         run.draw(op.result)
 

@@ -45,3 +45,40 @@ builtin.module {
   }
 }
 
+
+// -----
+// Elements of a stage that may not exist are masked off.
+// CHECK: [[INSIDE:%\w+]] = tessera_tile.elementwise "and"
+// CHECK: [[AT:%\w+]] = tessera_tile.elementwise "select"([[INSIDE]],
+// CHECK: [[VIEW:%\w+]] = tessera_tile.shared_view {{%\w+}}[[[AT]]]
+// CHECK: [[MASK:%\w+]] = tessera_tile.splat [[INSIDE]]
+// CHECK: tessera_tile.shared_scatter {{%\w+}}, [[VIEW]][{{%\w+}}] mask [[MASK]]
+// CHECK: tessera_tile.shared_atomic "add" [[VIEW]][{{%\w+}}] value {{%\w+}} : i32 mask [[INSIDE]]
+// CHECK: [[GIVEN:%\w+]] = tessera_tile.elementwise "lt"
+// CHECK: [[EVERY:%\w+]] = tessera_tile.splat [[INSIDE]]
+// CHECK: [[BOTH:%\w+]] = tessera_tile.elementwise "and"([[GIVEN]], [[EVERY]])
+// CHECK: [[READ:%\w+]] = tessera_tile.shared_gather [[VIEW]][{{%\w+}}] mask [[BOTH]]
+// CHECK: tessera_tile.store [[READ]],
+builtin.module {
+  tessera_tile.kernel @kernel profile "fast" (
+      %y: !tessera_tile.tensor<64xi32> as "y" dims ["64"] strides [1] stride_div [1] dim_div [16] align 16 written,
+      %k: i64 as "k") {
+    tessera_tile.grid() by [] {
+      %ring = tessera_tile.alloc_shared : !tessera_tile.shared<2x64xi32, "none", [0, 1]>
+      %at = tessera_tile.cast %k : i64 -> index
+      %view = tessera_tile.shared_view %ring[%at] : !tessera_tile.shared<2x64xi32, "none", [0, 1]> -> !tessera_tile.shared<64xi32, "none", [0]>
+      %places = tessera_tile.arange : !tessera_tile.tile<64xi64>
+      %ones = tessera_tile.constant 1 : i32
+      %many = tessera_tile.splat %ones : i32 -> !tessera_tile.tile<64xi32>
+      tessera_tile.shared_scatter %many, %view[%places] : !tessera_tile.tile<64xi32>, !tessera_tile.shared<64xi32, "none", [0]> [!tessera_tile.tile<64xi64>]
+      tessera_tile.barrier
+      %one = tessera_tile.shared_atomic "add" %view[%k] value %ones : i32 order "relaxed" scope "device" : !tessera_tile.shared<64xi32, "none", [0]> [i64] -> i32
+      tessera_tile.barrier
+      %few = tessera_tile.elementwise "lt"(%places, %places) : (!tessera_tile.tile<64xi64>, !tessera_tile.tile<64xi64>) -> !tessera_tile.tile<64xi1>
+      %read = tessera_tile.shared_gather %view[%places] mask %few : !tessera_tile.tile<64xi1> : !tessera_tile.shared<64xi32, "none", [0]> [!tessera_tile.tile<64xi64>] -> !tessera_tile.tile<64xi32>
+      %zero = tessera_tile.constant 0 : index
+      tessera_tile.store %read, %y[%zero] [64] : !tessera_tile.tile<64xi32>, !tessera_tile.tensor<64xi32>
+    }
+    tessera_tile.return
+  }
+}

@@ -192,6 +192,8 @@ def _roles_body(at: At, a: SSAValue, i: SSAValue) -> None:
     bins = at(shared.AllocSharedOp([8, 16], I32))
     places = [at(elementwise.ArangeOp(8, I64)) for _ in range(2)]
     ones = at(elementwise.SplatOp(at.const(1, I32), [8]))
+    at(shared.SharedGatherOp(bins, places))
+    at.do(shared.SharedScatterOp(ones, bins, places))
     at(atomics.SharedAtomicOp("max", ones, bins, places, scope="group"))
     at(atomics.SharedAtomicOp("compare_exchange", ones, bins, places, compare=ones, order="seq_cst"))
     at(atomics.SharedAtomicOp("load", None, bins, places, order="acquire"))
@@ -331,6 +333,7 @@ def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue,
     at.do(t_mem.BarrierOp())
     held = at(t_mem.BufferLoadOp(stage, loaded.type, [zero, zero], fill=None))
     at(t_mem.BufferGatherOp(stage, at(t_arith.IotaOp(1, U32, layout()))))
+    at.do(t_mem.BufferScatterOp(held, stage, at(t_arith.IotaOp(1, U32, layout()))))
     at.do(t_mem.BufferStoreOp(held, stage, [zero, zero]))
     at(t_mem.LdmatrixOp(stage, loaded.type, transposed=True, offsets=[zero, zero]))
     scratch = at(t_mem.AllocOp(BufferType.of([8, 8], F32, "scratch", pitch=16), 64))

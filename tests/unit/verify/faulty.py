@@ -496,6 +496,67 @@ def the_second_grid(x: ROW, y: ROW):
         y[j : j + 16, 0:32] = b  # second
 
 
+def parts_that_overlap(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((16, 32), F)
+        b[0:8, :] = x[i : i + 8, 0:32]  # first
+        b[7:15, :] = x[i : i + 8, 0:32]  # second
+
+
+def part_read_at_once(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        b[...] = x[i : i + 8, 0:32]  # first
+        y[i : i + 8, 0:16] = b[:, 0:16]  # second
+
+
+def element_read_at_once(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((32,), F)
+        for k in ts.tile.range(0, 4):
+            b[k] = x[i, k]  # first
+        y[i, 0] = b[3]  # second
+
+
+def part_overwritten_an_iteration_later(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((64, 32), F)
+        for k in ts.tile.range(0, 4):
+            b[k * 8 : k * 8 + 8, :] = x[i : i + 8, 0:32]  # second
+            b[k * 8 + 8 : k * 8 + 9, :] = x[i : i + 1, 0:32]  # first
+
+
+def columns_by_an_index_tile(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        b[:, ts.tile.arange(16) * 2] = x[i : i + 8, 0:16]  # first
+        y[i : i + 8, 0:8] = b.T[4:12, :].T  # second
+
+
+def at_places_of_data(x: ROW, y: ROW, places: ts.Tensor[8, ts.i32]):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        b[places[:], :] = x[i : i + 8, 0:32]  # first
+        y[i, 0] = b[3, 3]  # second
+
+
+def of_a_stage(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((2, 8, 32), F)
+        b[0][...] = x[i : i + 8, 0:32]
+        b[1, 0:4, :] = x[i : i + 4, 0:32]  # first
+        b[1, 4:8, :] = x[i : i + 4, 0:32]
+        y[i : i + 8, 0:32] = b[1]  # second
+
+
+def copied_to_and_read_in_part(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        ts.tile.cp_async(b, x[i : i + 8, 0:32])  # first
+        ts.tile.commit_group()
+        y[i, 0:8] = b[0, 0:8]  # second
+
+
 FAULTY = [
     function
     for name, function in list(globals().items())

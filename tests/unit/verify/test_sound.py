@@ -151,6 +151,60 @@ def copies_that_nobody_reads(x: ROW, y: ROW):
         y[i : i + 8, 0:32] = x[i : i + 8, 0:32]
 
 
+def disjoint_parts(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((32, 32), F)
+        for k in ts.tile.range(0, 4):
+            b[k * 8 : k * 8 + 8, :] = x[i : i + 8, k * 32 : k * 32 + 32]
+        ts.tile.barrier()
+        y[i : i + 8, 0:32] = b[8:16, :]
+        b[0:8, 0:32:2] = x[i : i + 8, 0:16]
+        b[0:8, 1:32:2] = x[i : i + 8, 0:16]
+        b.T[ts.tile.arange(32), 16] = x[i, 0:32]
+        ts.tile.barrier()
+        y[i : i + 8, 32:64] = b[0:8, :]
+
+
+def written_where_the_index_says(x: ROW, y: ROW, places: ts.Tensor[8, ts.i32]):
+    """What an index tile names is not known: elements that nothing else wrote may be read."""
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        b[places[:], :] = x[i : i + 8, 0:32]
+        ts.tile.barrier()
+        y[i : i + 8, 0:32] = b
+        y[i, 0:8] = b[places[:], 3]
+
+
+def halves_of_stages(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((2, 8, 32), F)
+        for k in ts.tile.range(0, n // 32):
+            b[k % 2, 0:4, :] = x[i : i + 4, k * 32 : k * 32 + 32]
+            b[k % 2][4:8, :] = x[i + 4 : i + 8, k * 32 : k * 32 + 32]
+            ts.tile.barrier()
+            y[i : i + 8, k * 32 : k * 32 + 32] = ts.tile.load(b[k % 2])
+
+
+def outside_of_the_buffer(x: ROW, y: ROW):
+    """Elements that a buffer does not have are neither read nor written."""
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8,), F)
+        b[8:16] = x[i, 0:8]
+        y[i, 0:8] = b[8:16]
+
+
+def added_in_place(x: ROW, y: ROW):
+    for i in ts.tile.grid((m, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        b[...] = x[i : i + 8, 0:32]
+        ts.tile.barrier()
+        b[...] += 1.0
+        ts.tile.barrier()
+        b[0:4, :] *= 2.0
+        ts.tile.barrier()
+        y[i : i + 8, 0:32] = b
+
+
 KERNELS = [
     function
     for function in list(globals().values())

@@ -17,6 +17,7 @@ from tessera.ir.target.memory import (
     BarrierOp,
     BufferGatherOp,
     BufferLoadOp,
+    BufferScatterOp,
     BufferStoreOp,
     GatherOp,
     LoadOp,
@@ -402,6 +403,22 @@ def emit_buffer_gather(emitter: SimtEmitter, op: BufferGatherOp) -> None:
         loaded = load_shared(emitter, emitter.ops.binary("add", I32, place, base), words)
         units += emitter.unpack(loaded, buffer.dtype, 1)
     emitter.bind(op.result, units)
+
+
+@SIMT.register(BufferScatterOp)
+def emit_buffer_scatter(emitter: SimtEmitter, op: BufferScatterOp) -> None:
+    """Write elements one by one at run-time places."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    masks = emitter.units(op.mask) if op.mask is not None else None
+    values, offsets, base = emitter.units(op.value), emitter.units(op.offsets), emitter.unit(op.buffer)
+    registers, owner = owned_registers(emitter, op.value.type)
+    with emitter.some_threads(owner, "owner"):
+        for register in registers:
+            place = emitter.ops.binary("mul", I32, offsets[register], str(buffer.dtype.bytes))
+            words = emitter.pack([values[register]], buffer.dtype)
+            with emitter.some_threads(masks[register] if masks is not None else None, "inside"):
+                store_shared(emitter, emitter.ops.binary("add", I32, place, base), words)
 
 
 def load_shared(emitter: SimtEmitter, offset: str, words: Sequence[LLVMType]) -> list[str]:

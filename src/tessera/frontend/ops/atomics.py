@@ -9,11 +9,11 @@ from xdsl.ir import Attribute, SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
-from tessera.frontend.access import index_tiles, predicate_for, shared_indices, shared_predicate
+from tessera.frontend.access import index_tiles, mask_of_shape, predicate_for, shared_indices
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import broadcast_to, operand, to_ssa
 from tessera.frontend.registry import compiles
-from tessera.frontend.values import Shared, SharedElements, Value, View, show, wrap
+from tessera.frontend.values import Shared, SharedPart, Value, View, show, wrap
 from tessera.ir.atomics import MEMORY_ORDERS, SCOPES, orders_of
 from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp
 from tessera.ir.tile.types import SharedType, shape_of
@@ -22,7 +22,7 @@ from tessera.ir.types import element_type
 _WHY = {"load": "a load releases nothing", "store": "a store acquires nothing", "fence": "a fence orders something"}
 
 
-Place = View | Shared | SharedElements
+Place = View | Shared | SharedPart
 
 
 def _operand(b: Builder, shape: tuple[int, ...], element: Attribute, value: Any, what: str) -> SSAValue:
@@ -40,7 +40,7 @@ def _operand(b: Builder, shape: tuple[int, ...], element: Attribute, value: Any,
 def _check(place: Any, fn: str) -> Place:
     if isinstance(place, View) and not place.new_axes:
         return place
-    if not isinstance(place, Shared | SharedElements):
+    if not isinstance(place, Shared | SharedPart) or (isinstance(place, SharedPart) and place.new_axes):
         raise TypeMismatchError(
             f"atomic_{fn}: {show(place)} is not a slice of a tensor",
             code="not-a-slice",
@@ -112,7 +112,7 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
         mask = predicate_for(b, place, required=True)
     else:
         indices, element = shared_indices(b, place), element_type(_buffer(place).dtype)
-        mask = shared_predicate(b, shape_of(indices[0].type))
+        mask = mask_of_shape(b, shape_of(indices[0].type), "what is accessed")
     shape = shape_of(indices[0].type)
     given = None if value is None else _operand(b, shape, element, value, what)
     expected = None if compare is None else _operand(b, shape, element, compare, f"{what}: compare")
@@ -125,7 +125,7 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
     return None if op.result is None else wrap(op.result)
 
 
-def _buffer(place: Shared | SharedElements) -> Shared:
+def _buffer(place: Shared | SharedPart) -> Shared:
     return place if isinstance(place, Shared) else place.buffer
 
 

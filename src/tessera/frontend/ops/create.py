@@ -19,7 +19,7 @@ from tessera.frontend.convert import (
     to_ssa,
 )
 from tessera.frontend.registry import compiles
-from tessera.frontend.values import Shared, Tile, Value, View, show
+from tessera.frontend.values import Shared, SharedPart, Tile, Value, View, show
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
@@ -72,6 +72,8 @@ def like(value: Any, what: str) -> tuple[tuple[int, ...], Policy]:
         return value.shape, value.policy or Policy(value.dtype)
     if isinstance(value, View) and view_shape(value):
         return view_shape(value), value.tensor.param.policy
+    if isinstance(value, SharedPart) and view_shape(value):
+        return view_shape(value), value.buffer.policy or Policy(value.buffer.dtype)
     raise TypeMismatchError(f"{what}: {show(value)} is not a tile", code="not-a-tile", help="give a tile or a slice")
 
 

@@ -10,16 +10,16 @@ from tessera.frontend.access import load_view, store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import operand
 from tessera.frontend.registry import compiles
-from tessera.frontend.values import Shared, View, show
+from tessera.frontend.values import Shared, SharedPart, View, show
 
 
 @compiles(tile.load)
 def _load(b: Builder, source: Any, fill: Any) -> Any:
     if isinstance(source, View):
         return load_view(b, source, fill)
-    if isinstance(source, Shared) and fill is None:
+    if isinstance(source, Shared | SharedPart) and fill is None:
         return operand(b, source)
-    what = "a shared buffer with fill" if isinstance(source, Shared) else show(source)
+    what = "a shared buffer with fill" if isinstance(source, Shared | SharedPart) else show(source)
     raise TypeMismatchError(
         f"load: {what} is not a slice of a tensor",
         code="not-a-slice",

@@ -18,7 +18,7 @@ from tessera.frontend.registry import compiles
 from tessera.frontend.values import RoleSpec, show
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.memory import ScatterOp, StoreOp
-from tessera.ir.tile.shared import CpAsyncOp, SharedStoreOp
+from tessera.ir.tile.shared import CpAsyncOp, SharedScatterOp, SharedStoreOp
 from tessera.ir.tile.types import TileType
 
 PRODUCER_WARPS = 4
@@ -100,7 +100,7 @@ def _check(
 
 
 def _computes(op: Operation) -> bool:
-    if isinstance(op, StoreOp | ScatterOp | AtomicOp | SharedStoreOp):
+    if isinstance(op, StoreOp | ScatterOp | AtomicOp | SharedStoreOp | SharedScatterOp):
         return True
     return any(isinstance(result.type, TileType) for result in op.results)
 

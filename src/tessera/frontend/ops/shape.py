@@ -23,7 +23,7 @@ from tessera.frontend.convert import (
     to_tile,
 )
 from tessera.frontend.registry import attribute, compiles
-from tessera.frontend.values import Scalar, Shared, TensorValue, Tile, Value, View, show
+from tessera.frontend.values import AnyView, Scalar, Shared, SharedPart, TensorValue, Tile, Value, View, show
 from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import SharedTransposeOp
@@ -190,7 +190,8 @@ def _shape(b: Builder, owner: Value) -> tuple[int, ...]:
 
 
 @attribute(View, "shape")
-def _view_shape(b: Builder, owner: View) -> tuple[int, ...]:
+@attribute(SharedPart, "shape")
+def _view_shape(b: Builder, owner: AnyView) -> tuple[int, ...]:
     return view_shape(owner)
 
 

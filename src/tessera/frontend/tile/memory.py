@@ -20,7 +20,7 @@ def load(source: TileLike, fill: Any = None) -> Tile:
     Elements outside the tensor are `fill` and are not read. `A[m:m+64]` alone means `load(A[m:m+64])`.
 
     Args:
-        source: `A[...]` with slices, integers or index tiles, or a shared buffer.
+        source: `A[...]` with slices, integers or index tiles, a shared buffer, or a part of one.
         fill: value of elements outside the tensor or masked off by an `if`; zero by default.
 
     Returns:
@@ -40,7 +40,7 @@ def store(target: TileLike, value: TileLike) -> None:
     tensor are not written.
 
     Args:
-        target: `A[...]` with slices, integers or index tiles, or a shared buffer.
+        target: `A[...]` with slices, integers or index tiles, a shared buffer, or a part of one.
         value: tile, scalar or number.
 
     Raises:

@@ -31,7 +31,8 @@ def alloc_shared(
     Args:
         shape: compile-time sizes.
         dtype: element type.
-        swizzle: `xor` permutes columns within rows so that reading a column has no bank conflicts.
+        swizzle: `xor` permutes columns within rows so that reading a column has no bank conflicts. Such a buffer is
+            accessed whole or by stages, not in parts.
 
     Returns:
         Shared buffer.

@@ -329,6 +329,29 @@ class BufferGatherOp(TesseraOp):
 
 
 @op_definition
+class BufferScatterOp(TesseraOp):
+    """Writes single elements of a buffer without swizzle at `offsets`, in elements from its start.
+
+    Elements that are masked off are not written, and replicated ones once.
+    """
+
+    name = "tessera_target.buffer_scatter"
+    value = operand_def()
+    buffer = operand_def(BufferType)
+    offsets = operand_def()
+    mask = opt_operand_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = (
+        "$value `,` $buffer `[` $offsets `]` (`mask` $mask^ `:` type($mask))? attr-dict "
+        "`:` type($value) `,` type($buffer) `[` type($offsets) `]`"
+    )
+
+    def __init__(self, value: SSAValue, buffer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None):
+        super().__init__(operands=[value, buffer, offsets, mask])
+
+
+@op_definition
 class BufferStoreOp(TesseraOp):
     """Writes a fragment to a buffer at `offsets` + its coordinates; replicated elements are written once or alike.
 

@@ -15,13 +15,13 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.atomics import verify_atomic, verify_order
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.memory import verify_indices, verify_mask
-from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, shape_of
+from tessera.ir.tile.shared import verify_elements
+from tessera.ir.tile.types import SharedType, TensorType, TileType, shape_of
 
 
 @op_definition
@@ -135,13 +135,7 @@ class SharedAtomicOp(TesseraOp):
         """Check the names of function, order and scope, the buffer, and that operands have one shape."""
         given = (self.value is not None, self.compare is not None, self.result is not None)
         verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)
-        type_, shape = self.buffer.type, shape_of(self.indices[0].type)
-        assert isinstance(type_, SharedType)
-        if type_.swizzle.data != "none":
-            raise VerifyException("elements of a swizzled buffer are not accessed one by one")
-        if len(self.indices) != len(type_.shape) or any(shape_of(i.type) != shape for i in self.indices):
-            raise VerifyException(f"{describe(type_)} takes {len(type_.shape)} indices of one shape")
-        verify_mask(self.mask, shape)
+        verify_elements(self.buffer.type, list(self.indices), self.mask, shape_of(self.indices[0].type))
 
 
 @op_definition

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     operand_def,
+    opt_operand_def,
     prop_def,
     result_def,
     traits_def,
@@ -18,8 +20,8 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
-from tessera.ir.tile.memory import Slice, ints
-from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, shape_of
+from tessera.ir.tile.memory import Slice, ints, verify_mask
+from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import index
 
 
@@ -50,7 +52,9 @@ class SharedViewOp(TesseraOp):
     def __init__(self, source: SSAValue, at: SSAValue):
         type_ = source.type
         assert isinstance(type_, SharedType)
-        result = SharedType.of(type_.shape[1:], type_.element, type_.swizzle.data)
+        first, *rest = type_.permutation
+        stored = [axis - 1 for axis in rest] if first == 0 else range(len(rest))
+        result = SharedType.of(type_.shape[1:], type_.element, type_.swizzle.data, stored)
         super().__init__(operands=[source, at], result_types=[result])
 
     def verify_(self) -> None:
@@ -59,6 +63,8 @@ class SharedViewOp(TesseraOp):
             raise VerifyException("a stage is taken along the first stored dimension")
         if shape_of(self.source.type)[1:] != shape_of(self.result.type):
             raise VerifyException(f"a stage of {describe(self.source.type)} is not {describe(self.result.type)}")
+        if [axis - 1 for axis in self.source.type.permutation[1:]] != list(self.result.type.permutation):
+            raise VerifyException("a stage is stored in the order of the buffer's dimensions")
 
 
 @op_definition
@@ -128,6 +134,80 @@ class SharedStoreOp(TesseraOp):
     def verify_(self) -> None:
         """Check that tile and buffer agree."""
         _verify_agree(self.buffer, self.value)
+
+
+@op_definition
+class SharedGatherOp(TesseraOp):
+    """Reads single elements of a shared buffer at index tiles (or scalars), one index for each dimension.
+
+    What lies outside the buffer, or is masked off, is not read and becomes zero.
+    """
+
+    name = "tessera_tile.shared_gather"
+    buffer = operand_def(SharedType)
+    indices = var_operand_def()
+    mask = opt_operand_def()
+    result = result_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.STATE, reads_only=True))
+    assembly_format = (
+        "$buffer `[` $indices `]` (`mask` $mask^ `:` type($mask))? attr-dict "
+        "`:` type($buffer) `[` type($indices) `]` `->` type($result)"
+    )
+
+    def __init__(self, buffer: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None = None):
+        shape, element = shape_of(indices[0].type), element_of(buffer.type)
+        super().__init__(
+            operands=[buffer, list(indices), mask],
+            result_types=[TileType.of(shape, element) if shape else element],
+        )
+
+    def verify_(self) -> None:
+        """Check the buffer, and that indices, mask and result have one shape."""
+        verify_elements(self.buffer.type, list(self.indices), self.mask, shape_of(self.result.type))
+        if element_of(self.result.type) != element_of(self.buffer.type):
+            raise VerifyException("the result has the buffer's dtype")
+
+
+@op_definition
+class SharedScatterOp(TesseraOp):
+    """Writes single elements of a shared buffer at index tiles (or scalars), one index for each dimension.
+
+    What lies outside the buffer, or is masked off, is not written.
+    """
+
+    name = "tessera_tile.shared_scatter"
+    value = operand_def()
+    buffer = operand_def(SharedType)
+    indices = var_operand_def()
+    mask = opt_operand_def()
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = (
+        "$value `,` $buffer `[` $indices `]` (`mask` $mask^ `:` type($mask))? attr-dict "
+        "`:` type($value) `,` type($buffer) `[` type($indices) `]`"
+    )
+
+    def __init__(self, value: SSAValue, buffer: SSAValue, indices: Sequence[SSAValue], mask: SSAValue | None = None):
+        super().__init__(operands=[value, buffer, list(indices), mask])
+
+    def verify_(self) -> None:
+        """Check the buffer, and that indices, mask and value have one shape."""
+        verify_elements(self.buffer.type, list(self.indices), self.mask, shape_of(self.value.type))
+        if element_of(self.value.type) != element_of(self.buffer.type):
+            raise VerifyException("the value has the buffer's dtype")
+
+
+def verify_elements(
+    buffer: Attribute, indices: Sequence[SSAValue], mask: SSAValue | None, shape: tuple[int, ...]
+) -> None:
+    """Check what names single elements of a shared buffer: an index of one shape for each dimension, and a mask."""
+    assert isinstance(buffer, SharedType)
+    if buffer.swizzle.data != "none":
+        raise VerifyException("elements of a swizzled buffer are not accessed one by one")
+    if len(indices) != len(buffer.shape) or any(shape_of(i.type) != shape for i in indices):
+        raise VerifyException(f"{describe(buffer)} takes {len(buffer.shape)} indices of one shape")
+    verify_mask(mask, shape)
 
 
 def _verify_agree(buffer: SSAValue, tile: SSAValue) -> None:

@@ -11,13 +11,12 @@ from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.types import BufferType, FragmentType, with_element
-from tessera.ir.tile.atomics import SharedAtomicOp
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
-from tessera.lower.bounds import Element
+from tessera.lower.bounds import Element, SharedElement
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
@@ -146,7 +145,7 @@ def linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | Non
 
 
 def _of_tile(
-    context: SimtContext, op: Element | SharedAtomicOp, mask: SSAValue | None, layout: LinearLayout | None
+    context: SimtContext, op: Element | SharedElement, mask: SSAValue | None, layout: LinearLayout | None
 ) -> SSAValue | None:
     """Leave out what pads a tile."""
     inside_tile = context.inside(shape_of(op.indices[0].type), layout) if layout is not None else None
@@ -154,21 +153,30 @@ def _of_tile(
 
 
 def buffer_offsets(
-    context: SimtContext, op: SharedAtomicOp, buffer: SSAValue, layout: LinearLayout | None
+    context: SimtContext, op: SharedElement, buffer: SSAValue, layout: LinearLayout | None, element: Attribute = index
 ) -> tuple[SSAValue, SSAValue | None]:
-    """Return the element offset of every index tuple in a buffer, and the mask of those inside and not masked off."""
+    """Return the element offset of every index tuple in a buffer, and the mask of those inside and not masked off.
+
+    Args:
+        context: the state of the lowering.
+        op: the access.
+        buffer: what its buffer has become.
+        layout: where the elements are, None for a single one.
+        element: the type of the offsets.
+    """
     shape, type_ = shape_of(op.buffer.type), buffer.type
     assert isinstance(type_, BufferType)
     total: SSAValue | None = None
-    mask = _mask(context, op.mask, layout)
-    for value, size, stride in zip(op.indices, shape, type_.strides, strict=True):
-        known, placed = context.bounds.interval(value), _placed(context, value, layout)
-        if known.low < 0 or known.high >= size:
+    mask, unproven = _mask(context, op.mask, layout), context.bounds.unproven_of_buffer(op)
+    for axis, (value, size, stride) in enumerate(zip(op.indices, shape, type_.strides, strict=True)):
+        placed = _placed(context, value, layout)
+        if axis in unproven:
             limit = _spread(context, context.scalars.constant(size, U64), layout)
             mask = _both(context, mask, context.value(ElementwiseOp("lt", [_as_type(context, placed, U64), limit])))
-        at = _as_type(context, placed, index)
+        at = _as_type(context, placed, element)
         if stride != 1:
-            at = context.value(ElementwiseOp("mul", [at, _spread(context, context.scalars.constant(stride), layout)]))
+            factor = _spread(context, context.scalars.constant(stride, element), layout)
+            at = context.value(ElementwiseOp("mul", [at, factor]))
         total = at if total is None else context.value(ElementwiseOp("add", [total, at]))
     assert total is not None
     return total, _of_tile(context, op, mask, layout)

@@ -26,7 +26,7 @@ from tessera.ir.tile.roles import (
     RoleGroupOp,
     RolesOp,
 )
-from tessera.ir.tile.shared import SharedLoadOp, SharedStoreOp
+from tessera.ir.tile.shared import SharedGatherOp, SharedLoadOp, SharedStoreOp
 from tessera.ir.tile.structure import ArgInfo, DimOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of, element_type
@@ -123,7 +123,7 @@ def _expect(context: SimtContext, op: BarrierExpectOp) -> None:
 @lowers(BarrierArriveOp)
 def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
     assert op.parent is not None
-    if any(isinstance(other, SharedLoadOp) for other in op.parent.walk()):
+    if any(isinstance(other, SharedLoadOp | SharedGatherOp) for other in op.parent.walk()):
         context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must be complete
     barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
     when = None if op.when is None else context.scalar(op.when)

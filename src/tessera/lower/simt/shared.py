@@ -8,6 +8,7 @@ from tessera.errors import CompilerFault
 from tessera.ir.layouts import LinearLayout, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target import roles
+from tessera.ir.target.arithmetic import ElementwiseOp as TargetElementwiseOp
 from tessera.ir.target.types import BufferType, FragmentType
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
@@ -18,18 +19,20 @@ from tessera.ir.tile.shared import (
     CommitGroupOp,
     CpAsyncOp,
     ProxyFenceOp,
+    SharedGatherOp,
     SharedLoadOp,
+    SharedScatterOp,
     SharedStoreOp,
     SharedTransposeOp,
     SharedViewOp,
     WaitGroupOp,
 )
-from tessera.ir.tile.types import SharedType, shape_of
+from tessera.ir.tile.types import SharedType, element_of, shape_of
 from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.ir.types import dtype_of
 from tessera.lower.boxes import BoxOperands
-from tessera.lower.simt.context import SimtContext, tile_shape
-from tessera.lower.simt.memory import box_of
+from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
+from tessera.lower.simt.memory import U32, box_of, buffer_offsets, place_elements
 from tessera.lower.simt.mma import register_operand
 from tessera.lower.simt.placement import DEFAULT, MATRIX, Placement, Placements, infers, padded_shape
 from tessera.lower.simt.rules import lowers
@@ -132,6 +135,35 @@ def _store(context: SimtContext, op: SharedStoreOp) -> None:
     value = context.tile(op.value, context.layout_of(op.value))
     value = context.fill_outside(value, shape_of(op.value.type), 0)  # products add the padding along K
     context.emit(target.BufferStoreOp(value, context.scalar(op.buffer)))
+
+
+@infers(SharedGatherOp)
+def _place_gather(placements: Placements, op: SharedGatherOp) -> None:
+    place_elements(placements, op, op.result)
+
+
+@lowers(SharedGatherOp)
+def _gather(context: SimtContext, op: SharedGatherOp) -> None:
+    layout, buffer = context.layout_of(op.result) if is_tile(op.result) else None, context.scalar(op.buffer)
+    offsets, mask = buffer_offsets(context, op, buffer, layout, U32)
+
+    def spread(scalar: SSAValue) -> SSAValue:
+        return context.splat(scalar, layout) if layout is not None else scalar
+
+    if mask is None:
+        context.define(op.result, context.value(target.BufferGatherOp(buffer, offsets)))
+        return
+    safe = context.value(TargetElementwiseOp("select", [mask, offsets, spread(context.scalars.constant(0, U32))]))
+    values, zero = context.value(target.BufferGatherOp(buffer, safe)), context.constant(0, element_of(op.result.type))
+    context.define(op.result, context.value(TargetElementwiseOp("select", [mask, values, spread(zero)])))
+
+
+@lowers(SharedScatterOp)
+def _scatter(context: SimtContext, op: SharedScatterOp) -> None:
+    layout, buffer = context.layout_of(op.value) if is_tile(op.value) else None, context.scalar(op.buffer)
+    offsets, mask = buffer_offsets(context, op, buffer, layout, U32)
+    value = context.tile(op.value, layout) if layout is not None else context.scalar(op.value)
+    context.emit(target.BufferScatterOp(value, buffer, offsets, mask))
 
 
 @lowers(CpAsyncOp)

@@ -10,12 +10,11 @@ from tessera.data import dataclass
 from tessera.ir.target import atomics as target
 from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp, orders_accesses
 from tessera.ir.tile.types import element_of, shape_of
-from tessera.ir.types import i1, index
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.inside import U64, below
 from tessera.lower.vector.memory import element_mask, flat_offset, node_of, rescued, scalar_of, strides_of
-from tessera.lower.vector.nodes import Apply, Coords, Node, Resource, Stored
+from tessera.lower.vector.nodes import Coords, Node, Resource, Stored
 from tessera.lower.vector.rules import lowers
+from tessera.lower.vector.shared_elements import address_of, buffer_elements, buffer_place, resource_of
 from tessera.lower.vector.site import Site
 
 
@@ -40,31 +39,10 @@ def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
 @lowers(SharedAtomicOp)
 def lower_shared_atomic(context: VectorContext, op: SharedAtomicOp) -> None:
     """Access single elements of a buffer."""
-    stored, scalars = context.node(op.buffer), context.writer.scalars
-    assert isinstance(stored, Stored)
-    steps = [scalars.constant(stride) for stride in stored.type.strides]
-    unproven = [
-        (axis, size)
-        for axis, size in enumerate(stored.shape)
-        if context.bounds.interval(op.indices[axis]).low < 0 or context.bounds.interval(op.indices[axis]).high >= size
-    ]
-    elements = _Elements(context.writer.value(target.AddressOp(stored.buffer)), ("buffer", stored.root), steps)
-    if shape_of(op.indices[0].type):
-        mask = node_of(context, op.mask)
-        for axis, size in unproven:
-            inside = below(context, context.node(op.indices[axis]), scalars.constant(size))
-            mask = inside if mask is None else Apply(mask.shape, i1, "and", (mask, inside))
-        _access(context, op, elements, None, mask)
-        return
-    places = [scalars.cast(context.scalar(value), index) for value in op.indices]
-    condition = scalar_of(context, op.mask)
-    for axis, size in unproven:
-        inside = scalars.binary("lt", scalars.cast(places[axis], U64), scalars.constant(size, U64))
-        condition = inside if condition is None else scalars.binary("and", condition, inside)
-    total = scalars.constant(0)
-    for place, step in zip(places, steps, strict=True):
-        total = scalars.add(total, scalars.mul(place, step))
-    _access(context, op, elements, (total, condition), None)
+    at = buffer_elements(context, op) if shape_of(op.indices[0].type) else None
+    place = buffer_place(context, op) if at is None else None
+    elements = _Elements(address_of(context, op), resource_of(context, op), at.strides if at is not None else ())
+    _access(context, op, elements, place, at.mask if at is not None else None)
 
 
 @dataclass(frozen=True)
@@ -74,7 +52,7 @@ class _Elements:
     Args:
         pointer: its address.
         resource: what it is.
-        steps: the stride of each dimension.
+        steps: the stride of each dimension, where tiles of elements are accessed.
     """
 
     pointer: SSAValue

@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.tile.atomics import AtomicOp, SharedAtomicOp, orders_accesses
 from tessera.ir.tile.memory import ScatterOp, StoreOp
-from tessera.ir.tile.shared import CpAsyncOp, SharedStoreOp
+from tessera.ir.tile.shared import CpAsyncOp, SharedScatterOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.mma import begins_sums, pack_before
@@ -26,7 +26,7 @@ def region_writes(context: VectorContext, op: Operation) -> dict[Resource, None]
     for inner in op.walk():
         if isinstance(inner, StoreOp | ScatterOp) or (isinstance(inner, AtomicOp) and inner.writes):
             found["tensor", context.params.memory(context.params.position(inner.tensor))] = None
-        elif isinstance(inner, SharedStoreOp | CpAsyncOp | SharedAtomicOp):
+        elif isinstance(inner, SharedStoreOp | SharedScatterOp | CpAsyncOp | SharedAtomicOp):
             node = context.shared_root(inner.buffer)
             if node is not None:
                 found["buffer", node] = None

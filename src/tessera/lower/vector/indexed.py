@@ -36,10 +36,10 @@ MOST_PARTS = 32
 
 @dataclass(frozen=True, eq=False)
 class Elements:
-    """Elements of a tensor at index tiles.
+    """Elements of a tensor or buffer at index tiles.
 
     Args:
-        pointer: address of the tensor.
+        pointer: its address.
         strides: its strides, in elements.
         bounds: its size in dimensions where an index may lie outside, None in others.
         indices: one tile of integers for each dimension.
@@ -121,9 +121,9 @@ class Elements:
 
 @dataclass(eq=False)
 class Gather(Node):
-    """Elements of a tensor at index tiles; outside the tensor, or where the mask is false, `fill` (zero)."""
+    """Elements of a tensor or buffer at index tiles; outside of it, or where the mask is false, `fill` (zero)."""
 
-    memory: int
+    memory: Resource
     elements: Elements
     fill: SSAValue | None = None
 
@@ -143,8 +143,8 @@ class Gather(Node):
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """The tensor."""
-        return (("tensor", self.memory),)
+        """The tensor or buffer."""
+        return (self.memory,)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Load the elements; lanes past the tile's end are masked off, as their indices mean nothing."""

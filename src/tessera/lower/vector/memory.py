@@ -193,14 +193,13 @@ def _elements(context: VectorContext, op: GatherOp | ScatterOp, strides: Sequenc
 def lower_gather(context: VectorContext, op: GatherOp) -> None:
     """Note single elements to be loaded where they are used."""
     arg = context.params.position(op.tensor)
-    pointer, strides = context.params.pointer(arg), strides_of(context, arg, len(op.indices))
-    fill, type_ = scalar_of(context, op.fill), op.result.type
+    strides, fill, type_ = strides_of(context, arg, len(op.indices)), scalar_of(context, op.fill), op.result.type
     if isinstance(type_, TileType):
-        memory, elements = context.params.memory(arg), _elements(context, op, strides)
-        context.define(op.result, Gather(type_.shape, type_.element, memory, elements, fill))
+        memory: Resource = ("tensor", context.params.memory(arg))
+        context.define(op.result, Gather(type_.shape, type_.element, memory, _elements(context, op, strides), fill))
         return
     offset, mask = flat_offset(context, op, strides)
-    gather = TargetGatherOp(pointer, offset, mask, fill)
+    gather = TargetGatherOp(context.params.pointer(arg), offset, mask, fill)
     context.define_scalar(op.result, context.writer.value(gather))
 
 
@@ -208,29 +207,32 @@ def lower_gather(context: VectorContext, op: GatherOp) -> None:
 def lower_scatter(context: VectorContext, op: ScatterOp) -> None:
     """Write single elements, or chunks where they are neighbours."""
     arg = context.params.position(op.tensor)
-    pointer, strides = context.params.pointer(arg), strides_of(context, arg, len(op.indices))
-    if not isinstance(op.value.type, TileType):
-        context.before_write(("tensor", context.params.memory(arg)))
-        offset, mask = flat_offset(context, op, strides)
-        context.writer.insert(TargetScatterOp(context.scalar(op.value), pointer, offset, mask))
+    strides, memory = strides_of(context, arg, len(op.indices)), ("tensor", context.params.memory(arg))
+    if isinstance(op.value.type, TileType):
+        store_elements(context, context.node(op.value), _elements(context, op, strides), memory)
         return
-    value, at = context.node(op.value), _elements(context, op, strides)
+    context.before_write(memory)
+    offset, mask = flat_offset(context, op, strides)
+    context.writer.insert(TargetScatterOp(context.scalar(op.value), context.params.pointer(arg), offset, mask))
+
+
+def store_elements(context: VectorContext, value: Node, at: Elements, memory: Resource) -> None:
+    """Write single elements of a tensor or buffer, or chunks where they are neighbours."""
     by_chunks = at.by_chunks(value.shape)
     mask = at.given if by_chunks else at.mask
-    operands = [value, *at.indices, *([] if mask is None else [mask])]
-    roots = rescued(context, ("tensor", context.params.memory(arg)), operands)
+    roots = rescued(context, memory, [value, *at.indices, *([] if mask is None else [mask])])
     if by_chunks:
-        _store_chunks(context, value, at, context.params.memory(arg))
+        _store_chunks(context, value, at, memory)
         return
 
     def body(site: Site, coords: Coords) -> None:
-        offsets, condition = site.element_offsets(at.indices, strides, at.mask, coords)
-        site.writer.insert(TargetScatterOp(site.chunk(value, coords), pointer, offsets, condition))
+        offsets, condition = site.element_offsets(at.indices, at.strides, at.mask, coords)
+        site.writer.insert(TargetScatterOp(site.chunk(value, coords), at.pointer, offsets, condition))
 
     context.nest(roots, body)
 
 
-def _store_chunks(context: VectorContext, value: Node, at: Elements, memory: int) -> None:
+def _store_chunks(context: VectorContext, value: Node, at: Elements, memory: Resource) -> None:
     """Write chunks of neighbours."""
 
     def body(site: Site, coords: Coords) -> None:

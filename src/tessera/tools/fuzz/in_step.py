@@ -476,6 +476,15 @@ def _buffer_gather(machine: InStep, op: memory.BufferGatherOp) -> Any:
     return flat[np.asarray(machine.get(op.offsets)).astype(np.int64)]
 
 
+@handles(memory.BufferScatterOp)
+def _buffer_scatter(machine: InStep, op: memory.BufferScatterOp) -> Any:
+    flat = machine.get(op.buffer).reshape(-1)
+    where = _wide(op.offsets.type, machine.get(op.offsets)).astype(np.int64)
+    wanted = _of_owners(op.offsets.type, _masked(machine, op.mask, np.ones(where.shape, bool)))
+    flat[where[wanted]] = _wide(op.value.type, machine.get(op.value))[wanted]
+    return ()
+
+
 @handles(memory.BufferStoreOp)
 def _buffer_store(machine: InStep, op: memory.BufferStoreOp) -> Any:
     type_, layout = op.buffer.type, _layout(op.value.type)
