@@ -21,31 +21,32 @@ another key, is never used.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tessera.data import dataclass
+from tessera.digest import sha256
 from tessera.driver import version
 from tessera.errors import CallError, DiagnosticWarning
 from tessera.frontend.reads import Path as ReadPath
 from tessera.target.artifact import Artifact, ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SUFFIX = ".art"
 _READS = ".reads"
 _UNFIXED = "any"
 _FIXED = re.compile(r"(\d+)=(\d+)")
 _SEAL = b"tessera-cache-2\n"
-_DIGEST = hashlib.sha256().digest_size
+_DIGEST = sha256().digest_size
 _STALE_SECONDS = 3600
 _STORES_PER_TRIM = 64
 _TEMPORARY = ".tmp-"
@@ -53,18 +54,18 @@ _MOST_READS = 8
 """Lists of names followed for one key's start, the last used first: more than its branches need."""
 
 
-def default_path() -> Path:
+def default_path() -> str:
     """Return where the cache is: `TESSERA_CACHE_DIR`, else the platform's cache folder."""
     if chosen := os.environ.get("TESSERA_CACHE_DIR"):
-        return Path(chosen)
-    try:
-        home = Path.home()
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / f"tessera-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
+        return chosen
+    home = os.path.expanduser("~")
+    if home == "~":  # a user without a home, as in some containers
+        import tempfile
+
+        return os.path.join(tempfile.gettempdir(), f"tessera-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
     if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "tessera"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else home / ".cache") / "tessera"
+        return os.path.join(home, "Library", "Caches", "tessera")
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "tessera")
 
 
 def size_limit() -> int:
@@ -101,10 +102,10 @@ def _why_not_private(facts: os.stat_result) -> str | None:
     return _why_foreign(facts)
 
 
-def _why_not_usable(path: Path) -> str | None:
+def _why_not_usable(path: str) -> str | None:
     """Return why a folder, or a link to one, cannot be the cache."""
-    reason = _why_foreign(path.lstat()) or _why_not_private(path.stat())
-    return reason or (None if path.is_dir() else "it is not a folder")
+    reason = _why_foreign(os.lstat(path)) or _why_not_private(os.stat(path))
+    return reason or (None if os.path.isdir(path) else "it is not a folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,11 @@ class DiskCache:
         limit: most bytes it may hold.
     """
 
-    def __init__(self, root: Path, limit: int) -> None:
-        self.root = root
+    def __init__(self, root: str | Path, limit: int) -> None:
+        self.root = os.fspath(root).rstrip(os.sep)
         self._limit = limit
         self._stores = 0
-        self._complained: set[Path] = set()
+        self._complained: set[str] = set()
 
     @classmethod
     def open(cls) -> DiskCache | None:
@@ -137,8 +138,7 @@ class DiskCache:
         if limit == 0:
             return None
         try:
-            root.parent.mkdir(parents=True, exist_ok=True)
-            root.mkdir(mode=0o700, exist_ok=True)
+            os.makedirs(root, mode=0o700, exist_ok=True)  # the mode is the last folder's
             reason = _why_not_usable(root)
         except OSError as error:
             reason = str(error)
@@ -149,15 +149,18 @@ class DiskCache:
 
     # Files
 
-    def _seal(self, path: Path, data: bytes) -> bytes:
-        """Return the checksum of a file's contents and its place."""
-        place = path.relative_to(self.root).as_posix()
-        return hashlib.sha256(f"{place}\0".encode() + data).digest()
+    def _place(self, *names: str) -> str:
+        return os.path.join(self.root, *names)
 
-    def _load(self, path: Path) -> bytes | None:
+    def _seal(self, path: str, data: bytes) -> bytes:
+        """Return the checksum of a file's contents and its place."""
+        place = path[len(self.root) + 1 :].replace(os.sep, "/")
+        return sha256(f"{place}\0".encode() + data).digest()
+
+    def _load(self, path: str) -> bytes | None:
         """Return what a file holds, None when there is none that can be trusted."""
         try:
-            with path.open("rb") as file:
+            with open(path, "rb") as file:
                 reason = _why_not_private(os.fstat(file.fileno()))
                 raw = b"" if reason else file.read()
         except FileNotFoundError:
@@ -176,19 +179,19 @@ class DiskCache:
             return data
         return None
 
-    def _drop(self, path: Path, reason: str) -> None:
+    def _drop(self, path: str, reason: str) -> None:
         self._complain(path, f"is corrupt and is compiled again: {reason}")
         with suppress(OSError):
-            path.unlink()
+            os.unlink(path)
 
-    def _complain(self, path: Path, what: str) -> None:
+    def _complain(self, path: str, what: str) -> None:
         """Warn of a file, or of a folder that cannot be written, once."""
         if path not in self._complained:
             self._complained.add(path)
-            name = path.relative_to(self.root) if path != self.root else path
+            name = path if path == self.root else os.path.relpath(path, self.root)
             _warn(f"{name} of the kernel cache {what}")
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: str, data: bytes) -> None:
         """Write a file so that other processes see all of it or none; a cache that cannot be written is a warning."""
         sealed = _SEAL + self._seal(path, data) + data
         try:
@@ -201,7 +204,7 @@ class DiskCache:
 
     def compiler_hash(self) -> str:
         """Return the hash of the package's sources, kept under their stamp."""
-        path = self.root / "compiler" / version.sources_stamp()
+        path = self._place("compiler", version.sources_stamp())
         kept = self._load(path)
         if kept is not None:
             return kept.decode()
@@ -211,8 +214,8 @@ class DiskCache:
 
     # Kernels
 
-    def _folder(self, key: str) -> Path:
-        return self.root / "artifacts" / key[:2] / key
+    def _folder(self, key: str) -> str:
+        return self._place("artifacts", key[:2], key)
 
     def _names(self, key: str, suffix: str) -> list[str]:
         try:
@@ -229,11 +232,11 @@ class DiskCache:
         Args:
             start: the part of a key that is known before a compilation.
         """
-        found: list[tuple[float, Path]] = []
+        found: list[tuple[float, str]] = []
         for name in self._names(start, _READS):
             with suppress(OSError):
-                path = self._folder(start) / name
-                found.append((path.stat().st_mtime, path))
+                path = os.path.join(self._folder(start), name)
+                found.append((os.stat(path).st_mtime, path))
         for _, path in sorted(found, reverse=True)[:_MOST_READS]:
             data = self._load(path)
             if data is not None:
@@ -243,7 +246,7 @@ class DiskCache:
     def store_paths(self, start: str, paths: Sequence[ReadPath]) -> None:
         """Keep what a compilation read."""
         data = json.dumps(paths).encode()
-        self._write(self._folder(start) / f"{hashlib.sha256(data).hexdigest()[:32]}{_READS}", data)
+        self._write(os.path.join(self._folder(start), f"{sha256(data).hexdigest()[:32]}{_READS}"), data)
 
     def find(self, key: str, sizes: Sequence[int | None]) -> tuple[dict[int, int], Artifact] | None:
         """Return the artefact that fits, with the sizes that are fixed in it.
@@ -255,12 +258,12 @@ class DiskCache:
         for name in self._names(key, _SUFFIX):
             fixed = {int(place): int(size) for place, size in _FIXED.findall(name)}
             if all(place < len(sizes) and sizes[place] == size for place, size in fixed.items()):
-                artifact = self._read(self._folder(key) / name)
+                artifact = self._read(os.path.join(self._folder(key), name))
                 if artifact is not None:
                     return fixed, artifact
         return None
 
-    def _read(self, path: Path) -> Artifact | None:
+    def _read(self, path: str) -> Artifact | None:
         data = self._load(path)
         if data is None:
             return None
@@ -273,22 +276,22 @@ class DiskCache:
     def store(self, key: str, fixed: Mapping[int, int], artifact: Artifact) -> None:
         """Keep an artefact; a cache that cannot be written is a warning."""
         name = ",".join(f"{place}={size}" for place, size in sorted(fixed.items())) or _UNFIXED
-        self._write(self._folder(key) / f"{name}{_SUFFIX}", artifact.to_bytes())
+        self._write(os.path.join(self._folder(key), f"{name}{_SUFFIX}"), artifact.to_bytes())
         if self._stores % _STORES_PER_TRIM == 0:
             self.trim()
         self._stores += 1
 
     def find_blob(self, key: str) -> bytes | None:
         """Return data kept under a key, such as code that all kernels share."""
-        return self._load(self.root / "shared" / key)
+        return self._load(self._place("shared", key))
 
     def store_blob(self, key: str, data: bytes) -> None:
         """Keep data under a key; a cache that cannot be written is a warning."""
-        self._write(self.root / "shared" / key, data)
+        self._write(self._place("shared", key), data)
 
     def artifact_at(self, entry: CacheEntry) -> Artifact | None:
         """Return the artefact of an entry, None when it is damaged or gone."""
-        return self._read(entry.path)
+        return self._read(str(entry.path))
 
     # House-keeping
 
@@ -297,8 +300,10 @@ class DiskCache:
         return self._files(f"artifacts/*/*/*{_SUFFIX}")
 
     def _files(self, *patterns: str) -> Iterator[CacheEntry]:
+        from pathlib import Path
+
         for pattern in patterns:
-            for path in self.root.glob(pattern):
+            for path in Path(self.root).glob(pattern):
                 with suppress(OSError):
                     facts = path.stat()
                     if path.is_file():
@@ -327,9 +332,12 @@ class DiskCache:
         return kernels
 
 
-def _replace(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+def _replace(path: str, data: bytes) -> None:
+    import tempfile  # with much behind it, and a process that finds its kernels writes nothing
+
+    folder = os.path.dirname(path)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -346,7 +354,7 @@ def _remove(path: Path) -> None:
         path.parent.rmdir()
 
 
-_opened: dict[tuple[Path, int], DiskCache | None] = {}
+_opened: dict[tuple[str, int], DiskCache | None] = {}
 
 
 def disk_cache() -> DiskCache | None:

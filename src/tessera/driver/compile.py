@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.driver.binding import (
@@ -27,6 +27,8 @@ from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tessera.driver.kernel import Kernel
 
 DUMPS = ("tirh", "tirt", "ll", "ptx", "cubin", "asm")
@@ -68,7 +70,7 @@ def compile(
     """
     if isinstance(kernel, StructuredKernel | OpenKernel):
         return kernel.compile(target, dump, dims, strides, **constexprs)
-    if isinstance(kernel, str | Path):
+    if isinstance(kernel, str | PathLike):
         return _compile_dump(kernel, target, dump, {"dims": dims, "strides": strides, **constexprs})
     _check_kernel(kernel)
     _check_known(_names(dump))

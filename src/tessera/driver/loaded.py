@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.driver.binding import alignment, canonical_strides, check_tensors, runs_backwards, tensor_facts
 from tessera.driver.calls import CallPlan, Calls
@@ -32,6 +31,9 @@ from tessera.runtime.backend import backend_for, default_device
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.target.artifact import ArgSpec, Artifact
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class LoadedKernel(Calls[..., Any]):
@@ -151,7 +153,8 @@ def load(path: str | Path) -> LoadedKernel:
         CallError: `no-such-file`.
     """
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     except (OSError, TypeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a path"
         raise CallError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
+from tessera.digest import sha256
 from tessera.driver.cache import disk_cache
 from tessera.runtime.identity import host_identity
 from tessera.runtime.platforms import LoadedCode, host_platform
@@ -20,7 +19,7 @@ def load_native(name: str) -> LoadedCode:
     key = ""
     code: bytes | None = None
     if disk is not None:
-        key = hashlib.sha256(f"{name}\0{disk.compiler_hash()}\0{host_identity()}".encode()).hexdigest()
+        key = sha256(f"{name}\0{disk.compiler_hash()}\0{host_identity()}".encode()).hexdigest()
         code = disk.find_blob(key)
     if code is None:
         code = host.native_code(name)

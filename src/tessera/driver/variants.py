@@ -6,7 +6,6 @@ afterwards.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -14,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from tessera.data import dataclass
+from tessera.digest import sha256
 from tessera.driver.binding import dim_texts
 from tessera.driver.cache import disk_cache
 from tessera.errors import LanguageError, ResourceError
@@ -97,7 +97,7 @@ def _facts_text(spec: Specialization) -> str:
 
 
 def _key_with(start: str, reads: Reads) -> str:
-    return hashlib.sha256(f"{start}\0{reads.digest()}".encode()).hexdigest()
+    return sha256(f"{start}\0{reads.digest()}".encode()).hexdigest()
 
 
 class Variants:
@@ -191,7 +191,7 @@ class Variants:
     def _key(self, spec: Specialization, destination: Destination, compiler: str, roots: str) -> str:
         """Return the part of a key that is known before the front end has run."""
         parts = [compiler, destination.backend, destination.identity, roots, _facts_text(spec)]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return sha256("\0".join(parts).encode()).hexdigest()
 
     def _compile(self, spec: Specialization, target: TargetRecord, reads: Reads) -> Variant:
         """Compile the first tuning point whose resources the target has."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from functools import cache
-from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+from tessera.digest import sha256
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def _source_files() -> list[tuple[str, int, int]]:
     """Return path, size and time of the package's source files, sorted."""
     found: list[tuple[str, int, int]] = []
-    folders = [str(_PACKAGE)]
+    folders = [_PACKAGE]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -34,7 +34,7 @@ def sources_stamp() -> str:
     Reading 200 files takes longer than loading a cached kernel may; the stamp stands for their contents,
     which `sources_hash` reads when the stamp is new.
     """
-    return hashlib.sha256(repr(_source_files()).encode()).hexdigest()
+    return sha256(repr(_source_files()).encode()).hexdigest()
 
 
 def sources_hash() -> str:
@@ -43,8 +43,10 @@ def sources_hash() -> str:
     The generators this package depends on need no part in it: they are pinned, so a new one comes with new
     sources.
     """
+    import hashlib  # OpenSSL is fast at megabytes
+
     digest = hashlib.sha256()
-    start = len(str(_PACKAGE)) + 1
+    start = len(_PACKAGE) + 1
     for path, size, _ in _source_files():
         digest.update(f"{path[start:]}\0{size}\0".encode())
         with open(path, "rb", buffering=0) as file:

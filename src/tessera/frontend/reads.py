@@ -7,7 +7,6 @@ whatever way. So the front end reports each of them here, by its *path* from the
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -15,6 +14,7 @@ from enum import Enum
 from types import BuiltinFunctionType, EllipsisType, FunctionType, ModuleType
 from typing import Any, cast
 
+from tessera.digest import sha256
 from tessera.errors import LanguageError
 from tessera.frontend.exact import is_number_of_numpy
 from tessera.frontend.function import DeviceFunction
@@ -200,7 +200,7 @@ class Reads:
 
     def digest(self) -> str:
         """Return what stands for the paths and all that was found there."""
-        return hashlib.sha256(repr([*self._texts.items()]).encode()).hexdigest()
+        return sha256(repr([*self._texts.items()]).encode()).hexdigest()
 
     # Texts that stand for values
 

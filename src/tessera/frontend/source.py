@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tessera.data import dataclass
 from tessera.errors import Frame, LanguageError, Location
-from tessera.frontend.flow import rewrite
-from tessera.frontend.liveness import Liveness, Names, assigned
-from tessera.frontend.regions import flatten
 from tessera.frontend.text import FunctionText, no_source, text_of
+
+if TYPE_CHECKING:
+    from tessera.frontend.liveness import Liveness, Names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +88,11 @@ def source_of(function: FunctionType) -> FunctionSource:
 
 
 def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
+    # A process that finds its kernels in the cache reads no tree.
+    from tessera.frontend.flow import rewrite
+    from tessera.frontend.liveness import Liveness, assigned
+    from tessera.frontend.regions import flatten
+
     for node in ast.walk(ast.parse(text.text)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
             lines = tuple(text.text.splitlines())

@@ -8,7 +8,6 @@ when that gives the function's own code.
 from __future__ import annotations
 import __future__
 
-import hashlib
 import linecache
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from tessera.data import dataclass
+from tessera.digest import sha256
 from tessera.errors import Frame, LanguageError, Location
 from tessera.frontend.exact import same
 
@@ -45,7 +45,7 @@ class FunctionText:
     def __post_init__(self) -> None:
         # The file and line are part of it: messages of device asserts carry them.
         whole = f"{self.file}\0{self.line_offset}\0{self.text}"
-        object.__setattr__(self, "digest", hashlib.sha256(whole.encode()).hexdigest())
+        object.__setattr__(self, "digest", sha256(whole.encode()).hexdigest())
 
 
 _files: WeakKeyDictionary[FunctionType, Sequence[str]] = WeakKeyDictionary()

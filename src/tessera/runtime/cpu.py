@@ -6,15 +6,17 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.entry.layout import INLINE_NS, SCRATCH
-from tessera.entry.tables import ERROR_WORD, Work
 from tessera.errors import DeviceError
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.runtime.platforms import LoadedCode
 from tessera.runtime.pool import shared_pool, thread_count, words
 from tessera.target.artifact import Artifact
+
+if TYPE_CHECKING:
+    from tessera.entry.tables import Work
 
 _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
@@ -87,6 +89,8 @@ class CpuLauncher:
         Args:
             stream_of: not used on a CPU.
         """
+        from tessera.entry.tables import ERROR_WORD, Work
+
         launches = self.artifact.launches
         memory = (ctypes.c_char * (max([0, *(launch.scratch_bytes for launch in launches)]) + 64))()
         scratch = -(-ctypes.addressof(memory) // 64) * 64

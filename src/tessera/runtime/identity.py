@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from contextlib import suppress
 from functools import cache
+
+from tessera.digest import sha256
 
 
 @cache
@@ -21,4 +22,4 @@ def host_identity() -> str:
     for index in range(4):  # the first and second data caches, which decide blocks, are among them
         with suppress(OSError), open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size", "rb") as file:
             stable.append(file.read())
-    return f"{platform.machine()}-{hashlib.sha256(b'|'.join(stable)).hexdigest()[:16]}"
+    return f"{platform.machine()}-{sha256(b'|'.join(stable)).hexdigest()[:16]}"

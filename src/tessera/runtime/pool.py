@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -127,6 +126,8 @@ class WorkerPool:
 
 def _functions() -> dict[str, int]:
     """Return the addresses that the pool calls, and its constants, by their names in `layout.POOL`."""
+    import signal  # defines enumerations, for a process that may have no use for a pool
+
     system: Any = ctypes.CDLL(None)
     python: Any = ctypes.pythonapi
     found = {

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, field, replace
 from math import prod
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError
@@ -30,6 +29,9 @@ from tessera.target.schema import (
     whole,
     wrong,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FLAG_BYTES = 4096
 """Bytes before the slots of a workspace: four for each program."""
@@ -261,7 +263,8 @@ class Artifact:
 
     def save(self, path: str | Path) -> None:
         """Write the artefact to a file that `ts.load` reads."""
-        Path(path).write_bytes(self.to_bytes())
+        with open(path, "wb") as file:
+            file.write(self.to_bytes())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Artifact:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any, cast
 
+from tessera.digest import sha256
 from tessera.target.schema import DAMAGED, ArtifactError
 
 FORMAT = 2
@@ -13,7 +13,7 @@ FORMAT = 2
 
 _MAGIC = b"tessera-artifact "
 _START = _MAGIC + f"{FORMAT}\n".encode()
-_DIGEST = hashlib.sha256().digest_size
+_DIGEST = sha256().digest_size
 _LENGTH = 8
 
 
@@ -21,7 +21,7 @@ def pack(header: dict[str, Any], blobs: list[bytes]) -> bytes:
     """Return the bytes of a file."""
     text = json.dumps({**header, "blobs": [len(blob) for blob in blobs]}).encode()
     data = b"".join((len(text).to_bytes(_LENGTH, "little"), text, *blobs))
-    return _START + hashlib.sha256(data).digest() + data
+    return _START + sha256(data).digest() + data
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
@@ -33,7 +33,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     if not data.startswith(_START):
         raise _no_artifact(data)
     body = memoryview(data)[len(_START) + _DIGEST :]
-    if hashlib.sha256(body).digest() != data[len(_START) : len(_START) + _DIGEST]:
+    if sha256(body).digest() != data[len(_START) : len(_START) + _DIGEST]:
         raise _damaged("its checksum is wrong")
     end = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
     try:

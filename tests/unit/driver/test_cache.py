@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -107,23 +108,28 @@ def test_an_unwritable_cache_is_a_warning(root, monkeypatch):
     assert not list(root.rglob(".tmp-*")), "the temporary file is removed"
 
 
+def root_of(disk, key):
+    """Return the folder of a key."""
+    return Path(disk._folder(key))
+
+
 def test_the_least_recently_used_go_first(root):
     disk = DiskCache.open()
     keys = [f"{n:02d}" * 32 for n in range(4)]
     for age, key in enumerate(keys):
         disk.store(key, {}, ARTIFACT)
-        os.utime(disk._folder(key) / "any.art", (1000 + age, 1000 + age))
+        os.utime(root_of(disk, key) / "any.art", (1000 + age, 1000 + age))
     disk.find(keys[0], [])  # used again: now the youngest
-    disk = DiskCache(root, limit=3 * (disk._folder(keys[0]) / "any.art").stat().st_size)
+    disk = DiskCache(root, limit=3 * (root_of(disk, keys[0]) / "any.art").stat().st_size)
     disk.trim()
     assert [disk.find(key, []) is not None for key in keys] == [True, False, True, True]
-    assert not disk._folder(keys[1]).exists()
+    assert not root_of(disk, keys[1]).exists()
 
 
 def test_trimming_removes_what_crashed_writers_left(root):
     disk = DiskCache.open()
     disk.store(KEY, {}, ARTIFACT)
-    old, young = disk._folder(KEY) / ".tmp-old", disk._folder(KEY) / ".tmp-young"
+    old, young = root_of(disk, KEY) / ".tmp-old", root_of(disk, KEY) / ".tmp-young"
     for path in (old, young):
         path.write_bytes(b"")
     os.utime(old, (time.time() - 7200,) * 2)
@@ -151,7 +157,7 @@ def test_a_size_of_zero_turns_it_off(root, monkeypatch):
 def test_the_platform_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("TESSERA_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_path() == tmp_path / "tessera"
+    assert default_path() == str(tmp_path / "tessera")
 
 
 def test_many_writers_and_readers_never_see_half_an_entry(root):

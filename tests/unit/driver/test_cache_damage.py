@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -179,7 +180,7 @@ def test_a_cache_that_cannot_be_written_is_one_warning_and_results_are_right(roo
     def fails(*_args, **_options):
         raise error
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", fails)
+    monkeypatch.setattr(tempfile, "mkstemp", fails)
     monkeypatch.setattr(os, "utime", fails)
     with pytest.warns(DiagnosticWarning) as given:
         run_both()

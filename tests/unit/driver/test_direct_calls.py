@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.driver import direct_calls
+from tessera.driver import direct_calls, direct_records
 from tessera.driver.kernel import Kernel
 from tessera.driver.settings import settings
 from tessera.entry import host
@@ -647,8 +647,8 @@ def test_the_number_of_records_is_bounded(monkeypatch):
 
 def test_calls_that_never_repeat_make_few_records(monkeypatch):
     made = []
-    plain = direct_calls.make_record
-    monkeypatch.setattr(direct_calls, "make_record", lambda *args: made.append(1) or plain(*args))
+    plain = direct_records.make_record
+    monkeypatch.setattr(direct_records, "make_record", lambda *args: made.append(1) or plain(*args))
 
     @ts.kernel.autotune(space=dict(block=[4]), key=("M",))
     def tuned(x: ts.Tensor["M", "N", ts.f32], block: ts.constexpr[int]):

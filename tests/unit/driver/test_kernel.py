@@ -374,6 +374,25 @@ def test_a_second_process_loads_from_the_cache_without_a_compiler(tmp_path):
     assert run_script(script, **environment)[0] == "compiled"
 
 
+NEEDLESS = """
+_hashlib tempfile pathlib signal tessera.entry.tables tessera.frontend.flow tessera.driver.direct_records
+""".split()
+"""What a cached kernel can be run without; each takes as long to load as all that it is checked for."""
+
+
+def test_a_cached_kernel_loads_little(tmp_path):
+    script = tmp_path / "sample.py"
+    script.write_text(
+        SAXPY.replace("import numpy as np, sys\n", "import numpy as np, sys\nBEFORE = set(sys.modules)\n").replace(
+            'print(saxpy.explain().origin, "xdsl" in sys.modules)',
+            f"print(saxpy.explain().origin, *set({NEEDLESS}).intersection(sys.modules).difference(BEFORE))",
+        )
+    )
+    environment = {"TESSERA_CACHE_DIR": str(tmp_path / "cache")}
+    assert run_script(script, **environment)[0] == "compiled"
+    assert run_script(script, **environment) == ["disk", "cache"]
+
+
 def test_the_environment_switches_to_the_interpreter(tmp_path):
     script = tmp_path / "sample.py"
     script.write_text(SAXPY)
