@@ -14,10 +14,7 @@ from tessera.runtime.arguments import ExpectedTensor, bind_dims
 from tessera.runtime.platforms import platform_of
 from tessera.runtime.views import ArrayView
 from tessera.target.artifact import MOST_MAPPED, MOST_STRIDE_BYTES
-from tessera.target.divisors import class_of
-
-ALIGNMENT = 16
-"""Bytes: the widest access of a GPU thread. Better aligned arrays make no better code."""
+from tessera.target.divisors import WIDEST, class_of
 
 
 def expected_tensors(signature: Signature) -> tuple[ExpectedTensor, ...]:
@@ -51,8 +48,8 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
     Raises:
         CallError: `misaligned` when its elements do not lie at multiples of their size.
     """
-    if pointer % ALIGNMENT == 0 or 0 in view.shape:
-        return ALIGNMENT
+    if pointer % WIDEST == 0 or 0 in view.shape:
+        return WIDEST
     known = pointer & -pointer
     if known < view.dtype.bytes:
         raise CallError(
@@ -143,7 +140,7 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int
         dtype,
         shape,
         tuple(1 if step == 1 else -1 for step in strides),
-        ALIGNMENT,
+        WIDEST,
         tuple(1 if step is None else class_of(step, dtype.bytes) for step in strides),
         tuple(1 if size is None else class_of(size, dtype.bytes) for size in shape),
     )

@@ -15,8 +15,7 @@ from tessera.ir.types import dtype_of
 from tessera.lower.facts import near, nonnegative, stays_inside
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
-
-MAX_VECTOR_BYTES = 16
+from tessera.target.divisors import WIDEST
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ def _vector(
     """Return how many elements along dimension `unit` one access may move."""
     info = params.infos[arg]
     element_bytes = dtype_of(element_of(op.tensor.type)).bytes
-    limit = gcd(MAX_VECTOR_BYTES, info.align) // element_bytes
+    limit = gcd(WIDEST, info.align) // element_bytes
     limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1
     for axis in range(len(op.size_list)):
         if axis != unit:

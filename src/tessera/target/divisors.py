@@ -9,7 +9,7 @@ MOST = 16
 NARROWEST = 4
 """Bytes of the narrowest access that a class is kept for: below, elements move one by one."""
 WIDEST = 16
-"""Bytes of the widest access."""
+"""Bytes of a thread's widest access to memory. Better aligned arrays make no better code."""
 
 
 @cache

@@ -28,8 +28,7 @@ from tessera.ir.target.memory import (
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
-
-MAX_BYTES = 16
+from tessera.target.divisors import WIDEST
 
 
 class BoxAddresses:
@@ -121,7 +120,7 @@ def box_vector(op: Any, layout: LinearLayout, dtype: DType) -> tuple[int, int]:
     unit = next((i for i, axis in enumerate(op.axis_list) if constant_value(op.strides[axis]) == 1), None)
     if unit is None:
         return len(op.axis_list) - 1, 1
-    vector = min(op.vector.data, layout.contiguous_per_thread(unit), MAX_BYTES // dtype.bytes)
+    vector = min(op.vector.data, layout.contiguous_per_thread(unit), WIDEST // dtype.bytes)
     return unit, max(1, vector)
 
 
@@ -347,7 +346,7 @@ def _constant_offsets(op: Any, rank: int) -> list[int] | None:
 def shared_runs(addresses: SharedAddresses, dtype: DType) -> tuple[list[Access], int]:
     """Return the accesses of a thread to shared memory, and how many elements each moves."""
     registers = addresses.map.sublayout([REGISTER])
-    vector = min(addresses.map.contiguous_per_thread(0), MAX_BYTES // dtype.bytes)
+    vector = min(addresses.map.contiguous_per_thread(0), WIDEST // dtype.bytes)
     return register_accesses(registers, 0, vector), vector
 
 
