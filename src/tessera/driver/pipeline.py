@@ -22,6 +22,7 @@ from tessera.errors import ResourceError, VerifyError
 from tessera.frontend.build import BuiltKernel
 from tessera.ir import decisions
 from tessera.ir.locations import location_of
+from tessera.ir.notes import note
 from tessera.ir.passes import Pass, PassRunner
 from tessera.ir.record import record_on
 from tessera.ir.target.debug import AssertOp
@@ -33,7 +34,6 @@ from tessera.ir.types import int_value
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs, read_by
-from tessera.schedule.notes import note
 from tessera.target.artifact import ArgSpec, Artifact, Launch
 from tessera.target.header import with_header
 from tessera.target.records import TargetRecord

@@ -25,9 +25,9 @@ from tessera.interp.values import Array, Program, Tensor, merge
 from tessera.ir.atomics import acquires, releases
 from tessera.ir.locations import location_of
 from tessera.ir.tile.atomics import AtomicOp, FenceOp
-from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.roles import BulkStoreOp
 from tessera.ir.tile.structure import GridOp
+from tessera.ir.tile.writes import Stores
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -106,7 +106,7 @@ def watched(op: GridOp, inner: Sequence[Operation], machine: Machine, programs: 
     """Watch the tensors that a grid of several programs, whose ops are `inner`, stores to while it runs."""
     tensors: list[Tensor] = []
     if machine.checks and programs > 1:
-        stores = (one for one in inner if isinstance(one, StoreOp | ScatterOp | AtomicOp | BulkStoreOp))
+        stores = (one for one in inner if isinstance(one, Stores | BulkStoreOp))
         stored = {_memory_of(machine.get(tensor)) for tensor in {store.tensor for store in stores}}
         arguments = [machine.values.get(value) for value in op.parent.args] if op.parent is not None else []
         tensors = [value for value in arguments if isinstance(value, Tensor) and _memory_of(value) in stored]

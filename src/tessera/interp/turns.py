@@ -24,8 +24,9 @@ from tessera.interp.machine import Machine
 from tessera.interp.values import Array, Program
 from tessera.ir.locations import location_of
 from tessera.ir.tile.atomics import AtomicOp
-from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp
 from tessera.ir.tile.structure import GridOp
+from tessera.ir.tile.writes import Stores
 
 _PATIENCE = 16
 """Iterations after which a program lets others run, though each of them changed something."""
@@ -40,7 +41,7 @@ def waiting_loops(inner: Sequence[Operation]) -> frozenset[WhileOp]:
     loops = [loop for loop in inner if isinstance(loop, WhileOp)]
     if not loops:
         return frozenset()
-    stored = {one.tensor for one in inner if isinstance(one, StoreOp | ScatterOp | AtomicOp)}
+    stored = {one.tensor for one in inner if isinstance(one, Stores)}
 
     def looks(op: Operation) -> bool:
         return isinstance(op, LoadOp | GatherOp | AtomicOp) and op.tensor in stored

@@ -15,11 +15,11 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.affine import Affine, affine
+from tessera.ir.notes import Unfit
 from tessera.ir.sequences import Progression, period, sequence_of
 from tessera.ir.sequences import Sequence as Stages
-from tessera.ir.tile.atomics import AtomicOp, orders_accesses
+from tessera.ir.tile.atomics import orders_accesses
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
-from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
@@ -31,8 +31,8 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, shape_of
+from tessera.ir.tile.writes import stored_memories
 from tessera.lower.facts import value_range
-from tessera.schedule.notes import Unfit
 
 
 @dataclass(frozen=True)
@@ -379,8 +379,3 @@ def why_written(unit: Operation, memory: SSAValue) -> str | None:
     if memory in written_memories(unit):
         return "may be stored to by other programs that a fence, or an atomic with an order, waits for"
     return None
-
-
-def stored_memories(unit: Operation) -> set[SSAValue]:
-    """Return the memories (`memory_of`) that a launch stores to."""
-    return {memory_of(op.tensor) for op in unit.walk() if isinstance(op, StoreOp | ScatterOp | AtomicOp)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.structure import GridOp
-from tessera.schedule.notes import Unfit
 
 
 def only_loop(grid: GridOp) -> scf.ForOp:

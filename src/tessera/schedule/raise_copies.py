@@ -26,6 +26,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tessera.data import dataclass
 from tessera.ir.affine import Affine
 from tessera.ir.inserter import Inserter
+from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
@@ -33,7 +34,6 @@ from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, CommitGroupOp, CpAs
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType
 from tessera.schedule.buffers import Buffer, Copied, Read, followed, used
-from tessera.schedule.notes import Unfit, note
 from tessera.schedule.scheduled_pass import GridPass
 
 

@@ -14,10 +14,10 @@ from typing import ClassVar, Self
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.data import dataclass
+from tessera.ir.notes import Unfit, note
 from tessera.ir.passes import Pass
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.schedule.knobs import KNOBS, Knobs, read_by
-from tessera.schedule.notes import Unfit, note
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 

@@ -16,10 +16,9 @@ from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.regions import Enter, Leave
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import RoleSpec, show
-from tessera.ir.tile.atomics import AtomicOp
-from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedScatterOp, SharedStoreOp
 from tessera.ir.tile.types import TileType
+from tessera.ir.tile.writes import Stores
 
 PRODUCER_WARPS = 4
 
@@ -100,7 +99,7 @@ def _check(
 
 
 def _computes(op: Operation) -> bool:
-    if isinstance(op, StoreOp | ScatterOp | AtomicOp | SharedStoreOp | SharedScatterOp):
+    if isinstance(op, Stores | SharedStoreOp | SharedScatterOp):
         return True
     return any(isinstance(result.type, TileType) for result in op.results)
 

@@ -12,6 +12,7 @@ from tessera.data import dataclass
 from tessera.errors import CompilerFault, ResourceError
 from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
 from tessera.ir.locations import location_of
+from tessera.ir.notes import add_note
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp, SplatOp
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferLoadOp, BufferStoreOp, ViewOp
 from tessera.ir.target.structure import GridWaitOp
@@ -20,7 +21,6 @@ from tessera.ir.tile.types import TileType
 from tessera.ir.types import element_type
 from tessera.lower.bounds import Bounds
 from tessera.lower.launch import Parameters
-from tessera.lower.notes import add_note
 from tessera.lower.scalars import Scalars
 from tessera.lower.simt.placement import Placements
 from tessera.lower.simt.rules import LAZY, LOWERINGS

@@ -13,12 +13,12 @@ from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.decisions import Decision
 from tessera.ir.locations import location_of
+from tessera.ir.notes import add_note
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, i1
 from tessera.lower.forms import product_form
-from tessera.lower.notes import add_note
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import next_step
 from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored

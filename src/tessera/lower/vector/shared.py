@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.notes import add_note
 from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.types import BufferType
 from tessera.ir.tile.shared import (
@@ -18,7 +19,6 @@ from tessera.ir.tile.shared import (
     SharedViewOp,
     WaitGroupOp,
 )
-from tessera.lower.notes import add_note
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Load, Node, Stored, reads
 from tessera.lower.vector.rules import lowers

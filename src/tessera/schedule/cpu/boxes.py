@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.tile.atomics import AtomicOp, orders_accesses
+from tessera.ir.tile.atomics import orders_accesses
 from tessera.ir.tile.elementwise import CastOp
-from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import element_of
+from tessera.ir.tile.writes import Stores
 from tessera.ir.types import dtype_of
 from tessera.lower.boxes import stays_in_tensor
 from tessera.lower.facts import divisor, nonnegative
@@ -152,9 +153,8 @@ def _between(first: Operation, last: Operation) -> Iterator[Operation]:
 
 def _writes(op: Operation, memory: SSAValue) -> bool:
     """Return whether an op writes a memory, or orders accesses to it."""
-    writers = (StoreOp, ScatterOp, AtomicOp)
     return any(
-        orders_accesses(inner) or (isinstance(inner, writers) and memory_of(inner.tensor) is memory)
+        orders_accesses(inner) or (isinstance(inner, Stores) and memory_of(inner.tensor) is memory)
         for inner in op.walk()
     )
 

@@ -25,10 +25,10 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
 from tessera.ir.batching import Apart, batch_of, largest_tile
+from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.schedule.notes import note
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 2048

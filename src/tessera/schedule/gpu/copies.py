@@ -57,7 +57,7 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
-from tessera.schedule.buffers import stored_memories
+from tessera.ir.tile.writes import stored_memories
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
 from tessera.schedule.scheduled_pass import ScheduledPass, launches

@@ -15,11 +15,11 @@ from tessera.data import dataclass
 from tessera.errors import ResourceError
 from tessera.ir import decisions
 from tessera.ir.locations import location_of
+from tessera.ir.notes import notes_of
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
-from tessera.schedule.notes import notes_of
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import mma_for
 from tessera.target.records import TargetRecord

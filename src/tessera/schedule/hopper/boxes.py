@@ -5,12 +5,12 @@ from __future__ import annotations
 from xdsl.dialects import scf
 
 from tessera.ir.loops import movable
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.hopper.tensor_maps import check_tensor
-from tessera.schedule.notes import Unfit
 from tessera.schedule.products import why_not_read
 
 PHASE_ROWS = 8

@@ -24,13 +24,13 @@ from xdsl.rewriter import InsertPoint
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.cluster import ClusterRankOp
 from tessera.ir.tile.debug import AssertOp, PrintOp
 from tessera.ir.tile.memory import ScatterOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.schedule.notes import Unfit
 from tessera.schedule.scheduled_pass import AskedPass
 
 

@@ -11,14 +11,14 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.inserter import Inserter
-from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, SplatOp
-from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.roles import BulkStoreOp
 from tessera.ir.tile.shape import BroadcastOp, SubtileOp, TransposeOp
 from tessera.ir.tile.structure import memory_of
 from tessera.ir.tile.types import TileType, element_of
+from tessera.ir.tile.writes import Stores
 
 
 @dataclass
@@ -84,7 +84,7 @@ def _unchanged(load: LoadOp, store: StoreOp, turned: bool) -> bool:
         return False
     while op is not None and op is not store:
         for inner in op.walk():
-            writes = isinstance(inner, StoreOp | ScatterOp | AtomicOp | BulkStoreOp)
+            writes = isinstance(inner, Stores | BulkStoreOp)
             if writes and memory_of(inner.tensor) is memory:
                 return False
         op = op.next_op

@@ -38,6 +38,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.loops import depends_on
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RoleGroupOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
@@ -46,7 +47,6 @@ from tessera.ir.tile.types import SharedType
 from tessera.schedule.gpu.copies import qualifies
 from tessera.schedule.hopper.rings import product_depths
 from tessera.schedule.knobs import Knobs
-from tessera.schedule.notes import Unfit
 from tessera.schedule.products import why_no_turns
 from tessera.schedule.resources import is_private
 from tessera.schedule.scheduled_pass import ScheduledPass

@@ -37,6 +37,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
+from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
@@ -48,7 +49,6 @@ from tessera.schedule.hopper.rings import product_depths, top_of
 from tessera.schedule.hopper.stage_shift import Instance, shift
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.modulo import Schedule, in_order, overlapped
-from tessera.schedule.notes import note
 from tessera.schedule.products import GROUP_WARPS
 from tessera.schedule.scheduled_pass import ScheduledPass
 from tessera.target.machines import Rates

@@ -30,6 +30,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.loops import remade, with_arguments
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
@@ -48,7 +49,6 @@ from tessera.ir.types import dtype_of
 from tessera.schedule.gpu.copies import Staged, qualifies, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_box, name_of
 from tessera.schedule.hopper.limits import right_panels, why_not_staged
-from tessera.schedule.notes import Unfit
 
 _COMPUTES = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
 SMALL_BYTES = 1024

@@ -12,6 +12,7 @@ from math import prod
 from xdsl.dialects import scf
 
 from tessera.data import dataclass
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.schedule.gpu.copies import Staged, qualifies
@@ -20,7 +21,6 @@ from tessera.schedule.hopper.prologue import Product, computed_from, staged_byte
 from tessera.schedule.hopper.rings import ring_groups
 from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
 from tessera.schedule.knobs import Knobs
-from tessera.schedule.notes import Unfit
 from tessera.schedule.resources import free_shared_bytes
 from tessera.target.records import TargetRecord
 

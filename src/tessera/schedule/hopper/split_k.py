@@ -28,18 +28,17 @@ from xdsl.rewriter import InsertPoint
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
-from tessera.ir.tile.atomics import AtomicOp
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.cluster import ClusterRankOp
 from tessera.ir.tile.elementwise import is_zero
-from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.tile.writes import Stores
 from tessera.schedule.loops import only_loop
-from tessera.schedule.notes import Unfit
 from tessera.schedule.scheduled_pass import AskedPass
 
 
@@ -83,7 +82,7 @@ def sum_loop(grid: GridOp) -> scf.ForOp:
         if not is_zero(initial):
             raise Unfit("a sum starts at a value other than zero")
     for op in grid.walk():
-        if isinstance(op, StoreOp | ScatterOp | AtomicOp) and not _comes_after(op, loop):
+        if isinstance(op, Stores) and not _comes_after(op, loop):
             raise Unfit("something is written before the sum is complete")
     return loop
 

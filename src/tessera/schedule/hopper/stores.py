@@ -28,6 +28,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
+from tessera.ir.notes import Unfit, note
 from tessera.ir.target.types import SWIZZLE_BYTES
 from tessera.ir.tile.atomics import AtomicOp, orders_accesses
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
@@ -43,7 +44,6 @@ from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.schedule.hopper.limits import LEAST_BUFFERS, least_store_bytes, parts_across
 from tessera.schedule.hopper.parts import Parts
 from tessera.schedule.hopper.tensor_maps import check_tensor
-from tessera.schedule.notes import Unfit, note
 from tessera.schedule.products import BUFFER_BYTES
 from tessera.schedule.resources import free_shared_bytes
 from tessera.schedule.scheduled_pass import GridPass

@@ -39,11 +39,11 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.loops import depends_on
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.hopper.split_k import finish_in_one, rest_after, sum_loop
-from tessera.schedule.notes import Unfit
 from tessera.schedule.products import why_no_shares
 from tessera.schedule.scheduled_pass import AskedPass
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.notes import Unfit
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, shape_of
 from tessera.numerics.dtypes import DType
 from tessera.schedule.hopper.limits import why_no_box
-from tessera.schedule.notes import Unfit
 from tessera.schedule.products import ALIGN_BYTES, why_not_fetched
 from tessera.target.artifact import MOST_MAPPED
 

@@ -56,6 +56,7 @@ from tessera.ir import decisions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.loops import depends_on, remade, with_arguments
+from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.elementwise import ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
@@ -98,7 +99,6 @@ from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single
 from tessera.schedule.hopper.role_plan import RolePlan, consumer_warps, ring_stages
 from tessera.schedule.hopper.rounding import round_operands, undo
 from tessera.schedule.loops import only_loop
-from tessera.schedule.notes import Unfit, note
 from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
 from tessera.schedule.scheduled_pass import GridPass
 
