@@ -11,6 +11,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.combiners import COMBINERS
 from tessera.tools.fuzz.functions import APPROXIMATE, BIT_COUNTS, CLASSES
 from tessera.tools.fuzz.generate_access import Access
+from tessera.tools.fuzz.generate_buffers import buffer_part
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
 from tessera.tools.fuzz.types import (
     FLOATS,
@@ -577,7 +578,11 @@ class Expressions:
         return self.held(dtype, shape)
 
     def held(self, dtype: str, shape: Shape) -> tree.Expr | None:
-        """Return a shared buffer that holds such a tile, as it is or transposed."""
+        """Return a shared buffer that holds such a tile, as it is or transposed, or a part of one."""
+        if self.scope.buffers and self.scope.dice.rarely(self.scope.dice.options.buffer_parts):
+            part = buffer_part(self.scope, dtype, shape)
+            if part is not None:
+                return part
         found = [n for n, t in self.scope.buffers.items() if t.dtype == dtype and t.shape == shape]
         turned = [
             n

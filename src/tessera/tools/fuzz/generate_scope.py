@@ -48,6 +48,7 @@ class Options:
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
         histograms: atomics of elements of shared buffers, where shared memory is drawn.
+        buffer_parts: parts of shared buffers that are read and written, where there are buffers.
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
         dims: programs with sizes that are spelled as expressions of names.
@@ -83,6 +84,7 @@ class Options:
     steps: float = 0.1
     batches: float = 0.15
     histograms: float = 0.1
+    buffer_parts: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class Scope:
         unrolled: those of them that are constants, as loops are unrolled over them.
         helpers: functions that may be called.
         buffers: shared buffers that have been written.
+        swizzled: those of which no parts are accessed.
         params: scalar and constant parameters.
         counter: makes names unique.
         fixed: names that may not be rebound.
@@ -250,6 +253,7 @@ class Scope:
     params: list[tree.Param]
     counter: list[int]
     fixed: set[str]
+    swizzled: set[str] = field(default_factory=set[str])
     ids: tree.Name | None = None
     dims: frozenset[str] = frozenset()
     unrolled: frozenset[str] = frozenset()

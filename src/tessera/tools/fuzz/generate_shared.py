@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_access import Access
+from tessera.tools.fuzz.generate_buffers import buffer_region
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
 from tessera.tools.fuzz.types import OPERANDS, Type, elements, is_float
@@ -144,6 +145,8 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
     dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
     swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
     scope.buffers[name] = Type(dtype, shape)
+    if swizzle != "none":
+        scope.swizzled.add(name)
     filled = _fill(scope, name, Type(dtype, shape))
     return [tree.AllocShared(name, shape, dtype, swizzle), *filled]
 
@@ -185,6 +188,8 @@ def _number(size: int) -> tree.Expr:
 
 def write_again(scope: Scope) -> list[tree.Stmt]:
     """Write a buffer that was read before, sometimes with what it held in another order."""
+    if scope.dice.rarely(scope.dice.options.buffer_parts):
+        return write_parts(scope)
     name = scope.dice.pick(list(scope.buffers))
     type_ = scope.buffers[name]
     if len(type_.shape) == 2 and scope.dice.chance(0.5 * scope.dice.options.flat_transposes):
@@ -196,6 +201,44 @@ def write_again(scope: Scope) -> list[tree.Stmt]:
         scope.names[again.names[0]] = type_
         return [read, tree.Barrier(), tree.StoreShared(name, moved), tree.Barrier(), again]
     return [tree.Barrier(), *_fill(scope, name, scope.buffers[name])]
+
+
+def write_parts(scope: Scope) -> list[tree.Stmt]:
+    """Write a part of a buffer, sometimes two that have no element in common, or where a condition holds."""
+    dice, names = scope.dice, [name for name in scope.buffers if name not in scope.swizzled]
+    if not names:
+        return []
+    name = dice.pick(names)
+    type_, made = scope.buffers[name], list[tree.Stmt]()
+    if dice.chance(0.25) and type_.shape[0] > 1:
+        cut = dice.between(1, type_.shape[0] - 1)
+        rest = tuple(tree.Span(None, size) for size in type_.shape[1:])
+        for start, end in dice.shuffled([(0, cut), (cut, type_.shape[0])]):
+            made += _store_part(scope, name, (tree.Span(tree.Number(start), end - start), *rest))
+        return [tree.Barrier(), *made, tree.Barrier()]
+    shape = tuple(dice.between(1, size) if dice.chance(0.5) else size for size in type_.shape if dice.chance(0.8))
+    axes = Access(scope, buffer_region(name, type_), write=True).axes(shape, picks=0.35)
+    if (
+        axes is None
+        or tree.index_shape(axes) != shape
+        or (not shape and any(isinstance(a, tree.NewAxis) for a in axes))
+    ):
+        return []
+    made += _store_part(scope, name, axes)
+    if shape and dice.chance(0.2):
+        made = [tree.If(Expressions(scope).draw("bool", shape, 1), tuple(made))]
+    return [tree.Barrier(), *made, tree.Barrier()]
+
+
+def _store_part(scope: Scope, name: str, axes: tuple[tree.Axis, ...]) -> list[tree.Stmt]:
+    dice, type_, shape = scope.dice, scope.buffers[name], tree.index_shape(axes)
+    inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
+    value, fn = Expressions(inner).draw(type_.dtype, shape, 2), ""
+    if dice.chance(0.25):
+        fn = dice.pick(("add", "sub", "mul"))
+        if is_float(type_.dtype):
+            value = tree.Apply("clamp", (value, tree.Number(-1.0), tree.Number(1.0)))
+    return [tree.StorePart(name, axes, type_.dtype, value, fn)]
 
 
 def _fill(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:

@@ -394,6 +394,19 @@ def _read_shared(machine: Machine, expr: tree.ReadShared) -> Val:
     return value.moved(lambda data: data.swapaxes(-1, -2)) if expr.transposed else value
 
 
+def _read_part(machine: Machine, expr: tree.ReadPart) -> Val:
+    held = machine.shared[expr.buffer]
+    place = _part_of(machine, held, expr.axes)
+    mask = None if tree.is_stage(expr.axes) else memory.mask_of(machine, place.shape)
+    return place.load(held, constant(0, expr.dtype), mask)
+
+
+def _part_of(machine: Machine, held: Val, axes: tuple[tree.Axis, ...]) -> memory.Place:
+    if isinstance(axes[0], tree.At) and tree.is_stage(axes):
+        _stage(machine, held, axes[0].index)
+    return memory.place_in(machine, held.shape, axes)
+
+
 _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Number: _number,
     tree.Constexpr: _number,
@@ -433,6 +446,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Load: _load,
     tree.Atomic: _atomic,
     tree.ReadShared: _read_shared,
+    tree.ReadPart: _read_part,
 }
 
 
@@ -450,9 +464,16 @@ def _augment(machine: Machine, node: tree.Augment) -> None:
 
 def _store(machine: Machine, node: tree.Store) -> None:
     place = memory.place_of(machine, node.tensor, node.axes)
+    machine.tensors[node.tensor] = _stored(machine, place, machine.tensors[node.tensor], node, node.saturate)
+
+
+def _stored(
+    machine: Machine, place: memory.Place, held: Val, node: tree.Store | tree.StorePart, saturate: bool = False
+) -> Val:
+    """Return a tensor or buffer after a store to a place of it."""
     mask = memory.mask_of(machine, place.shape)
     if node.fn:
-        old = place.load(machine.tensors[node.tensor], constant(0, node.dtype), mask)
+        old = place.load(held, constant(0, node.dtype), mask)
         machine.env["#old"] = old
         value = machine.value(tree.Apply(node.fn, (tree.Name("#old", tree.Type(node.dtype, old.shape)), node.value)))
         del machine.env["#old"]
@@ -460,8 +481,8 @@ def _store(machine: Machine, node: tree.Store) -> None:
         value = machine.value(node.value) if not isinstance(node.value, tree.Number) else None
     if value is None:
         value = _as(machine, node.value, node.dtype)
-    value = _spread(cast(_trim(value, len(place.shape)), node.dtype, node.saturate), place.shape)
-    machine.tensors[node.tensor] = place.store(machine.tensors[node.tensor], value, mask)
+    value = _spread(cast(_trim(value, len(place.shape)), node.dtype, saturate), place.shape)
+    return place.store(held, value, mask)
 
 
 def _trim(value: Val, rank: int) -> Val:
@@ -584,6 +605,12 @@ def _store_shared(machine: Machine, node: tree.StoreShared) -> None:
     _write_shared(machine, node.buffer, node.stage, value)
 
 
+def _store_part(machine: Machine, node: tree.StorePart) -> None:
+    old = machine.shared[node.buffer].moved(np.array)  # which is changed in place
+    place = _part_of(machine, old, node.axes)
+    machine.shared[node.buffer] = _stored(machine, place, old, node)
+
+
 def _update_shared(machine: Machine, node: tree.UpdateShared) -> None:
     old = machine.shared[node.buffer].moved(np.array)  # which is changed in place
     places = memory.places(machine, old.shape, node.indices)
@@ -620,6 +647,7 @@ _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,
+    tree.StorePart: _store_part,
     tree.UpdateShared: _update_shared,
     tree.CopyAsync: _copy,
     tree.Commit: _nothing,

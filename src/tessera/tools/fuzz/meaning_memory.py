@@ -281,7 +281,11 @@ def place_of(machine: Machine, name: str, axes: tuple[tree.Axis, ...], *, simple
     Raises:
         Undetermined: an index is not known.
     """
-    sizes = machine.tensors[name].shape
+    return place_in(machine, machine.tensors[name].shape, axes, simple=simple)
+
+
+def place_in(machine: Machine, sizes: Shape, axes: tuple[tree.Axis, ...], *, simple: bool = True) -> Place:
+    """Return the elements that an index of something of a shape names; see `place_of`."""
     shape = tree.index_shape(axes)
     own = tuple(axis for axis in axes if not isinstance(axis, tree.NewAxis))
     raw = tree.index_shape(own)

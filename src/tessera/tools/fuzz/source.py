@@ -140,6 +140,11 @@ def _buffer(name: str, stage: tree.Expr | None) -> str:
     return name if stage is None else f"{name}[{text(stage)}]"
 
 
+def _read_part(expr: tree.ReadPart) -> str:
+    where = place(expr.buffer, expr.axes)
+    return f"ts.tile.load({where})" if tree.is_stage(expr.axes) else where
+
+
 def _read_shared(expr: tree.ReadShared) -> str:
     buffer = _buffer(expr.buffer, expr.stage)
     return f"{buffer}.T" if expr.transposed else f"ts.tile.load({buffer})"
@@ -331,6 +336,7 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Load: _load,
     tree.Atomic: _atomic,
     tree.ReadShared: _read_shared,
+    tree.ReadPart: _read_part,
     tree.Arange: _arange,
     tree.Full: _full,
     tree.FullLike: _full_like,
@@ -456,6 +462,11 @@ def _store_shared(node: tree.StoreShared) -> Iterator[str]:
         yield f"ts.tile.store({_buffer(node.buffer, node.stage)}, {text(node.value)})"
 
 
+def _store_part(node: tree.StorePart) -> Iterator[str]:
+    sign = f"{FUNCTIONS[node.fn].augmented}=" if node.fn else "="
+    yield f"{place(node.buffer, node.axes)} {sign} {text(node.value)}"
+
+
 def _update_shared(node: tree.UpdateShared) -> Iterator[str]:
     yield f"ts.tile.atomic_{node.fn}({node.buffer}[{', '.join(map(text, node.indices))}], {text(node.value)})"
 
@@ -485,6 +496,7 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.If: _if,
     tree.AllocShared: _alloc,
     tree.StoreShared: _store_shared,
+    tree.StorePart: _store_part,
     tree.UpdateShared: _update_shared,
     tree.CopyAsync: _copy,
     tree.Commit: _lines("ts.tile.commit_group()"),

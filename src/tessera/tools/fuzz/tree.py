@@ -185,6 +185,26 @@ class ReadShared(Expr):
         return self.own
 
 
+@dataclass(frozen=True)
+class ReadPart(Expr):
+    """A part of a shared buffer, or elements of it: `buffer[axes]`."""
+
+    buffer: str
+    axes: tuple[Axis, ...]
+    dtype: str
+
+    def _typed(self) -> Type:
+        """The buffer's dtype and the index's shape."""
+        return Type(self.dtype, index_shape(self.axes))
+
+
+def is_stage(axes: tuple[Axis, ...]) -> bool:
+    """Return whether an index names all of a buffer, or a stage: what is read where it is used."""
+    first, *rest = axes
+    whole = all(isinstance(axis, Span) and axis.start is None for axis in rest)
+    return whole and (bool(rest) if isinstance(first, At) else isinstance(first, Span) and first.start is None)
+
+
 # Making tiles
 
 
@@ -832,6 +852,17 @@ class StoreShared(Stmt):
     buffer: str
     value: Expr
     stage: Expr | None = None
+
+
+@dataclass(frozen=True)
+class StorePart(Stmt):
+    """`buffer[axes] = value`; `fn` an augmented assignment."""
+
+    buffer: str
+    axes: tuple[Axis, ...]
+    dtype: str
+    value: Expr
+    fn: str = ""
 
 
 @dataclass(frozen=True)
