@@ -46,4 +46,4 @@ def hardsigmoid(x: Any) -> Any:
 @function
 def hardswish(x: Any) -> Any:
     """Return `x hardsigmoid(x)`."""
-    return x * tile.minimum(tile.maximum(x + 3.0, 0.0), 6.0) / 6.0
+    return x * (tile.minimum(tile.maximum(x + 3.0, 0.0), 6.0) / 6.0)

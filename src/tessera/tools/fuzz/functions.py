@@ -67,6 +67,21 @@ APPROXIMATE: Final = (
 )
 """Functions of one float that implementations may be off by a few ULP in."""
 
+ACTIVATIONS: Final = (
+    "mish",
+    "elu",
+    "elu_half",
+    "selu",
+    "leaky_relu",
+    "leaky_relu_eighth",
+    "hardsigmoid",
+    "hardswish",
+)
+"""Activations of one float that the library has in the language itself."""
+
+GATES: Final = ("swiglu", "geglu", "geglu_tanh")
+"""Those of two, a gate and what it lets through."""
+
 CLASSES: Final = ("isnan", "isinf", "isfinite")
 """Questions about one float."""
 
@@ -111,6 +126,11 @@ _TABLE = (
     *(Function(name, 1, "float") for name in ("floor", "ceil", "round", "trunc", "sqrt")),
     *(Function(name, 1, "float") for name in APPROXIMATE if name != "gelu_tanh"),
     Function("gelu_tanh", 1, "float", ("ts.tile.gelu({0}, approximate=True)",)),
+    *(Function(name, 1, "float") for name in ACTIVATIONS if name not in ("elu_half", "leaky_relu_eighth")),
+    Function("elu_half", 1, "float", ("ts.tile.elu({0}, 0.5)",)),
+    Function("leaky_relu_eighth", 1, "float", ("ts.tile.leaky_relu({0}, slope=0.125)",)),
+    *(Function(name, 2, "float") for name in GATES if name != "geglu_tanh"),
+    Function("geglu_tanh", 2, "float", ("ts.tile.geglu({0}, {1}, approximate=True)",)),
 )
 
 FUNCTIONS: Final = {function.name: function for function in _TABLE}

@@ -9,7 +9,7 @@ from functools import partial
 from tessera.tools.fuzz import generate_parts as parts
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.combiners import COMBINERS
-from tessera.tools.fuzz.functions import APPROXIMATE, BIT_COUNTS, CLASSES
+from tessera.tools.fuzz.functions import ACTIVATIONS, APPROXIMATE, BIT_COUNTS, CLASSES, GATES
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_buffers import buffer_part
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
@@ -321,6 +321,10 @@ class Expressions:
 
     def _approximation(self, x: tree.Expr) -> tree.Expr:
         """Return a function of an argument in its domain, not too large."""
+        if self.scope.dice.rarely(self.scope.dice.options.activations):
+            fn = self.scope.dice.pick((*ACTIVATIONS, *GATES))
+            more = (self.draw(x.type.dtype, x.type.shape, 1),) if fn in GATES else ()
+            return tree.Apply(fn, (x, *more))
         fn = self.scope.dice.pick(APPROXIMATE)
         if fn in ("tan", "asin", "acos"):
             x = tree.Apply("clamp", (x, tree.Number(-1.0), tree.Number(1.0)))

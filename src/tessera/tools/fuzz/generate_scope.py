@@ -48,6 +48,7 @@ class Options:
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
         histograms: atomics of elements of shared buffers, where shared memory is drawn.
+        activations: activations that the library has in the language, where there are approximate functions.
         buffer_parts: parts of shared buffers that are read and written, where there are buffers.
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
@@ -85,6 +86,7 @@ class Options:
     batches: float = 0.15
     histograms: float = 0.1
     buffer_parts: float = 0.3
+    activations: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)

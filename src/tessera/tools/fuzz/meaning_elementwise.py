@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tessera.tools.fuzz.meaning_activations import ACTIVATIONS
 from tessera.tools.fuzz.meaning_casts import cast
 from tessera.tools.fuzz.meaning_values import FORMATS, Array, Val, either, nearest, rounded
 from tessera.tools.fuzz.types import bits, is_float
@@ -467,6 +468,11 @@ def _sqrt(args: Sequence[Val], dtype: str, profile: str) -> Val:
     return _between(np.sqrt, x, dtype, result, np.zeros_like(result))
 
 
+def _gated(gate: str) -> Callable[[Sequence[Val], str, str], Val]:
+    """Return a product with an activation."""
+    return lambda args, dtype, profile: _mul([_function(gate, args[0], dtype), args[1]], dtype, profile)
+
+
 _ARITHMETIC: Final[dict[str, Callable[[Sequence[Val], str, str], Val]]] = {
     "add": _add,
     "sub": _sub,
@@ -480,6 +486,7 @@ _ARITHMETIC: Final[dict[str, Callable[[Sequence[Val], str, str], Val]]] = {
     "copysign": _copysign,
     "hypot": _hypot,
     "atan2": _atan2,
+    **{name: _gated(gate) for name, gate in (("swiglu", "silu"), ("geglu", "gelu"), ("geglu_tanh", "gelu_tanh"))},
 }
 
 _STEPS: Final[dict[str, Any]] = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}
@@ -564,6 +571,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, float, float, float | None]]] = {
     "softplus": (_softplus, 10.0, 2.0, None),
     "gelu": (_gelu, 16.0, 16.0, 1.2),
     "gelu_tanh": (_gelu_tanh, 16.0, 16.0, 1.2),
+    **ACTIVATIONS,
 }
 
 
@@ -583,7 +591,7 @@ def _function(fn: str, x: Val, dtype: str) -> Val:
         )
     if fn == "lgamma":  # Python's is off by this around the zeros
         own = own + 2.0**-45
-    if fn == "silu":  # x * sigmoid(x), whose factor may be zero where it is subnormal
+    if fn in ("silu", "mish"):  # x times a factor, which may be zero where it is subnormal
         own = own + form.normal * np.abs(x.data)
     settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
     own = np.where(settled, 0.0, own)
