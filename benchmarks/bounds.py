@@ -14,7 +14,6 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +22,12 @@ from unittest.mock import patch
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from turns import download, seconds_in_turns, upload
 
 import tessera as ts
 from tessera.lower.bounds import Bounds
 
 MIB = 1 << 20
-LEAST_TURNS = 5
 Arrays = list[np.ndarray]
 
 
@@ -174,58 +173,19 @@ def compiled(work: Work, arrays: Sequence[Any], tests: bool) -> Callable[[], Any
     return lambda: kernel(*arrays)
 
 
-def _on_cpu(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    end, order = time.perf_counter() + seconds, list(calls)
-    while time.perf_counter() < end or len(times[order[0]]) < LEAST_TURNS:
-        for name in order:
-            start = time.perf_counter()
-            calls[name]()
-            times[name].append(time.perf_counter() - start)
-        order.reverse()
-    return {name: min(found) for name, found in times.items()}
-
-
-def _on_gpu(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    import torch
-    from gemm_timing import Timer
-
-    turns = max(LEAST_TURNS, int(seconds / 0.3))
-    measured, _ = Timer(torch, min(0.1, seconds / 10)).measured({name: [call] for name, call in calls.items()}, turns)
-    return {name: found.replayed or found.flushed for name, found in measured.items()}
-
-
-def _upload(array: np.ndarray, device: str) -> Any:
-    if device == "cpu":
-        return array
-    import torch
-
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).to(device).view(torch.bfloat16)
-    return torch.from_numpy(array).to(device)
-
-
-def _download(array: Any) -> np.ndarray:
-    if isinstance(array, np.ndarray):
-        return array
-    import torch
-
-    return (array.view(torch.int16) if array.dtype == torch.bfloat16 else array).cpu().numpy()
-
-
 def measure(work: Work, device: str, budget: float) -> tuple[float, float, bool]:
     """Return the seconds of a call with and without tests, and whether both results are right."""
     arrays = work.arguments(np.random.default_rng(1))
     expected = work.reference(*arrays)
     calls: dict[str, Callable[[], Any]] = {}
     right = True
-    given = [_upload(array, device) for array in arrays]  # the same memory for both: pages differ in speed
+    given = [upload(array, device) for array in arrays]  # the same memory for both: pages differ in speed
     for name in ("tested", "untested"):
         given[-1][...] = 0
         calls[name] = compiled(work, given, name == "tested")
-        result = _download(given[-1])
+        result = download(given[-1])
         right = right and bool((result.view(np.uint8) == expected.view(np.uint8)).all())
-    seconds = _on_cpu(calls, budget) if device == "cpu" else _on_gpu(calls, budget)
+    seconds = seconds_in_turns(calls, device, budget, min)
     return seconds["tested"], seconds["untested"], right
 
 

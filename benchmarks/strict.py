@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -20,10 +19,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from turns import download, seconds_in_turns, upload
 
 import tessera as ts
 
-LEAST_TURNS = 5
 PROFILES = ("fast", "strict")
 
 
@@ -126,20 +125,6 @@ def works(quick: bool) -> Iterator[Work]:
     yield Work("gemv f32, contiguous along K", turned, [a, b, np.empty((1, 4 * side), np.float32)])
 
 
-def _upload(array: np.ndarray, device: str) -> Any:
-    if device == "cpu":
-        return array.copy()
-    import torch
-
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).to(device).view(torch.bfloat16)
-    return torch.from_numpy(array).to(device)
-
-
-def _result(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
-
-
 def _under(profile: str, work: Work, arrays: Sequence[Any]) -> Callable[[], Any]:
     def call() -> None:
         with ts.numerics.profile(profile):  # type: ignore[arg-type]
@@ -148,37 +133,16 @@ def _under(profile: str, work: Work, arrays: Sequence[Any]) -> Callable[[], Any]
     return call
 
 
-def _on_cpu(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    end, order = time.perf_counter() + seconds, list(calls)
-    while time.perf_counter() < end or len(times[order[0]]) < LEAST_TURNS:
-        for name in order:
-            start = time.perf_counter()
-            calls[name]()
-            times[name].append(time.perf_counter() - start)
-        order.reverse()
-    return {name: median(found) for name, found in times.items()}
-
-
-def _on_gpu(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    import torch
-    from gemm_timing import Timer
-
-    turns = max(LEAST_TURNS, int(seconds / 0.3))
-    measured, _ = Timer(torch, min(0.1, seconds / 10)).measured({name: [call] for name, call in calls.items()}, turns)
-    return {name: found.replayed or found.flushed for name, found in measured.items()}
-
-
 def measure(work: Work, device: str, seconds: float) -> tuple[dict[str, float], bool]:
     """Return the seconds of a call under each profile, and whether `strict` gives the bits of this machine's CPU."""
     host = [array.copy() for array in work.arguments]
     _under("strict", work, host)()
-    arrays = [_upload(array, device) for array in work.arguments]
+    arrays = [upload(array.copy(), device) for array in work.arguments]
     calls = {profile: _under(profile, work, arrays) for profile in PROFILES}
     for call in calls.values():  # the last one is strict
         call()
-    alike = np.array_equal(_result(arrays[-1]), host[-1], equal_nan=True)
-    return (_on_cpu if device == "cpu" else _on_gpu)(calls, seconds), alike
+    alike = np.array_equal(download(arrays[-1]), host[-1], equal_nan=True)
+    return seconds_in_turns(calls, device, seconds, median), alike
 
 
 def main() -> int:
