@@ -32,7 +32,7 @@ from tessera.ir.tile.exchange import ExchangeOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
 from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.tile.random import PhiloxOp
-from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp, combiner_of
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
@@ -363,7 +363,7 @@ def _combine(batch: Batch, op: ReduceByOp | ScanByOp) -> _Results:
     for inner in op.combiner.block.ops:
         for operand in inner.operands:
             batch.same(operand, "what a combiner reads")
-    combiner = op.clone(dict(batch.values)).detach_region(0).detach_block(0)
+    combiner = combiner_of(op, batch.values)
     sources = [batch.tile(source) for source in op.sources]
     if isinstance(op, ScanByOp):
         new = ScanByOp(sources, op.axis.data + 1, combiner, op.reverse is not None)

@@ -12,7 +12,7 @@ from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, element_of
 from tessera.ir.types import dtype_of
-from tessera.lower.facts import near, nonnegative, stays_inside
+from tessera.lower.facts import lies_inside, near, nonnegative, stays_inside
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 from tessera.target.divisors import WIDEST
@@ -168,9 +168,11 @@ def _inside(
     """Return whether the box cannot reach past the tensor along `axis`."""
     if physical != op.size_list[axis]:
         return False
+    size = params.known_size(arg, axis)
+    if size is not None and lies_inside(op.offsets[axis], physical, size):
+        return True
     if not stays_inside(kernel, op.offsets[axis], op.tensor, axis):
         return False
-    size = params.known_size(arg, axis)
     size_divisor = params.infos[arg].dim_div[axis] if size is None else size
     return size_divisor % physical == 0 and divisor(op.offsets[axis]) % physical == 0
 

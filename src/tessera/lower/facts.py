@@ -148,6 +148,12 @@ def _extent_name(kernel: KernelOp, extent: SSAValue) -> str | int | None:
     return None if known is None else int(known)
 
 
+def lies_inside(offset: SSAValue, length: int, size: int) -> bool:
+    """Return whether a box is known to lie in `[0, size)`."""
+    low, high = value_range(offset)
+    return low >= 0 and high + length <= size
+
+
 def nonnegative(value: SSAValue) -> bool:
     """Return whether an index of TIR-H is known not to be negative."""
     return value_range(value)[0] >= 0
@@ -212,8 +218,11 @@ def _argument_range(block: Block, value: SSAValue, known: dict[SSAValue, Range],
         position = list(block.args).index(value)  # pyright: ignore[reportArgumentType]
         return 0, max(_range(parent.extents[position], known, depth)[1], 0)
     if isinstance(parent, scf.ForOp) and block.args[0] is value:
-        low, high = _range(parent.lb, known, depth)[0], _range(parent.ub, known, depth)[1]
-        return low, max(high - 1, low)  # the language's steps are positive
+        (low, highest), (_, end) = _range(parent.lb, known, depth), _range(parent.ub, known, depth)
+        step = constant_value(parent.step)
+        if step is not None and low == highest:
+            end -= (end - 1 - low) % int(step)
+        return low, max(end - 1, low)  # the language's steps are positive
     if isinstance(parent, scf.ForOp):
         return _carried_range(parent, list(block.args).index(value) - 1, known, depth)  # pyright: ignore[reportArgumentType]
     return _whole(value)

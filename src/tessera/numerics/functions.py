@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tessera.data import dataclass
+from tessera.numerics.dtypes import DType
 
 Domain = Literal["float", "number", "int", "bool", "any", "int_or_bool"]
 
@@ -118,6 +119,19 @@ TRANSCENDENTAL = frozenset(name for name, function in FUNCTIONS.items() if funct
 
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul", "any": "or", "all": "and"}
 """The function that a reduction combines two elements with."""
+
+
+def identity_of(fn: str, dtype: DType) -> float:
+    """Return the value that a reduction ignores; of sums it is +0."""
+    if fn in ("sum", "any"):
+        return 0
+    if fn in ("prod", "all"):
+        return 1
+    if dtype.is_float:
+        return float("-inf") if fn == "max" else float("inf")
+    low = -(1 << dtype.bits - 1) if dtype.kind == "int" else 0
+    high = (1 << dtype.bits - (dtype.kind == "int")) - 1
+    return low if fn == "max" else high
 
 
 def accepts(function: Function, kind: str) -> bool:

@@ -57,6 +57,7 @@ class NvidiaPlatform(Platform):
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
+        from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
@@ -76,6 +77,7 @@ class NvidiaPlatform(Platform):
         return (
             RaiseCopiesPass(target, knobs),
             BatchProgramsPass(target, knobs),
+            ChunkTilesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),
             SplitKPass(target, knobs),

@@ -132,6 +132,15 @@ class Knobs:
             passes=("batch-programs",),
         )
     )
+    chunk: int | None = _declared(
+        Knob(
+            "chunk",
+            "elements of a tile that are computed at a time where it has more; 0 computes tiles whole",
+            "what registers hold decides",
+            (0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+            passes=("chunk-tiles",),
+        )
+    )
     bulk_stores: int | None = _declared(
         Knob(
             "bulk_stores",

@@ -21,6 +21,7 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "stages": (1, 3, 12),
     "group_m": (1, 7),
     "batch": (1, 64),
+    "chunk": (0, 8, 4096),
     "bulk_stores": (0, 1),
     "split_k": (1, 8),
     "stream_k": (0, 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Block, Region, SSAValue
@@ -188,6 +188,19 @@ class ScanByOp(TesseraOp):
 
 REDUCING = (ReduceOp, ScanOp, ReduceByOp, ScanByOp)
 """Ops that combine the elements of their operands."""
+
+
+def combiner_of(op: ReduceByOp | ScanByOp, values: Mapping[SSAValue, SSAValue] | None = None) -> Block:
+    """Return a copy of an op's combiner.
+
+    Args:
+        op: the op.
+        values: what stands for scalars from outside the combiner.
+    """
+    copy = op.clone(dict(values or {}))
+    block = copy.detach_region(0).detach_block(0)
+    copy.erase()
+    return block
 
 
 def _verify_combiner(sources: Sequence[SSAValue], axis: int, combiner: Block) -> tuple[int, ...]:

@@ -38,6 +38,17 @@ def divisor(value: SSAValue) -> int:
     return gcd(step, first.constant, *(factor * divisor(term) for term, factor in first.terms.items()))
 
 
+def _counted(value: SSAValue) -> tuple[float, float]:
+    """Return the least and the largest number that a scalar can be: a loop's counter between known bounds."""
+    loop, unknown = counter_loop(value), (float("-inf"), float("inf"))
+    if loop is None:
+        return unknown
+    first, end, step = (constant_value(bound) for bound in (loop.lb, loop.ub, loop.step))
+    if first is None or end is None or step is None:
+        return unknown
+    return first, max(first, end - 1 - (end - 1 - first) % step)
+
+
 @dataclass(frozen=True)
 class Distance:
     """How far an offset lies behind an earlier one.
@@ -72,11 +83,25 @@ class Distance:
 
     def apart(self, size_before: int, size_after: int) -> bool:
         """Return whether ranges of these sizes that begin at the two offsets are known to have nothing in common."""
+        nearest, farthest = self._range()
+        if nearest >= size_before or farthest <= -size_after:
+            return True
         least = self._steps()
         if least is None:
             return False
         near = self.after.constant - self.before.constant + least
         return (near >= size_before and least >= 0) or (near <= -size_after and least <= 0)
+
+    def _range(self) -> tuple[float, float]:
+        """Return the least and the largest distance that known bounds of counters leave."""
+        low = high = float(self.after.constant - self.before.constant)
+        for term in {**self.before.terms, **self.after.terms}:
+            first, second = self.before.terms.get(term, 0), self.after.terms.get(term, 0)
+            factors = (-first, second) if self.varies(term) else (second - first,)
+            for factor in filter(None, factors):
+                ends = [factor * end for end in _counted(term)]
+                low, high = low + min(ends), high + max(ends)
+        return low, high
 
     def _steps(self) -> int | None:
         """Return the least distance, in its own direction, that counters of crossed loops make; None if unknown."""

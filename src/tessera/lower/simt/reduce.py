@@ -33,22 +33,8 @@ from tessera.lower.combiners import Values, combine
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import Placements, infers, padded, reduced_placement
 from tessera.lower.simt.rules import lowers
-from tessera.numerics.dtypes import DType
-from tessera.numerics.functions import COMBINE
+from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL, is_ordered
-
-
-def identity_of(fn: str, dtype: DType) -> float:
-    """Return the value that a reduction ignores."""
-    if fn in ("sum", "any"):
-        return 0
-    if fn in ("prod", "all"):
-        return 1
-    if dtype.is_float:
-        return float("-inf") if fn == "max" else float("inf")
-    low = -(1 << dtype.bits - 1) if dtype.kind == "int" else 0
-    high = (1 << dtype.bits - (dtype.kind == "int")) - 1
-    return low if fn == "max" else high
 
 
 @infers(ReduceOp)

@@ -22,10 +22,10 @@ from tessera.lower.combiners import Values
 from tessera.lower.simt.context import SimtContext, tile_shape
 from tessera.lower.simt.exchange import exchanged
 from tessera.lower.simt.placement import follow, infers, padded
-from tessera.lower.simt.reduce import Fold, flagged, fold_of, identity_of, inserted, leader, plain_layout
+from tessera.lower.simt.reduce import Fold, flagged, fold_of, inserted, leader, plain_layout
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
-from tessera.numerics.functions import COMBINE
+from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL, is_ordered
 
 infers(ScanOp, ScanByOp)(follow)

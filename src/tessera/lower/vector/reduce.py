@@ -31,27 +31,12 @@ from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
 from tessera.lower.vector.writer import chunk_layout, chunk_type
 from tessera.numerics import dtypes
-from tessera.numerics.functions import COMBINE
+from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL, is_ordered
 
 ACCUMULATORS = 4
 BRANCHES = 8
 """Chunks that are combined at a time where the order is given."""
-
-
-def identity(fn: str, element: Attribute) -> int | float | bool:
-    """Return the value that a reduction starts from."""
-    dtype = dtype_of(element)
-    if fn in ("sum", "any"):
-        return 0
-    if fn in ("prod", "all"):
-        return 1
-    if dtype.is_float:
-        return float("-inf") if fn == "max" else float("inf")
-    if dtype.kind == "uint":
-        return 0 if fn == "max" else (1 << dtype.bits) - 1
-    low = -(1 << (dtype.bits - 1))
-    return low if fn == "max" else -low - 1
 
 
 @dataclass(frozen=True)
@@ -119,7 +104,7 @@ def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
     if fn in ("any", "all"):
         source = bool_of(source)
     ordered = is_ordered(context.profile, fn, dtype_of(source.element).is_float)
-    neutral = NEUTRAL[fn] if ordered else identity(fn, source.element)
+    neutral = NEUTRAL[fn] if ordered else identity_of(fn, dtype_of(source.element))
     start = context.writer.scalars.constant(neutral, source.element)
     reduction = _Reduction(context, [source], op.axis.data, _Function(COMBINE[fn], start), ordered)
     if len(source.shape) == 1:
@@ -355,7 +340,7 @@ def lower_scan(context: VectorContext, op: ScanOp) -> None:
     element = source.element
     if fn in ("any", "all"):
         source = bool_of(source)
-    start = context.writer.scalars.constant(identity(fn, source.element), source.element)
+    start = context.writer.scalars.constant(identity_of(fn, dtype_of(source.element)), source.element)
     fold, ordered = _Function(COMBINE[fn], start), is_ordered(context.profile, fn, dtype_of(source.element).is_float)
     (target,) = _scanned(context, [source], op.axis.data, fold, op.reverse is not None, ordered)
     stored: Node = target if source.element == element else Convert(target.shape, element, target)

@@ -26,6 +26,8 @@ _KNOBS = (
     ("bulk_stores", (0, 1)),
     ("ping_pong", (0, 1)),
     ("keep_copies", (0, 1, 1)),
+    ("batch", (1, 2, 4)),
+    ("chunk", (8, 8, 16, 32)),
     *CPU_KNOBS,
 )
 

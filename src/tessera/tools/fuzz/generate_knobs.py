@@ -33,6 +33,7 @@ _GPU_KNOBS: Final = (
     (("bulk_stores", (0, 1)), 0.7),
 )
 _MMA_KINDS: Final = (("mma_kind", ("mma_sync", "fma")), 0.8)
+_CHUNKS: Final = (("chunk", (16, 64, 256)), 0.8)
 _Knobs = dict[str, int | str]
 
 
@@ -52,7 +53,7 @@ def of_plan(dice: Dice, on_units: bool) -> _Knobs:
                 knobs[name] = dice.pick(values)
     elif dice.chance(0.75):
         for _ in range(dice.between(1, 2)):
-            name, values = dice.weighted((*_GPU_KNOBS, *_SHARING, _MMA_KINDS))
+            name, values = dice.weighted((*_GPU_KNOBS, *_SHARING, _MMA_KINDS, _CHUNKS))
             knobs[name] = dice.pick(values)
     if dice.chance(0.4):  # rings that few steps go around
         knobs["num_stages"] = dice.pick((1, 2, 2, 2, 3, 4))

@@ -1,0 +1,427 @@
+"""Rewrites long tiles to loops over chunks of them, so that no more than a chunk of each is there at a time.
+
+Reductions add up chunks element by element, in a tile of a part of a chunk, and combine its elements behind the loop.
+Scans carry their last elements from chunk to chunk. What is left where the chunks do not divide the size is a chunk of
+its own, of just that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from xdsl.dialects import scf
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.ir.inserter import Inserter
+from tessera.ir.long_tiles import SCANS, Passes
+from tessera.ir.tile.elementwise import (
+    ArangeOp,
+    BitcastOp,
+    CastOp,
+    ConstantOp,
+    ElementwiseOp,
+    RoundTf32Op,
+    SplatOp,
+    constant_value,
+)
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
+from tessera.ir.tile.random import PhiloxOp
+from tessera.ir.tile.reduce import CombinedOp, ReduceByOp, ReduceOp, ScanByOp, ScanOp, combiner_of
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import dtype_of, element_type, i1, index
+from tessera.numerics import dtypes
+from tessera.numerics.functions import COMBINE, identity_of
+from tessera.numerics.order import NEUTRAL
+
+PIECES = 4
+"""Parts of a chunk that reductions combine before they add to their sums: so many elements of a thread become one."""
+
+Values = Sequence[SSAValue]
+Combining = ReduceOp | ReduceByOp | ScanOp | ScanByOp
+
+
+def compute_in_chunks(passes: Passes, length: int) -> None:
+    """Rewrite the block that holds long tiles.
+
+    Args:
+        passes: the tiles, and how they are computed.
+        length: size of a chunk along their long dimension, a power of two.
+    """
+    after = passes.ops[-1].next_op
+    point = InsertPoint.before(after) if after is not None else InsertPoint.at_end(passes.block)
+    for number in range(len(passes.loops) + 1):
+        for op, level in passes.between:
+            if level == number:
+                op.detach()
+                Rewriter.insert_op(op, point)
+        if number < len(passes.loops) and passes.loops[number]:
+            _Pass(passes, length, passes.loops[number], point).write()
+    for op in reversed(passes.ops):
+        Rewriter.erase_op(op)
+
+
+def without(shape: Sequence[int], axis: int) -> list[int]:
+    """Return a shape without a dimension."""
+    return [size for place, size in enumerate(shape) if place != axis]
+
+
+class _Writer:
+    """Adds ops at a point, with the location of one that they stand for."""
+
+    def __init__(self, point: InsertPoint, like: Operation) -> None:
+        self.point, self.like = point, like
+
+    def add(self, op: Operation) -> Operation:
+        """Add an op."""
+        return Inserter(self.point, self.like).add(op)
+
+    def value(self, op: Operation) -> SSAValue:
+        """Add an op and return its result."""
+        return self.add(op).results[0]
+
+    def constant(self, value: float, element: Attribute = index) -> SSAValue:
+        """Add a constant."""
+        return self.value(ConstantOp(value, element))
+
+    def plus(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        """Add up offsets; those that are known become constants."""
+        known = [constant_value(a), b if isinstance(b, int) else constant_value(b)]
+        if None not in known:
+            return self.constant(int(known[0] or 0) + int(known[1] or 0))
+        if known[1] == 0:
+            return a
+        other = self.constant(b) if isinstance(b, int) else b
+        return other if known[0] == 0 else self.value(ElementwiseOp("add", [a, other]))
+
+    def full(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """Repeat a scalar, or leave it one."""
+        return self.value(SplatOp(value, shape)) if shape else value
+
+    def spread(self, value: SSAValue, shape: Sequence[int], axis: int) -> SSAValue:
+        """Repeat what a reduction along a dimension gave."""
+        if not isinstance(value.type, TileType):
+            return self.value(SplatOp(value, shape))
+        column = self.value(ReshapeOp(value, [1 if place == axis else size for place, size in enumerate(shape)]))
+        return self.value(BroadcastOp(column, shape))
+
+    def combine(self, op: Combining, first: Values, second: Values) -> list[SSAValue]:
+        """Combine elements, each with another one, as a reduction or scan does."""
+        if isinstance(op, ReduceOp | ScanOp):
+            return [self.value(ElementwiseOp(COMBINE[op.fn.data], [*first, *second]))]
+        block = op.combiner.block
+        shape = shape_of(first[0].type)
+        known: dict[SSAValue, SSAValue] = dict(zip(block.args, (*first, *second), strict=True))
+
+        def alike(values: Sequence[SSAValue]) -> list[SSAValue]:
+            found = [known.get(value, value) for value in values]
+            if not any(isinstance(value.type, TileType) for value in found):
+                return found
+            return [v if isinstance(v.type, TileType) else self.full(v, shape) for v in found]
+
+        for inner in block.ops:
+            match inner:
+                case ElementwiseOp():
+                    known[inner.result] = self.value(ElementwiseOp(inner.fn.data, alike(inner.args)))
+                case CastOp():
+                    (source,) = alike([inner.source])
+                    saturate = inner.saturate is not None
+                    known[inner.result] = self.value(CastOp(source, element_of(inner.result.type), saturate))
+                case CombinedOp():
+                    ends = [known.get(value, value) for value in inner.values]
+                    return [v if isinstance(v.type, TileType) else self.full(v, shape) for v in ends]
+                case _:
+                    known[inner.results[0]] = self.value(inner.clone())
+        raise AssertionError("a combiner ends by tessera_tile.combined")
+
+    def reduce(self, op: ReduceOp | ReduceByOp, sources: Values, axis: int) -> list[SSAValue]:
+        """Reduce other tiles as a reduction does its own."""
+        if isinstance(op, ReduceOp):
+            return [self.value(ReduceOp(sources[0], axis, op.fn.data))]
+        return list(self.add(ReduceByOp(sources, axis, combiner_of(op))).results)
+
+
+State = Mapping[Operation, Values]
+"""What reductions and scans have come to after some chunks; without those that have nothing to start from."""
+
+
+class _Pass(_Writer):
+    """Writes one pass.
+
+    Args:
+        passes: the tiles.
+        length: of a chunk.
+        ops: what the pass does.
+        point: where it is written.
+    """
+
+    def __init__(self, passes: Passes, length: int, ops: Sequence[Operation], point: InsertPoint) -> None:
+        super().__init__(point, ops[0])
+        self.passes, self.length, self.ops = passes, length, ops
+        self.count, self.rest = divmod(passes.size, length)
+        self.combining: list[Any] = [op for op in ops if passes.reduced(op) or passes.scanned(op)]
+        self.backwards = any(isinstance(op, SCANS) and op.reverse is not None for op in self.combining)
+
+    def write(self) -> None:
+        """Write the loop with what stands before and behind it, and replace the results of reductions."""
+        state, rest, first = self._start(), dict[Operation, Values](), 0
+        if self.backwards and self.rest:
+            state, rest = self._rest(state)
+        if len(state) < len(self.combining):
+            state, first = self._chunk(self.point, self._at(0), state), 1
+        if self.count - first > 1:
+            state = self._loop(first, state)
+        elif self.count > first:
+            state = self._chunk(self.point, self._at(first), state)
+        if not self.backwards and self.rest:
+            state, rest = self._rest(state)
+        for op in self.combining:
+            if self.passes.reduced(op):
+                self._finish(op, state[op], rest.get(op))
+
+    def _axis(self, op: Operation) -> int:
+        return self.passes.axes[op.operands[0]]
+
+    def _start(self) -> dict[Operation, Values]:
+        """Return what changes nothing, for what has such an element."""
+        found = dict[Operation, Values]()
+        for op in self.combining:
+            if isinstance(op, ReduceOp | ScanOp):
+                self.like = op
+                shape = list(shape_of(op.source.type))
+                if isinstance(op, ReduceOp):
+                    shape[self._axis(op)] = self.length // min(PIECES, self.length)
+                else:
+                    shape = without(shape, self._axis(op))
+                found[op] = [self.full(self._neutral(op), shape)]
+        return found
+
+    def _neutral(self, op: ReduceOp | ScanOp) -> SSAValue:
+        element, fn = element_of(op.source.type), op.fn.data
+        dtype = dtype_of(element)
+        return self.constant(NEUTRAL[fn] if dtype.is_float and fn in NEUTRAL else identity_of(fn, dtype), element)
+
+    def _at(self, number: int) -> SSAValue:
+        """Return where a chunk starts."""
+        return self.constant((self.count - 1 - number if self.backwards else number) * self.length)
+
+    def _loop(self, first: int, state: State) -> State:
+        """Write the loop over chunks from a number on."""
+        bounds = [self.constant(value) for value in (first * self.length, self.count * self.length, self.length)]
+        carried = [value for values in state.values() for value in values]
+        body = Block(arg_types=[index, *(value.type for value in carried)])
+        loop = scf.ForOp(bounds[0], bounds[1], bounds[2], carried, Region(body))
+        self.add(loop)
+        inner, at = _Writer(InsertPoint.at_end(body), self.like), body.args[0]
+        if self.backwards:
+            last = inner.constant((self.count - 1) * self.length)
+            at = inner.value(ElementwiseOp("sub", [last, at]))
+        new = self._chunk(inner.point, at, _like(state, body.args[1:]))
+        inner.add(scf.YieldOp(*(value for op in state for value in new[op])))
+        return _like(state, loop.results)
+
+    def _chunk(self, point: InsertPoint, at: SSAValue, state: State) -> State:
+        """Compute a chunk, and return what reductions and scans come to with it."""
+        chunk = Chunk(self.passes, point, at, self.length)
+        new = dict[Operation, Values]()
+        for op in self.ops:
+            if self.passes.reduced(op):
+                new[op] = chunk.added(op, state.get(op))
+            elif self.passes.scanned(op):
+                new[op] = chunk.scanned(op, state.get(op))
+            else:
+                chunk.write(op)
+        return {op: new[op] for op in self.combining}
+
+    def _rest(self, state: State) -> tuple[dict[Operation, Values], dict[Operation, Values]]:
+        """Compute what is left of the tiles; return the state with it, and what it is of reductions alone."""
+        chunk = Chunk(self.passes, self.point, self.constant(self.count * self.length), self.rest)
+        new, rest = dict(state), dict[Operation, Values]()
+        for op in self.ops:
+            if self.passes.reduced(op):
+                rest[op] = chunk.reduced(op)
+            elif self.passes.scanned(op):
+                new[op] = chunk.scanned(op, state.get(op))
+            else:
+                chunk.write(op)
+        return new, rest
+
+    def _finish(self, op: ReduceOp | ReduceByOp, sums: Values, rest: Values | None) -> None:
+        self.like = op
+        results = self.reduce(op, sums, self._axis(op))
+        if rest is not None:
+            results = self.combine(op, results, rest)
+        for old, new in zip(op.results, results, strict=True):
+            old.replace_all_uses_with(new)
+
+
+def _like(state: State, values: Values) -> dict[Operation, Values]:
+    """Give each reduction and scan its part of the carried values."""
+    found, place = dict[Operation, Values](), 0
+    for op, old in state.items():
+        found[op] = values[place : place + len(old)]
+        place += len(old)
+    return found
+
+
+class Chunk(_Writer):
+    """A chunk of long tiles, being computed.
+
+    Args:
+        passes: the tiles.
+        point: where its ops are added.
+        at: where it starts.
+        size: how long it is.
+    """
+
+    def __init__(self, passes: Passes, point: InsertPoint, at: SSAValue, size: int) -> None:
+        super().__init__(point, passes.ops[0])
+        self.passes, self.at, self.size = passes, at, size
+        self.values: dict[SSAValue, SSAValue] = {}
+
+    def of(self, value: SSAValue) -> SSAValue:
+        """Return the chunk of a value."""
+        return self.values.get(value, value)
+
+    def shape(self, value: SSAValue) -> list[int]:
+        """Return the shape of the chunk of a tile."""
+        axis = self.passes.axes[value]
+        return [self.size if place == axis else size for place, size in enumerate(shape_of(value.type))]
+
+    def write(self, op: Operation) -> None:
+        """Compute the chunk of what an op gives."""
+        self.like = op
+        self.values.update(zip(op.results, _HANDLERS[type(op)](self, op), strict=True))
+
+    def reduced(self, op: ReduceOp | ReduceByOp) -> list[SSAValue]:
+        """Return a reduction of the chunk."""
+        self.like = op
+        return self.reduce(op, [self.of(source) for source in op.operands], op.axis.data)
+
+    def added(self, op: ReduceOp | ReduceByOp, before: Values | None) -> list[SSAValue]:
+        """Return a reduction's tiles of sums with the chunk."""
+        self.like = op
+        axis, pieces = op.axis.data, min(PIECES, self.size)
+        sources = list[SSAValue]()
+        for source in op.operands:
+            shape = self.shape(source)
+            split = [*shape[:axis], pieces, shape[axis] // pieces, *shape[axis + 1 :]]
+            sources.append(self.value(ReshapeOp(self.of(source), split)))
+        parts = self.reduce(op, sources, axis)
+        return parts if before is None else self.combine(op, before, parts)
+
+    def scanned(self, op: ScanOp | ScanByOp, before: Values | None) -> list[SSAValue]:
+        """Compute the chunk of a scan, and return its last elements."""
+        self.like = op
+        axis, sources, backwards = op.axis.data, [self.of(source) for source in op.operands], op.reverse is not None
+        if isinstance(op, ScanOp):
+            results = [self.value(ScanOp(sources[0], axis, op.fn.data, backwards))]
+        else:
+            results = list(self.add(ScanByOp(sources, axis, combiner_of(op), backwards)).results)
+        if before is not None:
+            spread = [self.spread(value, shape_of(r.type), axis) for value, r in zip(before, results, strict=True)]
+            results = self.combine(op, spread, results)
+        self.values.update(zip(op.results, results, strict=True))
+        return [self._element(result, axis, 0 if backwards else self.size - 1) for result in results]
+
+    def _element(self, tile: SSAValue, axis: int, place: int) -> SSAValue:
+        """Return one element of a tile along a dimension: all others are made such that they change no sum."""
+        shape, element = shape_of(tile.type), element_of(tile.type)
+        wide = _summed(element)
+        if wide != element:
+            tile = self.value(CastOp(tile, wide))
+        i32 = element_type(dtypes.i32)
+        here = self.value(SplatOp(self.constant(place, i32), [self.size]))
+        is_it = self.value(ElementwiseOp("eq", [self.value(ArangeOp(self.size, i32)), here]))
+        row = [size if at == axis else 1 for at, size in enumerate(shape)]
+        is_it = self.value(BroadcastOp(self.value(ReshapeOp(is_it, row)), shape))
+        fn = "any" if wide == i1 else "sum"
+        zero = -0.0 if dtype_of(wide).is_float else 0
+        kept = self.value(ElementwiseOp("select", [is_it, tile, self.full(self.constant(zero, wide), shape)]))
+        found = self.value(ReduceOp(kept, axis, fn))
+        return found if wide == element else self.value(CastOp(found, element))
+
+
+def _summed(element: Attribute) -> Attribute:
+    """Return a type that holds all values of an element's and has sums."""
+    dtype = dtype_of(element)
+    if dtype.is_float:
+        return element_type(dtypes.f32) if dtype.bits < 32 else element
+    return element_type(dtypes.i32) if 1 < dtype.bits < 32 else element
+
+
+# Ops
+
+_Handler = Callable[[Chunk, Any], Values]
+_HANDLERS: dict[type[Operation], _Handler] = {}
+_H = TypeVar("_H", bound=_Handler)
+
+
+def _handles(*ops: type[Operation]) -> Callable[[_H], _H]:
+    def enter(handler: _H) -> _H:
+        _HANDLERS.update(dict.fromkeys(ops, handler))
+        return handler
+
+    return enter
+
+
+@_handles(ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, PhiloxOp, GatherOp, ScatterOp, TransposeOp, ScanOp)
+def _same(chunk: Chunk, op: Operation) -> Values:
+    """Do to a chunk what an op does to a tile."""
+    types = [TileType.of(chunk.shape(result), element_of(result.type)) for result in op.results]
+    operands = [chunk.of(operand) for operand in op.operands]
+    return chunk.add(type(op).create(operands=operands, result_types=types, properties=op.properties)).results
+
+
+@_handles(ScanByOp)
+def _scan_by(chunk: Chunk, op: ScanByOp) -> Values:
+    sources = [chunk.of(source) for source in op.sources]
+    return chunk.add(ScanByOp(sources, op.axis.data, combiner_of(op), op.reverse is not None)).results
+
+
+@_handles(SplatOp)
+def _splat(chunk: Chunk, op: SplatOp) -> Values:
+    return [chunk.value(SplatOp(op.value, chunk.shape(op.result)))]
+
+
+@_handles(ArangeOp)
+def _arange(chunk: Chunk, op: ArangeOp) -> Values:
+    element = element_of(op.result.type)
+    first = chunk.at if element == index else chunk.value(CastOp(chunk.at, element))
+    places = chunk.value(ArangeOp(chunk.size, element))
+    return [chunk.value(ElementwiseOp("add", [places, chunk.value(SplatOp(first, [chunk.size]))]))]
+
+
+@_handles(BroadcastOp, ReshapeOp)
+def _shaped(chunk: Chunk, op: BroadcastOp | ReshapeOp) -> Values:
+    return [chunk.value(type(op)(chunk.of(op.source), chunk.shape(op.result)))]
+
+
+@_handles(ReduceOp, ReduceByOp)
+def _across(chunk: Chunk, op: ReduceOp | ReduceByOp) -> Values:
+    return chunk.reduced(op)
+
+
+def _box(chunk: Chunk, op: Slice, axis: int) -> tuple[list[SSAValue], list[int]]:
+    """Return where the chunk of a box starts, and its sizes."""
+    offsets, sizes = list[SSAValue](op.offsets), list(op.size_list)
+    place = op.kept[axis]
+    offsets[place], sizes[place] = chunk.plus(offsets[place], chunk.at), chunk.size
+    return offsets, sizes
+
+
+@_handles(LoadOp)
+def _load(chunk: Chunk, op: LoadOp) -> Values:
+    offsets, sizes = _box(chunk, op, chunk.passes.axes[op.result])
+    mask = chunk.of(op.mask) if op.mask is not None else None
+    return [chunk.value(LoadOp(op.tensor, offsets, sizes, op.dropped, mask, op.fill))]
+
+
+@_handles(StoreOp)
+def _store(chunk: Chunk, op: StoreOp) -> Values:
+    offsets, sizes = _box(chunk, op, chunk.passes.axes[op.value])
+    mask = chunk.of(op.mask) if op.mask is not None else None
+    chunk.add(StoreOp(chunk.of(op.value), op.tensor, offsets, sizes, op.dropped, mask))
+    return []

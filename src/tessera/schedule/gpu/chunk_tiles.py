@@ -1,0 +1,120 @@
+"""Computes tiles that are too large for registers chunk by chunk, in as many passes as their reductions ask for.
+
+A tile lies in the registers of a program's threads. A row of 100 000 elements does not fit: registers spill, and one
+program fills a multiprocessor, which is then idle while the row is loaded and again while it is stored. In loops over
+chunks (`ir/chunking.py`) elements are loaded again for each pass, from caches that hold the row.
+
+Before::
+
+    %x = load %X[%i, 0] [1, 65536] drop [0]
+    %sum = reduce "sum" %x axis 0
+    %y = elementwise "div"(%x, splat %sum)
+    store %y, %Y[%i, 0] [1, 65536] drop [0]
+
+After::
+
+    %sums = for %k = 0 to 65536 step 16384 iter_args(%part = 0)
+        %x = load %X[%i, %k] [1, 16384] drop [0]
+        yield add(%part, reduce "sum" (reshape %x [4, 4096]) axis 0)
+    %sum = reduce "sum" %sums axis 0
+    for %k = 0 to 65536 step 16384
+        %x = load %X[%i, %k] [1, 16384] drop [0]
+        store elementwise "div"(%x, splat %sum), %Y[%i, %k] [1, 16384] drop [0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import ClassVar
+
+from xdsl.ir import SSAValue
+
+from tessera.data import dataclass
+from tessera.ir.chunking import compute_in_chunks
+from tessera.ir.long_tiles import Passes, Whole, passes_over
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TileType, shape_of
+from tessera.schedule.notes import note
+from tessera.schedule.scheduled_pass import GridPass
+
+ELEMENTS = 16384
+"""Of a chunk, and of the largest tile that stays whole: 32 of each of 512 threads, 64 bytes of bf16 in flight."""
+
+
+@dataclass(frozen=True)
+class ChunkTilesPass(GridPass):
+    """Rewrites tiles that are too large for registers to loops over chunks of them.
+
+    Args:
+        target: the GPU.
+        knobs: `chunk` is how large a tile may be, and a chunk of a larger one is.
+    """
+
+    name: ClassVar[str] = "chunk-tiles"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Rewrite the large tiles of a launch, or note why they stay whole."""
+        most = ELEMENTS if self.knobs.chunk is None else self.knobs.chunk
+        if not most or any(isinstance(op, MmaOp) for op in grid.walk()):
+            return
+        notes, kept = list[str](), set[SSAValue]()
+        while (tile := _largest(grid, kept)) is not None and _elements(tile) > most:
+            try:
+                passes, length = _best(tile, most)
+            except Whole as reason:
+                notes.append(f"tiles of {prod(shape_of(tile.type))} elements stay whole: {reason}")
+                kept.add(tile)
+                continue
+            notes.append(_told(tile, passes, length))
+            compute_in_chunks(passes, length)
+        if notes:
+            note(grid, "chunk", list(dict.fromkeys(notes)))
+
+
+def _told(tile: SSAValue, passes: Passes, length: int) -> str:
+    """Return the sentence about tiles that are computed in passes."""
+    size, times = prod(shape_of(tile.type)), len(passes.loops)
+    chunk, each = size // passes.size * length, "one pass" if times == 1 else f"{times} passes"
+    return f"tiles of {size} elements are computed in {each} over chunks of {chunk}"
+
+
+def _elements(tile: SSAValue) -> int:
+    """Return how many registers of 4 bytes a tile takes."""
+    type_ = tile.type
+    assert isinstance(type_, TileType)
+    return prod(type_.shape) * max(type_.dtype.bytes // 4, 1)
+
+
+def _largest(grid: GridOp, kept: set[SSAValue]) -> SSAValue | None:
+    """Return the largest tile of a launch that is none of some."""
+    tiles = [value for op in grid.walk() for value in op.results if isinstance(value.type, TileType)]
+    return max((tile for tile in tiles if tile not in kept), key=_elements, default=None)
+
+
+def _best(tile: SSAValue, most: int) -> tuple[Passes, int]:
+    """Return the passes along the dimension that needs fewest of them, and how long a chunk is.
+
+    Raises:
+        Whole: there are none.
+    """
+    found, reasons = list[tuple[Passes, int]](), list[Whole]()
+    for axis, length in _chunks(tile, most):
+        try:
+            found.append((passes_over(tile, axis), length))
+        except Whole as reason:
+            reasons.append(reason)
+    if not found:
+        raise reasons[0] if reasons else Whole("they have no long dimension")
+    return min(found, key=lambda each: len(each[0].loops))
+
+
+def _chunks(tile: SSAValue, most: int) -> Iterator[tuple[int, int]]:
+    """Yield the dimensions along which a tile can be computed in chunks, the longest first, and a chunk's length."""
+    shape, size = shape_of(tile.type), _elements(tile)
+    for axis in sorted(range(len(shape)), key=lambda axis: -shape[axis]):
+        others = size // shape[axis]
+        length = 1 << max(most // others, 1).bit_length() - 1
+        if length < shape[axis]:
+            yield axis, length

@@ -1,0 +1,52 @@
+// RUN: schedule-chunk-tiles{chunk=32}
+
+// A row of 77 elements less its sum: one pass for the sum, one that computes and stores. Each is a loop over two chunks,
+// and a chunk of the 13 elements that are left.
+tessera_tile.kernel @rows profile "fast" (
+    %x: !tessera_tile.tensor<?x77xf32> as "X" dims ["M", "77"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x77xf32> as "Y" dims ["M", "77"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16 written) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x77xf32>
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    // CHECK: tessera_tile.constant -0.000000e+00 : f32
+    // CHECK: tessera_tile.splat {{.*}} -> !tessera_tile.tile<8xf32>
+    // CHECK: scf.for {{.*}} -> (!tessera_tile.tile<8xf32>) {
+    // CHECK: tessera_tile.load {{.*}} [1, 32] drop [0] : !tessera_tile.tensor<?x77xf32> -> !tessera_tile.tile<32xf32>
+    // CHECK: tessera_tile.reshape {{.*}} -> !tessera_tile.tile<4x8xf32>
+    // CHECK: tessera_tile.reduce "sum" {{.*}} axis 0 : !tessera_tile.tile<4x8xf32> -> !tessera_tile.tile<8xf32>
+    // CHECK: tessera_tile.elementwise "add"
+    // CHECK: scf.yield
+    // CHECK: tessera_tile.load {{.*}} [1, 13] drop [0] : !tessera_tile.tensor<?x77xf32> -> !tessera_tile.tile<13xf32>
+    %row = tessera_tile.load %x[%i, %zero] [1, 77] drop [0] : !tessera_tile.tensor<?x77xf32> -> !tessera_tile.tile<77xf32>
+    // CHECK: tessera_tile.reduce "sum" {{.*}} axis 0 : !tessera_tile.tile<13xf32> -> f32
+    // CHECK: tessera_tile.reduce "sum" {{.*}} axis 0 : !tessera_tile.tile<8xf32> -> f32
+    // CHECK: tessera_tile.elementwise "add"({{.*}}) : (f32, f32) -> f32
+    %sum = tessera_tile.reduce "sum" %row axis 0 : !tessera_tile.tile<77xf32> -> f32
+    // CHECK: scf.for
+    %sums = tessera_tile.splat %sum : f32 -> !tessera_tile.tile<77xf32>
+    %out = tessera_tile.elementwise "sub"(%row, %sums) : (!tessera_tile.tile<77xf32>, !tessera_tile.tile<77xf32>) -> !tessera_tile.tile<77xf32>
+    // CHECK: tessera_tile.store {{.*}} [1, 32] drop [0] : !tessera_tile.tile<32xf32>
+    // CHECK: tessera_tile.store {{.*}} [1, 13] drop [0] : !tessera_tile.tile<13xf32>
+    tessera_tile.store %out, %y[%i, %zero] [1, 77] drop [0] : !tessera_tile.tile<77xf32>, !tessera_tile.tensor<?x77xf32>
+  }
+  // CHECK: tessera_notes.chunk = ["tiles of 77 elements are computed in 2 passes over chunks of 32"]
+  tessera_tile.return
+}
+
+// -----
+// Two arguments that start at one address are one memory: rows of 77 and of 76 elements overlap in other places.
+tessera_tile.kernel @alias profile "fast" (
+    %x: !tessera_tile.tensor<?x77xf32> as "X" dims ["M", "77"] strides [77, 1] stride_div [1, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x76xf32> as "Y" dims ["M", "76"] strides [76, 1] stride_div [1, 1] dim_div [1, 1] align 16 written alias 0) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x77xf32>
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    // CHECK: tessera_tile.load {{.*}} [1, 76] drop [0]
+    %row = tessera_tile.load %x[%i, %zero] [1, 76] drop [0] : !tessera_tile.tensor<?x77xf32> -> !tessera_tile.tile<76xf32>
+    tessera_tile.store %row, %y[%i, %zero] [1, 76] drop [0] : !tessera_tile.tile<76xf32>, !tessera_tile.tensor<?x76xf32>
+  }
+  // CHECK: tessera_notes.chunk = ["tiles of 76 elements stay whole: a tensor that they are stored to is accessed in other passes or places"]
+  tessera_tile.return
+}

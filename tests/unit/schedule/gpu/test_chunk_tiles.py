@@ -1,0 +1,143 @@
+"""Which tiles are computed chunk by chunk, in how many passes, and why others stay whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tessera as ts
+from tests.conformance import test_chunks as cases
+
+
+def note(kernel: Callable[..., Any], dims: dict[str, int], **knobs: int) -> str:
+    """Return what the schedule says of a kernel."""
+    space = {name: [value] for name, value in knobs.items()}
+    made = ts.kernel.autotune(space=space)(kernel) if space else ts.kernel(kernel)
+    text = ts.compile(made, target="sm_90a", dims=dims, dump=["tirh"]).dumps["tirh"]
+    assert isinstance(text, str)
+    start = text.find("tessera_notes.chunk = [")
+    return text[start : text.find("]", start)] if start >= 0 else ""
+
+
+ROW = {"m": 9, "n": cases.N}
+
+
+@pytest.mark.parametrize(
+    ("body", "passes"),
+    [
+        (cases.alone, 1),
+        (cases.sums, 2),
+        (cases.several, 4),
+        (cases.conditions, 2),
+        (cases.best, 2),
+        (cases.combined, 2),
+        (cases.running, 2),
+        (cases.backwards, 2),
+        (cases.recurrence, 1),
+        (cases.recurrence_back, 2),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_rows_go_in_passes(body: Any, passes: int) -> None:
+    made = cases._rows(body)  # pyright: ignore[reportPrivateUsage]
+    said = note(made, ROW, chunk=16, batch=1)
+    assert f"tiles of 77 elements are computed in {'one pass' if passes == 1 else f'{passes} passes'} over" in said
+
+
+@pytest.mark.parametrize(
+    ("kernel", "passes"),
+    [
+        ("blocks", "2 passes over chunks of 16"),
+        ("columns", "one pass over chunks of 9"),
+        ("transposed", "2 passes"),
+        ("in_place", "2 passes"),
+        ("in_place_early", "2 passes"),
+        ("in_place_twice", "2 passes"),
+        ("masked", "2 passes"),
+        ("outside", "2 passes"),
+        ("indexed", "2 passes"),
+        ("between", "3 passes"),
+        ("in_loop", "2 passes"),
+    ],
+)
+def test_kernels_go_in_passes(kernel: str, passes: str) -> None:
+    assert f"are computed in {passes}" in note(getattr(cases, f"_{kernel}"), ROW, chunk=16, batch=1)
+
+
+def copied(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        buffer = ts.tile.alloc_shared((77,), ts.f32)
+        buffer[...] = x[i, :]
+        ts.tile.barrier()
+        y[i, :] = buffer[...]
+
+
+def waiting(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32], z: ts.Tensor["m", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        ts.tile.atomic_add(z[i], ts.tile.sum(row, 0))
+        y[i, :] = row * 2
+
+
+def combined_sum(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        y[i, :] = row - ts.tile.sum(row, 0)
+
+
+def largest(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        y[i, :] = row - ts.tile.max(row, 0)
+
+
+def squares(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+    for i in ts.tile.grid((m, n)):
+        tile = x[i : i + n, :]
+        y[i : i + n, :] = tile + tile.T
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (cases._rows(cases.crossed), "scans from both ends meet"),  # pyright: ignore[reportPrivateUsage]
+        (cases._rows(cases.turned), "part takes or gives all of one"),  # pyright: ignore[reportPrivateUsage]
+        (cases._in_place_late, "accessed in other passes or places"),  # pyright: ignore[reportPrivateUsage]
+        (cases._shifted, "accessed in other passes or places"),  # pyright: ignore[reportPrivateUsage]
+        (cases._over_each_other, "accessed in other passes or places"),  # pyright: ignore[reportPrivateUsage]
+        (cases._carried, "loops or branches carry them"),  # pyright: ignore[reportPrivateUsage]
+        (copied, "takes or gives all of one"),
+        (waiting, "stands between them"),
+        (squares, "one dimension of a tile is another one of the same tile"),
+    ],
+)
+def test_what_stays_whole(kernel: Callable[..., Any], why: str) -> None:
+    assert why in note(kernel, ROW, chunk=16, batch=1)
+
+
+def test_strict_gives_the_order_of_sums_alone() -> None:
+    with ts.numerics.profile("strict"):
+        assert "strict gives the order" in note(combined_sum, ROW, chunk=16, batch=1)
+        assert "2 passes" in note(largest, ROW, chunk=16, batch=1)
+
+
+@pytest.mark.parametrize("width", [131072, 50257])
+@pytest.mark.parametrize("kernel", [cases.norm_of(ts.bf16), cases.softmax_of(ts.bf16)], ids=["norm", "softmax"])
+def test_long_rows_lie_in_registers(kernel: Any, width: int) -> None:
+    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"m": 99, "n": width})
+    (measured,) = made.reflection["kernels"].values()
+    assert measured["spill_store_bytes"] == measured["spill_load_bytes"] == 0
+
+
+def test_rows_that_registers_hold_stay_whole() -> None:
+    assert note(combined_sum, ROW) == ""
+    assert note(combined_sum, ROW, chunk=0) == ""
+
+
+def test_dimensions_that_nothing_is_summed_along_come_first() -> None:
+    assert "tiles of 154 elements are computed in one pass over chunks of 77" in note(
+        cases._blocks,  # pyright: ignore[reportPrivateUsage]
+        ROW,
+        chunk=128,
+        batch=1,
+    )
