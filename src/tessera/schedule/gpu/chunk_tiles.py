@@ -33,10 +33,10 @@ from xdsl.ir import SSAValue
 from tessera.data import dataclass
 from tessera.ir.chunking import compute_in_chunks
 from tessera.ir.long_tiles import Passes, Whole, passes_over
+from tessera.ir.notes import note
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, shape_of
-from tessera.schedule.notes import note
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 16384
