@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from foundation import torch_or_none
 from gemm_timing import Timer
 from rich.console import Console
 from rich.table import Table
+
+import tessera as ts
 
 Call = Callable[[], Any]
 
@@ -43,6 +45,26 @@ class Work:
     tolerance: tuple[float, float] = (1e-4, 2e-3)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a table is asked for.
+
+    Args:
+        rows: how many there are.
+        width: elements of a row.
+        knobs: of the schedule, which are fixed.
+    """
+
+    rows: int
+    width: int
+    knobs: Mapping[str, int]
+
+    def fixed(self, kernel: Any) -> Any:
+        """Return a kernel with these knobs."""
+        space = {name: [value] for name, value in self.knobs.items()}
+        return ts.kernel.autotune(space=space)(kernel.__wrapped__) if space else kernel
+
+
 def measure(torch: Any, work: Work, width: int, timer: Timer, turns: int) -> dict[str, Any]:
     """Check a work's result, and return its line."""
     work.ours()
@@ -63,17 +85,22 @@ def measure(torch: Any, work: Work, width: int, timer: Timer, turns: int) -> dic
     }
 
 
-def main(title: str, works: Callable[[Any, int], Iterator[Work]], widths: Sequence[int]) -> int:
+def main(title: str, works: Callable[[Any, Given], Iterator[Work]], widths: Sequence[int], elements: int) -> int:
     """Measure and print.
 
     Args:
         title: what the command is called.
-        works: yields the works on rows of a width, given PyTorch.
+        works: yields the works on rows, given PyTorch.
         widths: of the rows, by default.
+        elements: of all rows together, by default.
     """
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--only", nargs="+", help="works of these names")
     parser.add_argument("--widths", nargs="+", type=int, default=widths, help="elements of a row")
+    parser.add_argument("--rows", type=int, help=f"how many; by default as many as have {elements} elements")
+    parser.add_argument(
+        "--knobs", nargs="+", default=[], metavar="NAME=VALUE", help="of the schedule, such as chunk=8192"
+    )
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--csv", type=Path, help="file for the results")
     args = parser.parse_args()
@@ -81,8 +108,9 @@ def main(title: str, works: Callable[[Any, int], Iterator[Work]], widths: Sequen
     if torch is None or not torch.cuda.is_available():
         raise SystemExit("needs PyTorch and a GPU")
     timer, lines = Timer(torch, 0.05), list[dict[str, Any]]()
+    knobs = {name: int(value) for name, value in (text.split("=") for text in args.knobs)}
     for width in args.widths:
-        for work in works(torch, width):
+        for work in works(torch, Given(args.rows or elements // width, width, knobs)):
             if not args.only or work.what in args.only:
                 lines.append(measure(torch, work, width, timer, args.turns))
                 print(lines[-1], flush=True)

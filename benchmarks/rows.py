@@ -1,6 +1,7 @@
 """Measures norms, softmax and simple functions of bf16 rows of any width on a GPU beside a copy and PyTorch.
 
     python benchmarks/rows.py [--only rms_norm] [--widths 32 100 1001] [--turns 3] [--csv rows.csv]
+    python benchmarks/rows.py --rows 64 --widths 131072 [--knobs chunk=8192]
 
 Kernels are written as one would write them: a program takes one row. How is told in `row_report.py`.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from row_report import Work, main
+from row_report import Given, Work, main
 
 import tessera as ts
 
@@ -56,24 +57,27 @@ def softmax(x: ts.Tensor["m", "n", ts.bf16], y: ts.Tensor["m", "n", ts.bf16]):
         y[i, :] = (powers / ts.tile.sum(powers)).to(ts.bf16)
 
 
-def works(torch: Any, width: int) -> Iterator[Work]:
-    """Yield the works on rows of a width."""
-    nn = torch.nn.functional
-    x = torch.randn(ELEMENTS // width, width, device="cuda", dtype=torch.bfloat16)
+def works(torch: Any, given: Given) -> Iterator[Work]:
+    """Yield the works on rows."""
+    nn, width = torch.nn.functional, given.width
+    x = torch.randn(given.rows, width, device="cuda", dtype=torch.bfloat16)
     w = torch.randn(width, device="cuda", dtype=torch.bfloat16)
     wide, weights, size = x.double(), w.double(), 2 * x.nbytes
 
-    def work(what: str, ours: Any, theirs: Any, expected: Any) -> Work:
+    def work(what: str, call: Any, theirs: Any, expected: Any) -> Work:
         y = torch.full_like(x, torch.nan)
-        return Work(what, lambda: ours(y), theirs, y, expected, size, ROUNDING)
+        return Work(what, lambda: call(y), theirs, y, expected, size, ROUNDING)
 
-    yield work("double", lambda y: double(x, y), lambda: x * 2, wide * 2)
+    ours = {kernel.__name__: given.fixed(kernel) for kernel in (double, rms_norm, layer_norm, softmax)}
+    yield work("double", lambda y: ours["double"](x, y), lambda: x * 2, wide * 2)
     norm = nn.rms_norm(wide, (width,), weights, EPS)
-    yield work("rms_norm", lambda y: rms_norm(x, w, y), lambda: nn.rms_norm(x, (width,), w, EPS), norm)
+    yield work("rms_norm", lambda y: ours["rms_norm"](x, w, y), lambda: nn.rms_norm(x, (width,), w, EPS), norm)
     norm = nn.layer_norm(wide, (width,), weights, None, EPS)
-    yield work("layer_norm", lambda y: layer_norm(x, w, y), lambda: nn.layer_norm(x, (width,), w, None, EPS), norm)
-    yield work("softmax", lambda y: softmax(x, y), lambda: torch.softmax(x, 1), torch.softmax(wide, 1))
+    yield work(
+        "layer_norm", lambda y: ours["layer_norm"](x, w, y), lambda: nn.layer_norm(x, (width,), w, None, EPS), norm
+    )
+    yield work("softmax", lambda y: ours["softmax"](x, y), lambda: torch.softmax(x, 1), torch.softmax(wide, 1))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main((__doc__ or "").splitlines()[0], works, WIDTHS))
+    raise SystemExit(main((__doc__ or "").splitlines()[0], works, WIDTHS, ELEMENTS))

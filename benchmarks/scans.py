@@ -1,6 +1,6 @@
 """Measures scans, reductions by combiners and sorting of rows on a GPU beside a copy and PyTorch, results checked.
 
-    python benchmarks/scans.py [--only sort] [--turns 3] [--csv scans.csv]
+    python benchmarks/scans.py [--only sort] [--widths 16384 100000] [--rows 64] [--turns 3] [--csv scans.csv]
 
 Kernels are written as one would write them: a program takes one row. How is told in `row_report.py`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from row_report import Work, main
+from row_report import Given, Work, main
 
 import tessera as ts
 
@@ -67,27 +67,28 @@ def topk(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", 64, ts.f32], places: 
         y[i, :], places[i, :] = ts.tile.topk(x[i, :], 64, 0)
 
 
-def works(torch: Any, width: int) -> Iterator[Work]:
-    """Yield the works on rows of a width."""
-    rows = ELEMENTS // width
+def works(torch: Any, given: Given) -> Iterator[Work]:
+    """Yield the works on rows."""
+    rows, width = given.rows, given.width
+    ours = {kernel.__name__: given.fixed(kernel) for kernel in (cumsum, recurrence, argmax, variance, sort, topk)}
     x = torch.randn(rows, width, device="cuda")
     y, decay = torch.full_like(x, torch.nan), torch.rand_like(x)
     size = x.nbytes
     sums = x.double().cumsum(1).float()
-    yield Work("cumsum", lambda: cumsum(x, y), lambda: torch.cumsum(x, 1), y, sums, 2 * size)
+    yield Work("cumsum", lambda: ours["cumsum"](x, y), lambda: torch.cumsum(x, 1), y, sums, 2 * size)
     h = torch.full_like(x, torch.nan)
-    yield Work("recurrence", lambda: recurrence(x, decay, h), None, h, _recurrence(torch, x, decay), 3 * size)
+    yield Work("recurrence", lambda: ours["recurrence"](x, decay, h), None, h, _recurrence(torch, x, decay), 3 * size)
     place = torch.full((rows,), -1, device="cuda", dtype=torch.int32)
-    yield Work("argmax", lambda: argmax(x, place), lambda: torch.argmax(x, 1), place, x.argmax(1), size)
+    yield Work("argmax", lambda: ours["argmax"](x, place), lambda: torch.argmax(x, 1), place, x.argmax(1), size)
     spread = torch.full((rows,), torch.nan, device="cuda")
     exact = x.double().var(1, correction=0).float()
-    yield Work("var", lambda: variance(x, spread), lambda: torch.var(x, 1, correction=0), spread, exact, size)
+    yield Work("var", lambda: ours["variance"](x, spread), lambda: torch.var(x, 1, correction=0), spread, exact, size)
     if width <= LONGEST_SORT:
         z = torch.full_like(x, torch.nan)
         best, places = x.new_full((rows, 64), torch.nan), place.new_full((rows, 64), -1)
         top = x.topk(64, 1).values
-        yield Work("topk 64", lambda: topk(x, best, places), lambda: torch.topk(x, 64, 1), best, top, size)
-        yield Work("sort", lambda: sort(x, z), lambda: torch.sort(x, 1), z, x.sort(1).values, 2 * size)
+        yield Work("topk 64", lambda: ours["topk"](x, best, places), lambda: torch.topk(x, 64, 1), best, top, size)
+        yield Work("sort", lambda: ours["sort"](x, z), lambda: torch.sort(x, 1), z, x.sort(1).values, 2 * size)
 
 
 def _recurrence(torch: Any, x: Any, decay: Any) -> Any:
@@ -100,4 +101,4 @@ def _recurrence(torch: Any, x: Any, decay: Any) -> Any:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main((__doc__ or "").splitlines()[0], works, WIDTHS))
+    raise SystemExit(main((__doc__ or "").splitlines()[0], works, WIDTHS, ELEMENTS))
