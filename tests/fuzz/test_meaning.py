@@ -220,3 +220,37 @@ def test_fma_of_narrow_floats_is_rounded_in_f32_first() -> None:
     assert abs(product - low) == Fraction(2**23)  # half of what lies between two bf16
     assert apply("fma", args, "bf16", "fast").data == float(low)
     assert nearest(np.asarray(float(product + 1)), "bf16") != float(low)  # rounded once it were above
+
+
+def towards_zero(x: np.ndarray) -> np.ndarray:
+    """Cut numbers off behind the digits of f32, as matrix units do."""
+    near = x.astype(np.float32)
+    return np.where(np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near).astype(float)
+
+
+@pytest.mark.parametrize("rounding", [lambda x: x.astype(np.float32).astype(float), towards_zero])
+def test_products_of_what_is_off_are_rounded_as_others_are(rounding) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        depth = int(random.integers(2, 20))
+        data = 2.0 ** random.integers(-3, 4, (1, depth))
+        off = np.where(random.random((1, depth)) < 0.5, data * 2.0**-10, 0.0)
+        start = 2.0 ** random.integers(18, 24, (1, 1))
+        right = random.integers(1, 4, (depth, 1)).astype(float)
+        promised = mma(Val("f16", data, off), Val("f16", right), Val("f32", start), "f32", "")
+        total = start
+        for k in random.permutation(depth):
+            total = rounding(total + (data + off * random.choice((-0.5, 0.0, 1.0), off.shape))[:, k : k + 1] * right[k])
+        assert (np.abs(total - promised.data) <= promised.errors()).all()
+
+
+def test_sums_of_what_is_off_are_rounded_as_others_are() -> None:
+    data = np.array([2.0**23, *[1.0] * 8])
+    off = np.array([0.0, *[0.6] * 8])
+    total = np.float32(2.0**23)
+    for value in data[1:] + off[1:]:
+        total = np.float32(total + np.float32(value))
+    promised = reduce("sum", Val("f32", data, off), None, "f32")
+    assert abs(float(total) - float(promised.data)) <= float(promised.errors())
+    exact = reduce("sum", Val("f32", data), None, "f32")
+    assert exact.err is None

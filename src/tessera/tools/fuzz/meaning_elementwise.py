@@ -268,7 +268,7 @@ def _add(args: Sequence[Val], dtype: str, profile: str, sign: float = 1.0) -> Va
     if profile == "fast" and sign > 0:  # a product may start from what it would be added to
         for product, other in ((a, b), (b, a)):
             if product.sums is not None and product.shape == other.shape:
-                err = (0.0 if err is None else err) + product.sums.reordered(other.data, FORMATS[dtype])
+                err = (0.0 if err is None else err) + product.sums.reordered(other, FORMATS[dtype])
     return rounded(dtype, a.data + sign * b.data, err, known_of(a, b))
 
 
@@ -286,12 +286,14 @@ def _product_error(a: Val, b: Val) -> Array | None:
 
 def _mul(args: Sequence[Val], dtype: str, profile: str) -> Val:
     a, b = args
-    exact = a.data * b.data
-    result = rounded(dtype, exact, _product_error(a, b), known_of(a, b))
+    exact, err = a.data * b.data, _product_error(a, b)
+    result = rounded(dtype, exact, err, known_of(a, b))
     if profile == "strict":
         return result
     # It may meet an addition unrounded. f64 holds products of f32 exactly; of f64 the rounding shows in the residue.
     inexact = _inexact_f64(a.data, b.data) | np.isinf(exact) if dtype == "f64" else exact != result.data
+    if err is not None:
+        inexact = inexact | (err > 0)
     inexact &= np.isfinite(a.data) & np.isfinite(b.data)
     if not inexact.any():
         return result

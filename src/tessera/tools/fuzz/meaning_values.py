@@ -91,12 +91,12 @@ class Sums:
     size: Array
     step: Array
 
-    def reordered(self, other: Array, form: Format) -> Array:
+    def reordered(self, other: Val, form: Format) -> Array:
         """Return the bound on what adding another number first changes: infinity where that may overflow."""
-        size, step = self.size + np.abs(other), np.minimum(self.step, exact_steps(other))
-        exact = size <= step * 2.0 ** (form.mantissa + 1)
+        size, step = self.size + np.abs(other.data), np.minimum(self.step, possible_steps(other))
+        exact = size + other.errors() <= step * 2.0 ** (form.mantissa + 1)
         bound = np.where(size <= form.largest / 2, (2 * self.depth + 6) * 2 * form.unit * size, np.inf)
-        return np.where(exact | ~np.isfinite(other), 0.0, bound)
+        return np.where(exact | ~np.isfinite(other.data), 0.0, bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,6 +227,21 @@ def exact_steps(x: Array) -> Array:
         whole = (fraction * 2.0**53).astype(np.int64)
         step = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
     return np.where(x == 0, np.inf, np.where(np.isfinite(x), step, 0.0))
+
+
+def possible_steps(x: Val) -> Array:
+    """Return a power of two that divides all numbers that an implementation may have in place of each.
+
+    A number that is off by any amount may end with any digit of its format; but a zero that may be a subnormal number
+    instead changes no sum by more than that.
+    """
+    steps = exact_steps(x.data)
+    if x.err is None:
+        return steps
+    form, least = FORMATS[x.dtype], np.maximum(np.abs(x.data) - x.err, 0.0)
+    exponent = np.where(least > 0, np.maximum(np.frexp(least)[1] - 1, form.least), form.least)
+    ends_anyhow = (x.err > 0) & ((x.data != 0) | (x.err > 4 * form.normal))
+    return np.where(ends_anyhow, np.minimum(steps, np.ldexp(1.0, exponent - form.mantissa)), steps)
 
 
 def significant(x: Array) -> Array:
