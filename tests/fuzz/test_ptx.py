@@ -22,6 +22,7 @@ from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.ptx import compiled, emulated, run
 from tessera.tools.fuzz.run import Device as Where
 from tessera.tools.fuzz.run import differences
+from tessera.tools.fuzz.serial import loads
 from tests.fuzz.test_in_step import M, N, sums
 
 ROWS = ((M, N), (N, 1)), ((M,), (1,))
@@ -98,23 +99,28 @@ def test_products_and_reductions_of_hopper_are_as_they_mean(seed: int, tmp_path:
 
 
 def test_a_missing_barrier_is_found_where_warps_run_one_after_the_other(tmp_path: Path) -> None:
-    assert not wrong(generate(2000, Options()), "sm_80", "bar.sync \t0", "bar.sync \t0", tmp_path)
-    assert wrong(generate(2000, Options()), "sm_80", "bar.sync \t0", "bar.warp.sync \t-1", tmp_path)
+    assert not wrong(saved("threads-share-a-buffer"), "sm_80", "bar.sync \t0", "bar.sync \t0", tmp_path)
+    assert wrong(saved("threads-share-a-buffer"), "sm_80", "bar.sync \t0", "bar.warp.sync \t-1", tmp_path)
 
 
 @pytest.mark.parametrize(("pending", "found"), [(1, False), (9, True)])
 def test_products_whose_operands_are_given_back_before_they_are_done_are_found(
     pending: int, found: bool, tmp_path: Path
 ) -> None:
-    program = generate(910000000321, Options(plans=0.5))  # two groups of consumers, five steps in three stages
+    program = saved("consumers-take-turns")  # two groups of consumers, five steps in three stages
     edit = "wgmma.wait_group.sync.aligned 1", f"wgmma.wait_group.sync.aligned {pending}"
     assert bool(wrong(program, "sm_90a", *edit, tmp_path)) is found
 
 
 def test_products_that_are_read_before_they_are_done_are_found(tmp_path: Path) -> None:
-    program = generate(910000000321, Options(plans=0.5))
+    program = saved("consumers-take-turns")
     edit = "wgmma.wait_group.sync.aligned 0", "wgmma.wait_group.sync.aligned 9"
     assert wrong(program, "sm_90a", *edit, tmp_path)
+
+
+def saved(name: str) -> tree.Program:
+    """Return a program that `tessera fuzz --save` wrote."""
+    return loads((Path(__file__).parent / "programs" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def wrong(program: tree.Program, target: str, old: str, new: str, folder: Path) -> list[str]:

@@ -198,9 +198,9 @@ class _Maker:
         if dice.chance(0.35 * dice.options.atomics):
             dtype = dice.pick(("i32", "i32", "f32", "f32", "f64", "f16", "bf16", *INTS))
             size = dice.pick((1, 3, 8, 17))
-            self._tensors.append(
-                self._laid("C0", (size,), dtype, (size,), tree.Contents("small", 0 if dtype[0] == "u" else -4, 4))
-            )
+            small = tree.Contents("small", 0 if dtype[0] == "u" else -4, 4)
+            contents = tree.Contents("wide") if is_int(dtype) and dice.chance(0.35) else small
+            self._tensors.append(self._laid("C0", (size,), dtype, (size,), contents))
 
     def _tensor(self, name: str, dims: Sequence[tuple[str | int, int]]) -> None:
         dice = self._dice

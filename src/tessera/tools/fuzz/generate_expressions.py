@@ -315,6 +315,8 @@ class Expressions:
             fn = dice.pick(_EXACT_FLOAT)
             if fn == "sqrt":
                 x = tree.Apply("abs", (x,))
+            elif fn in ("floor", "ceil", "round", "trunc") and dice.chance(0.5):  # ties
+                x = tree.Apply("mul", (x, tree.Number(0.5)))
             return tree.Apply(fn, (x,))
         fn = dice.pick(("neg", "abs", "not", "relu", "sign", dice.pick(BIT_COUNTS)))
         return tree.Apply(fn, (x,), form=self._by_builtin(fn, shape))
@@ -486,11 +488,21 @@ class Expressions:
         if other == shape:
             return None
         x = self.draw(dtype, other, depth)
-        if len(other) == 2 and dice.chance(0.4):
+        if dice.chance(0.25 * dice.options.flat_transposes) and self.scope.ids is None:
+            x = self._heads(dtype, size, depth)
+        elif len(other) == 2 and dice.chance(0.4):
             x = tree.Transpose(self.draw(dtype, (other[1], other[0]), depth), (1, 0), dice.between(0, 1))
         if len(shape) == 1 and isinstance(x, tree.Transpose) and not dice.chance(dice.options.flat_transposes):
             return None
         return tree.Reshape(x, shape)
+
+    def _heads(self, dtype: str, size: int, depth: int) -> tree.Expr:
+        """Return a tile of so many elements whose three axes have changed places, as heads of attention do."""
+        dice = self.scope.dice
+        first = dice.pick([n for n in range(1, size + 1) if size % n == 0])
+        second = dice.pick([n for n in range(1, size // first + 1) if size // first % n == 0])
+        source = self.draw(dtype, (first, second, size // first // second), depth)
+        return tree.Transpose(source, dice.pick(((1, 2, 0), (2, 0, 1), (1, 0, 2), (2, 1, 0), (0, 2, 1))), 1)
 
     def _transpose(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice, rank = self.scope.dice, len(shape)

@@ -13,13 +13,15 @@ def move(scope: Scope, region: Region) -> list[tree.Stmt]:
     """Return a statement that moves elements within a tensor; nothing when the tensor has no room for one."""
     dice = scope.dice
     axes, shape = _part(scope, region)
+    if dice.chance(0.5):
+        axes, shape = _square(axes, shape)
     if not shape or elements(shape) > scope.palette.limit:
         return []
     if scope.predicate is not None and not fits(scope.predicate, shape):
         return []
     dtype = region.tensor.dtype
     load = tree.Load(region.tensor.name, axes, dtype)
-    makers = [_turned, _folded, _shifted, _gathered, _mixed, _swept]
+    makers = [_turned, _mirrored, _folded, _shifted, _gathered, _mixed, _swept]
     value = dice.pick(makers)(scope, region, load)
     if value is None or value.type.shape != shape:
         return []
@@ -61,6 +63,21 @@ def _part(scope: Scope, region: Region) -> tuple[tuple[tree.Axis, ...], Shape]:
             axes.append(tree.Span(None, size) if whole else tree.Span(tree.Number(0), max(size - 1, 1)))
         kept += isinstance(axes[-1], tree.Span)
     return tuple(axes), tree.index_shape(tuple(axes))
+
+
+def _square(axes: tuple[tree.Axis, ...], shape: Shape) -> tuple[tuple[tree.Axis, ...], Shape]:
+    """Return a part of a part that has the shape of its transpose."""
+    size = min(shape, default=0)
+    square = tuple(
+        tree.Span(axis.start or tree.Number(0), size) if isinstance(axis, tree.Span) and axis.size > size else axis
+        for axis in axes
+    )
+    return square, tree.index_shape(square)
+
+
+def _mirrored(scope: Scope, region: Region, load: tree.Load) -> tree.Expr | None:
+    """Reverse along a dimension."""
+    return tree.Flip(load, (scope.dice.between(0, len(load.type.shape) - 1),))
 
 
 def _turned(scope: Scope, region: Region, load: tree.Load) -> tree.Expr | None:

@@ -1,4 +1,4 @@
-"""Draws programs after the plans of real kernels: products of blocks, chains of products, reductions of rows.
+"""Draws programs after the plans of real kernels: products of blocks, chains of products, walks along rows.
 
 Statements that are drawn one by one hardly ever come to what a schedule for matrix units looks for: one loop that sums
 products of blocks of the units' sizes, and stores the sum behind it. Here that much is given, and everything around it
@@ -7,12 +7,15 @@ drawn: dtypes, sizes, transposes, what operands are computed from, what becomes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_knobs import of_plan
-from tessera.tools.fuzz.generate_scope import INDEX, Dice
+from tessera.tools.fuzz.generate_plan_parts import Parts
+from tessera.tools.fuzz.generate_rows import recurrence, rows
+from tessera.tools.fuzz.generate_scope import INDEX
 from tessera.tools.fuzz.types import accumulator, is_float
 
 _OPERANDS: Final = (
@@ -68,74 +71,20 @@ class _Product:
 
 
 @dataclass(slots=True)
-class Plan:
-    """A program under construction.
-
-    Args:
-        dice: its random choices.
-        profile: the numerics profile.
-    """
-
-    dice: Dice
-    profile: str
-    tensors: list[tree.Tensor] = field(default_factory=list[tree.Tensor])
-    dims: dict[str, int] = field(default_factory=dict[str, int])
-    body: list[tree.Stmt] = field(default_factory=list[tree.Stmt])
-    counter: int = 0
-    plain: bool = False
-    """Whether it does what schedules were written for, and nothing beside it."""
-    on_units: bool = False
-    """Whether warpgroups of matrix units can compute its products: a plain program of their sizes and layouts."""
-
-    def _rarely(self, probability: float) -> bool:
-        """Return True with a probability, and never in a plain program."""
-        return not self.plain and self.dice.chance(probability)
+class Plan(Parts):
+    """A program under construction."""
 
     def program(self, seed: int) -> tree.Program:
         """Draw the program of a seed."""
-        draw = self.dice.weighted(((self._gemm, 6.0), (self._chain, 2.5), (self._rows, 1.5)))
+        draw = self.dice.weighted(
+            ((self._gemm, 6.0), (self._chain, 2.5), (partial(rows, self), 1.5), (partial(recurrence, self), 1.0))
+        )
         grid = draw()
         knobs = of_plan(self.dice, self.on_units)
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
 
-    # What plans are made of
-
-    def _size(self, name: str, block: int, most: int) -> tree.Expr:
-        """Draw how many blocks a dimension has, the last one often ragged; return its size as the kernel knows it."""
-        count, unit = self.dice.between(1, most), self.dice.pick((16, 16, 8, 8, 1) if self.on_units else (8, 16, 1))
-        size = block * count
-        if self.dice.chance(0.4):
-            size -= block - min(self.dice.between(1, max(block // unit, 1)) * unit, block)
-        self.dims[name] = 0 if self.dice.chance(self.dice.options.empty) else size
-        return tree.Name(name, INDEX)
-
-    def _tensor(self, name: str, dims: tuple[str | int, ...], dtype: str) -> tree.Tensor:
-        dice = self.dice
-        shape = tuple(self.dims[dim] if isinstance(dim, str) else dim for dim in dims)
-        order, offset = tuple(range(len(shape))), 0
-        if self._rarely(0.3 * dice.options.layouts):  # what the copy engine cannot fetch
-            order, offset = tuple(dice.shuffled(order)), dice.pick((0, 1, 8))
-        if is_float(dtype):
-            kind = dice.pick(("small", "quarters")) if dtype.startswith("f") else "small"
-            contents = tree.Contents(dice.rough(kind), -3, 3)
-        else:
-            contents = tree.Contents("small", 0 if dtype.startswith("u") else -5, 5)
-        layout = tree.Layout(order, (1,) * len(shape), offset)
-        policy = "tf32" if dtype == "f32" and dice.chance(0.1) else ""
-        tensor = tree.Tensor(name, dims, dtype, shape, contents, layout, policy)
-        self.tensors.append(tensor)
-        return tensor
-
-    def _bind(self, value: tree.Expr, into: list[tree.Stmt], name: str = "") -> tree.Name:
-        """Give a value a name."""
-        self.counter += 1
-        name = name or f"v{self.counter}"
-        into.append(tree.Assign((name,), (value,)))
-        return tree.Name(name, value.type)
-
-    def _load(self, tensor: tree.Tensor, *axes: tree.Axis) -> tree.Load:
-        return tree.Load(tensor.name, axes, tensor.dtype, None, tensor.policy)
+    # Operands
 
     def _block(
         self,
@@ -149,11 +98,11 @@ class Plan:
         turned = self.dice.chance(0.4)
         (first, a, height), (second, b, width) = (columns, rows) if turned else (rows, columns)
         batched = batch is not None and self.dice.chance(0.8)
-        tensor = self._tensor(name, (*(("B",) if batched else ()), first, second), dtype)
+        tensor = self.tensor(name, (*(("B",) if batched else ()), first, second), dtype)
         axes: list[tree.Axis] = [tree.Span(a, height), tree.Span(b, width)]
         if batched and batch is not None:
             axes.insert(0, tree.At(batch))
-        loaded: tree.Expr = self._load(tensor, *axes)
+        loaded: tree.Expr = self.load(tensor, *axes)
         return tree.Transpose(loaded, (1, 0), 1) if turned else loaded
 
     def _operand(
@@ -167,7 +116,7 @@ class Plan:
         """Draw an operand of a product: a block of a tensor, or one that is computed from blocks."""
         dice, shape = self.dice, (rows[2], columns[2])
         computed = 0.35 if dtype in ("bf16", "f16") else 0.1
-        if not self._rarely(computed):
+        if not self.rarely(computed):
             return self._block(name, dtype, rows, columns, batch)
         kinds = ["times", "masked"]
         if dtype in ("bf16", "f16"):
@@ -176,15 +125,15 @@ class Plan:
         if kind == "cast":
             return tree.Cast(self._block(name, dice.pick(_NARROWER), rows, columns, batch), dtype)
         if kind == "scaled":
-            scale = self._tensor(f"{name}_scale", (rows[0],), "f32")
-            factor = tree.Expand(self._load(scale, tree.Span(rows[1], rows[2])), (1,), 1)
+            scale = self.tensor(f"{name}_scale", (rows[0],), "f32")
+            factor = tree.Expand(self.load(scale, tree.Span(rows[1], rows[2])), (1,), 1)
             wide = tree.Cast(self._block(name, dice.pick(("i8", dtype)), rows, columns, batch), "f32")
             return tree.Cast(tree.Apply("mul", (wide, factor)), dtype)
         block = self._block(name, dtype, rows, columns, batch)
         if kind == "times":
             return tree.Apply("mul", (block, tree.Number(2)))
-        keep = self._load(
-            self._tensor(f"{name}_keep", (rows[0], columns[0]), "u8"),
+        keep = self.load(
+            self.tensor(f"{name}_keep", (rows[0], columns[0]), "u8"),
             tree.Span(rows[1], rows[2]),
             tree.Span(columns[1], columns[2]),
         )
@@ -202,9 +151,9 @@ class Plan:
         self.on_units = self.profile != "strict" and dice.chance(0.35)
         self.plain = self.on_units or dice.chance(0.25)
         operand, (bm, bn, bk) = self._units() if self.on_units else self._blocks()
-        batch = tree.Name("b", INDEX) if self._rarely(0.25) else None
-        extents = [self._size("M", bm, 3 if bm < 64 else 2), self._size("N", bn, 2)]
-        end: tree.Expr = self._size("K", bk, 6 if bm * bn <= 64 * 128 else 3)
+        batch = tree.Name("b", INDEX) if self.rarely(0.25) else None
+        extents = [self.size("M", bm, 3 if bm < 64 else 2), self.size("N", bn, 2)]
+        end: tree.Expr = self.size("K", bk, 6 if bm * bn <= 64 * 128 else 3)
         if batch is not None:
             self.dims["B"] = dice.between(1, 2)
         m, n, k = (tree.Name(name, INDEX) for name in "mnk")
@@ -234,7 +183,7 @@ class Plan:
 
     def _end(self, length: tree.Expr, rows: tuple[tree.Expr, int], step: int) -> tree.Expr:
         """Return where a loop over `length` ends: there, before, or, of a triangle of blocks, at the diagonal."""
-        if self._rarely(0.25):  # tiles differ in their number of steps
+        if self.rarely(0.25):  # tiles differ in their number of steps
             return tree.Apply("minimum", (length, tree.Apply("add", (rows[0], tree.Number(rows[1])))))
         if self.dice.chance(0.25):  # what lies behind is no part of the sum
             return tree.Apply("minimum", (length, tree.Number(step * self.dice.between(1, 3))))
@@ -245,14 +194,14 @@ class Plan:
         dice, (_, _, bm), (_, _, bn) = self.dice, of.rows, of.columns
         loop: list[tree.Stmt] = []
         left = self._operand("X", of.operand, of.rows, of.depth, of.batch)
-        products = 2 if bm * bn <= 128 * 64 and self._rarely(0.35) else 1
-        if products > 1 or self._rarely(0.4):
-            left = self._bind(left, loop)
-        kind = dice.weighted((("sum", 1.0), ("apart", 0.6), ("scaled", 0.3))) if self._rarely(0.6) else "sum"
+        products = 2 if bm * bn <= 128 * 64 and self.rarely(0.35) else 1
+        if products > 1 or self.rarely(0.4):
+            left = self.bind(left, loop)
+        kind = dice.weighted((("sum", 1.0), ("apart", 0.6), ("scaled", 0.3))) if self.rarely(0.6) else "sum"
         compute = self._compute(of.operand)
         sums = [self._product(of, number, left, kind, compute, loop) for number in range(products)]
         if isinstance(left, tree.Name) and is_float(of.operand) and dice.chance(0.3):
-            of_rows = self._bind(tree.Full((bm,), tree.Number(0), accumulator(of.operand)), self.body, "of_rows")
+            of_rows = self.bind(tree.Full((bm,), tree.Number(0), accumulator(of.operand)), self.body, "of_rows")
             more = tree.Reduce(dice.pick(("sum", "max")), left, 1)
             fn = "add" if more.op == "sum" else "maximum"
             loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
@@ -274,14 +223,14 @@ class Plan:
         """
         (_, m, bm), (_, n, bn), (_, k, bk), total = of.rows, of.columns, of.depth, accumulator(of.operand)
         along = of.depth
-        if "J" not in self.dims and self._rarely(0.12):  # one that ends before the loop does
-            self._size("J", bk, 2)
+        if "J" not in self.dims and self.rarely(0.12):  # one that ends before the loop does
+            self.size("J", bk, 2)
             along = ("J", k, bk)
         right = self._operand("YZ"[number], of.operand, along, of.columns, of.batch)
         start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
-        if self._rarely(0.25):
-            start = tree.Cast(self._load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total)
-        acc = self._bind(start, self.body, f"acc{number}")
+        if self.rarely(0.25):
+            start = tree.Cast(self.load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total)
+        acc = self.bind(start, self.body, f"acc{number}")
         value: tree.Expr = tree.Mma(left, right, acc if kind == "sum" else None, "", compute)
         if kind == "scaled":
             value = tree.Apply("mul", (value, tree.Number(0.5 if is_float(total) else 3)))
@@ -292,7 +241,7 @@ class Plan:
 
     def _out(self, name: str, dtype: str, turned: bool = False, batched: bool = False) -> tree.Tensor:
         dims = ("N", "M") if turned else ("M", "N")
-        return self._tensor(name, (*(("B",) if batched else ()), *dims), dtype)
+        return self.tensor(name, (*(("B",) if batched else ()), *dims), dtype)
 
     def _place(self, m: tree.Expr, bm: int, n: tree.Expr, bn: int) -> tuple[tree.Axis, ...]:
         return tree.Span(m, bm), tree.Span(n, bn)
@@ -344,13 +293,13 @@ class Plan:
         side = "f32" if is_float(dtype) else dtype
         if kind in ("bias", "rows"):
             axis, (start, size) = (0, columns) if kind == "bias" else (1, rows)
-            vector = self._load(
-                self._tensor(f"V{number}", ("N" if kind == "bias" else "M",), side), tree.Span(start, size)
+            vector = self.load(
+                self.tensor(f"V{number}", ("N" if kind == "bias" else "M",), side), tree.Span(start, size)
             )
             return tree.Apply(dice.pick(("add", "mul")), (value, tree.Expand(vector, (axis,), 1)))
         if kind == "residual":
             held = dice.pick((side, "bf16" if is_float(dtype) else side))
-            loaded = self._load(self._out(f"R{number}", held), *self._place(m, bm, n, bn))
+            loaded = self.load(self._out(f"R{number}", held), *self._place(m, bm, n, bn))
             return tree.Apply("add", (value, tree.Cast(loaded, dtype)))
         if kind == "scale":
             return tree.Apply("mul", (value, tree.Number(0.5 if is_float(dtype) else 2)))
@@ -378,23 +327,23 @@ class Plan:
         columns = dice.pick((16, 32) if small else (32, 64, 128))
         size = dice.pick((16, 32) if small else (64, 64, 128))
         self.dims["H"] = dice.between(1, 2)
-        extent, length = self._size("S", rows, 2), self._size("L", columns, 3)
+        extent, length = self.size("S", rows, 2), self.size("L", columns, 3)
         h, m, n = (tree.Name(name, INDEX) for name in "hmn")
-        q = self._load(
-            self._tensor("Q", ("H", "S", size), operand), tree.At(h), tree.Span(m, rows), tree.Span(None, size)
+        q = self.load(
+            self.tensor("Q", ("H", "S", size), operand), tree.At(h), tree.Span(m, rows), tree.Span(None, size)
         )
         names = ("KEYS", "GATES") if dice.chance(0.3) else ("KEYS",)
         keys = [self._keys(name, operand, h, (n, columns), size) for name in names]
         width = dice.pick((size, 2 * size)) if rows * size <= 64 * 64 else size
-        values = self._tensor("VALUES", ("H", "L", width), operand)
-        taken = self._load(values, tree.At(h), tree.Span(n, columns), tree.Span(None, width))
+        values = self.tensor("VALUES", ("H", "L", width), operand)
+        taken = self.load(values, tree.At(h), tree.Span(n, columns), tree.Span(None, width))
         compute = self._compute(operand)
-        query: tree.Expr = self._bind(q, self.body) if dice.chance(0.85) else q
-        acc = self._bind(tree.Full((rows, width), tree.Number(0), "f32"), self.body, "acc")
+        query: tree.Expr = self.bind(q, self.body) if dice.chance(0.85) else q
+        acc = self.bind(tree.Full((rows, width), tree.Number(0), "f32"), self.body, "acc")
         loop: list[tree.Stmt] = []
         scores: tree.Expr = tree.Mma(query, keys[0], None, "", compute)
         if len(keys) > 1:
-            gate = self._bind(scores, loop)
+            gate = self.bind(scores, loop)
             scores = tree.Apply("mul", (tree.Apply("sigmoid", (gate,)), tree.Mma(query, keys[1], None, "", compute)))
         scores = self._mask(tree.Apply("mul", (scores, tree.Number(0.125))), (m, rows), (n, columns), length)
         end: tree.Expr = length
@@ -408,7 +357,7 @@ class Plan:
             loop.append(tree.Assign(("acc",), (tree.Mma(weights, taken, acc, "", compute),)))
         self.body.append(tree.For("n", tree.Number(0), end, tree.Number(columns), tuple(loop)))
         kept = dice.pick(("f32", operand))
-        result = self._tensor("out", ("H", "S", width), kept)
+        result = self.tensor("out", ("H", "S", width), kept)
         place: tuple[tree.Axis, ...] = (tree.At(h), tree.Span(m, rows), tree.Span(None, width))
         self.body.append(tree.Store("out", place, kept, out if kept == "f32" else tree.Cast(out, result.dtype)))
         return tree.Grid(("h", "m"), (tree.Name("H", INDEX), extent), (1, rows), tuple(self.body))
@@ -418,7 +367,7 @@ class Plan:
         turned = self.dice.chance(0.7)
         dims: tuple[str | int, ...] = ("H", "L", size) if turned else ("H", size, "L")
         axes: list[tree.Axis] = [tree.Span(*columns), tree.Span(None, size)]
-        block = self._load(self._tensor(name, dims, operand), tree.At(head), *(axes if turned else axes[::-1]))
+        block = self.load(self.tensor(name, dims, operand), tree.At(head), *(axes if turned else axes[::-1]))
         return tree.Transpose(block, (1, 0), 1) if turned else block
 
     def _mask(
@@ -442,13 +391,13 @@ class Plan:
         self, scores: tree.Expr, acc: tree.Name, taken: tree.Expr, operand: str, rows: int, loop: list[tree.Stmt]
     ) -> tree.Expr:
         """Weigh values by a softmax that follows the largest score; return what is left to do behind the loop."""
-        top = self._bind(tree.Full((rows,), tree.Number(-8.0), "f32"), self.body, "top")
-        total = self._bind(tree.Full((rows,), tree.Number(0), "f32"), self.body, "total")
+        top = self.bind(tree.Full((rows,), tree.Number(-8.0), "f32"), self.body, "top")
+        total = self.bind(tree.Full((rows,), tree.Number(0), "f32"), self.body, "total")
         exp = self.dice.pick(("exp", "exp2"))
-        scores = self._bind(scores, loop)
-        new = self._bind(tree.Apply("maximum", (top, tree.Reduce("max", scores, 1))), loop)
-        alpha = self._bind(tree.Apply(exp, (tree.Apply("sub", (top, new)),)), loop)
-        p = self._bind(tree.Apply(exp, (tree.Apply("sub", (scores, tree.Expand(new, (1,), 1))),)), loop)
+        scores = self.bind(scores, loop)
+        new = self.bind(tree.Apply("maximum", (top, tree.Reduce("max", scores, 1))), loop)
+        alpha = self.bind(tree.Apply(exp, (tree.Apply("sub", (top, new)),)), loop)
+        p = self.bind(tree.Apply(exp, (tree.Apply("sub", (scores, tree.Expand(new, (1,), 1))),)), loop)
         sums = tree.Apply("add", (tree.Apply("mul", (alpha, total)), tree.Reduce("sum", p, 1)))
         moved = tree.Apply("mul", (tree.Expand(alpha, (1,), 1), acc))
         loop += [
@@ -457,34 +406,3 @@ class Plan:
             tree.Assign(("top",), (new,)),
         ]
         return tree.Apply("div", (acc, tree.Expand(total, (1,), 1)))
-
-    # Rows
-
-    def _rows(self) -> tree.Grid:
-        """Reduce long rows by blocks, and store what each block becomes by what its row gave."""
-        dice = self.dice
-        dtype = dice.pick(("f32", "f32", "bf16", "f16", "f64", "i32"))
-        block, width = dice.pick((1, 2, 4, 16, 64)), dice.pick((32, 64, 128, 256, 512))
-        extent, length = self._size("M", block, 3), self._size("N", width, 3)
-        m, n = tree.Name("m", INDEX), tree.Name("n", INDEX)
-        place: tuple[tree.Axis, ...] = (tree.Span(m, block), tree.Span(n, width))
-        x, wide = self._tensor("X", ("M", "N"), dtype), accumulator(dtype)
-        loaded = tree.Cast(self._load(x, *place), wide)
-        op = dice.pick(("sum", "max", "min"))
-        start = {"sum": 0, "max": -100, "min": 100}[op]
-        total = self._bind(tree.Full((block,), tree.Number(start), wide), self.body, "total")
-        fn = {"sum": "add", "max": "maximum", "min": "minimum"}[op]
-        step = tree.Apply(fn, (total, tree.Reduce(op, loaded, 1)))
-        self.body.append(tree.For("n", tree.Number(0), length, tree.Number(width), (tree.Assign(("total",), (step,)),)))
-        if dice.chance(0.5):
-            out = self._tensor("totals", ("M",), wide)
-            self.body.append(tree.Store(out.name, (tree.Span(m, block),), wide, total))
-        value = tree.Apply(dice.pick(("sub", "add", "maximum")), (loaded, tree.Expand(total, (1,), 1)))
-        kept = x.name if dice.chance(0.3) else self._tensor("out", ("M", "N"), dtype).name
-        store: tree.Stmt = tree.Store(kept, place, dtype, tree.Cast(value, dtype))
-        if dice.chance(0.3):  # some elements, and of a tensor that is loaded for them alone
-            other = tree.Cast(self._load(self._tensor("Z", ("M", "N"), dtype), *place), wide)
-            chosen = tree.Cast(tree.Apply("add", (value, other)), dtype)
-            store = tree.If(tree.Apply("gt", (loaded, tree.Number(0))), (tree.Store(kept, place, dtype, chosen),), ())
-        self.body.append(tree.For("n", tree.Number(0), length, tree.Number(width), (store,)))
-        return tree.Grid(("m",), (extent,), (block,), tuple(self.body))

@@ -44,7 +44,7 @@ class Options:
         parts: slices and elements of tiles, flips, rolls, splits, elements at index tiles.
         exchanges: elements that change places, by bits of their indices or by their order.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
-        plans: programs after the plans of real kernels: products of blocks, chains of them, reductions of rows.
+        plans: programs after the plans of real kernels: products of blocks, chains of them, walks along rows.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
         histograms: atomics of elements of shared buffers, where shared memory is drawn.

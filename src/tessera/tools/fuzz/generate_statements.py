@@ -12,7 +12,7 @@ from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_products import products
 from tessera.tools.fuzz.generate_scope import INDEX, Region, Scope
-from tessera.tools.fuzz.types import Shape, Type, accumulator, elements, fits, is_float
+from tessera.tools.fuzz.types import Shape, Type, accumulator, elements, fits, is_float, is_int
 
 _MOST_WORK = 60
 """How often an innermost block may run in one program of the grid."""
@@ -338,7 +338,18 @@ class Statements:
         if len(carried) > 1 and dice.chance(0.85):
             own = Statements(inner).carry(carried, scope.names)
             body = (*body, *own) if dice.chance(0.5) else (*own, *body)
-        return [*before, tree.For(var, bounds[0], bounds[1], bounds[2], body, static)]
+        loop = tree.For(var, bounds[0], bounds[1], bounds[2], body, static)
+        return [*before, loop, *(self._compared(before, carried) if carried and dice.chance(0.4) else ())]
+
+    def _compared(self, before: Made, carried: list[str]) -> Made:
+        """Use what a loop started from once more behind it, beside what became of that."""
+        start = before[0]
+        assert isinstance(start, tree.Assign)
+        (first,), type_ = start.names, self.scope.names[start.names[0]]
+        name = self.scope.fresh()
+        self.scope.names[name] = type_
+        pair = (tree.Name(first, type_), tree.Name(carried[-1], type_))
+        return [tree.Assign((name,), (tree.Apply("sub", pair),))]
 
     def _carried(self) -> tuple[Made, list[str]]:
         """Bind two or three names of one type, often from one value, that a loop may carry and permute."""
@@ -376,7 +387,12 @@ class Statements:
         """Return what is kept in a buffer: a scan, a product, a reduction, or what costs more than reading it back."""
         kind = self.scope.dice.weighted((("computed", 0.5), ("costly", 0.3), ("any", 0.2)))
         found = self._expressions.computed(dtype, shape) if kind == "computed" and self.scope.ids is None else None
-        return found or self._expressions.draw(dtype, shape, 3 if kind == "costly" else None)
+        value = found or self._expressions.draw(dtype, shape, 3 if kind == "costly" else None)
+        if kind == "costly" and is_float(dtype) and self.scope.palette.approximate:
+            return tree.Apply("sqrt", (tree.Apply("abs", (value,)),))
+        if kind == "costly" and is_int(dtype):
+            return tree.Apply("mod", (value, tree.Number(self.scope.dice.pick((7, 11, 13)))))
+        return value
 
     def carry(self, names: list[str], known: Mapping[str, Type]) -> Made:
         """Rebind names of one type by each other, and by others of their type that are known before the loop."""

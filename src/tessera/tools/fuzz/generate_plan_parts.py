@@ -1,0 +1,72 @@
+"""What programs after the plans of real kernels are made of: sizes, tensors, loads, names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_scope import INDEX, Dice
+from tessera.tools.fuzz.types import is_float
+
+
+@dataclass(slots=True)
+class Parts:
+    """A program under construction, and what plans are made of.
+
+    Args:
+        dice: its random choices.
+        profile: the numerics profile.
+    """
+
+    dice: Dice
+    profile: str
+    tensors: list[tree.Tensor] = field(default_factory=list[tree.Tensor])
+    dims: dict[str, int] = field(default_factory=dict[str, int])
+    body: list[tree.Stmt] = field(default_factory=list[tree.Stmt])
+    counter: int = 0
+    plain: bool = False
+    """Whether it does what schedules were written for, and nothing beside it."""
+    on_units: bool = False
+    """Whether warpgroups of matrix units can compute its products: a plain program of their sizes and layouts."""
+
+    def rarely(self, probability: float) -> bool:
+        """Return True with a probability, and never in a plain program."""
+        return not self.plain and self.dice.chance(probability)
+
+    def size(self, name: str, block: int, most: int) -> tree.Expr:
+        """Draw how many blocks a dimension has, the last one often ragged; return its size as the kernel knows it."""
+        count, unit = self.dice.between(1, most), self.dice.pick((16, 16, 8, 8, 1) if self.on_units else (8, 16, 1))
+        size = block * count
+        if self.dice.chance(0.4):
+            size -= block - min(self.dice.between(1, max(block // unit, 1)) * unit, block)
+        self.dims[name] = 0 if self.dice.chance(self.dice.options.empty) else size
+        return tree.Name(name, INDEX)
+
+    def tensor(self, name: str, dims: tuple[str | int, ...], dtype: str) -> tree.Tensor:
+        """Return a new tensor of small numbers, with dimensions by name or size."""
+        dice = self.dice
+        shape = tuple(self.dims[dim] if isinstance(dim, str) else dim for dim in dims)
+        order, offset = tuple(range(len(shape))), 0
+        if self.rarely(0.3 * dice.options.layouts):  # what the copy engine cannot fetch
+            order, offset = tuple(dice.shuffled(order)), dice.pick((0, 1, 8))
+        if is_float(dtype):
+            kind = dice.pick(("small", "quarters")) if dtype.startswith("f") else "small"
+            contents = tree.Contents(dice.rough(kind), -3, 3)
+        else:
+            contents = tree.Contents("small", 0 if dtype.startswith("u") else -5, 5)
+        layout = tree.Layout(order, (1,) * len(shape), offset)
+        policy = "tf32" if dtype == "f32" and dice.chance(0.1) else ""
+        tensor = tree.Tensor(name, dims, dtype, shape, contents, layout, policy)
+        self.tensors.append(tensor)
+        return tensor
+
+    def bind(self, value: tree.Expr, into: list[tree.Stmt], name: str = "") -> tree.Name:
+        """Give a value a name."""
+        self.counter += 1
+        name = name or f"v{self.counter}"
+        into.append(tree.Assign((name,), (value,)))
+        return tree.Name(name, value.type)
+
+    def load(self, tensor: tree.Tensor, *axes: tree.Axis) -> tree.Load:
+        """Load from a tensor."""
+        return tree.Load(tensor.name, axes, tensor.dtype, None, tensor.policy)
