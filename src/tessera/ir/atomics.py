@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from xdsl.utils.exceptions import VerifyException
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import StringAttr
 
 UPDATES = ("add", "max", "min", "and", "or", "xor", "exchange", "compare_exchange")
 FUNCTIONS = (*UPDATES, "load", "store")
@@ -61,3 +66,25 @@ def verify_atomic(fn: str, order: str, scope: str, value: bool, compare: bool, r
         raise VerifyException("compare_exchange, and only it, takes a compare value")
     if value != (fn != "load") or result != (fn != "store"):
         raise VerifyException("an atomic takes a value unless it is a load, and gives one unless it is a store")
+
+
+class AtomicAccess:
+    """What ops of both dialects that access memory atomically have in common."""
+
+    if TYPE_CHECKING:  # at run time xDSL takes every annotation for a field of the op
+        value: Any
+        compare: Any
+        fn: StringAttr
+        order: StringAttr
+        scope: StringAttr
+        result: Any
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes memory."""
+        return self.fn.data != "load"
+
+    def verify_access(self) -> None:
+        """Check the names, and that the operands and the result are there that the function needs."""
+        given = (self.value is not None, self.compare is not None, self.result is not None)
+        verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)

@@ -14,7 +14,7 @@ from xdsl.irdl import (
     traits_def,
 )
 
-from tessera.ir.atomics import verify_atomic, verify_order
+from tessera.ir.atomics import AtomicAccess, verify_order
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.target.types import BufferType, PointerType, element_of, with_element
@@ -36,7 +36,7 @@ class AddressOp(TesseraOp):
 
 
 @op_definition
-class AtomicOp(TesseraOp):
+class AtomicOp(TesseraOp, AtomicAccess):
     """Reads, writes or updates single elements at `offsets` atomically, once each, and gives their old values.
 
     Of several threads with a copy of an element only the one that accesses it gets the old value. Its order is that of
@@ -78,15 +78,9 @@ class AtomicOp(TesseraOp):
             result_types=[None if fn == "store" else with_element(offsets.type, element_of(pointer.type))],
         )
 
-    @property
-    def writes(self) -> bool:
-        """Whether it changes memory."""
-        return self.fn.data != "load"
-
     def verify_(self) -> None:
         """Check the names of function, order and scope."""
-        given = (self.value is not None, self.compare is not None, self.result is not None)
-        verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)
+        self.verify_access()
 
 
 @op_definition

@@ -16,7 +16,7 @@ from xdsl.irdl import (
     var_operand_def,
 )
 
-from tessera.ir.atomics import verify_atomic, verify_order
+from tessera.ir.atomics import AtomicAccess, verify_order
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.memory import verify_indices, verify_mask
@@ -25,7 +25,7 @@ from tessera.ir.tile.types import SharedType, TensorType, TileType, shape_of
 
 
 @op_definition
-class AtomicOp(TesseraOp):
+class AtomicOp(TesseraOp, AtomicAccess):
     """Reads, writes or updates single elements of a tensor atomically, and gives their old values.
 
     `load` takes no value, `store` gives none; `compare` is the expected value of `compare_exchange`. What lies outside
@@ -70,22 +70,16 @@ class AtomicOp(TesseraOp):
             result_types=[None if fn == "store" else element],
         )
 
-    @property
-    def writes(self) -> bool:
-        """Whether it changes memory."""
-        return self.fn.data != "load"
-
     def verify_(self) -> None:
         """Check the names of function, order and scope, and that operands have one shape."""
-        given = (self.value is not None, self.compare is not None, self.result is not None)
-        verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)
+        self.verify_access()
         shape = shape_of(self.indices[0].type)
         verify_indices(self.tensor.type, list(self.indices), shape)
         verify_mask(self.mask, shape)
 
 
 @op_definition
-class SharedAtomicOp(TesseraOp):
+class SharedAtomicOp(TesseraOp, AtomicAccess):
     """Reads, writes or updates single elements of a shared buffer atomically, as `AtomicOp` does those of a tensor."""
 
     name = "tessera_tile.shared_atomic"
@@ -126,15 +120,9 @@ class SharedAtomicOp(TesseraOp):
             result_types=[None if fn == "store" else element],
         )
 
-    @property
-    def writes(self) -> bool:
-        """Whether it changes memory."""
-        return self.fn.data != "load"
-
     def verify_(self) -> None:
         """Check the names of function, order and scope, the buffer, and that operands have one shape."""
-        given = (self.value is not None, self.compare is not None, self.result is not None)
-        verify_atomic(self.fn.data, self.order.data, self.scope.data, *given)
+        self.verify_access()
         verify_elements(self.buffer.type, list(self.indices), self.mask, shape_of(self.indices[0].type))
 
 
