@@ -123,6 +123,8 @@ _EXACT: dict[str, Callable[..., Any]] = {
 }
 _SPREAD = {"sin": 1e4, "cos": 1e4, "tan": 1e4, "pow": 30.0, "sigmoid": 80.0, "mod": 1e3, "floordiv": 1e3, "fma": 1e3}
 """Of functions whose other arguments say little, the largest argument."""
+_LARGEST = {("floordiv", 0): 2.0**40}
+"""The largest of one argument: of dividends such that quotients come that the formats do not hold."""
 _BY_MPMATH: dict[str, Callable[..., Any]] = {
     "erf": mp.erf,
     "erfc": mp.erfc,
@@ -157,7 +159,7 @@ def arguments(function: Function, dtype: str, count: int) -> list[Any]:
 
 
 def _block(function: Function, place: int, rng: np.random.Generator) -> Any:
-    most = math.log2(_SPREAD.get(function.name, 2.0**100))
+    most = math.log2(_LARGEST.get((function.name, place), _SPREAD.get(function.name, 2.0**100)))
     wide = 2.0 ** rng.uniform(-20, most, BLOCK) * rng.choice([-1.0, 1.0], BLOCK)
     x = np.where(rng.random(BLOCK) < 0.5, wide, rng.uniform(-4, 4, BLOCK))
     if function.name in ("log", "log2", "log10", "sqrt", "rsqrt", "lgamma") or (function.name, place) == ("pow", 0):
