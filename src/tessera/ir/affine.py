@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from xdsl.ir import SSAValue
@@ -44,6 +44,24 @@ class Affine:
 def affine(value: SSAValue) -> Affine:
     """Return an index as a sum."""
     return _affine(value, DEEPEST, {})
+
+
+def boxes_apart(
+    offsets: Sequence[SSAValue], sizes: Sequence[int], others: Sequence[SSAValue], other_sizes: Sequence[int]
+) -> bool:
+    """Return whether two boxes of a tensor are known to have no element in common, by a constant distance.
+
+    Args:
+        offsets: where the first one starts, along each dimension.
+        sizes: its sizes.
+        others: where the second one starts.
+        other_sizes: its sizes.
+    """
+    for offset, size, other, other_size in zip(offsets, sizes, others, other_sizes, strict=True):
+        distance = affine(other).plus(affine(offset).scaled(-1))
+        if not distance.terms and (distance.constant >= size or distance.constant <= -other_size):
+            return True
+    return False
 
 
 def _affine(value: SSAValue, deepest: int, made: dict[tuple[SSAValue, int], Affine]) -> Affine:

@@ -60,6 +60,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
+        from tessera.schedule.gpu.split_tiles import SplitTilesPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
@@ -69,6 +70,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
         from tessera.schedule.hopper.skip_masks import SkipMasksPass
         from tessera.schedule.hopper.split_k import SplitKPass
+        from tessera.schedule.hopper.start_together import StartTogetherPass
         from tessera.schedule.hopper.stores import BulkStoresPass
         from tessera.schedule.hopper.stream_k import StreamKPass
         from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
@@ -80,6 +82,7 @@ class NvidiaPlatform(Platform):
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),
+            SplitTilesPass(target, knobs),
             SplitKPass(target, knobs),
             StreamKPass(target, knobs),
             PairTilesPass(target, knobs),
@@ -92,6 +95,7 @@ class NvidiaPlatform(Platform):
             SkipMasksPass(target, knobs),
             PipelineProductsPass(target, knobs),
             LateWaitsPass(target, knobs),
+            StartTogetherPass(target, knobs),
             GroupBuffersPass(target, knobs),
             *CLEAN_UP,
             LoadAheadPass(target, knobs),

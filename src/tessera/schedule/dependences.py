@@ -1,7 +1,8 @@
 """The dependences of a loop's ops: what must follow what, in the same iteration or in a later one.
 
-A product is two nodes, its start and its wait; other ops are one. Ops that are recomputed wherever they are used
-(index arithmetic, views, splats) are not nodes: their operands count as their users'.
+A product is two nodes, its start and its wait, together with those with whose sums it goes on; other ops are one. Ops
+that are recomputed wherever they are used (index arithmetic, views, splats) are not nodes: their operands count as
+their users'.
 """
 
 from __future__ import annotations
@@ -80,9 +81,10 @@ class Graph:
         """Find the dependences of a loop."""
         graph = cls(loop, warps, rates)
         for position, op in enumerate(loop.body.block.ops):
-            if op is loop.body.block.last_op or is_remade(op):
+            if op is loop.body.block.last_op or is_remade(op) or is_link(op):
                 continue
-            graph.start[op] = graph.end[op] = Node(op, position, engine_of(op), cycles_of(op, warps, rates))
+            cycles = sum(cycles_of(one, warps, rates) for one in (*links_of(op), op))
+            graph.start[op] = graph.end[op] = Node(op, position, engine_of(op), cycles)
             if is_asynchronous(op):
                 graph.end[op] = Node(op, position, Engine.BARRIER, 0)
                 graph.edges.append(Edge(graph.start[op], graph.end[op], 0))
@@ -118,9 +120,12 @@ class Graph:
 
     def _values(self) -> None:
         for op, node in self.start.items():
-            for operand in operands_within(op):
+            links = links_of(op)
+            for operand in [operand for one in (*links, op) for operand in operands_within(one)]:
                 for value, distance in self.sources(operand):
                     assert isinstance(value.owner, Operation)
+                    if value.owner in links:
+                        continue
                     self.edges.append(Edge(self.end[value.owner], node, distance, value))
 
     def _effects(self) -> None:
@@ -146,6 +151,26 @@ def is_remade(op: Operation) -> bool:
 def is_asynchronous(op: Operation) -> bool:
     """Return whether an op is a product whose instruction runs while other ops do."""
     return isinstance(op, MmaOp) and decisions.WARPGROUP.on(op) and isinstance(op.b.type, SharedType)
+
+
+def links_of(op: Operation) -> list[MmaOp]:
+    """Return the products with whose sums a product goes on, the first one first: nothing else reads what they give.
+
+    Instructions of one warpgroup that add to the same registers follow each other without a wait, so that all of them
+    are one product of more terms.
+    """
+    before = op.operands[2].owner if isinstance(op, MmaOp) and is_asynchronous(op) else None
+    if not isinstance(before, MmaOp) or before.parent is not op.parent or not is_link(before):
+        return []
+    return [*links_of(before), before]
+
+
+def is_link(op: Operation) -> bool:
+    """Return whether nothing but another product of the same block, which goes on with them, reads a product's sums."""
+    if not isinstance(op, MmaOp) or not is_asynchronous(op) or op.result.uses.get_length() != 1:
+        return False
+    (use,) = op.result.uses
+    return use.index == 2 and use.operation.parent is op.parent and is_asynchronous(use.operation)
 
 
 def operands_within(op: Operation) -> list[SSAValue]:

@@ -19,7 +19,7 @@ from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.costs import Engine, registers_of
-from tessera.schedule.dependences import Edge, Graph, Node, guards, is_remade, operands_within, rings_read
+from tessera.schedule.dependences import Edge, Graph, Node, guards, is_remade, links_of, operands_within, rings_read
 
 MOST_PRODUCTS = 4
 
@@ -47,7 +47,8 @@ class Schedule:
     def pending(self, wait: Node) -> int:
         """Return how many products start between a product and its wait."""
         between = self.order[self.order.index(self.graph.start[wait.op]) + 1 : self.order.index(wait)]
-        return sum(node is self.graph.start[node.op] and node.op in self.graph.products for node in between)
+        starts = [node.op for node in between if node is self.graph.start[node.op] and node.op in self.graph.products]
+        return sum(1 + len(links_of(op)) for op in starts)
 
     def registers(self) -> float:
         """Return the most registers of a thread that tiles occupy at once."""
@@ -146,7 +147,10 @@ def _is_uniform(value: SSAValue) -> bool:
 
 def _held(graph: Graph) -> list[Edge]:
     """Return the dependences of products on tiles that they read from registers until they end."""
-    lefts = {op: list(graph.sources(op.operands[0])) for op in graph.products}
+    lefts = {
+        op: [source for one in (*links_of(op), op) for source in graph.sources(one.operands[0])]
+        for op in graph.products
+    }
     return [
         edge
         for edge in graph.edges

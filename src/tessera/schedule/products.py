@@ -30,6 +30,15 @@ BARRIER_BYTES = 2048
 BUFFER_BYTES = 1024
 """Every shared buffer starts at a multiple of this."""
 
+LEAST_PART = 8
+"""Elements of the smallest part of a tile that is computed in parts: columns of matrix instructions come in eights."""
+LEAST_TERMS_BYTES = 32
+"""Bytes of the fewest terms of a part: what a matrix instruction sums over."""
+MOST_PARTS = 3
+"""Parts of a dimension: 112 is 64, 32 and 16. Loops of more pieces gain less than the pieces cost."""
+MOST_PIECES = 16
+"""Products that one product of tiles may become."""
+
 Path = Literal["wgmma", "mma", "fma"]
 
 
@@ -101,6 +110,17 @@ class Choice:
 
     path: Path
     refused: Mapping[Path, str]
+
+
+def parts_of(size: int, least: int) -> tuple[int, ...] | None:
+    """Return a size as a sum of few powers of two, none of them smaller than `least`; None where there is no such sum.
+
+    Args:
+        size: a positive number.
+        least: the smallest part; a power of two is its own only part, however small.
+    """
+    parts = tuple(1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1)
+    return parts if len(parts) == 1 or (len(parts) <= MOST_PARTS and parts[-1] >= least) else None
 
 
 def path_of(product: MatrixProduct, target: TargetRecord) -> Choice:

@@ -15,7 +15,7 @@ from tessera.backends.nvidia.matrix import operand_words
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
 from tessera.ir.target.arithmetic import SplatOp, constant_value
 from tessera.ir.target.tensor_core import TensorCoreOp
-from tessera.ir.target.types import SWIZZLE_BYTES, BufferType, FragmentType, element_of
+from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.target.warpgroup import (
     OrderOp,
     TensorCoreBeginOp,
@@ -37,7 +37,8 @@ _FIRST_TURN = 2
 Turns are taken by the warpgroups of one group, so that the two uses of 2 do not meet.
 """
 
-_SWIZZLE_128 = 1 << 62
+_SWIZZLES = {128: 1 << 62, 64: 2 << 62, 32: 3 << 62}
+"""How a descriptor says in which rows of bytes an operand is swizzled."""
 _PLACE_MASK = (1 << 18) - 1
 
 
@@ -57,10 +58,10 @@ class _Operand:
         stored_last = type_.permutation.index(1)
         self.k_contiguous = stored_last == axis
         rows, columns = type_.stored_shape
-        self.panel_bytes = rows * PANEL_BYTES
-        self.panels = columns * self.bytes // PANEL_BYTES
+        self.row_bytes = min(columns * self.bytes, PANEL_BYTES)
+        self.panel_bytes = rows * self.row_bytes
         leading = 16 if self.k_contiguous else self.panel_bytes
-        constant = _SWIZZLE_128 | (SWIZZLE_BYTES >> 4) << 32 | (leading >> 4) << 16
+        constant = _SWIZZLES[self.row_bytes] | (type_.swizzle_bytes >> 4) << 32 | (leading >> 4) << 16
         # In a cluster the address also names the program; the descriptor holds the place in its memory alone.
         place = emitter.ops.binary("and", I32, emitter.shared_address(emitter.unit(value)), str(_PLACE_MASK))
         field = emitter.ops.binary("lshr", I32, place, "4")
@@ -72,8 +73,8 @@ class _Operand:
         """Return the byte distance of the element (`along`, `k`); `along` is a multiple of 64, `k` of the step."""
         if self.k_contiguous:
             inside = k * self.bytes
-            return along * PANEL_BYTES + inside // PANEL_BYTES * self.panel_bytes + inside % PANEL_BYTES
-        return along * self.bytes // PANEL_BYTES * self.panel_bytes + k * PANEL_BYTES
+            return along * self.row_bytes + inside // self.row_bytes * self.panel_bytes + inside % self.row_bytes
+        return along * self.bytes // self.row_bytes * self.panel_bytes + k * self.row_bytes
 
     def descriptor(self, bytes_: int, base: str | None = None) -> str:
         """Return the descriptor that many bytes further."""
@@ -159,8 +160,8 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
     a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
     per_tile = instruction.n // 2
     a_words = _fence(emitter, a_words)
-    if isinstance(op, TensorCoreStartOp):
-        emitter.words[op.result] = [word for _, word in a_words]
+    if isinstance(op, TensorCoreStartOp):  # products that it goes on with are waited for where it is
+        emitter.words[op.result] = [*emitter.words.get(op.acc, []), *(word for _, word in a_words)]
     zero = _is_zero(op.acc)
     acc = emitter.units(op.acc)
     tiles = len(acc) // per_tile

@@ -28,7 +28,6 @@ from tessera.ir.target.roles import (
 )
 from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.types import BufferType
-from tessera.target.fragments import PANEL_BYTES
 
 _EVICT_FIRST, _EVICT_NORMAL = 0x12F0000000000000, 0x1000000000000000
 """Cache policies as CUTLASS has them (cute/arch/copy_sm90_desc.hpp). The first is what `createpolicy` gives; what it
@@ -218,6 +217,7 @@ def emit_bulk_store(emitter: NvidiaEmitter, op: BulkStoreOp) -> None:
     assert isinstance(buffer, BufferType)
     box, rows, rank = op.box_sizes, op.rows.data, len(op.box_sizes)
     height, width = buffer.stored_shape
+    row_bytes = box[0] * buffer.dtype.bytes
     if rows:
         leader = emitter.first_lane()
         step = emitter.entry(("warp.rows", rows), f"mul i32 {emitter.warp()}, {rows}")
@@ -232,11 +232,11 @@ def emit_bulk_store(emitter: NvidiaEmitter, op: BulkStoreOp) -> None:
     def plus(value: str, more: str) -> str:
         return value if more == "0" else emitter.ops.binary("add", I32, value, more)
 
-    moved = emitter.ops.binary("mul", I32, step, str(PANEL_BYTES)) if rows else "0"
+    moved = emitter.ops.binary("mul", I32, step, str(row_bytes)) if rows else "0"
     start = plus(emitter.unit(op.buffer), moved)
     for panel in range(width // box[0]):
         for run in range(0, height if rows else 1, rows * emitter.num_warps or 1):
-            offset = plus(start, str(panel * height * PANEL_BYTES + run * PANEL_BYTES))
+            offset = plus(start, str((panel * height + run) * row_bytes))
             places = list(coordinates)
             places[0] = plus(places[0], str(panel * box[0]))
             if rows:

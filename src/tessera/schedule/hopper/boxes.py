@@ -51,7 +51,7 @@ def check_box(kernel: KernelOp, op: LoadOp) -> None:
         raise Unfit(f"the tile of {name_of(kernel, op)} is loaded under a mask or with a fill")
     if op.result.type.rank != 2:
         raise Unfit(f"the tile of {name_of(kernel, op)} is of rank {op.result.type.rank}, not 2")
-    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, op.result.type.dtype, narrow=True)
+    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, op.result.type.dtype, plain=True)
     rows = next(size for axis, size in enumerate(op.size_list) if axis in op.kept and axis != contiguous)
     if rows % PHASE_ROWS:
         raise Unfit(f"the tile of {name_of(kernel, op)} has {rows} rows, not a multiple of {PHASE_ROWS}")

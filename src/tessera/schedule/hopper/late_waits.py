@@ -1,6 +1,6 @@
 """Keeps one step's products in flight while the next step's start, for consumers that work alone (Hopper).
 
-Before, in a group of consumers that has the matrix units to itself::
+Before, in a group of four warps of consumers::
 
     scf.for ... iter_args(%acc, %slot, ...) {
       barrier_wait %full[%slot]; %next = mma %a[%slot], %b[%slot], %acc; barrier_arrive %empty[%slot]
@@ -8,7 +8,7 @@ Before, in a group of consumers that has the matrix units to itself::
 
 After::
 
-    %0 = mma_begin %acc                    (before the group's turn)
+    %0 = mma_begin %acc                    (before the group's turn, if there are two)
     scf.for ... iter_args(%sum = %0, %slot, ..., %last) {
       barrier_wait %full[%slot]; %next = mma_start %a[%slot], %b[%slot], %sum
       mma_retire pending 1; barrier_arrive %empty[%last] when this is not the first step
@@ -17,7 +17,8 @@ After::
     %acc = mma_wait; barrier_arrive %empty[%last] when there was a step
 
 Waiting for each step's products before the next ones start would leave the matrix units idle in between. Two warpgroups
-that work on one tile fill these gaps for each other, so that their loops stay as they are.
+that work on one tile fill these gaps for each other, so that their loops stay as they are. A step may have several
+products, for several sums or for one: those of one sum follow each other (`schedule.dependences.links_of`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.tile.warpgroup import MmaBeginOp, MmaRetireOp, MmaStartOp, MmaWaitOp
-from tessera.schedule.dependences import is_asynchronous, is_remade
+from tessera.schedule.dependences import is_asynchronous, is_link, is_remade, links_of
+from tessera.schedule.products import GROUP_WARPS
 from tessera.schedule.scheduled_pass import ScheduledPass
 
 
@@ -49,7 +51,10 @@ class LateWaitsPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp) and op.groups.data > 1]:
+        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
+            grid = roles.parent_op()
+            if grid is None or decisions.NUM_WARPS.of(grid) != GROUP_WARPS:
+                continue
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
                 products = [op for op in loop.body.block.ops if isinstance(op, MmaOp)]
                 if products and _qualifies(loop.body.block):
@@ -73,30 +78,41 @@ def _is_sum(op: Operation, block: Block) -> bool:
     """Return whether an op is a product of stages that adds to what the loop carries, and nothing else reads it."""
     if not isinstance(op, MmaOp) or not is_asynchronous(op) or not isinstance(op.a.type, SharedType):
         return False
-    uses, end = list(op.result.uses), block.last_op
-    if op.acc not in block.args[1:] or op.acc.uses.get_length() != 1 or len(uses) != 1:
+    if is_link(op):
+        return _first(op).acc in block.args[1:]
+    carried, uses = _first(op).acc, list(op.result.uses)
+    if carried not in block.args[1:] or carried.uses.get_length() != 1 or len(uses) != 1:
         return False
-    return uses[0].operation is end and uses[0].index == block.args.index(op.acc) - 1
+    return uses[0].operation is block.last_op and uses[0].index == block.args.index(carried) - 1
 
 
-def _turn(roles: RolesOp) -> tuple[Operation, Operation]:
-    """Return what takes a group's turn and what gives it to the other group."""
-    taken, given = [op for op in roles.consumer.block.ops if decisions.GROUP_TURN.on(op)]
+def _first(op: MmaOp) -> MmaOp:
+    """Return the first product of a sum of an iteration."""
+    return next(iter(links_of(op)), op)
+
+
+def _turn(roles: RolesOp, loop: scf.ForOp) -> tuple[Operation, Operation]:
+    """Return what takes a group's turn and what gives it to the other group: where there is one group, the loop."""
+    turns = [op for op in roles.consumer.block.ops if decisions.GROUP_TURN.on(op)]
+    taken, given = turns or (loop, loop)
     return taken, given
 
 
 def _rewrite(roles: RolesOp, loop: scf.ForOp, products: Sequence[MmaOp]) -> None:
     before = Inserter(InsertPoint.before(loop), loop)
-    taken, given = _turn(roles)
+    taken, given = _turn(roles, loop)
     ahead = Inserter(InsertPoint.before(taken), loop)
     initial = list(loop.iter_args)
     region = loop.detach_region(0)
     block, end = region.block, region.block.last_op
     assert end is not None
-    places = [block.args.index(op.acc) - 1 for op in products]
-    for op, place in zip(products, places, strict=True):
+    firsts = [op for op in products if not links_of(op)]
+    places = [block.args.index(op.acc) - 1 for op in firsts]
+    for op, place in zip(firsts, places, strict=True):
         initial[place] = ahead.value(MmaBeginOp(initial[place]))
-        _start(block, op, initial[place].type, place)
+        _carry(block, op, initial[place].type, place)
+    for op in products:
+        _start(op)
     arrivals = [op for op in block.ops if isinstance(op, BarrierArriveOp)]
     insert = Inserter(InsertPoint.before(arrivals[0]), arrivals[0])
     insert.add(MmaRetireOp(len(products)))
@@ -112,16 +128,21 @@ def _rewrite(roles: RolesOp, loop: scf.ForOp, products: Sequence[MmaOp]) -> None
     _finish(loop, new, places, arrivals, given)
 
 
-def _start(block: Block, op: MmaOp, type_: Attribute, place: int) -> None:
-    """Start a product where it stood, and carry its accumulators in flight."""
+def _carry(block: Block, op: MmaOp, type_: Attribute, place: int) -> None:
+    """Carry the accumulators of a product in flight."""
     old, argument = op.acc, block.insert_arg(type_, 1 + place)
-    start = MmaStartOp(op.a, op.b, argument, op.compute.data)
+    op.operands[2] = argument
+    assert isinstance(old, BlockArgument)
+    block.erase_arg(old)
+
+
+def _start(op: MmaOp) -> None:
+    """Start a product where it stood."""
+    start = MmaStartOp(op.a, op.b, op.acc, op.compute.data)
     start.attributes.update(op.attributes)
     Inserter(InsertPoint.before(op), op).add(start)
     op.result.replace_all_uses_with(start.result)
     Rewriter.erase_op(op)
-    assert isinstance(old, BlockArgument)
-    block.erase_arg(old)
 
 
 def _finish(

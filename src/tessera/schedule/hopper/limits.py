@@ -6,7 +6,9 @@ functions, so that a plan is told what the passes will do. Nothing here needs th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Sequence
+from math import prod
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
@@ -16,8 +18,13 @@ from tessera.schedule.products import (
     BUFFER_BYTES,
     GROUP_ROWS,
     GROUP_WARPS,
+    LEAST_PART,
+    LEAST_TERMS_BYTES,
+    MOST_PIECES,
     MatrixProduct,
+    Operand,
     buffer_bytes,
+    parts_of,
     stage_bytes,
     why_no_instruction,
 )
@@ -35,8 +42,10 @@ _SUMS_SHARE = 0.75
 
 BOX_LIMIT = 256
 """Most elements of a box in one dimension."""
-NARROW_ROWS = (16, 32, 64)
-"""Bytes of rows shorter than a panel, which the copy engine swizzles in their own way."""
+NARROW_ROWS = (32, 64)
+"""Bytes of rows shorter than a panel, which the copy engine and matrix instructions swizzle in their own way."""
+LEAST_ROW = 16
+"""Bytes of the shortest row that the copy engine moves: it is not swizzled, and matrix instructions do not read it."""
 
 LEAST_BUFFERS = {1: 2, 2: 1}
 """By number of consumer groups: of two, one may wait for its stores while the other's products run."""
@@ -82,7 +91,7 @@ def why_no_warps(warps: int, rows: Collection[int], sums: int, groups: int = 1) 
     return None
 
 
-def why_no_box(name: str, sizes: Collection[int], row: int, dtype: DType, narrow: bool = False) -> str | None:
+def why_no_box(name: str, sizes: Collection[int], row: int, dtype: DType, plain: bool = False) -> str | None:
     """Return why the copy engine cannot fetch or store a box of a tensor, None where it can.
 
     Args:
@@ -90,13 +99,11 @@ def why_no_box(name: str, sizes: Collection[int], row: int, dtype: DType, narrow
         sizes: the box, a size per tensor dimension.
         row: the one along the contiguous dimension.
         dtype: its elements.
-        narrow: whether rows of 16, 32 and 64 bytes are accepted, which matrix instructions do not read.
+        plain: whether rows of `LEAST_ROW` bytes are accepted.
     """
     row_bytes = row * dtype.bytes
-    if row_bytes % PANEL_BYTES and not narrow:
-        return f"the tile of {name} is not a multiple of {PANEL_BYTES} bytes along its contiguous dimension"
-    if row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS:
-        return f"the tile of {name} has rows of {row_bytes} bytes"
+    if row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS and not (plain and row_bytes == LEAST_ROW):
+        return f"the tile of {name} has rows of {row_bytes} bytes along its contiguous dimension"
     others = list(sizes)
     others.remove(row)
     if any(size > BOX_LIMIT for size in others):
@@ -215,31 +222,100 @@ class Tiling:
     groups: int = 1
     across: bool = False
 
-    def seen(self, turned: bool) -> tuple[int, int, int]:
-        """Return rows, columns and depth of the product that is computed: that of the transposes where turned."""
-        return (self.columns, self.rows, self.depth) if turned else (self.rows, self.columns, self.depth)
+    def parts(self, product: MatrixProduct) -> tuple[tuple[int, ...], ...]:
+        """Return the parts of rows, columns and depth that a tile is computed in (`split-tiles`)."""
+        terms = LEAST_TERMS_BYTES // product.a.dtype.bytes
+        sizes = ((self.rows, LEAST_PART), (self.columns, LEAST_PART), (self.depth, terms))
+        parts = tuple(parts_of(size, least) or (size,) for size, least in sizes)
+        return parts if prod(map(len, parts)) <= MOST_PIECES else ((self.rows,), (self.columns,), (self.depth,))
 
-    def stores(self, turned: bool) -> int:
+    def pieces(self, product: MatrixProduct) -> list[tuple[int, int, int]]:
+        """Return rows, columns and depth of the products that a tile is computed by."""
+        rows, columns, depth = self.parts(product)
+        return list(itertools.product(rows, columns, depth))
+
+    def stores(self, product: MatrixProduct, turned: bool) -> int:
         """Return the least bytes of shared memory that bulk stores of results need for a group of consumers.
 
         Args:
+            product: the product.
             turned: whether warpgroups will compute the transposes.
         """
-        total = self.rows * self.columns * self.out.bytes
-        across = least_store_bytes(total, parts_across(total), self.groups)
-        along = least_store_bytes(total, max(self.columns * self.out.bytes // PANEL_BYTES, 1), self.groups)
-        return across if self.across else max(along, across) if turned else along
+        rows, columns, _ = self.parts(product)
+        across, along = list[int](), list[int]()
+        for m, n in itertools.product(rows, columns):
+            total = m * n * self.out.bytes
+            across.append(least_store_bytes(total, parts_across(total), self.groups))
+            along.append(least_store_bytes(total, max(n * self.out.bytes // PANEL_BYTES, 1), self.groups))
+        return sum(across) if self.across else max(sum(along), *across) if turned else sum(along)
 
 
 def room_of(product: MatrixProduct, tiling: Tiling, target: TargetRecord) -> Room:
     """Return the shared memory that the rings of a product's operands can take."""
-    rows, columns, depth = tiling.rows, tiling.columns, tiling.depth
-    stage = stage_bytes((rows, depth), product.a.dtype) + stage_bytes((depth, columns), product.b.dtype)
-    right = product.b if not product.turned else product.a
-    kept = 0 if product.is_direct(right) else depth * tiling.seen(product.turned)[1] * right.dtype.bytes
-    partial = buffer_bytes((rows, columns), _SUMS) if tiling.split > 1 else 0
+    rows, columns, depth = tiling.parts(product)
+    pieces = _as_computed(product, tiling)
+    stage = sum(stage_bytes((m, k), product.a.dtype) for m in rows for k in depth)
+    stage += sum(stage_bytes((k, n), product.b.dtype) for k in depth for n in columns)
+    kept = sum(0 if product.is_direct(p.right) else p.columns * p.depth * p.right.dtype.bytes for p in pieces)
+    partial = sum(buffer_bytes((m, n), _SUMS) for m in rows for n in columns) if tiling.split > 1 else 0
     left = target.shared_bytes - BARRIER_BYTES - partial
-    return Room.beside(left, stage, kept=kept, stores=tiling.stores(product.turned), groups=tiling.groups)
+    stores = tiling.stores(product, any(piece.turned for piece in pieces))
+    return Room.beside(left, stage, kept=kept, stores=stores, groups=tiling.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A product of a tile as warpgroups see it: of the transposes where turned."""
+
+    product: MatrixProduct
+    rows: int
+    columns: int
+    depth: int
+    turned: bool
+
+    @classmethod
+    def of(cls, product: MatrixProduct, shape: tuple[int, int, int], turned: bool) -> _Piece:
+        """Return a piece of so many rows, columns and terms."""
+        m, n, k = shape
+        return cls(product, n, m, k, True) if turned else cls(product, m, n, k, False)
+
+    @property
+    def right(self) -> Operand:
+        """The operand that instructions read from shared memory."""
+        return self.product.a if self.turned else self.product.b
+
+    @property
+    def why_not(self) -> str | None:
+        """Why no instruction computes it."""
+        a, b, acc = self.product.dtypes
+        shape = (self.rows, self.columns, self.depth)
+        reason = why_no_instruction(*((b, a) if self.turned else (a, b)), acc, shape)
+        if reason is None and not self.product.is_direct(self.right):
+            return why_not_staged(self.right.dtype, self.columns, self.depth)
+        return reason
+
+
+def _as_computed(product: MatrixProduct, tiling: Tiling) -> list[_Piece]:
+    """Return the products of a tile as warpgroups compute them.
+
+    They compute the transposes where only the right operand has to come from registers. All are turned where warpgroups
+    can compute only the transposes: rows come in 64s, columns do not.
+    """
+    shapes = tiling.pieces(product)
+    plain, turned = ([_Piece.of(product, shape, t) for shape in shapes] for t in (False, True))
+    if product.is_direct(product.a) and product.is_direct(product.b):
+        return turned if _are_rows_wrong(plain, tiling) and not _are_rows_wrong(turned, tiling) else plain
+    both = zip(plain, turned, strict=True)
+    return [there if product.turned and there.why_not is None else here for here, there in both]
+
+
+def _are_rows_wrong(pieces: Sequence[_Piece], tiling: Tiling) -> bool:
+    return any(piece.why_not is not None for piece in pieces) or _why_no_warps(pieces, tiling) is not None
+
+
+def _why_no_warps(pieces: Sequence[_Piece], tiling: Tiling, asked: int | None = None, groups: int = 1) -> str | None:
+    rows = [piece.rows for piece in pieces]
+    return why_no_warps(asked or usual_warps(min(rows), groups), rows, tiling.rows * tiling.columns, groups)
 
 
 def why_no_tile(product: MatrixProduct, tiling: Tiling, target: TargetRecord) -> str | None:
@@ -250,34 +326,27 @@ def why_no_tile(product: MatrixProduct, tiling: Tiling, target: TargetRecord) ->
         tiling: the tiles.
         target: the GPU.
     """
-    turned = product.turned and _why_not_computed(product, tiling, True) is None
-    reason = _why_not_computed(product, tiling, turned) or _why_not_fetched(product, tiling)
+    pieces = _as_computed(product, tiling)
+    reasons = [*(piece.why_not for piece in pieces), _why_not_fetched(product, tiling)]
+    reasons.append(_why_no_warps(pieces, tiling, tiling.warps, tiling.groups))
+    reason = next((reason for reason in reasons if reason is not None), None)
     if reason is not None:
-        return reason
-    rows, columns, _ = tiling.seen(turned)
-    warps = tiling.warps or usual_warps(rows, tiling.groups)
-    if (reason := why_no_warps(warps, [rows], rows * columns, tiling.groups)) is not None:
         return reason
     room = room_of(product, tiling, target)
     return None if room.stages(tiling.stages) else room.shortage(tiling.stages)
 
 
-def _why_not_computed(product: MatrixProduct, tiling: Tiling, turned: bool) -> str | None:
-    """Return why no warpgroup instruction computes a tile, or a tile of the transposes where turned."""
-    a, b, acc = product.dtypes
-    shape = tiling.seen(turned)
-    right = product.a if turned else product.b
-    reason = why_no_instruction(*((b, a) if turned else (a, b)), acc, shape)
-    return reason or (None if product.is_direct(right) else why_not_staged(right.dtype, *shape[1:]))
-
-
 def _why_not_fetched(product: MatrixProduct, tiling: Tiling) -> str | None:
     """Return why the copy engine cannot fetch what instructions read as it lies."""
-    for operand, other in ((product.a, tiling.rows), (product.b, tiling.columns)):
-        row = tiling.depth if operand.contiguous == "k" else other
-        reason = why_no_box(operand.name, (other, tiling.depth), row, operand.dtype)
-        if product.is_direct(operand) and reason is not None:
-            return reason
+    rows, columns, depth = tiling.parts(product)
+    for operand, others in ((product.a, rows), (product.b, columns)):
+        if not product.is_direct(operand):
+            continue
+        for other, terms in itertools.product(others, depth):
+            row = terms if operand.contiguous == "k" else other
+            reason = why_no_box(operand.name, (other, terms), row, operand.dtype)
+            if reason is not None:
+                return reason
     return None
 
 

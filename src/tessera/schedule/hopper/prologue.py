@@ -144,10 +144,10 @@ def turn(op: MmaOp) -> MmaOp:
     """Replace a product by the transpose of the product of the transposed operands; return the new one."""
     insert = Inserter(InsertPoint.before(op), op)
     a, b = _transposed(insert, op.a), _transposed(insert, op.b)
-    new = MmaOp(b, a, insert.value(TransposeOp(op.acc, [1, 0])), op.compute.data)
+    new = MmaOp(b, a, _transposed(insert, op.acc), op.compute.data)
     insert.add(new)
     op.result.replace_all_uses_with(insert.value(TransposeOp(new.result, [1, 0])))
-    old = (op.a.owner, op.b.owner)
+    old = (op.a.owner, op.b.owner, op.acc.owner)
     Rewriter.erase_op(op)
     for owner in old:  # a transpose without a use would make its load look like more than an operand
         if isinstance(owner, TransposeOp) and not owner.result.uses.get_length():

@@ -112,11 +112,17 @@ def readers(staged: Staged) -> list[Operation]:
 
 
 def product_depths(block: Block) -> dict[Operation, int]:
-    """Return, for each product of a loop's block, how many products of the same iteration it waits for in turn."""
+    """Return, for each product of a loop's block, how many products of the same iteration it waits for in turn.
+
+    A product that goes on with the sums of another one does not wait for it.
+    """
     behind: dict[Operation, int] = {}
     for op in block.ops:
         inputs = [top_of(o, block) for o in _operand_owners(op)]
-        behind[op] = max((behind[i] + isinstance(i, MmaOp) for i in inputs if i in behind), default=0)
+        sums = op.acc.owner if isinstance(op, MmaOp) else None
+        behind[op] = max(
+            (behind[i] + (isinstance(i, MmaOp) and i is not sums) for i in inputs if i in behind), default=0
+        )
     return {op: depth for op, depth in behind.items() if isinstance(op, MmaOp)}
 
 

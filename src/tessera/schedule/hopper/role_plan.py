@@ -14,6 +14,7 @@ from xdsl.dialects import scf
 from tessera.data import dataclass
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.schedule.gpu.copies import Staged, qualifies
 from tessera.schedule.hopper.limits import ONE_STAGE, Room, usual_warps, why_no_warps
@@ -68,7 +69,7 @@ def consumer_warps(products: Sequence[Product], knobs: Knobs, groups: int) -> in
     """
     rows = [product.shape[0] for product in products]
     warps = knobs.num_warps or usual_warps(min(rows), groups)
-    held = sum(prod(product.shape[:2]) for product in products)
+    held = sum(prod(product.shape[:2]) for product in products if not isinstance(product.op.acc.owner, MmaOp))
     if (reason := why_no_warps(warps, rows, held, groups)) is not None:
         raise Unfit(reason)
     return warps

@@ -28,7 +28,7 @@ from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
-from tessera.schedule.dependences import is_remade, operands_within
+from tessera.schedule.dependences import is_remade, links_of, operands_within
 
 Emit = Callable[["Instance", "Instance"], None]
 """Emits the new loop's body, given the instances of stage 0 and of stage 1."""
@@ -64,7 +64,12 @@ class Instance:
         return self.made[value]
 
     def add(self, op: Operation) -> None:
-        """Write an op."""
+        """Write an op, and the products with whose sums it goes on."""
+        for link in links_of(op):
+            self._add(link)
+        self._add(op)
+
+    def _add(self, op: Operation) -> None:
         known = {operand: self.get(operand) for operand in operands_within(op)}
         clone = op.clone(known)
         self.insert.like = op
@@ -72,11 +77,15 @@ class Instance:
         self.made.update(zip(op.results, clone.results, strict=True))
 
     def start(self, op: MmaOp) -> MmaStartOp:
-        """Start a product."""
-        start = MmaStartOp(self.get(op.a), self.get(op.b), self.get(op.acc), op.compute.data)
-        start.attributes.update(op.attributes)
-        self.insert.like = op
-        self.insert.add(start)
+        """Start a product, after those with whose sums it goes on; return the op that starts it."""
+        start: MmaStartOp | None = None
+        for one in (*links_of(op), op):
+            acc = start.result if start is not None else self.get(one.acc)
+            start = MmaStartOp(self.get(one.a), self.get(one.b), acc, one.compute.data)
+            start.attributes.update(one.attributes)
+            self.insert.like = one
+            self.insert.add(start)
+        assert start is not None
         return start
 
     def wait(self, op: MmaOp, start: MmaStartOp, pending: int) -> None:

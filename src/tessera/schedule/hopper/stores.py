@@ -27,6 +27,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.affine import boxes_apart
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit, note
 from tessera.ir.target.types import SWIZZLE_BYTES
@@ -113,11 +114,11 @@ class BulkStoresPass(GridPass):
                 found.append(bulk)
             except Unfit as reason:
                 notes.append(f"stored from registers: {reason}")
-        least, free = LEAST_BUFFERS[groups], free_shared_bytes(self.target, grid) // groups
+        free = free_shared_bytes(self.target, grid) // groups
         # Two groups leave room for what else threads exchange, lest it cost a stage of the ring.
-        if found and not _share(found, free, least, BUFFER_BYTES if groups > 1 else 0):
-            names = {1: "a buffer for each group", 2: "two buffers"}
-            notes.append(f"stored from registers: no shared memory is left for {names[least]}")
+        spare = BUFFER_BYTES if groups > 1 else 0
+        if found and not any(_share(found, free, least, spare) for least in range(LEAST_BUFFERS[groups], 0, -1)):
+            notes.append("stored from registers: no shared memory is left for a buffer")
             found = []
         for number in range(len(found)):
             _replace(grid, found, number)
@@ -153,17 +154,17 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
         if isinstance(other, LoadOp | GatherOp | AtomicOp | StoreOp | ScatterOp) and memory_of(other.tensor) is memory
     ]
     readers = [r for r in alike if isinstance(r, LoadOp | GatherOp | AtomicOp)]
-    others = [w for w in alike if isinstance(w, StoreOp | ScatterOp) and w is not op]
+    others = [w for w in alike if isinstance(w, StoreOp | ScatterOp) and w is not op and not _apart(w, op)]
     if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
         raise Unfit(f"{name} is also written or read elsewhere in the launch")
-    if not all(isinstance(r, LoadOp) and _same_box(r, op) for r in readers):
+    if not all(isinstance(r, LoadOp) and (_same_box(r, op) or _apart(r, op)) for r in readers):
         raise Unfit(f"{name} is also read, at other places than the tile that is stored")
-    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype)
+    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype, plain=True)
     flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to move between warps.
-    parts = parts_across(_bytes_of(tile)) if transposed else op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES
-    return _Bulk(op, flipped, transposed, parts)
+    along = max(op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES, 1)
+    return _Bulk(op, flipped, transposed, parts_across(_bytes_of(tile)) if transposed else along)
 
 
 def _same_box(load: LoadOp, store: StoreOp) -> bool:
@@ -172,6 +173,16 @@ def _same_box(load: LoadOp, store: StoreOp) -> bool:
         load.tensor is store.tensor
         and list(load.offsets) == list(store.offsets)
         and (load.size_list, load.dropped) == (store.size_list, store.dropped)
+    )
+
+
+def _apart(access: LoadOp | StoreOp | ScatterOp, store: StoreOp) -> bool:
+    """Return whether an access in the same block, to the same tensor, is known to touch no element of a store."""
+    return (
+        not isinstance(access, ScatterOp)
+        and access.tensor is store.tensor
+        and access.parent_block() is store.parent_block()
+        and boxes_apart(access.offsets, access.size_list, store.offsets, store.size_list)
     )
 
 

@@ -28,7 +28,7 @@ def check_tensor(
     sizes: Sequence[int],
     dtype: DType,
     *,
-    narrow: bool = False,
+    plain: bool = False,
 ) -> int:
     """Return the contiguous dimension of a tensor whose boxes the copy engine can move.
 
@@ -38,7 +38,7 @@ def check_tensor(
         kept: the tensor dimensions that the tile has.
         sizes: the box, a size per tensor dimension.
         dtype: its elements.
-        narrow: whether rows of 16, 32 and 64 bytes are accepted, which matrix instructions do not read.
+        plain: whether rows of 16 bytes are accepted, which matrix instructions do not read.
 
     Raises:
         Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
@@ -60,6 +60,6 @@ def check_tensor(
             raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
     if len(info.strides) > MOST_DIMENSIONS:
         raise Unfit(f"{info.name} has more than {MOST_DIMENSIONS} dimensions")
-    if (reason := why_no_box(info.name, sizes, sizes[contiguous], dtype, narrow)) is not None:
+    if (reason := why_no_box(info.name, sizes, sizes[contiguous], dtype, plain)) is not None:
         raise Unfit(reason)
     return contiguous

@@ -98,6 +98,7 @@ from tessera.schedule.hopper.reuse import fetched_once
 from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single
 from tessera.schedule.hopper.role_plan import RolePlan, consumer_warps, ring_stages
 from tessera.schedule.hopper.rounding import round_operands, undo
+from tessera.schedule.knobs import Knobs
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
 from tessera.schedule.scheduled_pass import GridPass
@@ -173,7 +174,7 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
         except Unfit as reason:
             raw.remove(staged)
             plain[staged.load] = str(reason)
-    products = [_product(op, raw) for op in grid.walk() if isinstance(op, MmaOp)]
+    products = _oriented([_product(op, raw) for op in grid.walk() if isinstance(op, MmaOp)])
     fetched = {staged.load for staged in raw}
     if not loads and not any(computed_from(v) & fetched for p in products for v in (p.op.a, p.op.b)):
         raise Unfit("no operand of a product is loaded by the loop")
@@ -229,6 +230,26 @@ def _product(op: MmaOp, raw: list[Staged]) -> Product:
             return Product(op)
         return turned
     return Product(op)
+
+
+def _oriented(products: list[Product]) -> list[Product]:
+    """Return products, or all of their transposes where warpgroups can compute only those: rows come in 64s."""
+    operands = [value for product in products for value in (product.op.a, product.op.b)]
+    turned = [replace(product, turned=not product.turned) for product in products]
+    return (
+        turned
+        if all(map(is_direct, operands)) and _are_rows_wrong(products) and not _are_rows_wrong(turned)
+        else products
+    )
+
+
+def _are_rows_wrong(products: Sequence[Product]) -> bool:
+    """Return whether instructions, or the registers of warpgroups, do not take tiles of so many rows."""
+    try:
+        consumer_warps(products, Knobs(), 1)
+    except Unfit:
+        return True
+    return any(why_no_instruction(*product.dtypes, product.shape) is not None for product in products)
 
 
 def _check_product(product: Product) -> None:

@@ -1,8 +1,8 @@
 """Matrix products of warpgroups, with operands in shared memory.
 
-A matrix descriptor names a start, two strides and a swizzle of 128 bytes. Along K: rows of 128 bytes, eight to a block,
-blocks a stride apart. Along M or N: lines of 64 elements for one k, eight to a block; blocks of k's are a stride apart,
-blocks of elements a leading stride.
+A matrix descriptor names a start, two strides and a swizzle: rows of 128, 64 or 32 bytes. Along K: rows, eight to a
+block, blocks a stride apart. Along M or N: a row holds the elements of one k, eight to a block; blocks of k's are a
+stride apart, blocks of elements a leading stride.
 
 Source: PTX ISA 9.2, "Asynchronous Warpgroup Level Matrix Instructions".
 """
@@ -25,6 +25,8 @@ from tessera.tools.emulate.text import Instruction, Number, Operand, Vector
 from tessera.tools.emulate.values import handles, items, reader, writer
 
 _GROUP = 4 * WARP
+_ROW_BYTES = {1: 128, 2: 64, 3: 32}
+"""Of swizzled rows, by what a descriptor says."""
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
 
 
@@ -142,16 +144,16 @@ def _described(machine: Machine, descriptors: Array, kind: str, rows: int, depth
 
 def _read(machine: Machine, lane: int, descriptor: int, kind: str, rows: int, depth: int, turned: int) -> Array:
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
-    if descriptor >> 62 != 1 or descriptor >> 49 & 7:
-        raise Fault(f"a matrix descriptor without the swizzle of 128 bytes: {descriptor:#x}")
-    width = _BITS[kind] // 8
+    if descriptor >> 62 not in _ROW_BYTES or descriptor >> 49 & 7:
+        raise Fault(f"a matrix descriptor without a swizzle, or with an offset in it: {descriptor:#x}")
+    width, line_bytes = _BITS[kind] // 8, _ROW_BYTES[descriptor >> 62]
     row, k = np.arange(rows)[:, None], np.arange(depth)[None, :]
     if turned:
-        line = 128 // width
-        linear = row // line * leading + row % line * width + k // 8 * stride + k % 8 * 128
+        line = line_bytes // width
+        linear = row // line * leading + row % line * width + k // 8 * stride + k % 8 * line_bytes
     else:
-        linear = row // 8 * stride + row % 8 * 128 + k * width
-    address = swizzled(start + linear, 128) - SHARED_BASE
+        linear = row // 8 * stride + row % 8 * line_bytes + k * width
+    address = swizzled(start + linear, line_bytes) - SHARED_BASE
     if address.min() < 0 or address.max() + width > machine.shared.size:
         raise Fault(f"a matrix outside of shared memory: descriptor {descriptor:#x}")
     places = machine.shared.place(lane // machine.grid.threads) + address

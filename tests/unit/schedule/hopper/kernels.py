@@ -12,6 +12,7 @@ import tessera as ts
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.gpu.copies import StageCopiesPass
+from tessera.schedule.gpu.split_tiles import SplitTilesPass
 from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
 from tessera.schedule.gpu.warps import ChooseWarpsPass
 from tessera.schedule.hopper.late_waits import LateWaitsPass
@@ -20,6 +21,7 @@ from tessera.schedule.hopper.ping_pong import GroupBuffersPass
 from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
 from tessera.schedule.hopper.skip_masks import SkipMasksPass
 from tessera.schedule.hopper.split_k import SplitKPass
+from tessera.schedule.hopper.start_together import StartTogetherPass
 from tessera.schedule.hopper.stores import BulkStoresPass
 from tessera.schedule.hopper.stream_k import StreamKPass
 from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
@@ -164,6 +166,7 @@ def specialized(
 
 PASSES = (
     SumsOfProductsPass,
+    SplitTilesPass,
     SplitKPass,
     StreamKPass,
     PairTilesPass,
@@ -174,6 +177,7 @@ PASSES = (
     SkipMasksPass,
     PipelineProductsPass,
     LateWaitsPass,
+    StartTogetherPass,
     GroupBuffersPass,
 )
 

@@ -126,7 +126,6 @@ def test_a_chain_of_three_products_computes_the_gate_while_the_last_one_runs() -
 @pytest.mark.parametrize("pipeline", [None, 1])
 def test_products_that_do_not_wait_for_each_other_stay(kernel: Any, pipeline: int | None) -> None:
     module = scheduled(kernel, SIZES, pipeline=pipeline)
-    assert not ops(module, MmaStartOp)
     assert "tessera_schedule.ring" not in str(module)
     assert "pipeline" not in str(module)
 

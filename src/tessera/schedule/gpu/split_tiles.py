@@ -1,0 +1,103 @@
+"""Cuts the tiles of products whose sizes are no powers of two into parts whose sizes are, so that nothing is padded.
+
+Registers, panels of shared memory and matrix instructions come in powers of two. A tile of 96 x 192 with steps of 48
+terms is computed as tiles of 64 and 32 rows by 128 and 64 columns, each of which sums over 32 and then over 16 terms;
+so are the heads of attention of 80 or 96 elements. What the dimensions of products share with other tiles is cut with
+them (`ir/splitting.py`).
+
+Before::
+
+    %a = load %A[%m, %k] [128, 64]
+    %b = load %B[%k, %n] [64, 96]
+    %next = mma %a, %b, %acc
+
+After::
+
+    %a = load %A[%m, %k] [128, 64]
+    %b0 = load %B[%k, %n] [64, 64]
+    %b1 = load %B[%k, %n + 64] [64, 32]
+    %next0 = mma %a, %b0, %acc0
+    %next1 = mma %a, %b1, %acc1
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.data import dataclass
+from tessera.ir.notes import note
+from tessera.ir.splitting import Axis, Dimensions, Splitter
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import dtype_of
+from tessera.schedule.products import LEAST_PART, LEAST_TERMS_BYTES, MOST_PARTS, MOST_PIECES, parts_of
+from tessera.schedule.scheduled_pass import GridPass
+
+
+@dataclass(frozen=True)
+class SplitTilesPass(GridPass):
+    """Cuts tiles of products into parts."""
+
+    name: ClassVar[str] = "split-tiles"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Cut what can be cut, and note what cannot, and why."""
+        products = [op for op in grid.walk() if isinstance(op, MmaOp)]
+        if not any(_odd_axes(op) for op in products):
+            return
+        dimensions = Dimensions(grid)
+        cuts, notes = _cuts(products, dimensions)
+        pieces = max(
+            prod(len(cuts.get(dimension, (0,))) for dimension in _dimensions(op, dimensions)) for op in products
+        )
+        if pieces > MOST_PIECES:
+            cuts, notes = {}, [f"one product would become {pieces}: tiles are padded to powers of two"]
+        if cuts:
+            new = Splitter(dimensions, cuts).grid_of_parts(grid)
+            Rewriter.insert_op(new, InsertPoint.before(grid))
+            Rewriter.erase_op(grid)
+            grid = new
+        note(grid, "tiles", notes)
+
+
+def _axes(op: MmaOp) -> list[Axis]:
+    """Return where the rows, the columns and the terms of a product are found."""
+    return [(op.acc, 0), (op.acc, 1), (op.a, 1)]
+
+
+def _odd_axes(op: MmaOp) -> list[Axis]:
+    """Return the axes of a product of matrices whose sizes are no powers of two."""
+    if any(not isinstance(value.type, TileType) or value.type.rank != 2 for value in (op.a, op.b, op.acc)):
+        return []
+    return [(value, axis) for value, axis in _axes(op) if (size := shape_of(value.type)[axis]) & (size - 1)]
+
+
+def _dimensions(op: MmaOp, dimensions: Dimensions) -> set[Axis]:
+    return {dimensions.of(*axis) for axis in _odd_axes(op)}
+
+
+def _cuts(products: list[MmaOp], dimensions: Dimensions) -> tuple[dict[Axis, tuple[int, ...]], list[str]]:
+    """Return the parts of the dimensions of products that can be cut, and a note on each dimension."""
+    least, sizes = dict[Axis, int](), dict[Axis, int]()
+    for op in products:
+        for value, axis in _odd_axes(op):
+            dimension = dimensions.of(value, axis)
+            bytes_ = dtype_of(element_of(op.a.type)).bytes
+            smallest = LEAST_TERMS_BYTES // bytes_ if value is op.a else LEAST_PART
+            least[dimension] = max(least.get(dimension, 1), smallest)
+            sizes[dimension] = shape_of(value.type)[axis]
+    cuts, notes = dict[Axis, tuple[int, ...]](), list[str]()
+    for dimension, size in sizes.items():
+        parts, reason = parts_of(size, least[dimension]), dimensions.why_whole(dimension)
+        padded = 1 << (size - 1).bit_length()
+        if parts is None or reason is not None:
+            why = reason or f"no sum of at most {MOST_PARTS} powers of two from {least[dimension]} on"
+            notes.append(f"{size} elements of a product take the place of {padded}: {why}")
+        else:
+            cuts[dimension] = parts
+            notes.append(f"{size} elements of a product are computed as {' + '.join(map(str, parts))}")
+    return cuts, list(dict.fromkeys(notes))
