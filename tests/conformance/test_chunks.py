@@ -161,6 +161,24 @@ def test_rows(case, backend):
     check(case, backend)
 
 
+@conformance(
+    [
+        Case(
+            f"{body.__name__}-one-warp",
+            _rows(body),
+            lambda rng: [_ints(rng, 2, 1001), Output((2, 1001), ts.i32)],
+            lambda x, _y, body=body: MEANINGS[body](x).astype(np.int32),
+            EXACT,
+            knobs={"num_warps": 1, "batch": 1},
+            backends=("threads-sm_80", "ptx-sm_90a", "cuda"),
+        )
+        for body in (backwards, recurrence, recurrence_back)
+    ]
+)
+def test_scans_of_elements_that_are_no_neighbours(case, backend):
+    check(case, backend)
+
+
 def _blocks(x: ts.Tensor["m", "n", ts.i32], y: ts.Tensor["m", "n", ts.i32], z: ts.Tensor["m", ts.i32]):
     for i in ts.tile.grid((m, 2)):
         block = x[i : i + 2, :]

@@ -31,10 +31,29 @@ from tessera.numerics.order import NEUTRAL, is_ordered
 infers(ScanOp, ScanByOp)(follow)
 
 
+FEW = 8
+"""Runs of neighbours in a thread, each of which takes its own shuffles, that cost no more than shared memory."""
+NEIGHBOURS = 8
+"""Elements that are neighbours in a thread where a tile comes through shared memory."""
+
+
+def _scanned_layout(context: SimtContext, source: SSAValue, axis: int) -> LinearLayout:
+    """Return the layout to scan in: the tile's own, or one of more neighbours where threads have too few.
+
+    So have tiles that are loaded an element at a time, as their rows are not aligned.
+    """
+    own = plain_layout(context, source, axis)
+    along = sum(vector[axis] != 0 for vector in own.in_bases(REGISTER))
+    if 1 << along <= FEW * own.contiguous_per_thread(axis):
+        return own
+    other = context.placements.default(tile_shape(source), axis, 16 // NEIGHBOURS, most=NEIGHBOURS).unique_registers()
+    return other if other.contiguous_per_thread(axis) > own.contiguous_per_thread(axis) else own
+
+
 @lowers(ScanOp)
 def _scan(context: SimtContext, op: ScanOp) -> None:
     axis, fn, reverse = op.axis.data, op.fn.data, op.reverse is not None
-    layout = plain_layout(context, op.source, axis)
+    layout = _scanned_layout(context, op.source, axis)
     source = context.tile(op.source, layout)
     if reverse:  # padding comes first
         dtype = dtype_of(element_of(source.type))
@@ -51,7 +70,7 @@ def _scan(context: SimtContext, op: ScanOp) -> None:
 @lowers(ScanByOp)
 def _scan_by(context: SimtContext, op: ScanByOp) -> None:
     axis, reverse, fold = op.axis.data, op.reverse is not None, fold_of(context, op.combiner.block)
-    layout = plain_layout(context, leader(context.placements, op), axis)
+    layout = _scanned_layout(context, leader(context.placements, op), axis)
     sources = [context.tile(source, layout) for source in op.sources]
     shape = tile_shape(op.sources[0])
     inside = context.inside([s if a == axis else padded(s) for a, s in enumerate(shape)], layout) if reverse else None

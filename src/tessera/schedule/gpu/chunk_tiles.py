@@ -40,7 +40,8 @@ from tessera.ir.tile.types import TileType, shape_of
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 16384
-"""Of a chunk, and of the largest tile that stays whole: 32 of each of 512 threads, 64 bytes of bf16 in flight."""
+"""Of a chunk, and of the largest tile that stays whole: 32 of each of 512 threads, 64 bytes of bf16 in flight. Scans of
+several tiles together have shorter chunks of each."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ def _best(tile: SSAValue, most: int) -> tuple[Passes, int]:
     found, reasons = list[tuple[Passes, int]](), list[Whole]()
     for axis, length in _chunks(tile, most):
         try:
-            found.append((passes_over(tile, axis), length))
+            passes = passes_over(tile, axis)
+            tiles = max((len(op.operands) for op in passes.ops if passes.scanned(op)), default=1)
+            found.append((passes, max(length >> (tiles - 1).bit_length(), 1)))
         except Whole as reason:
             reasons.append(reason)
     if not found:
