@@ -198,9 +198,25 @@ class Splitter:
             elif any(self.is_cut(value) for value in (*op.operands, *op.results)):
                 _HANDLERS[type(op)](self, op)
             else:
-                clone = self.add(op.clone(dict(self._values)))
-                self._values.update(zip(op.results, clone.results, strict=True))
+                self._whole(op)
         self._blocks.pop()
+
+    def _whole(self, op: Operation) -> None:
+        """Do an op on what is not cut; its regions may use what is."""
+        regions = [[Block(arg_types=[a.type for a in block.args]) for block in region.blocks] for region in op.regions]
+        new = type(op).create(
+            operands=[self._values.get(operand, operand) for operand in op.operands],
+            result_types=[result.type for result in op.results],
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+            regions=[Region(blocks) for blocks in regions],
+        )
+        self.add(new)
+        for blocks, region in zip(regions, op.regions, strict=True):
+            for block, old in zip(blocks, region.blocks, strict=True):
+                self._values.update(zip(old.args, block.args, strict=True))
+                self._fill(block, old)
+        self._values.update(zip(op.results, new.results, strict=True))
 
     def _all_parts(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [self.part(value, key) for value in values for key in self.keys(value)]
