@@ -37,7 +37,7 @@ from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL
 
 PIECES = 4
-"""Parts of a chunk that reductions combine before they add to their sums: so many elements of a thread become one."""
+"""Most parts of a chunk that reductions combine before they add to their sums: so many of a thread's elements."""
 
 Values = Sequence[SSAValue]
 Combining = ReduceOp | ReduceByOp | ScanOp | ScanByOp
@@ -143,6 +143,12 @@ class _Writer:
         return list(self.add(ReduceByOp(sources, axis, combiner_of(op))).results)
 
 
+def pieces_of(passes: Passes, length: int) -> int:
+    """Return how many parts of a chunk reductions combine first: as many as no two threads access, 16 bytes each."""
+    bytes_ = [dtype_of(op.tensor.type.element).bytes for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
+    return min(PIECES, 2 * min(bytes_, default=PIECES), length)
+
+
 State = Mapping[Operation, Values]
 """What reductions and scans have come to after some chunks; without those that have nothing to start from."""
 
@@ -192,7 +198,7 @@ class _Pass(_Writer):
                 self.like = op
                 shape = list(shape_of(op.source.type))
                 if isinstance(op, ReduceOp):
-                    shape[self._axis(op)] = self.length // min(PIECES, self.length)
+                    shape[self._axis(op)] = self.length // pieces_of(self.passes, self.length)
                 else:
                     shape = without(shape, self._axis(op))
                 found[op] = [self.full(self._neutral(op), shape)]
@@ -303,7 +309,7 @@ class Chunk(_Writer):
     def added(self, op: ReduceOp | ReduceByOp, before: Values | None) -> list[SSAValue]:
         """Return a reduction's tiles of sums with the chunk."""
         self.like = op
-        axis, pieces = op.axis.data, min(PIECES, self.size)
+        axis, pieces = op.axis.data, pieces_of(self.passes, self.size)
         sources = list[SSAValue]()
         for source in op.operands:
             shape = self.shape(source)
