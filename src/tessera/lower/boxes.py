@@ -177,6 +177,17 @@ def _inside(
     return size_divisor % physical == 0 and divisor(op.offsets[axis]) % physical == 0
 
 
+def aligned_elements(params: Parameters, arg: int, unit: int, rank: int, element_bytes: int) -> int:
+    """Return how many elements along dimension `unit` one access may move, from the first of each row on."""
+    info = params.infos[arg]
+    limit = max(gcd(WIDEST, info.align) // element_bytes, 1)
+    for axis in range(rank):
+        if axis != unit:
+            known = params.known_stride(arg, axis)
+            limit = gcd(limit, info.stride_div[axis] if known is None else known)
+    return limit
+
+
 def _vector(
     params: Parameters,
     op: Slice,
@@ -186,14 +197,9 @@ def _vector(
     checked: Sequence[int],
 ) -> int:
     """Return how many elements along dimension `unit` one access may move."""
-    info = params.infos[arg]
-    element_bytes = dtype_of(element_of(op.tensor.type)).bytes
-    limit = gcd(WIDEST, info.align) // element_bytes
-    limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1
-    for axis in range(len(op.size_list)):
-        if axis != unit:
-            known = params.known_stride(arg, axis)
-            limit = gcd(limit, info.stride_div[axis] if known is None else known)
+    info, element_bytes = params.infos[arg], dtype_of(element_of(op.tensor.type)).bytes
+    limit = aligned_elements(params, arg, unit, len(op.size_list), element_bytes)
+    limit = gcd(limit, divisor(op.offsets[unit]))
     if unit in checked:
         known = params.known_size(arg, unit)
         limit = gcd(limit, info.dim_div[unit] if known is None else known)

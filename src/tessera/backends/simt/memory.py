@@ -223,33 +223,42 @@ def element_pointer(
 
 @SIMT.register(GatherOp)
 def emit_gather(emitter: SimtEmitter, op: GatherOp) -> None:
-    """Load elements one by one."""
-    dtype = dtype_of(element_of(op.result.type))
+    """Load elements one by one, or vectors of neighbours."""
+    type_: Any = op.result.type
+    dtype = dtype_of(element_of(type_))
     masks = emitter.units(op.mask) if op.mask is not None else None
-    pointer = emitter.unit(op.pointer)
-    units: list[str] = []
-    for number, offset in enumerate(emitter.units(op.offsets)):
-        predicate = masks[number] if masks is not None else None
-        address = element_pointer(emitter, pointer, offset, dtype)
-        words = emitter.load_words(address, emitter.word_types(dtype, 1), predicate)
-        (unit,) = emitter.unpack(words, dtype, 1)
+    pointer, offsets, units = emitter.unit(op.pointer), emitter.units(op.offsets), dict[int, str]()
+    for registers in _runs(op, type_, range(len(offsets))):
+        predicate, count = masks[registers[0]] if masks is not None else None, len(registers)
+        address = element_pointer(emitter, pointer, offsets[registers[0]], dtype)
+        loaded = emitter.unpack(emitter.load_words(address, emitter.word_types(dtype, count), predicate), dtype, count)
         if predicate is not None and op.fill is not None:
-            unit = emitter.ops.select(LLVMType(_register_element(dtype)), predicate, unit, emitter.unit(op.fill))
-        units.append(unit)
-    emitter.bind(op.result, units)
+            fill, element = emitter.unit(op.fill), LLVMType(_register_element(dtype))
+            loaded = [emitter.ops.select(element, predicate, unit, fill) for unit in loaded]
+        units.update(zip(registers, loaded, strict=True))
+    first = copies(type_.linear.sublayout([REGISTER])) if len(op.vector) else range(len(offsets))
+    emitter.bind(op.result, [units[register] for register in first])
+
+
+def _runs(op: GatherOp | ScatterOp, type_: Any, single: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the registers that each access moves: those of neighbours, where there are any, else each alone."""
+    if not len(op.vector):
+        return [(register,) for register in single]
+    axis, count = (number.data for number in op.vector)
+    return [access.registers for access in register_accesses(type_.linear.sublayout([REGISTER]), axis, count)]
 
 
 @SIMT.register(ScatterOp)
 def emit_scatter(emitter: SimtEmitter, op: ScatterOp) -> None:
-    """Store elements one by one."""
+    """Store elements one by one, or vectors of neighbours."""
     dtype = dtype_of(element_of(op.value.type))
     masks = emitter.units(op.mask) if op.mask is not None else None
     values, offsets = emitter.units(op.value), emitter.units(op.offsets)
-    registers, owner = owned_registers(emitter, op.value.type)
-    for register in registers:
-        predicate = emitter.both(owner, masks[register] if masks is not None else None)
-        address = element_pointer(emitter, emitter.unit(op.pointer), offsets[register], dtype)
-        emitter.store_words(address, emitter.pack([values[register]], dtype), predicate)
+    single, owner = owned_registers(emitter, op.value.type)
+    for registers in _runs(op, op.value.type, single):
+        predicate = emitter.both(owner, masks[registers[0]] if masks is not None else None)
+        address = element_pointer(emitter, emitter.unit(op.pointer), offsets[registers[0]], dtype)
+        emitter.store_words(address, emitter.pack([values[register] for register in registers], dtype), predicate)
 
 
 # Shared memory

@@ -185,7 +185,8 @@ class PrefetchOp(TesseraOp):
 class GatherOp(TesseraOp):
     """Loads single elements at `offsets` (elements from the pointer); masked-off ones become `fill` or zero.
 
-    Of gathers, scatters and atomics of TIR-T, what the mask leaves is inside the tensor.
+    Of gathers, scatters and atomics of TIR-T, what the mask leaves is inside the tensor. `vector` is an axis of the
+    fragment and a number of elements: so many along it are aligned neighbours in memory that the mask treats alike.
     """
 
     name = "tessera_target.gather"
@@ -193,41 +194,59 @@ class GatherOp(TesseraOp):
     offsets = operand_def()
     mask = opt_operand_def()
     fill = opt_operand_def()
+    vector = prop_def(ArrayAttr[IntAttr])
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
+    custom_directives = (Ints,)
     assembly_format = (
         "$pointer `[` $offsets `]` (`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? "
-        "attr-dict `:` type($pointer) `[` type($offsets) `]` `->` type($result)"
+        "(`vector` custom<Ints>($vector)^)? attr-dict `:` type($pointer) `[` type($offsets) `]` `->` type($result)"
     )
 
     def __init__(
-        self, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None, fill: SSAValue | None = None
+        self,
+        pointer: SSAValue,
+        offsets: SSAValue,
+        mask: SSAValue | None = None,
+        fill: SSAValue | None = None,
+        vector: Sequence[int] = (),
     ):
         from tessera.ir.target.types import with_element
 
         result = with_element(offsets.type, element_of(pointer.type))
-        super().__init__(operands=[pointer, offsets, mask, fill], result_types=[result])
+        super().__init__(
+            operands=[pointer, offsets, mask, fill], properties={"vector": _ints(vector)}, result_types=[result]
+        )
 
 
 @op_definition
 class ScatterOp(TesseraOp):
-    """Stores single elements at `offsets`; replicated elements are written once."""
+    """Stores single elements at `offsets`; replicated elements are written once. `vector` is as for gathers."""
 
     name = "tessera_target.scatter"
     value = operand_def()
     pointer = operand_def(PointerType)
     offsets = operand_def()
     mask = opt_operand_def()
+    vector = prop_def(ArrayAttr[IntAttr])
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Ints,)
     assembly_format = (
         "$value `,` $pointer `[` $offsets `]` (`mask` $mask^ `:` type($mask))? "
-        "attr-dict `:` type($value) `,` type($pointer) `[` type($offsets) `]`"
+        "(`vector` custom<Ints>($vector)^)? attr-dict `:` type($value) `,` type($pointer) `[` type($offsets) `]`"
     )
 
-    def __init__(self, value: SSAValue, pointer: SSAValue, offsets: SSAValue, mask: SSAValue | None = None):
-        super().__init__(operands=[value, pointer, offsets, mask])
+    def __init__(
+        self,
+        value: SSAValue,
+        pointer: SSAValue,
+        offsets: SSAValue,
+        mask: SSAValue | None = None,
+        vector: Sequence[int] = (),
+    ):
+        super().__init__(operands=[value, pointer, offsets, mask], properties={"vector": _ints(vector)})
 
 
 @op_definition

@@ -19,6 +19,7 @@ from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element, SharedElement
 from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
+from tessera.lower.simt.neighbours import vector_of
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
@@ -238,8 +239,8 @@ def _gather(context: SimtContext, op: GatherOp) -> None:
     layout = context.layout_of(op.result) if is_tile(op.result) else None
     offsets, mask = linear_offsets(context, op, layout)
     fill = context.scalar(op.fill) if op.fill is not None else None
-    pointer = context.params.pointer(context.params.position(op.tensor))
-    context.define(op.result, context.value(target.GatherOp(pointer, offsets, mask, fill)))
+    pointer, vector = context.params.pointer(context.params.position(op.tensor)), vector_of(context, op, layout) or ()
+    context.define(op.result, context.value(target.GatherOp(pointer, offsets, mask, fill, vector)))
 
 
 @lowers(ScatterOp)
@@ -248,4 +249,4 @@ def _scatter(context: SimtContext, op: ScatterOp) -> None:
     offsets, mask = linear_offsets(context, op, layout)
     value = context.tile(op.value, layout) if layout is not None else context.scalar(op.value)
     pointer = context.params.pointer(context.params.position(op.tensor))
-    context.emit(target.ScatterOp(value, pointer, offsets, mask))
+    context.emit(target.ScatterOp(value, pointer, offsets, mask, vector_of(context, op, layout) or ()))

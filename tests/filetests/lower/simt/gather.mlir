@@ -41,3 +41,26 @@ builtin.module attributes {tessera.after = "schedule"} {
 }
 // CHECK: [[MASK:%\d+]] = tessera_target.elementwise "lt"({{.*}}xui64
 // CHECK: tessera_target.scatter {{.*}} mask [[MASK]]
+
+// -----
+// Every second row: its elements are aligned neighbours along the last axis, which one access moves.
+builtin.module attributes {tessera.after = "schedule"} {
+  tessera_tile.kernel @rows profile "fast" (
+      %x: !tessera_tile.tensor<?x64xf32> as "x" dims ["m", "64"] strides [-1, 1] stride_div [16, 1] dim_div [1, 16] align 16,
+      %y: !tessera_tile.tensor<16x64xf32> as "y" dims ["16", "64"] strides [64, 1] stride_div [16, 1] dim_div [16, 16] align 16 written) {
+    %zero = tessera_tile.constant 0 : index
+    %two = tessera_tile.constant 2 : i64
+    %i = tessera_tile.arange : !tessera_tile.tile<16xi64>
+    %twos = tessera_tile.splat %two : i64 -> !tessera_tile.tile<16xi64>
+    %j = tessera_tile.elementwise "mul"(%i, %twos) : (!tessera_tile.tile<16xi64>, !tessera_tile.tile<16xi64>) -> !tessera_tile.tile<16xi64>
+    %k = tessera_tile.reshape %j : !tessera_tile.tile<16xi64> -> !tessera_tile.tile<16x1xi64>
+    %rows = tessera_tile.broadcast %k : !tessera_tile.tile<16x1xi64> -> !tessera_tile.tile<16x64xi64>
+    %l = tessera_tile.arange : !tessera_tile.tile<64xi64>
+    %c = tessera_tile.reshape %l : !tessera_tile.tile<64xi64> -> !tessera_tile.tile<1x64xi64>
+    %columns = tessera_tile.broadcast %c : !tessera_tile.tile<1x64xi64> -> !tessera_tile.tile<16x64xi64>
+    %g = tessera_tile.gather %x[%rows, %columns] : !tessera_tile.tensor<?x64xf32>[!tessera_tile.tile<16x64xi64>, !tessera_tile.tile<16x64xi64>] -> !tessera_tile.tile<16x64xf32>
+    tessera_tile.store %g, %y[%zero, %zero] [16, 64] : !tessera_tile.tile<16x64xf32>, !tessera_tile.tensor<16x64xf32>
+    tessera_tile.return
+  }
+}
+// CHECK: tessera_target.gather {{.*}} mask {{.*}} vector [1, 4] :
