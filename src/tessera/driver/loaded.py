@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,7 @@ def load(path: str | Path) -> LoadedKernel:
         CallError: `no-such-file`.
     """
     try:
-        with open(path, "rb") as file:
+        with open(os.fspath(path), "rb") as file:
             data = file.read()
     except (OSError, TypeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a path"

@@ -35,7 +35,7 @@ from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, profile_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
-from tessera.ir.types import dtype_of
+from tessera.ir.types import dtype_of, index
 
 Axis = tuple[SSAValue, int]
 """A dimension of one tile."""
@@ -98,11 +98,14 @@ class Splitter:
 
     Args:
         dimensions: the dimensions of its tiles.
-        cuts: the sizes of the parts of those that are cut.
+        cuts: the sizes of the parts of those that are cut; one part of another size changes a dimension's size.
+        steps: the new steps of loops.
     """
 
-    def __init__(self, dimensions: Dimensions, cuts: Mapping[Axis, Sequence[int]]) -> None:
-        self._dimensions, self._cuts = dimensions, cuts
+    def __init__(
+        self, dimensions: Dimensions, cuts: Mapping[Axis, Sequence[int]], steps: Mapping[scf.ForOp, int] | None = None
+    ) -> None:
+        self._dimensions, self._cuts, self._steps = dimensions, cuts, steps or {}
         self._values: dict[SSAValue, SSAValue] = {}
         self._parts: dict[tuple[SSAValue, Key], SSAValue] = {}
         self._moved: dict[tuple[Block, SSAValue, int], SSAValue] = {}
@@ -135,7 +138,8 @@ class Splitter:
 
     def is_cut(self, value: SSAValue) -> bool:
         """Return whether a value is a tile with a dimension that is cut."""
-        return isinstance(value.type, TileType) and len(self.keys(value)) > 1
+        axes = range(len(shape_of(value.type))) if isinstance(value.type, TileType) else ()
+        return any(self._dimensions.of(value, axis) in self._cuts for axis in axes)
 
     def keys(self, value: SSAValue) -> list[Key]:
         """Return the parts of a value, in order; a scalar has one."""
@@ -228,6 +232,8 @@ class Splitter:
 
     def _loop(self, op: scf.ForOp) -> None:
         bounds = [self.part(bound, ()) for bound in (op.lb, op.ub, op.step)]
+        if op in self._steps:
+            bounds[2] = self.value(ConstantOp(self._steps[op], index))
         initial, old = self._all_parts(op.iter_args), op.body.block
         body = Block(arg_types=[old.args[0].type, *(value.type for value in initial)])
         new = scf.ForOp(bounds[0], bounds[1], bounds[2], initial, Region(body))

@@ -63,6 +63,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
+        from tessera.schedule.hopper.deepen_steps import DeepenStepsPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
         from tessera.schedule.hopper.load_ahead import LoadAheadPass
         from tessera.schedule.hopper.pair_tiles import PairTilesPass
@@ -82,6 +83,7 @@ class NvidiaPlatform(Platform):
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),
+            DeepenStepsPass(target, knobs),
             SplitTilesPass(target, knobs),
             SplitKPass(target, knobs),
             StreamKPass(target, knobs),

@@ -111,8 +111,18 @@ class Knobs:
             "depth of the ring buffers of pipelined copies; 1 keeps one role",
             "what shared memory holds: at most 8 with roles, 4 without",
             takers=BOTH,
-            passes=("warp-specialize", "stage-copies"),
+            passes=("deepen-steps", "warp-specialize", "stage-copies"),
             alias="num_stages",
+        )
+    )
+    terms: int | None = _declared(
+        Knob(
+            "terms",
+            "terms of a step of a loop that does nothing but add products",
+            "128 bytes of each row, or 256 for small tiles; as written where a power of two has more",
+            passes=("deepen-steps",),
+            needs=HOPPER,
+            lacks="bulk copies",
         )
     )
     group_m: int | None = _declared(

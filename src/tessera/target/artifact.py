@@ -5,6 +5,7 @@ An artefact is data only: JSON and machine code, never anything Python runs on l
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -263,7 +264,7 @@ class Artifact:
 
     def save(self, path: str | Path) -> None:
         """Write the artefact to a file that `ts.load` reads."""
-        with open(path, "wb") as file:
+        with open(os.fspath(path), "wb") as file:
             file.write(self.to_bytes())
 
     @classmethod

@@ -19,6 +19,7 @@ from tessera.tools.opt import opt_text, registered_passes
 VALUES: dict[str, tuple[int | str, ...]] = {
     "num_warps": (1, 4, 32),
     "stages": (1, 3, 12),
+    "terms": (16, 64),
     "group_m": (1, 7),
     "batch": (1, 64),
     "chunk": (0, 8, 4096),

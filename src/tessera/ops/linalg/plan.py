@@ -76,6 +76,8 @@ class Plan:
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
         found: dict[str, tuple[Any, ...]] = {"BM": (self.block_m,), "BN": (self.block_n,), "BK": (self.block_k,)}
+        if self.path != "fma":
+            found["terms"] = (self.block_k,)
         if self.stages is not None:
             found["stages"] = (self.stages,)
         if self.num_warps is not None:

@@ -15,6 +15,7 @@ from tessera.schedule.gpu.copies import StageCopiesPass
 from tessera.schedule.gpu.split_tiles import SplitTilesPass
 from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
 from tessera.schedule.gpu.warps import ChooseWarpsPass
+from tessera.schedule.hopper.deepen_steps import DeepenStepsPass
 from tessera.schedule.hopper.late_waits import LateWaitsPass
 from tessera.schedule.hopper.pair_tiles import PairTilesPass
 from tessera.schedule.hopper.ping_pong import GroupBuffersPass
@@ -166,6 +167,7 @@ def specialized(
 
 PASSES = (
     SumsOfProductsPass,
+    DeepenStepsPass,
     SplitTilesPass,
     SplitKPass,
     StreamKPass,
