@@ -53,7 +53,9 @@ class NvidiaPlatform(Platform):
 
     def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
         """Return the scheduling passes."""
+        from tessera.canonicalize.fold_scales import FoldScalesPass
         from tessera.canonicalize.narrow_comparisons import NarrowComparisonsPass
+        from tessera.canonicalize.share_reciprocals import ShareReciprocalsPass
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
@@ -78,6 +80,8 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.raise_copies import RaiseCopiesPass
 
         return (
+            FoldScalesPass(),  # the hardware's exponential is of base 2
+            ShareReciprocalsPass(),
             RaiseCopiesPass(target, knobs),
             BatchProgramsPass(target, knobs),
             ChunkTilesPass(target, knobs),

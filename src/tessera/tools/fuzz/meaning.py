@@ -164,7 +164,7 @@ def _spread(value: Val, shape: Shape) -> Val:
     def to(part: Any) -> Any:
         return part if part is None or part.shape == shape else np.broadcast_to(part, shape)
 
-    return Val(value.dtype, to(value.data), to(value.err), to(value.known))
+    return Val(value.dtype, to(value.data), to(value.err), to(value.known), terms=to(value.terms))
 
 
 def _known(machine: Machine, expr: tree.Known) -> Val:

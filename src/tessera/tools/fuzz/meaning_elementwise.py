@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -244,7 +245,10 @@ def where(condition: Val, a: Val, b: Val) -> Val:
     if condition.known is not None:
         same = (a.data == b.data) & (a.errors() + b.errors() == 0) & a.mask() & b.mask()
         known = np.where(condition.known, True if known is None else known, same)
-    return Val(a.dtype, data, err, known)
+    terms = None
+    if a.terms is not None or b.terms is not None:
+        terms = np.where(condition.data, *(0.0 if side.terms is None else side.terms for side in (a, b)))
+    return Val(a.dtype, data, err, known, terms=terms)
 
 
 # Floats
@@ -269,7 +273,10 @@ def _add(args: Sequence[Val], dtype: str, profile: str, sign: float = 1.0) -> Va
         for product, other in ((a, b), (b, a)):
             if product.sums is not None and product.shape == other.shape:
                 err = (0.0 if err is None else err) + product.sums.reordered(other, FORMATS[dtype])
-    return rounded(dtype, a.data + sign * b.data, err, known_of(a, b))
+    result = rounded(dtype, a.data + sign * b.data, err, known_of(a, b))
+    if profile != "fast" or dtype != "f32":
+        return result
+    return replace(result, terms=np.abs(a.data) + np.abs(b.data))
 
 
 def _sub(args: Sequence[Val], dtype: str, profile: str) -> Val:
@@ -595,6 +602,8 @@ def _function(fn: str, x: Val, dtype: str) -> Val:
         own = own + 2.0**-45
     if fn in ("silu", "mish"):  # x times a factor, which may be zero where it is subnormal
         own = own + form.normal * np.abs(x.data)
+    if fn == "exp" and x.terms is not None:  # of `x * c - m` it may be `exp2(x * (c log2 e) - m log2 e)`
+        own = own + (function(x.data + 1.5 * 2 * form.unit * x.terms) - result)
     settled = ~np.isfinite(result) | ((x.data == 0) & (result == 0))
     own = np.where(settled, 0.0, own)
     return _between(function, x, dtype, result, own, _FUNCTIONS[fn][3])

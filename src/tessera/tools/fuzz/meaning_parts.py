@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def take(value: Val, index: Val, axis: int | None, fill: Array, along: bool) -> 
         free = list(np.indices(result))
         free[axis : axis + index.data.ndim] = [_spread(wanted, len(before), result)]
         found, known = _picked(value, free, fill), _spread(index.mask(), len(before), result)
-    return Val(found.dtype, found.data, found.err, found.mask() & known)
+    return replace(found, known=found.mask() & known)
 
 
 def _spread(array: Array, first: int, shape: tuple[int, ...]) -> Array:
@@ -66,4 +67,6 @@ def _picked(value: Val, places: Sequence[Array], fill: Array) -> Val:
         inside &= ((at >= 0) & (at < size)).astype(bool)
     safe = tuple(np.where(inside, at, 0).astype(np.int64) for at in places)
     err = None if value.err is None else np.where(inside, value.err[safe], 0.0)
-    return Val(value.dtype, np.where(inside, value.data[safe], fill), err, value.mask()[safe] | ~inside)
+    terms = None if value.terms is None else np.where(inside, value.terms[safe], 0.0)
+    data, known = np.where(inside, value.data[safe], fill), value.mask()[safe] | ~inside
+    return Val(value.dtype, data, err, known, terms=terms)

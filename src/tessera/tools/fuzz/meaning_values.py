@@ -109,6 +109,7 @@ class Val:
         err: bound on the distance of an implementation's floats; None where all are determined.
         known: where something is promised; None where everywhere.
         sums: what a matrix product is a sum of.
+        terms: magnitudes of what a sum or difference of two was made of, where an exponential may take them apart.
     """
 
     dtype: str
@@ -116,6 +117,7 @@ class Val:
     err: Array | None = None
     known: Array | None = None
     sums: Sums | None = None
+    terms: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,7 +136,8 @@ class Val:
         """Return the value with its data, errors and mask rearranged alike."""
         err = None if self.err is None else change(self.err)
         known = None if self.known is None else change(self.known)
-        return Val(self.dtype, change(self.data), err, known)
+        terms = None if self.terms is None else change(self.terms)
+        return Val(self.dtype, change(self.data), err, known, terms=terms)
 
     def only(self, what: str) -> Array:
         """Return the data of a value that has to be known everywhere.
