@@ -162,6 +162,14 @@ def test_compiles_without_spills(name: str, target: str) -> None:
         assert products > 0
 
 
+@pytest.mark.parametrize(("head", "keys"), [(64, 128), (128, 128), (256, 64)])
+def test_attention_takes_the_most_keys_at_a_time_that_warp_roles_have_room_for(head: int, keys: int) -> None:
+    kernel = flash_attention.flash_attention_for(ts.bf16)
+    artifact = ts.compile(kernel, target="sm_90a", dump=["tirh"], dims={"D": head, "S": 4096})
+    assert artifact.reflection["config"]["BLOCK_N"] == keys
+    assert "tessera_tile.roles(" in artifact.dumps["tirh"]
+
+
 @pytest.mark.parametrize("name", ["quickstart", "saxpy", "dropout"])
 def test_runs_as_a_program(name: str) -> None:
     done = subprocess.run(
