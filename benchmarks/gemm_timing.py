@@ -102,22 +102,32 @@ class Timer:
             except NotCapturable as error:
                 notes.append(f"{name} is not in a CUDA graph: {error}")
         replayed: dict[str, list[float]] = {name: [] for name in graphs}
-        flushed: dict[str, list[float]] = {name: [] for name in contestants}
-        # First what leaves the GPU cool. Whoever is first in a turn is last in the next: each finds the GPU as the one
-        # before has left it.
-        for turn in range(turns):
-            for name in _rotated(list(contestants), turn):
-                time.sleep(PAUSE_S)
-                flushed[name].append(self.flushed(contestants[name][0], self.turn_s))
+        # First what leaves the GPU cool.
+        flushed = self.flushed_in_turns({name: calls[0] for name, calls in contestants.items()}, turns)
         for turn in range(turns):
             for name in _rotated(list(graphs), turn):
                 graph, launches = graphs[name]
                 time.sleep(PAUSE_S)
                 replayed[name].append(self._replayed(graph) / launches)
         return {
-            name: Seconds(median(replayed[name]) if name in graphs else None, median(flushed[name]))
-            for name in contestants
+            name: Seconds(median(replayed[name]) if name in graphs else None, flushed[name]) for name in contestants
         }, notes
+
+    def flushed_in_turns(self, contestants: dict[str, Call], turns: int) -> dict[str, float]:
+        """Return the median turn of each contestant, of single calls after a flush.
+
+        Whoever is first in a turn is last in the next: each finds the GPU as the one before has left it.
+
+        Args:
+            contestants: by name.
+            turns: turns of each.
+        """
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        for turn in range(turns):
+            for name in _rotated(list(contestants), turn):
+                time.sleep(PAUSE_S)
+                seconds[name].append(self.flushed(contestants[name], self.turn_s))
+        return {name: median(found) for name, found in seconds.items()}
 
     def captured(self, calls: Sequence[Call]) -> tuple[Any, int]:
         """Return a graph of the calls, over and over, and how many launches it holds.
