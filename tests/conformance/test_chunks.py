@@ -1,6 +1,7 @@
 """Tiles that are computed chunk by chunk, in passes: all that may be done to long rows, and what has to stay whole."""
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -374,6 +375,86 @@ def _pair(rng: np.random.Generator) -> list[Any]:
     ]
 )
 def test_kernels(case, backend):
+    check(case, backend)
+
+
+ORDERS = [order for order in permutations(range(3)) if order != (0, 1, 2)]
+CUBE = (2, 4, 4, 4)
+
+
+def _cube(first: Any) -> Any:
+    """Annotate a tensor of cubes."""
+    return ts.Tensor[first, 4, 4, 4, ts.i32]
+
+
+def read_before(order: tuple[int, ...]) -> Callable[..., Any]:
+    """Return a kernel that stores each cube over itself, its dimensions in another order."""
+
+    def kernel(x: _cube("m")):
+        for i in ts.tile.grid((m, 1)):
+            x[i, :, :, :] = ts.tile.transpose(x[i, :, :, :], order) * 3
+
+    return kernel
+
+
+def read_behind(order: tuple[int, ...]) -> Callable[..., Any]:
+    """Return a kernel that loads what it stored, and adds it in another order."""
+
+    def kernel(x: _cube("m"), y: _cube("m"), z: _cube("m")):
+        for i in ts.tile.grid((m, 1)):
+            cube = y[i, :, :, :]
+            x[i, :, :, :] = cube
+            z[i, :, :, :] = x[i, :, :, :] * 3 + ts.tile.transpose(cube, order)
+
+    return kernel
+
+
+def stored_twice(order: tuple[int, ...]) -> Callable[..., Any]:
+    """Return a kernel that stores each cube, and over it the same one in another order."""
+
+    def kernel(x: _cube("m"), y: _cube("m")):
+        for i in ts.tile.grid((m, 1)):
+            cube = y[i, :, :, :]
+            x[i, :, :, :] = cube
+            x[i, :, :, :] = ts.tile.transpose(cube, order) * 3
+
+    return kernel
+
+
+def _turned(x: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    return x.transpose(0, *(place + 1 for place in order))
+
+
+TURNING: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    read_before: (lambda rng: [Updated(_ints(rng, *CUBE))], lambda order, x: _turned(x, order) * 3),
+    read_behind: (
+        lambda rng: [Output(CUBE, ts.i32), _ints(rng, *CUBE), Output(CUBE, ts.i32)],
+        lambda order, _x, y, _z: (y, y * 3 + _turned(y, order)),
+    ),
+    stored_twice: (
+        lambda rng: [Output(CUBE, ts.i32), _ints(rng, *CUBE)],
+        lambda order, _x, y: _turned(y, order) * 3,
+    ),
+}
+"""Two accesses of one box, of which one stores, of tiles whose dimensions have changed places in between."""
+
+
+@conformance(
+    [
+        Case(
+            f"{kernel.__name__}-{''.join(map(str, order))}",
+            kernel(order),
+            arguments,
+            lambda *arrays, order=order, meaning=meaning: meaning(order, *arrays),
+            EXACT,
+            knobs={"chunk": 16, "batch": 1},
+            backends=EVERYWHERE,
+        )
+        for kernel, (arguments, meaning) in TURNING.items()
+        for order in ORDERS
+    ]
+)
+def test_boxes_whose_dimensions_change_places(case, backend):
     check(case, backend)
 
 

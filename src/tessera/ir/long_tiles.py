@@ -101,7 +101,7 @@ def passes_over(tile: SSAValue, axis: int) -> Passes:
     chosen: Sequence[Sequence[Operation]] = ()
     for place in (levels, {op: last if isinstance(op, STORES) else level for op, level in levels.items()}):
         chosen = [_needed(ops, axes, place, number) for number in range(last + 1)]
-        reason = _conflict(region, chosen, levels)
+        reason = _conflict(region, chosen, levels, axes)
         if not reason:
             break
     else:
@@ -233,7 +233,10 @@ def _needed(
 
 
 def _conflict(
-    region: Sequence[Operation], loops: Sequence[Sequence[Operation]], levels: Mapping[Operation, int]
+    region: Sequence[Operation],
+    loops: Sequence[Sequence[Operation]],
+    levels: Mapping[Operation, int],
+    axes: Mapping[SSAValue, int],
 ) -> str:
     """Return what accesses would not come in program order, empty where all do."""
     when = dict[Operation, list[int]]()
@@ -249,7 +252,7 @@ def _conflict(
             elif not (inner.regions or inner.has_trait(IsTerminator) or effect_of(inner) <= Effect.RANDOM):
                 return f"{inner.name.split('.')[-1]} stands between them"
     for found in accesses.values():
-        if not all(_in_order(a, b) for place, a in enumerate(found) for b in found[place + 1 :]):
+        if not all(_in_order(a, b, axes) for place, a in enumerate(found) for b in found[place + 1 :]):
             return "a tensor that they are stored to is accessed in other passes or places"
     return ""
 
@@ -269,22 +272,29 @@ class _Access:
     long: bool
 
 
-def _in_order(before: _Access, after: _Access) -> bool:
+def _in_order(before: _Access, after: _Access, axes: Mapping[SSAValue, int]) -> bool:
     """Return whether two accesses of one memory come in the order of the program where one is a store."""
     if not isinstance(before.op, STORES) and not isinstance(after.op, STORES):
         return True
     first, second = max(before.passes), min(after.passes)
     if before.long != after.long:
         return False
-    return first < second or (first == second and (not before.long or _one_box(before.op, after.op)))
+    return first < second or (first == second and (not before.long or _one_box(before.op, after.op, axes)))
 
 
-def _one_box(before: Operation, after: Operation) -> bool:
-    """Return whether two accesses are of one box of one tensor, so that equal chunks are, and others lie apart."""
+def _one_box(before: Operation, after: Operation, axes: Mapping[SSAValue, int]) -> bool:
+    """Return whether two accesses are of one box of one tensor, cut along one of its dimensions, so that chunks that
+    are not the same one lie apart."""
     return (
         isinstance(before, LoadOp | StoreOp)
         and isinstance(after, LoadOp | StoreOp)
         and before.tensor is after.tensor
         and list(before.offsets) == list(after.offsets)
         and before.size_list == after.size_list
+        and _cut(before, axes) == _cut(after, axes)
     )
+
+
+def _cut(op: LoadOp | StoreOp, axes: Mapping[SSAValue, int]) -> int:
+    """Return which dimension of a tensor the chunks of a box lie along."""
+    return op.kept[axes[op.result if isinstance(op, LoadOp) else op.value]]

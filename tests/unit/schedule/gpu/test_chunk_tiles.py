@@ -115,6 +115,14 @@ def test_what_stays_whole(kernel: Callable[..., Any], why: str) -> None:
     assert why in note(kernel, ROW, chunk=16, batch=1)
 
 
+@pytest.mark.parametrize("kernel", cases.TURNING, ids=lambda kernel: kernel.__name__)
+@pytest.mark.parametrize("order", cases.ORDERS)
+def test_boxes_are_cut_along_dimensions_that_keep_their_places(kernel: Any, order: tuple[int, ...]) -> None:
+    said = note(kernel(order), {"m": 2}, chunk=16, batch=1)
+    keeps = any(place == at for place, at in enumerate(order))
+    assert ("one pass over chunks of 16" if keeps else "accessed in other passes or places") in said
+
+
 def test_strict_gives_the_order_of_sums_alone() -> None:
     with ts.numerics.profile("strict"):
         assert "strict gives the order" in note(combined_sum, ROW, chunk=16, batch=1)
