@@ -87,6 +87,46 @@ CASES = [
 ]
 
 
+def hide(
+    X: ts.Tensor[ROWS, COLUMNS, ts.f32],
+    SEEN: ts.Tensor[ROWS, COLUMNS, ts.i32],
+    P: ts.Tensor[ROWS, COLUMNS, ts.f32],
+    Q: ts.Tensor[ROWS, COLUMNS, ts.f32],
+    R: ts.Tensor[ROWS, COLUMNS, ts.f32],
+) -> None:
+    for _z in ts.tile.grid((1, 1)):
+        seen = SEEN[:, :] > 0
+        after = ts.tile.where(seen, X[:, :] * 0.3, -1e9)
+        before = ts.tile.where(seen, X[:, :], -1e30) * 0.3
+        little = ts.tile.where(seen, X[:, :] * 0.3, -8.0)
+        P[:, :] = ts.tile.exp(after - ts.tile.row_max(after)[:, None])
+        Q[:, :] = ts.tile.exp(before - ts.tile.row_max(before)[:, None])
+        R[:, :] = ts.tile.exp(little - ts.tile.row_max(little)[:, None])
+
+
+def hidden(x: Any, seen: Any, *_outputs: Any) -> Any:
+    """Return weights; where a row is hidden wholly, all are 1."""
+    scaled = x.astype(np.float64) * float(np.float32(0.3))
+    found = []
+    for fill in (-1e9, -3e29, -8.0):
+        scores = np.where(seen > 0, scaled, fill)
+        top = scores.max(axis=1, keepdims=True)
+        weights = np.exp(scores - top)
+        size = np.where(np.abs(scores) + np.abs(top) < 1e6, np.abs(scores) + np.abs(top), 0.0)
+        found.append(Close(weights, size * weights))
+    return tuple(found)
+
+
+def hidden_scores(rng: np.random.Generator) -> list[Any]:
+    x = (rng.standard_normal((ROWS, COLUMNS)) * 30).astype(np.float32)
+    seen = rng.integers(0, 3, (ROWS, COLUMNS)).astype(np.int32)
+    seen[5:8] = 0
+    return [x, seen, *[Output((ROWS, COLUMNS), dtypes.f32)] * 3]
+
+
+CASES += [Case("hidden", hide, hidden_scores, hidden, (WEIGHTS,) * 3, backends=ON)]
+
+
 def divide(
     X: ts.Tensor[ROWS, COLUMNS, ts.f32],
     D: ts.Tensor[ROWS, ts.f32],

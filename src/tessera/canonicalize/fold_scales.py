@@ -49,6 +49,8 @@ from tessera.numerics.elementary.exponential import LOG2_E
 
 _LEAST, _MOST = 2.0**-100, 2.0**100
 """Factors between these have products with log2(e) that keep all their bits."""
+_HIDDEN = 2.0**14
+"""Larger numbers hide elements. A row of nothing else has differences of 0, which the argument's error would drown."""
 _PASSED = ("select", "maximum", "minimum", "abs")
 _TERMS = ("sub", "add")
 
@@ -63,8 +65,18 @@ def _factor(value: SSAValue) -> tuple[SSAValue, float] | None:
     for rest, constant in ((op.args[0], op.args[1]), (op.args[1], op.args[0])):
         number = known(constant)
         if number is not None and _LEAST <= number <= _MOST and known(rest) is None:
-            return rest, float(number)
+            return None if _hides(rest) else (rest, float(number))
     return None
+
+
+def _hides(value: SSAValue) -> bool:
+    """Return whether elements of a tile may be a finite number that stands for minus infinity, or for infinity."""
+    number, owner = known(value), value.owner
+    if number is not None:
+        return isfinite(number) and abs(number) > _HIDDEN
+    if isinstance(owner, ReshapeOp | TransposeOp | BroadcastOp):
+        return _hides(owner.source)
+    return isinstance(owner, ElementwiseOp) and owner.fn.data in _PASSED and any(map(_hides, _values(owner)))
 
 
 def _unscaled(value: SSAValue, factor: float) -> float | None:
@@ -72,6 +84,8 @@ def _unscaled(value: SSAValue, factor: float) -> float | None:
     number = known(value)
     if number is None or number == 0 or not isfinite(number):
         return number
+    if _hides(value):
+        return None
     kind: Any = dtype_of_value(value).numpy().type
     with np.errstate(all="ignore"):
         wanted, about = kind(number), kind(number / factor)

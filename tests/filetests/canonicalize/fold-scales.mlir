@@ -77,3 +77,34 @@ tessera_tile.kernel @strict profile "strict" (%x: !tessera_tile.tensor<?xf32> as
   }
   tessera_tile.return
 }
+
+// Rows that are hidden wholly have differences of 0: numbers that stand for infinity keep the exact difference.
+tessera_tile.kernel @hidden profile "fast" (%x: !tessera_tile.tensor<?xf32> as "x" dims ["S"] strides [1] stride_div [1] dim_div [1] align 4) {
+  %size = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  tessera_tile.grid(%size) by [128] {
+  ^bb0(%n: index):
+    %s = tessera_tile.load %x[%n] [128] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<128xf32>
+    %yes = tessera_tile.elementwise "lt"(%s, %s) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xi1>
+    %c = tessera_tile.constant 0.125 : f32
+    %cs = tessera_tile.splat %c : f32 -> !tessera_tile.tile<128xf32>
+    %low = tessera_tile.constant -1.0e9 : f32
+    %lows = tessera_tile.splat %low : f32 -> !tessera_tile.tile<128xf32>
+    // CHECK-LABEL: @hidden
+    // CHECK-NOT: exp2
+    // CHECK: "exp"(
+    // CHECK: "exp"(
+    %y = tessera_tile.elementwise "mul"(%s, %cs) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    %z = tessera_tile.elementwise "select"(%yes, %y, %lows) : (!tessera_tile.tile<128xi1>, !tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    %top = tessera_tile.reduce "max" %z axis 0 : !tessera_tile.tile<128xf32> -> f32
+    %tops = tessera_tile.splat %top : f32 -> !tessera_tile.tile<128xf32>
+    %d = tessera_tile.elementwise "sub"(%z, %tops) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    %p = tessera_tile.elementwise "exp"(%d) : (!tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    tessera_tile.print "{}", %p : !tessera_tile.tile<128xf32>
+    %w = tessera_tile.elementwise "select"(%yes, %s, %lows) : (!tessera_tile.tile<128xi1>, !tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    %v = tessera_tile.elementwise "mul"(%w, %cs) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    %e = tessera_tile.elementwise "sub"(%v, %tops) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    %q = tessera_tile.elementwise "exp"(%e) : (!tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    tessera_tile.print "{}", %q : !tessera_tile.tile<128xf32>
+  }
+  tessera_tile.return
+}
