@@ -104,6 +104,15 @@ def chosen(args: argparse.Namespace) -> Iterator[Work]:
         yield from itertools.islice(sample(args.seed, limits, args.family, args.first), args.count)
 
 
+class DeviceLost(Exception):
+    """The device takes no more work."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says."""
+    return (str(error).strip().splitlines() or [""])[0]
+
+
 class Bench:
     """Runs works.
 
@@ -125,8 +134,7 @@ class Bench:
         try:
             return self._measured(work)
         except Exception as error:  # whatever it is, the other works are worth measuring
-            first = str(error).strip().splitlines() or [""]
-            return Outcome(work, error=f"{type(error).__name__}: {first[0]}")
+            return Outcome(work, error=f"{type(error).__name__}: {first_line(error)}")
         finally:
             if self.device == "cuda" and not self.lost():
                 self.torch.cuda.empty_cache()
@@ -184,7 +192,9 @@ class Bench:
             try:
                 check(self.torch, name, result, of, expected, setup.tolerance, ROUNDINGS_OF_PEERS)
             except (WrongResult, RuntimeError, TypeError, ValueError) as error:
-                notes.append(f"{name}: {(str(error).strip().splitlines() or [''])[0]}")
+                if self.lost():
+                    raise DeviceLost(f"by the peer {name}") from error
+                notes.append(f"{name}: {first_line(error)}")
                 del peers[name]
         return peers, tuple(notes)
 
