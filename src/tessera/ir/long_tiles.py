@@ -283,7 +283,7 @@ def _in_order(before: _Access, after: _Access, axes: Mapping[SSAValue, int]) -> 
 
 
 def _one_box(before: Operation, after: Operation, axes: Mapping[SSAValue, int]) -> bool:
-    """Return whether two accesses are of one box, cut along one dimension: chunks apart in time lie apart."""
+    """Return whether two accesses are of one box, cut along one dimension: then different chunks lie apart."""
     return (
         isinstance(before, LoadOp | StoreOp)
         and isinstance(after, LoadOp | StoreOp)

@@ -32,9 +32,11 @@ from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.chunking import compute_in_chunks
+from tessera.ir.live_tiles import live_registers
 from tessera.ir.long_tiles import Passes, Whole, passes_over
 from tessera.ir.notes import note
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.schedule.scheduled_pass import GridPass
@@ -42,6 +44,10 @@ from tessera.schedule.scheduled_pass import GridPass
 ELEMENTS = 16384
 """Of a chunk, and of the largest tile that stays whole: 32 of each of 512 threads, 64 bytes of bf16 in flight. Scans of
 several tiles together have shorter chunks of each."""
+
+LIVE = 20480
+"""Registers of tiles that a program with 512 threads may hold for two of them to run at a time: 64 for each thread,
+less 24 for addresses and temporaries."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,10 @@ class ChunkTilesPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the large tiles of a launch, or note why they stay whole."""
-        most = ELEMENTS if self.knobs.chunk is None else self.knobs.chunk
-        if not most or any(isinstance(op, MmaOp) for op in grid.walk()):
+        most = self.knobs.chunk
+        if most == 0 or any(isinstance(op, MmaOp) for op in grid.walk()):
             return
+        most = most or _most(grid)
         notes, kept = list[str](), set[SSAValue]()
         while (tile := _largest(grid, kept)) is not None and _elements(tile) > most:
             try:
@@ -72,6 +79,22 @@ class ChunkTilesPass(GridPass):
             compute_in_chunks(passes, length)
         if notes:
             note(grid, "chunk", list(dict.fromkeys(notes)))
+
+
+def _most(grid: GridOp) -> int:
+    """Return how large a chunk is, and a tile may be.
+
+    While a reduction waits for the last element of a row, another program has to keep the memory busy. There is no room
+    for one beside 512 threads that hold a row and its weights, or compute them as one long chunk and a short one behind
+    it. Half as long chunks, two or three of them, leave room.
+    """
+    tile = _largest(grid, set())
+    elements = 0 if tile is None else _elements(tile)
+    reduces = any(isinstance(op, ReduceOp | ReduceByOp) for op in grid.walk())
+    if not reduces or not ELEMENTS // 2 < elements < ELEMENTS + ELEMENTS // 2:
+        return ELEMENTS
+    share = min(ELEMENTS / elements, 1.0)
+    return ELEMENTS // 2 if share * live_registers(grid.body.block) > LIVE else ELEMENTS
 
 
 def _told(tile: SSAValue, passes: Passes, length: int) -> str:

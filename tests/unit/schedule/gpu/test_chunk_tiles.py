@@ -143,6 +143,28 @@ def test_rows_that_registers_hold_stay_whole() -> None:
     assert note(combined_sum, ROW, chunk=0) == ""
 
 
+@pytest.mark.parametrize(
+    ("kernel", "width", "chunk"),
+    [
+        (cases.norm_of(ts.bf16), 8192, None),
+        (cases.norm_of(ts.bf16), 12288, None),
+        (cases.norm_of(ts.bf16), 16384, 8192),
+        (cases.norm_of(ts.bf16), 20000, 8192),
+        (cases.norm_of(ts.bf16), 32768, 16384),
+        (cases.softmax_of(ts.bf16), 16384, None),
+        (cases.softmax_of(ts.bf16), 20000, 16384),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_two_programs_of_long_rows_have_room_at_a_time(kernel: Any, width: int, chunk: int | None) -> None:
+    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"n": width})
+    (measured,) = made.reflection["kernels"].values()
+    assert 2 * measured["threads"] * measured["registers"] <= 65536
+    assert measured["spill_store_bytes"] == 0
+    said = note(kernel, {"n": width})
+    assert f"chunks of {chunk}" in said if chunk else not said
+
+
 def test_dimensions_that_nothing_is_summed_along_come_first() -> None:
     assert "tiles of 154 elements are computed in one pass over chunks of 77" in note(
         cases._blocks,  # pyright: ignore[reportPrivateUsage]
