@@ -21,7 +21,7 @@ _TYPES = {"i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 1
 """`CUtensorMapDataType`; other types are moved as unsigned integers. `tf32` is f32, rounded to nearest even."""
 _UNSIGNED = {1: 0, 2: 1, 4: 2, 8: 4}
 """`CUtensorMapDataType` of unsigned integers, by their bytes."""
-_NO_INTERLEAVE, _PROMOTE_256, _FILL_ZEROS = 0, 3, 0
+_NO_INTERLEAVE, _PROMOTE_128, _FILL_ZEROS = 0, 2, 0
 _SWIZZLES = {32: 1, 64: 2, 128: 3}
 """`CUtensorMapSwizzle` by the bytes of a box's row; rows of other sizes are not swizzled."""
 
@@ -33,7 +33,7 @@ def _constants(param: Parameter) -> dict[str, int]:
         "kind": _TYPES.get(dtype.name, _UNSIGNED[dtype.bytes]),
         "interleave": _NO_INTERLEAVE,
         "swizzle": _SWIZZLES.get(param.box[0] * dtype.bytes, 0),
-        "promotion": _PROMOTE_256,
+        "promotion": _PROMOTE_128,
         "fill": _FILL_ZEROS,
     }
 

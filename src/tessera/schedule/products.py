@@ -19,6 +19,8 @@ from tessera.target.records import TargetRecord
 
 ALIGN_BYTES = 16
 """The copy engine fetches from addresses and strides that are multiples of this."""
+LINE_BYTES = 128
+"""Bytes of a line of the L2 cache. A row of a box that does not begin with one takes two requests."""
 GROUP_ROWS = 64
 """Rows of a product that a warpgroup computes."""
 GROUP_WARPS = 4

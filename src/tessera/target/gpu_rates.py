@@ -9,6 +9,9 @@ TILE_RATE = {
     (128, 256): 1.0,
     (256, 128): 0.97,
     (128, 128): 0.95,
+    (128, 192): 0.95,
+    (192, 128): 0.94,
+    (64, 192): 0.88,
     (64, 256): 0.91,
     (128, 64): 0.78,
     (64, 128): 0.78,
@@ -17,6 +20,11 @@ TILE_RATE = {
     (64, 32): 0.25,
 }
 """Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
+
+ACROSS_LINES = 1.7
+"""How much longer operands take from the L2 cache whose rows are no multiples of 128 bytes (3000, 4104 terms)."""
+PAIRED_RATE = 0.93
+"""Part of the rate that pairs of programs reach which fetch an operand together."""
 
 CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
 """Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""

@@ -640,7 +640,7 @@ def test_numbers_of_the_driver_are_the_bindings():
         assert kind == int(getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{theirs}")), name
     for width, number in tensor_maps._SWIZZLES.items():
         assert number == int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{width}B"))
-    assert int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B) == tensor_maps._PROMOTE_256
+    assert int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B) == tensor_maps._PROMOTE_128
 
 
 def test_the_description_of_a_device_array(gpu):

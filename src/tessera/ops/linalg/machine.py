@@ -55,6 +55,7 @@ class Choice:
         turned: whether the product of the transposes is computed.
         turns: whether two groups of warps take tiles in turn.
         shared: whether the steps of the last tiles are shared out over all programs.
+        cluster: programs that fetch the right operand together.
     """
 
     path: str
@@ -65,6 +66,7 @@ class Choice:
     turned: bool = False
     turns: bool = False
     shared: bool = False
+    cluster: int = 1
 
 
 def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, str]:
@@ -107,10 +109,14 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float
         part = min(1.0, (block_m * block_n / 16384) ** 0.35)
     if choice.shared:
         part *= gpu.SHARED_RATE
+    if choice.cluster > 1:
+        part *= gpu.PAIRED_RATE
     compute = 2.0 * block_m * block_n * depth / (_rate(problem, target, choice.path) * part)
     # Rows and columns past the end are not fetched.
     rows, columns = min(block_m, problem.m), min(block_n, problem.n)
-    cache = depth * (rows * problem.a.bytes + columns * problem.b.bytes) / machine.cache
+    left = rows * problem.a.bytes * (1.0 if problem.a_lines else gpu.ACROSS_LINES)
+    right = columns * problem.b.bytes * (1.0 if problem.b_lines else gpu.ACROSS_LINES) / choice.cluster
+    cache = depth * (left + right) / machine.cache
     if choice.path == "mma" and target.has("wgmma"):
         single = (0 if problem.a_aligned else rows) + (0 if problem.b_aligned else columns)
         cache = max(cache, depth * single / gpu.SINGLE)

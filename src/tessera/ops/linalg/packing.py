@@ -84,8 +84,8 @@ def packed(problem: Problem, pack_a: Order, pack_b: Order) -> Problem:
         pack_b: how the right one is copied.
     """
     if pack_a:
-        problem = replace(problem, a_major=pack_a, a_aligned=True)
-    return replace(problem, b_major=pack_b, b_aligned=True) if pack_b else problem
+        problem = replace(problem, a_major=pack_a, a_aligned=True, a_lines=True)
+    return replace(problem, b_major=pack_b, b_aligned=True, b_lines=True) if pack_b else problem
 
 
 def copies(problem: Problem, pack_a: Order, pack_b: Order) -> tuple[Copy | None, Copy | None]:

@@ -48,6 +48,7 @@ class Plan:
         stream_k: 1 where the last tiles are shared out over all programs.
         turned: whether the product of the transposes is computed, for few rows.
         ping_pong: whether two groups of consumers take the tiles in turn.
+        cluster: neighbouring programs that fetch the right operand together.
         path: which instructions it is meant for: `wgmma`, `mma`, `fma` or `vector`.
         pack_a: which dimension is contiguous (`k` or `other`) in the copy that is made of the left operand first;
             empty where it is used as it is.
@@ -72,6 +73,7 @@ class Plan:
     scratch_bytes: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    cluster: int = 1
 
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
@@ -88,6 +90,8 @@ class Plan:
             found["stream_k"] = (1,)
         if self.ping_pong:
             found["ping_pong"] = (1,)
+        if self.cluster > 1:
+            found["cluster"] = (self.cluster,)
         return found
 
     def explain(self) -> dict[str, Any]:
@@ -99,6 +103,7 @@ class Plan:
         warps = f", {self.num_warps} warps" if self.num_warps else ""
         split = f", split_k {self.split_k}" if self.split_k > 1 else ""
         split += ", stream_k" if self.stream_k else ""
+        split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
         blocks = f"{self.block_m}x{self.block_n}x{self.block_k}{' turned' if self.turned else ''}"
         turns = ", ping-pong" if self.ping_pong else ""
         names = " and ".join(name for name, order in (("a", self.pack_a), ("b", self.pack_b)) if order)
@@ -321,6 +326,16 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
                 seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
                 made = block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path
                 yield Plan(*made, seconds=seconds, notes=(note,))
+                if split == 1 and not (shared or turns or turned) and _may_pair(problem, forced, path):
+                    seconds, note = predict(problem, target, replace(choice, cluster=2))
+                    yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
+
+
+def _may_pair(problem: Problem, forced: Forced, path: str) -> bool:
+    """Return whether pairs of programs may fetch an operand together: that pays where its rows lie across lines."""
+    fixed = forced.block is not None or forced.split_k is not None or forced.stream_k is not None
+    several = problem.batch is not None or problem.triangular or problem.grouped
+    return path == "wgmma" and not problem.b_lines and not fixed and not several
 
 
 def _ways(
@@ -371,6 +386,9 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
     if path == "wgmma":
         tiles = [(128, 256), (256, 128), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64)]
         tiles += [(rows, 32) for rows in (128, 64) if _is_read(problem, target, rows, 32)]
+        product = problem.product
+        if product.is_direct(product.a) and product.is_direct(product.b):
+            tiles += [(128, 192), (192, 128), (64, 192)]
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
         if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:

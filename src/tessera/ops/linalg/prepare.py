@@ -23,7 +23,7 @@ from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, che
 from tessera.ops.linalg.scratch import Copies
 from tessera.ops.templates import annotated
 from tessera.runtime.views import ArrayView
-from tessera.schedule.products import ALIGN_BYTES
+from tessera.schedule.products import ALIGN_BYTES, LINE_BYTES
 
 EMPTY = epi.chain([])
 
@@ -312,10 +312,15 @@ def major(view: ArrayView, k_axis: int) -> Major:
     return "other" if steps[1 - k_axis] == 1 or sizes[1 - k_axis] == 1 else "strided"
 
 
-def _is_aligned(view: ArrayView) -> bool:
-    """Return whether bulk copies can step through an array; nothing of it repeats but, maybe, a whole matrix."""
+def _is_aligned(view: ArrayView, bytes_: int = ALIGN_BYTES) -> bool:
+    """Return whether bulk copies can step through an array; nothing of it repeats but, maybe, a whole matrix.
+
+    Args:
+        view: the array.
+        bytes_: what divides its steps.
+    """
     steps = view.strides[1:] if _repeats(view) else view.strides
-    return all(step == 1 or (step > 0 and step * view.dtype.bytes % ALIGN_BYTES == 0) for step in steps)
+    return all(step == 1 or (step > 0 and step * view.dtype.bytes % bytes_ == 0) for step in steps)
 
 
 def _placed(problem: Problem, given: Operands) -> Problem:
@@ -364,6 +369,8 @@ def _problem(
         a_major=major(left, 0 if options.trans_a else 1),
         b_major=major(right, 1 if options.trans_b else 0),
         a_aligned=_is_aligned(left),
+        a_lines=_is_aligned(left, LINE_BYTES),
+        b_lines=_is_aligned(right, LINE_BYTES),
         b_aligned=_is_aligned(right),
     )
 

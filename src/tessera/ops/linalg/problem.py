@@ -11,7 +11,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, accumulator_of
 from tessera.schedule.knobs import HOPPER, KNOBS, Knob, nearest
-from tessera.schedule.products import ALIGN_BYTES, MatrixProduct, Operand
+from tessera.schedule.products import ALIGN_BYTES, LINE_BYTES, MatrixProduct, Operand
 
 Major = Literal["k", "other", "strided"]
 """Which dimension of an operand is contiguous: the one summed over, the other one, or neither."""
@@ -44,6 +44,8 @@ class Problem:
         b_major: which dimension of the right operand is contiguous.
         a_aligned: whether address and strides of the left operand are multiples of 16 bytes, as bulk copies need.
         b_aligned: the same of the right operand.
+        a_lines: whether they are multiples of 128 bytes, so that each row of a box is one line of the L2 cache.
+        b_lines: the same of the right operand.
         same: whether both operands are one array.
         promote: terms that are summed apart before they are added to the accumulator; 0 for none.
         triangular: `lower` or `upper` where only that part of the result is wanted.
@@ -73,6 +75,8 @@ class Problem:
     b_major: Major = "other"
     a_aligned: bool = True
     b_aligned: bool = True
+    a_lines: bool = True
+    b_lines: bool = True
     same: bool = False
     promote: int = 0
     triangular: str = ""
@@ -133,6 +137,8 @@ class Problem:
             b_major="k" if self.trans_b else "other",
             a_aligned=rows % ALIGN_BYTES == 0,
             b_aligned=cols % ALIGN_BYTES == 0,
+            a_lines=rows % LINE_BYTES == 0,
+            b_lines=cols % LINE_BYTES == 0,
         )
 
 
