@@ -120,13 +120,13 @@ _VECTOR = (
     ),
     _cpu(
         "maximum-of-integers-starts-from-zero",
-        "lower/vector/reduce.py",
-        'return low if fn == "max" else -low - 1',
-        'return 0 if fn == "max" else -low - 1',
+        "numerics/functions.py",
+        'return low if fn == "max" else high',
+        'return 0 if fn == "max" else high',
     ),
     _cpu(
         "minimum-of-floats-starts-from-one",
-        "lower/vector/reduce.py",
+        "numerics/functions.py",
         'return float("-inf") if fn == "max" else float("inf")',
         'return float("-inf") if fn == "max" else 1.0',
     ),
@@ -215,8 +215,8 @@ _VECTOR = (
     _cpu(
         "fill-of-gather-forgotten",
         "lower/vector/memory.py",
-        "fill, type_ = scalar_of(context, op.fill), op.result.type",
-        "fill, type_ = None, op.result.type",
+        "strides_of(context, arg, len(op.indices)), scalar_of(context, op.fill), op.result.type",
+        "strides_of(context, arg, len(op.indices)), None, op.result.type",
     ),
     _planned(
         "cpu",
@@ -472,7 +472,7 @@ _SIMT = (
     ),
     _threads(
         "scan-of-signed-maximum-starts-from-zero",
-        "lower/simt/reduce.py",
+        "numerics/functions.py",
         'low = -(1 << dtype.bits - 1) if dtype.kind == "int" else 0',
         "low = 0",
     ),
@@ -497,8 +497,8 @@ _SIMT = (
     _ptx(
         "vectors-at-any-offset",
         "lower/boxes.py",
-        "limit = gcd(limit, divisor(op.offsets[unit])) if limit else 1",
-        "limit = limit or 1",
+        "limit = gcd(limit, divisor(op.offsets[unit]))",
+        "limit = max(limit, 1)",
     ),
     _threads(
         "reshape-forgets-padding",

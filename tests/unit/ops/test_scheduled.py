@@ -204,7 +204,7 @@ def test_tiles_that_are_shared_out_over_all_programs(m):
     chain = E.chain([E.bias(bias), E.relu()])
     problem = sized(m, N, 600, ts.bf16, ts.bf16, Options(out_dtype=ts.f32))
     forced = Forced(block=(64, 64, 64) if m > 64 else None, stages=2, stream_k=1)
-    schedule = plan(problem, HOPPER, forced)
+    schedule = plan(replace(problem, a_lines=True, b_lines=True), HOPPER, forced)
     assert schedule.turned == (m <= 64)
     run(kernel_for(problem, schedule, chain), dict(M=m, N=N, K=600), a, b, out, bias)
     assert error(out, np.maximum(exact(a, b) + bias, 0)) < 3e-6

@@ -40,12 +40,12 @@ from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.schedule.loops import only_loop
-from tessera.schedule.products import has_roles
+from tessera.schedule.products import GROUP_ROWS, has_roles
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import PANEL_BYTES
 
-SMALL = 192
-"""Rows and columns of a tile up to which a step takes twice the terms."""
+SMALL = range(129, 193)
+"""Rows and columns of a tile, together, with which a step takes twice the terms: of 64 x 64 it gains nothing."""
 RINGS = 0.75
 """Part of shared memory that the stages which were asked for may take after this."""
 
@@ -87,8 +87,10 @@ class DeepenStepsPass(GridPass):
         """Return the terms of a step: rows of a panel, or two for small tiles; more where a power of two has more."""
         products = [op for op in loop.body.block.ops if isinstance(op, MmaOp)]
         bytes_ = max(dtype_of(element_of(value.type)).bytes for op in products for value in (op.a, op.b))
-        around = max(sum(shape_of(op.acc.type)) for op in products)
-        wanted = PANEL_BYTES // bytes_ * (2 if around <= SMALL and bytes_ > 1 else 1)
+        sizes = [shape_of(op.acc.type) for op in products]
+        fits = any(size % GROUP_ROWS == 0 for shape in sizes for size in shape)
+        small = max(map(sum, sizes)) in SMALL and fits and bytes_ > 1
+        wanted = PANEL_BYTES // bytes_ * (2 if small else 1)
         if before & (before - 1) == 0 and before >= wanted:
             return before
         stage = sum(prod(op.size_list) // before * wanted * _bytes_of(op.result) for op in loads)

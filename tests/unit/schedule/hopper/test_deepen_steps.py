@@ -106,8 +106,10 @@ def step_of(kernel: Any, target: str = "sm_90a", **knobs: int) -> tuple[Any, str
         ((128, 256, 128), 128),
         ((128, 256, 48), 64),
         ((128, 256, 96), 64),
-        ((64, 64, 32), 128),
-        ((96, 96, 64), 128),
+        ((64, 128, 32), 128),
+        ((64, 96, 64), 128),
+        ((64, 64, 32), 64),
+        ((96, 96, 64), 64),
     ],
 )
 def test_the_terms_of_a_step(block: tuple[int, int, int], after: int) -> None:
