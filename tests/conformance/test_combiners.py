@@ -200,3 +200,36 @@ def blocks(m: int, n: int) -> Callable[..., Any]:
 )
 def test_the_largest_of_long_rows(case, backend):
     check(case, backend)
+
+
+def of_sizes(x: ts.Tensor["n", ts.i64], h: ts.Tensor["n", ts.i64], s: ts.Tensor["n", ts.i64], t: ts.Tensor[1, ts.i64]):
+    """Sizes are integers of 64 bits, also as elements of tiles that are combined with others."""
+    sizes = ts.tile.broadcast_to(n, x.shape)
+    h[:] = ts.tile.associative_scan((sizes, x[:]), 0, affine)[1]
+    s[:] = ts.tile.associative_scan((x[:], sizes), 0, affine)[1]
+    t[0] = ts.tile.reduce((sizes, x[:]), 0, larger)[1]
+
+
+def _of_sizes(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    n, h, s = np.int64(len(x)), np.zeros_like(x), np.zeros_like(x)
+    hidden, total = np.int64(0), np.int64(0)
+    with np.errstate(over="ignore"):
+        for t, number in enumerate(x):
+            hidden, total = hidden * n + number, total * number + n
+            h[t], s[t] = hidden, total
+    return h, s, x.min(keepdims=True)
+
+
+@conformance(
+    [
+        Case(
+            str(n),
+            of_sizes,
+            lambda rng, n=n: [integers(rng, (n,), ts.i64), *(Output((k,), ts.i64) for k in (n, n, 1))],
+            lambda x, *_: _of_sizes(x),
+        )
+        for n in (1, 5, 33)
+    ]
+)
+def test_sizes_are_combined_with_integers(case, backend):
+    check(case, backend)

@@ -11,13 +11,14 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import inline
-from tessera.frontend.convert import constant, operand
+from tessera.frontend.convert import cast_to, constant, operand
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.values import Value, is_number, show, wrap
 from tessera.ir.locations import location_of
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.reduce import COMBINER_OPS, CombinedOp
-from tessera.ir.tile.types import describe
+from tessera.ir.tile.types import describe, shape_of
+from tessera.ir.types import dtype_of
 
 
 def combiner(b: Builder, function: DeviceFunction[..., Any], elements: Sequence[Attribute], what: str) -> Block:
@@ -52,18 +53,18 @@ def combiner(b: Builder, function: DeviceFunction[..., Any], elements: Sequence[
 
 
 def _result(b: Builder, value: Any, element: Attribute, name: str) -> SSAValue:
-    """Return one result of a combiner, which has the element's type."""
+    """Return one result of a combiner, which has the element's dtype; a size among them counts as i64."""
     ready = operand(b, value, name)
     if is_number(ready):
         return constant(b, ready, element)
     assert isinstance(ready, Value)
-    if ready.type != element:
+    if shape_of(ready.type) or ready.dtype != dtype_of(element):
         raise TypeMismatchError(
             f"{name} returns {show(ready)} for an element of type {describe(element)}",
             code="dtype-mismatch",
             help="cast the result with ts.tile.cast, or the tile before it is combined",
         )
-    return ready.ssa
+    return cast_to(b, ready.ssa, element)
 
 
 def _flatten(block: Block) -> None:
