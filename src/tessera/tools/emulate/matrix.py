@@ -8,6 +8,7 @@ Source: PTX ISA 9.2, "Matrix Fragments for mma".
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -15,9 +16,10 @@ import numpy as np
 
 from tessera.tools.emulate.errors import Unknown
 from tessera.tools.emulate.machine import WARP, Array, Machine, Step
+from tessera.tools.emulate.quad_pairs import multiplied
 from tessera.tools.emulate.rounding import narrowed
 from tessera.tools.emulate.text import Instruction, Operand
-from tessera.tools.emulate.values import handles, items, reader, writer
+from tessera.tools.emulate.values import Write, handles, items, reader, writer
 
 _ELEMENTS: dict[str, Any] = {
     "f16": np.float16,
@@ -94,6 +96,8 @@ def _product(instruction: Instruction) -> Step:
     writes = [writer(item) for item in items(target)]
     if {a, b, c, d} - set(_ELEMENTS) or c != d:
         raise instruction.unknown()
+    if (shape[0], a) == ("m8n8k4", "f16"):
+        return _pairs(sources, writes, c)
 
     def run(machine: Machine) -> bool | None:
         if not machine.whole_warps():
@@ -109,3 +113,29 @@ def _product(instruction: Instruction) -> Step:
         return None
 
     return run
+
+
+def _pairs(sources: Sequence[Operand], writes: Sequence[Write], kind: str) -> Step:
+    """Return the step of a product of quad-pairs."""
+
+    def run(machine: Machine) -> bool | None:
+        if not machine.whole_warps():
+            return True
+        left, right = (_by_lane(_gathered(machine, source, 32), "f16") for source in sources[:2])
+        held = _by_lane(_gathered(machine, sources[2], 32), kind)
+        found = multiplied(left, right, held, kind == "f32")
+        typed = narrowed(found, kind) if kind == "f32" else found.astype(np.float16)
+        words = np.ascontiguousarray(typed).view(np.uint32)
+        for number, write in enumerate(writes):
+            result = np.zeros(machine.lanes, np.uint32)
+            result[machine.active] = words[..., number].reshape(-1)
+            write(machine, result)
+        return None
+
+    return run
+
+
+def _by_lane(words: Array, kind: str) -> Array:
+    """Return the elements of each lane of a fragment: warps, lanes, elements."""
+    lanes = np.moveaxis(words.reshape(*words.shape[:2], WARP), 1, 2)
+    return elements(lanes, kind)

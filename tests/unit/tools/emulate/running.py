@@ -27,7 +27,7 @@ ENTRY = """
     .reg .pred %p<9>;
     .reg .b16 %h<40>;
     .reg .b32 %r<40>;
-    .reg .b64 %d<40>;
+    .reg .b64 %d<60>;
     mov.u32 %r0, %tid.x;
     {loads}
     {body}

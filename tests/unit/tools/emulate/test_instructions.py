@@ -351,6 +351,28 @@ def test_a_product_of_matrices() -> None:
         np.testing.assert_array_equal(part, (a @ b + 1)[group + 8 * (i // 2), number + i % 2])
 
 
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_products_of_quad_pairs(kind: str) -> None:
+    """Four products of 8x8x4, in the layout of "mma.m8n8k4 with .f16 floating point type" of the PTX ISA."""
+    a, b = (RNG.integers(-8, 8, (4, 8, 4)).astype(float) for _ in range(2))
+    pair, row = LANES % 16 // 4, LANES % 4 + 4 * (LANES >= 16)
+    words = [np.ascontiguousarray(m[pair, row].astype(np.float16)).view(np.uint32) for m in (a, b)]
+    inputs = [np.ascontiguousarray(part[:, column]) for part in words for column in range(2)]
+    sums = 8 if kind == "f32" else 4
+    into = ", ".join(f"%r{10 + i}" for i in range(sums))
+    ones = ", ".join(["%r20"] * sums)
+    body = f"""mov.b32 %r20, {"0f3F800000" if kind == "f32" else "0x3C003C00"};
+        mma.sync.aligned.m8n8k4.row.col.{kind}.f16.f16.{kind} {{{into}}}, {{%r1, %r2}}, {{%r3, %r4}}, {{{ones}}};"""
+    expected = a @ np.swapaxes(b, 1, 2) + 1
+    found = run(body, inputs, {f"%r{10 + i}": np.float32 if kind == "f32" else np.uint32 for i in range(sums)})
+    if kind == "f16":
+        np.testing.assert_array_equal(np.stack(found, 1).view(np.float16), expected[pair, row])
+        return
+    for i, part in enumerate(found):
+        rows = LANES % 2 + (i & 2) + 4 * (LANES >= 16)
+        np.testing.assert_array_equal(part, expected[pair, rows, (i & 4) + (LANES & 2) + (i & 1)])
+
+
 def test_barriers_in_shared_memory_count_arrivals() -> None:
     body = """
         mov.b32 %r1, buffer; setp.eq.b32 %p1, %r0, 0; mov.b32 %r3, 0;
