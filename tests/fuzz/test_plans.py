@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
@@ -19,11 +21,15 @@ from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.numerics.profiles import profile
-from tessera.schedule.knobs import Knobs
+from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.target.registry import target_named
 from tessera.tools.fuzz.arrays import contents
+from tessera.tools.fuzz.campaign import Job, Summary, one
+from tessera.tools.fuzz.command import fuzz
 from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.generate_knobs import VALUES
 from tessera.tools.fuzz.generate_scope import Options
+from tessera.tools.fuzz.run import Device
 from tessera.tools.fuzz.serial import dumps, loads
 from tessera.tools.fuzz.steps import built
 
@@ -86,3 +92,36 @@ def test_knobs_are_kept_when_a_program_is_saved() -> None:
     programs = [generate(seed, PLANS) for seed in SEEDS]
     assert any(isinstance(value, str) for program in programs for _, value in program.knobs)
     assert [loads(dumps(program)) for program in programs] == programs
+
+
+def test_values_are_those_of_the_knobs_that_there_are() -> None:
+    assert list(VALUES) == list(KNOBS)
+    for name, values in VALUES.items():
+        assert all(map(KNOBS[name].accepts, values))
+
+
+@pytest.mark.parametrize("options", [PLANS, Options(plans=0.0, small=0.0)])
+def test_every_knob_is_drawn(options: Options) -> None:
+    drawn = {name for seed in range(1500) for name, _ in generate(seed, options).knobs}
+    assert drawn == set(KNOBS)
+
+
+def test_programs_take_the_knobs_that_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--set", "plans=1", "--set", "chunk=64", "--set", "stages=3", "--set", "mma_kind=fma", "--seed", "3"]
+    fuzz.main([*asked, "--show"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("chunk=[64]", "stages=[3]", "mma_kind=['fma']"))
+
+
+@pytest.mark.parametrize("wrong", ["chunk=3", "chunks=3"])
+def test_other_knobs_are_refused(wrong: str) -> None:
+    with pytest.raises(click.BadParameter, match="chunk"):
+        fuzz.main(["--set", wrong, "--show"], standalone_mode=False)
+
+
+def test_a_campaign_counts_knobs(tmp_path: Path) -> None:
+    job = Job(Device("compile", "sm_90a"), replace(PLANS, fixed=(("chunk", 64),)))
+    summary = Summary()
+    for seed in range(3):
+        summary.add(one(seed, job, tmp_path))
+    assert summary.knobs["chunk=64"] == 3

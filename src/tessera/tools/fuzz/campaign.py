@@ -83,7 +83,8 @@ def one(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
         from tessera.tools.fuzz.metamorphic import varied
 
         outcome = varied(program, job.device, folder) or outcome
-    return replace(outcome, reached=reached(program)) if job.coverage else outcome
+    knobs = tuple(f"{name}={value}" for name, value in program.knobs)
+    return replace(outcome, reached=reached(program), knobs=knobs) if job.coverage else outcome
 
 
 def _made(given: int | tree.Program, job: Job, folder: Path) -> Outcome:
@@ -184,6 +185,7 @@ class Summary:
         skips: number of programs that a device does not know, by what it does not.
         failures: the outcomes that show faults.
         reached: number of programs by `operation dtype context`.
+        knobs: number of programs by schedule knob, as `name=value`.
         seconds: total time of generating, meaning and running.
         unknown: sum of the shares of unknown elements.
         elapsed: seconds the campaign took.
@@ -194,6 +196,7 @@ class Summary:
     skips: Counter[str] = field(default_factory=Counter[str])
     failures: list[Outcome] = field(default_factory=list[Outcome])
     reached: Counter[str] = field(default_factory=Counter[str])
+    knobs: Counter[str] = field(default_factory=Counter[str])
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     unknown: float = 0.0
     elapsed: float = 0.0
@@ -208,6 +211,7 @@ class Summary:
         if outcome.failed:
             self.failures.append(outcome)
         self.reached.update(outcome.reached)
+        self.knobs.update(outcome.knobs)
         self.seconds = [a + b for a, b in zip(self.seconds, outcome.seconds, strict=True)]
         self.unknown += outcome.unknown
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +15,8 @@ from typing import TextIO
 import click
 
 from tessera.driver.settings import settings
+from tessera.errors import LanguageError
+from tessera.schedule.knobs import KNOBS, Knobs, knob_named
 from tessera.tools.fuzz import levels, serial, tree
 from tessera.tools.fuzz.campaign import Job, Summary, campaign, one, seeds
 from tessera.tools.fuzz.follow_up import follow_up
@@ -40,6 +43,8 @@ def _summary(summary: Summary, first: int | None) -> str:
     contexts = Counter(key.rsplit(" ", 1)[1] for key in summary.reached)
     pairs = ", ".join(f"{context} {number}" for context, number in sorted(contexts.items()))
     lines.append(f"reached {len(summary.reached)} operation × dtype × context: {pairs}")
+    if summary.knobs:
+        lines.append("schedule knobs: " + ", ".join(f"{knob} {n}" for knob, n in sorted(summary.knobs.items())))
     if summary.failures:
         shown = " ".join(str(outcome.seed) for outcome in summary.failures[:50])
         lines.append(f"{len(summary.failures)} failures, seeds: {shown}")
@@ -66,15 +71,25 @@ def _replay(program: tree.Program, where: Device) -> None:
 
 
 def _options(texts: tuple[str, ...]) -> Options:
-    """Read `name=probability` pairs."""
-    given: dict[str, float] = {}
+    """Read `name=probability` and `knob=value` pairs."""
+    given, knobs = dict[str, float](), dict[str, str]()
     for text in texts:
         name, _, value = text.partition("=")
-        if name not in Options.__slots__:
-            raise click.BadParameter(f"no switch is called {name!r}: {', '.join(Options.__slots__)}")
-        given[name] = float(value)
-    return Options(**given)
+        if knob_named(name) is not None:
+            knobs[name] = value
+        elif name not in SWITCHES:
+            raise click.BadParameter(f"no switch or knob is called {name!r}: {', '.join((*SWITCHES, *KNOBS))}")
+        else:
+            given[name] = float(value)
+    try:
+        fixed = Knobs.from_text(knobs).given()
+    except LanguageError as error:
+        raise click.BadParameter(str(error)) from None
+    return replace(Options(**given), fixed=tuple(fixed.items()))
 
+
+SWITCHES = tuple(name for name in Options.__slots__ if name != "fixed")
+"""What `--set` gives a probability of."""
 
 _STRICT = ("strict=1", "plans=0.5", "approximate=0.8")
 """What `--strict` draws: sums, products and functions whose results are inexact, which shows how they are computed."""
@@ -104,8 +119,8 @@ _STRICT = ("strict=1", "plans=0.5", "approximate=0.8")
     "--set",
     "switches",
     multiple=True,
-    metavar="NAME=P",
-    help="How often something is drawn, such as empty=0.1.",
+    metavar="NAME=VALUE",
+    help="How often something is drawn, such as empty=0.1, or a schedule knob of all programs, such as chunk=64.",
 )
 @click.option(
     "--strict",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
@@ -11,7 +12,7 @@ from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_dims import spelled
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_jumps import jumping
-from tessera.tools.fuzz.generate_knobs import CPU_KNOBS
+from tessera.tools.fuzz.generate_knobs import CPU_KNOBS, any_of
 from tessera.tools.fuzz.generate_plans import Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
@@ -20,7 +21,7 @@ from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_i
 
 _KNOBS = (
     ("num_warps", (1, 2, 4, 8)),
-    ("num_stages", (1, 2, 3)),
+    ("stages", (1, 2, 3)),
     ("group_m", (1, 2)),
     ("pipeline", (0, 1)),
     ("bulk_stores", (0, 1)),
@@ -57,7 +58,13 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     steps = random.Random(f"steps {seed}")
     if steps.random() < dice.options.steps:
         program = strided(program, steps)
+    program = _fixed(program, dice.options.fixed)
     return instrumented(program, places) if places.random() < dice.options.debug else program
+
+
+def _fixed(program: tree.Program, knobs: tuple[tuple[str, int | str], ...]) -> tree.Program:
+    """Give a program knobs, whatever it was drawn with."""
+    return replace(program, knobs=tuple({**dict(program.knobs), **dict(knobs)}.items()))
 
 
 def _dice(seed: int, options: Options | None) -> Dice:
@@ -112,6 +119,8 @@ class _Maker:
         if dice.chance(dice.options.knobs):
             chosen = dice.shuffled(_KNOBS)[: dice.between(1, 3)]
             knobs = tuple((name, dice.pick(values)) for name, values in chosen)
+        if not knobs and dice.rarely(dice.options.knobs / 3):
+            knobs = tuple(any_of(dice.aside, 2, self._palette.profile == "strict").items())
         params = dice.shuffled([*self._tensors, *self._params])
         # Constants have defaults, so they come last.
         params.sort(key=lambda param: isinstance(param, tree.Constant))

@@ -80,7 +80,7 @@ class Plan(Parts):
             ((self._gemm, 6.0), (self._chain, 2.5), (partial(rows, self), 1.5), (partial(recurrence, self), 1.0))
         )
         grid = draw()
-        knobs = of_plan(self.dice, self.on_units)
+        knobs = of_plan(self.dice, self.on_units, self.profile == "strict")
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
 

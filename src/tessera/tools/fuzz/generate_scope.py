@@ -53,6 +53,7 @@ class Options:
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
         dims: programs with sizes that are spelled as expressions of names.
+        fixed: schedule knobs that every program has, and their values.
     """
 
     carries: float = 1.0
@@ -87,6 +88,7 @@ class Options:
     histograms: float = 0.1
     buffer_parts: float = 0.3
     activations: float = 0.3
+    fixed: tuple[tuple[str, int | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

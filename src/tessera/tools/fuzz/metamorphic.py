@@ -20,13 +20,12 @@ from tessera.errors import CallError, ResourceError
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import contents, placed
 from tessera.tools.fuzz.conditions import conditions
+from tessera.tools.fuzz.generate_knobs import any_of
 from tessera.tools.fuzz.meaning import meaning
 from tessera.tools.fuzz.meaning_values import Array, Undetermined, Val
 from tessera.tools.fuzz.ptx import emulated
 from tessera.tools.fuzz.run import Device, Outcome, check, load_kernel
 from tessera.tools.fuzz.types import is_float
-
-_KNOBS = ((("num_warps", 2),), (("num_warps", 8), ("num_stages", 1)), (("pipeline", 0), ("bulk_stores", 0)))
 
 Run = dict[str, Array]
 
@@ -44,7 +43,7 @@ def varied(program: tree.Program, device: Device, folder: Path) -> Outcome | Non
     """
     dice = random.Random(program.seed)
     if device.kind in ("cuda", "ptx"):
-        knobs = dice.choice(_KNOBS)
+        knobs = tuple(any_of(dice, dice.randint(1, 2), program.profile == "strict").items())
         other = replace(program, knobs=knobs)
         outcome = check(other, device, folder) if device.kind == "cuda" else emulated(other, folder, device.targets)
         return replace(outcome, code="knobs", detail=f"with {knobs}: {outcome.detail}") if outcome.failed else None

@@ -139,6 +139,7 @@ def as_json(summary: Summary, first: int, device: Device, reach: Reach) -> str:
         "unknown_share": summary.unknown / max(summary.programs, 1),
         "failures": [{"seed": o.seed, "kind": o.kind, "code": o.code, "detail": o.detail} for o in summary.failures],
         "reached": dict(sorted(summary.reached.items())),
+        "knobs": dict(sorted(summary.knobs.items())),
         "lines": reach.files or reach.note or None,
     }
     return json.dumps(found, indent=1) + "\n"

@@ -60,6 +60,8 @@ class Outcome:
         detail: what differs, or the error's text.
         seconds: what generating, computing the meaning, and running took.
         unknown: share of the stored elements that nothing is promised of.
+        reached: each `operation dtype context` of the program.
+        knobs: its schedule knobs, as `name=value`.
     """
 
     seed: int
@@ -69,6 +71,7 @@ class Outcome:
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
     unknown: float = 0.0
     reached: tuple[str, ...] = field(default=(), repr=False)
+    knobs: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
