@@ -85,7 +85,7 @@ def _options(texts: tuple[str, ...]) -> Options:
         fixed = Knobs.from_text(knobs).given()
     except LanguageError as error:
         raise click.BadParameter(str(error)) from None
-    return replace(Options(**given), fixed=tuple(fixed.items()))
+    return replace(Options(), **given, fixed=tuple(fixed.items()))
 
 
 SWITCHES = tuple(name for name in Options.__slots__ if name != "fixed")
