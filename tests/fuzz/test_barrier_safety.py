@@ -54,8 +54,11 @@ def faulty(program: tree.Program, random: Random) -> Iterator[tree.Program]:
 
 
 def arguments(program: tree.Program, seed: int) -> list[Any]:
-    """Return the arguments of a program; with another seed than its own its scalars change too."""
-    values = {t.name: placed(contents(t, seed), t.layout).view for t in program.tensors}
+    """Return the arguments of a program; with another seed its scalars change too, and half have small integers."""
+    drawn = {tensor.name: contents(tensor, seed) for tensor in program.tensors}
+    if (seed - program.seed) % 2:  # what indices into small buffers have to be
+        drawn = {name: array % 8 if array.dtype.kind in "iu" else array for name, array in drawn.items()}
+    values = {tensor.name: placed(drawn[tensor.name], tensor.layout).view for tensor in program.tensors}
     scalars = {p.name: p.value for p in program.params if isinstance(p, tree.ScalarParam)}
     if seed != program.seed:
         drawn = Random(seed)
@@ -89,7 +92,7 @@ def at_hand(dimension: str, dims: dict[str, int]) -> int:
 
 @pytest.mark.parametrize("start", range(0, 200, 20))
 def test_both_find_the_same(start: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, careful = Counter[str](), set[int]()
+    found = Counter[str]()
     for seed in range(start, start + 20):
         drawn = generate(seed, DRAWN)
         if not any(isinstance(node, tree.AllocShared) for node in tree.walk(drawn)):
@@ -111,13 +114,10 @@ def test_both_find_the_same(start: int, tmp_path: Path, monkeypatch: pytest.Monk
                     found["depends on sizes"] += 1
                     continue
             if got and not expected:
-                shown = any(interpreted(program, module, other) == got for other in range(seed + 1, seed + 40))
-                found["depends on data"] += shown
-                if not shown:
-                    careful.add(seed)
+                assert any(interpreted(program, module, other) == got for other in range(seed + 1, seed + 40)), seed
+                found["depends on data"] += 1
                 continue
             assert got == expected, seed
             found[got or "none"] += 1
-    assert len(careful) <= 1, careful  # as where all indices are constants outside
     assert found["race"] >= 1, found
     assert found["none"] >= 10, found

@@ -44,7 +44,8 @@ def _summary(summary: Summary, first: int | None) -> str:
     pairs = ", ".join(f"{context} {number}" for context, number in sorted(contexts.items()))
     lines.append(f"reached {len(summary.reached)} operation × dtype × context: {pairs}")
     if summary.knobs:
-        lines.append("schedule knobs: " + ", ".join(f"{knob} {n}" for knob, n in sorted(summary.knobs.items())))
+        knobs = Counter(knob.partition("=")[0] for knob in summary.knobs.elements())
+        lines.append("schedule knobs: " + ", ".join(f"{knob} {number}" for knob, number in sorted(knobs.items())))
     if summary.failures:
         shown = " ".join(str(outcome.seed) for outcome in summary.failures[:50])
         lines.append(f"{len(summary.failures)} failures, seeds: {shown}")

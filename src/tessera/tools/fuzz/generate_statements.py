@@ -255,9 +255,11 @@ class Statements:
         shape = tree.index_shape(axes)
         fn = dice.pick(functions) if owned else region.fn
         value = None if fn == "load" else self._expressions.draw(dtype, shape, 2)
-        # Small integers, so that no order rounds.
+        # Small numbers: integers, whose sums no order rounds, or multiples of a fraction.
         if value is not None and not owned and fn == "add" and is_float(dtype):
             value = tree.Cast(tree.Cast(value, "i8"), dtype)
+            if dice.rarely(0.5):
+                value = tree.Apply("mul", (value, tree.Number(0.3)))
         compare = self._expressions.draw(dtype, shape, 1) if fn == "compare_exchange" else None
         order = dice.pick(_ORDERS.get(fn, _ORDERS["update"])) if dice.chance(0.25) else ""
         # What a program owns, no other one changes.

@@ -365,7 +365,7 @@ def _atomic(machine: Machine, expr: tree.Atomic) -> Val:
     tensor = machine.tensors[expr.tensor]
     ordered = expr.fn != "add" or not is_float(expr.dtype) or not tensor.data.size
     if not ordered and expr.tensor not in machine.sums:
-        machine.sums[expr.tensor] = memory.FloatSums(tensor.data)
+        machine.sums[expr.tensor] = memory.FloatSums(tensor)
     if value is None:
         return place.load(tensor, constant(0, expr.dtype), mask)
     old, new = place.update(tensor, expr.fn, value, compare, mask, machine.program.profile)

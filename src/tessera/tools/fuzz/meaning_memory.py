@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.tools.fuzz import meaning_elementwise as elementwise
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.meaning_values import FORMATS, Array, Undetermined, Val, either, exact_steps
+from tessera.tools.fuzz.meaning_values import FORMATS, Array, Undetermined, Val, either, possible_steps, rounded
 from tessera.tools.fuzz.types import Shape, fits, is_float
 
 if TYPE_CHECKING:
@@ -143,54 +143,80 @@ class Place:
         return Val(old.dtype, old.data, old.err, np.zeros(self.shape, np.bool_)), tensor
 
     def note(self, sums: FloatSums, tensor: Val, value: Val, mask: Val | None, program: int) -> Val:
-        """Return the tensor after an atomic addition of floats, unknown where the order of additions matters."""
+        """Return the tensor after an atomic addition of floats, within a bound where the order of additions matters."""
         active = self._active(mask)
         whole = np.ones(self.raw, np.bool_) if active is None else active
         flat = _flat(tuple(np.broadcast_to(index, self.raw)[whole] for index in self.indices), tensor.shape)
-        sums.add(flat, value.data[whole.reshape(self.shape)], program)
-        matters = sums.order_matters(tensor.dtype).reshape(tensor.shape)
-        flushed = sums.flushed(tensor.data).reshape(tensor.shape)
-        err = tensor.err
-        if tensor.dtype == "f32" and flushed.any():
-            err = np.maximum(tensor.errors(), flushed)
-        if not matters.any():
-            return Val(tensor.dtype, tensor.data, err, tensor.known)
-        return Val(tensor.dtype, tensor.data, err, either(tensor.known, ~matters))
+        where = whole.reshape(self.shape)
+        sums.add(flat, Val(value.dtype, value.data[where], value.errors()[where]), program)
+        return sums.after(tensor)
 
 
 class FloatSums:
     """What atomics add to the elements of a tensor during one grid, whose programs run in any order.
 
+    A sum of n numbers that are not zero, added in whatever order with the relative error u in each addition, is off by
+    at most ((1 + u) ** (n - 1) - 1) times the sum of their magnitudes: each takes part in n - 1 additions or fewer.
+    Additions lose nothing to underflow. Where all numbers are multiples of one that the mantissa holds all sums of,
+    nothing is rounded. Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 4.2.
+
     Args:
-        data: what the tensor holds before.
+        before: what the tensor holds before.
     """
 
-    def __init__(self, data: Array) -> None:
-        self._size = np.abs(data).reshape(-1)
-        self._step = exact_steps(data).reshape(-1)
-        self._program = np.full(data.size, -1)
-        self._free = np.zeros(data.size, np.bool_)
-        self._times = np.zeros(data.size)
-        self._small = _is_subnormal(data).reshape(-1)
+    def __init__(self, before: Val) -> None:
+        flat = before.moved(lambda data: data.reshape(-1))
+        self._total = flat.data.astype(np.longdouble)
+        self._size = _finite_size(flat)
+        self._err = np.array(flat.errors())
+        self._step = possible_steps(flat)
+        self._terms = (self._size > 0).astype(np.float64)
+        self._program = np.full(flat.data.size, -1)
+        self._free = np.zeros(flat.data.size, np.bool_)
+        self._times = np.zeros(flat.data.size)
+        self._small = _is_subnormal(flat.data)
 
-    def add(self, flat: Array, values: Array, program: int) -> None:
+    def add(self, flat: Array, values: Val, program: int) -> None:
         """Note what a program adds to elements, given by their numbers."""
-        np.add.at(self._size, flat, np.abs(values))
-        np.minimum.at(self._step, flat, exact_steps(values))
+        size = _finite_size(values)
+        with np.errstate(invalid="ignore"):  # infinities of both signs
+            np.add.at(self._total, flat, values.data.astype(np.longdouble))
+        np.add.at(self._size, flat, size)
+        np.add.at(self._err, flat, values.errors())
+        np.minimum.at(self._step, flat, possible_steps(values))
+        np.add.at(self._terms, flat, size > 0)
         before = self._program[flat]
         self._free[flat] |= (before >= 0) & (before != program)
         self._free |= np.bincount(flat, minlength=self._free.size) > 1
         self._program[flat] = program
         np.add.at(self._times, flat, 1.0)
-        self._small[flat] |= _is_subnormal(values)
+        self._small[flat] |= _is_subnormal(values.data)
 
-    def flushed(self, results: Array) -> Array:
+    def after(self, tensor: Val) -> Val:
+        """Return what the tensor holds now, where `tensor` is what one order of additions leaves."""
+        form, shape = FORMATS[tensor.dtype], tensor.shape
+        matters = self._free & ~(self._size <= self._step * 2.0 ** (form.mantissa + 1))
+        grown = np.expm1(np.maximum(self._terms - 1, 0.0) * np.log1p(form.unit))
+        with np.errstate(all="ignore"):
+            total = self._total.astype(np.float64)
+            rounding = grown * self._size + np.abs(total - self._total).astype(np.float64)
+            bound = np.where(np.isfinite(total), self._err * (1 + grown) + rounding, 0.0)
+            sums = rounded(tensor.dtype, total, bound, np.isnan(total) | (self._size * (1 + grown) <= form.largest))
+        err = np.where(matters, sums.errors(), tensor.errors().reshape(-1))
+        if tensor.dtype == "f32":
+            err = np.where(matters, err + self._flushed(total), np.maximum(err, self._flushed(tensor.data.reshape(-1))))
+        known = tensor.mask().reshape(-1) & (sums.mask() | ~matters)
+        data = np.where(matters, sums.data, tensor.data.reshape(-1)).reshape(shape)
+        return Val(tensor.dtype, data, err.reshape(shape) if err.any() else None, known.reshape(shape))
+
+    def _flushed(self, results: Array) -> Array:
         """Return what GPUs may lose of f32 sums: they take subnormal numbers for zero (PTX ISA, `atom`, `.add.f32`)."""
-        return np.where(self._small | _is_subnormal(results).reshape(-1), self._times * 2 * _LEAST_NORMAL, 0.0)
+        return np.where(self._small | _is_subnormal(results), self._times * 2 * _LEAST_NORMAL, 0.0)
 
-    def order_matters(self, dtype: str) -> Array:
-        """Return which elements depend on an order that nobody promises."""
-        return self._free & ~(self._size <= self._step * 2.0 ** (FORMATS[dtype].mantissa + 1))
+
+def _finite_size(values: Val) -> Array:
+    """Return how large finite numbers may be, 0 for others."""
+    return np.where(np.isfinite(values.data), np.abs(values.data) + values.errors(), 0.0)
 
 
 _LEAST_NORMAL = 2.0**-126
