@@ -63,9 +63,16 @@ SINGLE = 8e9
 
 WARP_WIDE = 0.59
 """Part of what warpgroup products reach that warp-wide ones do, where both exist."""
-MULTIPLY_ADDS = 0.06
-MULTIPLY_ADDS_F64 = 0.02
-"""Parts of the matrix units' 16-bit rate that multiply-adds of threads reach, and those whose sums have 64 bits."""
+MULTIPLY_ADDS = 0.082
+MULTIPLY_ADDS_F64 = 0.041
+"""Parts of the matrix units' 16-bit rate at which threads multiply and add, and that for sums of 64 bits."""
+READ = 1.2
+"""Multiply-adds in the time in which a thread reads an element of an operand from shared memory."""
+REGISTERS = 2048
+OTHERS = 64
+"""Registers of a multiprocessor for each lane of a warp, and those of a thread beside two for each of its sums."""
+STEP = 0.4e-6
+"""Seconds that a step takes at least: the wait for its copies, its barrier, the first reads."""
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 

@@ -172,7 +172,7 @@ def test_products_are_those_of_the_buffers(
 def test_no_buffer_of_the_kernel_is_left(kernel: Any, constants: dict[str, int], meaning: Any, target: str) -> None:
     text = ts.compile(kernel, target=target, dump=["tirh"], **constants).dumps["tirh"]
     assert "scheduled as slices are" in text
-    assert 'shared<16x8xf32, "none"' not in text
+    assert 'shared<16x8xf32, "none", [0, 1]>' not in text
 
 
 @ts.kernel

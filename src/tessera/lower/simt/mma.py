@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.layouts import REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
+from tessera.ir.layouts import LANE, REGISTER, LinearLayout, blocked, conversion_kind, from_fragment, ldmatrix
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp, RelayoutOp
 from tessera.ir.target.tensor_core import TensorCoreOp
@@ -155,7 +155,7 @@ def _plan_warp_wide(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
     m, n = padded_shape(shape_of(sums_type(op.acc)))
     instruction, operand, fallback = choose_instruction(placements.target, op)
     if instruction is None:
-        return MmaPlan(None, None, (1, 1), _emulated_layout(placements, m, n), fallback=fallback)
+        return MmaPlan(None, None, (1, 1), _threads_layout(placements, op, m, n), fallback=fallback)
     unit = (instruction.a.shape[0], instruction.b.shape[1])
     warps = split_warps(placements.num_warps, m, n, unit, decisions.ROWS_ONLY.on(op))
     sums = from_fragment(instruction.c, (m, n), warps).unique_registers()
@@ -164,13 +164,55 @@ def _plan_warp_wide(placements: Placements, op: MmaOp | MmaStartOp) -> MmaPlan:
     return MmaPlan(instruction, operand, warps, sums, left, right, fallback)
 
 
-def _emulated_layout(placements: Placements, m: int, n: int) -> LinearLayout:
-    """Return a layout with a 4x4 box a thread, so that each value read serves four products."""
-    box = (min(4, m), min(4, n))
-    lanes_n = min(8, max(1, n // box[1]))
-    lanes = (placements.target.warp_size // lanes_n, lanes_n)
-    warps_m = min(placements.num_warps, max(1, m // (box[0] * lanes[0])))
-    return blocked((m, n), box, lanes, (warps_m, placements.num_warps // warps_m), (1, 0))
+_BOX, _LANES_N = 4, 8
+"""Rows or columns that a thread reads as one vector, and lanes of a warp side by side along the columns."""
+
+
+def _threads_layout(placements: Placements, op: MmaOp | MmaStartOp, m: int, n: int) -> LinearLayout:
+    """Return the layout of sums that threads compute by multiply-adds, for the fewest reads of shared memory.
+
+    A thread's sums are as near to a square as can be: 8x8 of them take 16 elements for 64 multiply-adds. Where rows (or
+    columns) lie side by side in shared memory, a thread takes runs of them, read as vectors; where terms do, lanes
+    take neighbouring rows, which the swizzle spreads over the banks.
+    """
+    lanes, warps = placements.target.warp_size, placements.num_warps
+    box = _box(op, m, n, max(1, m * n // (lanes * warps)))
+    most = (lanes if decisions.ROWS_ONLY.on(op) else lanes * warps).bit_length()
+    threads = [(lanes * warps >> bit, 1 << bit) for bit in range(most)]
+    fitting = [(tm, tn) for tm, tn in threads if tm * box[0] <= m and tn * box[1] <= n] or threads
+    along_m, along_n = min(fitting, key=lambda t: (max(m // t[0], box[0]) + max(n // t[1], box[1]), -t[1]))
+    lanes_n = max(min(_LANES_N, along_n), lanes // along_m)
+    warps_n = max(1, along_n // lanes_n)
+    layout = blocked((m, n), box, (lanes // lanes_n, lanes_n), (warps // warps_n, warps_n), (1, 0))
+    return _pairs_of_rows(layout, lanes_n.bit_length() - 1)
+
+
+def _box(op: MmaOp | MmaStartOp, m: int, n: int, share: int) -> tuple[int, int]:
+    """Return the rows and columns of the boxes that a thread, which has `share` sums, takes."""
+    rows, columns = (
+        1
+        if _terms_lie_together(value, axis)
+        else max(1, min(_BOX, 16 // dtype_of(tile_element(value.type)).bytes, size))
+        for value, axis, size in ((op.a, 1, m), (op.b, 0, n))
+    )
+    while rows * columns > share:
+        rows, columns = (rows // 2, columns) if rows >= columns else (rows, columns // 2)
+    return rows, columns
+
+
+def _terms_lie_together(value: SSAValue, k_axis: int) -> bool:
+    """Return whether terms of one row are neighbours in the buffer that a product reads."""
+    type_ = value.type
+    return k_axis == (type_.permutation.index(1) if isinstance(type_, SharedType) else 1)
+
+
+def _pairs_of_rows(layout: LinearLayout, column_bits: int) -> LinearLayout:
+    """Return a layout whose lanes 2i and 2i + 1 share their columns: a vector that two of them read is read once."""
+    bases = dict(layout.bases)
+    lanes = list(bases[LANE])
+    if column_bits < len(lanes):
+        lanes.insert(0, lanes.pop(column_bits))
+    return LinearLayout.make({**bases, LANE: lanes}, layout.out_sizes)
 
 
 def register_operand(placements: Placements, op: MmaOp | MmaStartOp) -> LinearLayout | None:

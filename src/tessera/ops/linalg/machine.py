@@ -11,6 +11,7 @@ from math import ceil
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
+from tessera.ops.linalg.by_threads import seconds_of
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
 from tessera.target import gpu_rates as gpu
@@ -21,8 +22,6 @@ from tessera.target.records import TargetRecord
 def _rate(problem: Problem, target: TargetRecord, path: str) -> float:
     """Return operations per second of one multiprocessor at the best tile."""
     machine = target.machine
-    if path == "fma":
-        return machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
     factor = gpu.F64 if problem.compute == dtypes.f64 else relative_rate(problem.compute.bytes)
     return machine.flops * factor * (gpu.WARP_WIDE if path == "mma" and target.has("wgmma") else 1.0)
 
@@ -78,7 +77,11 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
-    if choice.shared:
+    if choice.path == "fma":
+        block = choice.block_m, choice.block_n
+        compute = seconds_of(problem, target, block, choice.warps, max(tiles, 1), choice.split)
+        steady = max(compute, waves * cache)
+    elif choice.shared:
         fixed += gpu.SHARING + 2 * sums
         steady = tiles / machine.units * max(compute, cache)
     else:
@@ -90,7 +93,8 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
         steady += waves * _ending(problem, choice)
     # What only one row of tiles fetches leaves the cache first, and what lay there can stay.
     memory = problem.bytes / machine.memory * (1.0 if problem.m <= choice.block_m else gpu.SHARED_COLUMNS)
-    bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
+    engine = "multiply-adds" if choice.path == "fma" else "matrix units"
+    bound = "memory" if memory > steady else (engine if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
     # Near the larger of the two, yet less work is better where both plans wait for memory.
     return (steady**8 + memory**8) ** (1 / 8) + fixed, note

@@ -12,6 +12,7 @@ from typing import Any
 
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
+from tessera.ops.linalg import by_threads
 from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
@@ -78,13 +79,12 @@ class Plan:
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
         found: dict[str, tuple[Any, ...]] = {"BM": (self.block_m,), "BN": (self.block_n,), "BK": (self.block_k,)}
-        if self.path != "fma":
-            found["terms"] = (self.block_k,)
+        found["terms"] = (self.block_k,)
         if self.stages is not None:
             found["stages"] = (self.stages,)
         if self.num_warps is not None:
             found["num_warps"] = (self.num_warps,)
-        if self.split_k > 1 and self.path == "wgmma":
+        if self.split_k > 1 and self.path in ("wgmma", "fma"):
             found["split_k"] = (self.split_k,)
         if self.stream_k and self.path == "wgmma":
             found["stream_k"] = (1,)
@@ -238,7 +238,7 @@ def _changes(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecor
     changes: dict[str, Any] = {}
     if forced.block is not None:
         changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
-        warps = _warps(*units_of(problem, chosen.path, *forced.block[:2]))
+        warps = _warps(chosen.path, *units_of(problem, chosen.path, *forced.block[:2]))
         changes |= {"num_warps": warps if simt else None, "turned": False}
     if takes_turns:
         changes |= {"ping_pong": True, "num_warps": GROUP_WARPS}
@@ -314,21 +314,28 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
         *_turned(problem, path),
     ]:
         rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
-        block_k = _block_k(problem, path, block_m + block_n)
+        block_k = _block_k(problem, path, block_m, block_n)
         for turns in _turns(problem, path, forced):
-            warps = GROUP_WARPS if turns else _warps(rows, columns)
+            warps = GROUP_WARPS if turns else _warps(path, rows, columns)
             if turns and (turned or why_no_registers(rows * columns, warps, _weight(problem)) is not None):
                 continue
             choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
             for split, shared in _ways(problem, target, forced, choice, block_k, (rows, columns)):
-                # Loads of single elements do not run on beside the products, so that more than two stages cost only.
-                stages = None if problem.aligned or path != "mma" else 2
+                stages = _stages(problem, path, target)
                 seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
                 made = block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path
                 yield Plan(*made, seconds=seconds, notes=(note,))
                 if split == 1 and not (shared or turns or turned) and _may_pair(problem, forced, path):
                     seconds, note = predict(problem, target, replace(choice, cluster=2))
                     yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
+
+
+def _stages(problem: Problem, path: str, target: TargetRecord) -> int | None:
+    """Return the depth of the rings of copies, None for what the schedule finds room for."""
+    if path == "fma":
+        return by_threads.STAGES if target.has("cp_async") else None
+    # Loads of single elements do not run on beside the products, so that more than two stages cost only.
+    return None if problem.aligned or path != "mma" else 2
 
 
 def _may_pair(problem: Problem, forced: Forced, path: str) -> bool:
@@ -350,11 +357,12 @@ def _ways(
     asked = 1 if forced.stream_k and forced.split_k is None else forced.split_k
     tiles, count = tile_count(problem, choice.block_m, choice.block_n), target.machine.units
     alone = choice.path == "wgmma" and not choice.turned and why_no_shares(1, choice.turns) is None
+    divisible = alone or choice.path == "fma"
     for split, part in gpu.CLUSTERED.items():
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
         idle = tiles * split <= count * part and problem.k // split >= 2 * block_k
         # Partial sums arrive in registers, beside the tile's own.
-        useful = alone and idle and why_no_registers(prod(units), choice.warps, 1) is None
+        useful = divisible and idle and why_no_registers(prod(units), choice.warps, 1) is None
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
     waves = ceil(tiles / count)
@@ -394,8 +402,11 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
         if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:
             tiles = [(64, 64)]
     else:
-        tiles = [(64, 64), (32, 32), (16, 64)]
-    holding = [tile for tile in tiles if why_no_registers(prod(tile), _warps(*tile), _weight(problem)) is None]
+        tiles = list(by_threads.TILES)
+    wide = problem.acc.bytes > 4 and path == "fma"
+    holding = [
+        tile for tile in tiles if why_no_registers(prod(tile) << wide, _warps(path, *tile), _weight(problem)) is None
+    ]
     return [units_of(problem, path, *tile) for tile in holding]
 
 
@@ -419,18 +430,19 @@ def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
         yield rows, 128, True
 
 
-def _block_k(problem: Problem, path: str, around: int) -> int:
-    """Return the terms of a step of a tile with `around` rows and columns."""
+def _block_k(problem: Problem, path: str, block_m: int, block_n: int) -> int:
+    """Return the terms of a step of a tile."""
     if problem.promote:
         return problem.promote
+    if path == "fma":
+        return by_threads.terms_of(problem, block_m, block_n)
+    around = block_m + block_n
     widest = max(problem.a.bytes, problem.b.bytes)
     # Loads of single elements hold addresses in registers, and fp8 fragments unpack to wider ones.
     if path == "mma" and (not problem.aligned or problem.a in FP8):
         return max((128 if around <= 128 and problem.a not in FP8 else 64) // widest, 16)
     if path == "wgmma" and around <= _FEW and min(problem.a.bytes, problem.b.bytes) > 1:
         return max(2 * PANEL_BYTES // widest, 16)
-    if path == "fma":
-        return 128 // widest // 4 * 2 if widest > 1 else 64
     return max(PANEL_BYTES // widest, 16)
 
 
@@ -441,7 +453,9 @@ _FEW = 192
 """Rows and columns of a tile up to which a step takes twice the terms: there are fewer waits, and room enough."""
 
 
-def _warps(block_m: int, block_n: int) -> int:
+def _warps(path: str, block_m: int, block_n: int) -> int:
+    if path == "fma":
+        return by_threads.warps_of(block_m, block_n)
     return usual_warps(block_m) if block_m * block_n >= _TWO_GROUPS else GROUP_WARPS
 
 
@@ -456,7 +470,7 @@ def _is_scheduled(problem: Problem, made: Plan, target: TargetRecord) -> bool:
         return False
     room = room_of(product, tiling, target)
     # 16-bit results are put into rows through shared memory, partial sums meet there.
-    return (room.roomy if problem.out.bytes <= 2 and target.has("wgmma") else room.most) >= 2
+    return (room.roomy if problem.out.bytes <= 2 and target.has("wgmma") else room.most) >= max(made.stages or 2, 2)
 
 
 def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[Any, ...]]:

@@ -26,7 +26,7 @@ stage that is read and says that the stage to be overwritten, read one iteration
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -58,6 +58,7 @@ from tessera.ir.tile.shared import (
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
 from tessera.ir.tile.writes import stored_memories
+from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
@@ -120,7 +121,7 @@ class StageCopiesPass(ScheduledPass):
 
 def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
     found = [
-        Staged(op, stored_transposed(kernel, op), _swizzle(op))
+        Staged(op, transposed := stored_transposed(kernel, op), _swizzle(op, transposed, target))
         for op in unit.walk()
         if isinstance(op, LoadOp) and qualifies(op)
     ]
@@ -192,12 +193,27 @@ def _only_products(value: SSAValue) -> bool:
     return True
 
 
-def _swizzle(op: LoadOp) -> str:
-    """Return how the buffer of a load is stored: in panels where a warpgroup instruction reads it."""
-    users = [use.operation for use in op.result.uses]
-    users += [use.operation for user in users if isinstance(user, TransposeOp) for use in user.result.uses]
-    warpgroup = any(decisions.WARPGROUP.on(user) for user in users)
-    return "panels" if warpgroup else "xor"
+def _swizzle(op: LoadOp, transposed: bool, target: TargetRecord) -> str:
+    """Return how the buffer of a load is stored: in panels where a warpgroup instruction reads it.
+
+    Rows of terms are permuted, as those who read them read a column at a time. Threads that multiply and add read
+    whole rows where those of another dimension lie side by side: these stay as they are, at addresses that are known.
+    """
+    users = list(_products(op.result))
+    if any(decisions.WARPGROUP.on(user) for user, _ in users):
+        return "panels"
+    across = all(along_terms == transposed and by_threads(target, user) for user, along_terms in users)
+    return "none" if across else "xor"
+
+
+def _products(value: SSAValue, turned: bool = False) -> Iterator[tuple[MmaOp, bool]]:
+    """Yield the products that read a tile, and for each whether the tile's last axis is that of the terms."""
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, MmaOp):
+            yield user, (use.index == 0) != turned
+        elif isinstance(user, TransposeOp):
+            yield from _products(user.result, not turned)
 
 
 def stored_transposed(kernel: KernelOp, op: LoadOp) -> bool:

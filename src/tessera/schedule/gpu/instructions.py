@@ -62,6 +62,13 @@ def has_instruction(target: TargetRecord, op: MmaOp) -> bool:
     return mma_for(a, b, "i32" if acc == "u32" else acc, target, (m, n, k))[0] is not None
 
 
+def by_threads(target: TargetRecord, op: MmaOp) -> bool:
+    """Return whether threads compute a product by multiply-adds, as no matrix instruction does."""
+    if decisions.WARPGROUP.on(op):
+        return False
+    return decisions.MULTIPLY_ADDS.on(op) or not has_instruction(target, op)
+
+
 def _refusal(op: MmaOp, kind: str, reason: str) -> ResourceError:
     (m, k), n = shape_of(op.a.type), shape_of(op.b.type)[1]
     return ResourceError(

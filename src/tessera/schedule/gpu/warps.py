@@ -22,6 +22,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import REDUCING, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
+from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.schedule.products import SUMS_PER_WARP
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
@@ -77,7 +78,8 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, tar
     most = target.max_threads // target.warp_size
     if products:
         total = sum(_elements(op.acc.type) for op in products)
-        wanted = _power_of_two(total / SUMS_PER_WARP, 4, min(8, most))
+        each = SUMS_PER_WARP // 2 if all(by_threads(target, op) for op in products) else SUMS_PER_WARP
+        wanted = _power_of_two(total / each, 4, min(8, most))
         rows = min(op.acc.type.shape[0] for op in products if isinstance(op.acc.type, TileType))
         return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)

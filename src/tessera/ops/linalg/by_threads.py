@@ -1,0 +1,71 @@
+"""Products that threads compute by multiply-adds, as no matrix instruction does: their tiles, and how long they take.
+
+Threads read both operands from shared memory: of a box of `r x c` sums, `r + c` elements for `r * c` multiply-adds, so
+that large boxes come near the rate of the units. Small tiles fill a GPU where large ones are too few.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod, sqrt
+
+from tessera.ops.linalg.problem import Problem
+from tessera.target import gpu_rates as gpu
+from tessera.target.fragments import PANEL_BYTES
+from tessera.target.records import TargetRecord
+
+TILES = {
+    (128, 256): (8, 2),
+    (256, 128): (8, 2),
+    (128, 128): (8, 1),
+    (128, 64): (4, 1),
+    (64, 128): (4, 1),
+    (64, 64): (2, 2),
+    (64, 32): (4, 1),
+    (32, 64): (4, 1),
+    (32, 32): (4, 1),
+    (64, 16): (4, 1),
+    (16, 64): (4, 1),
+    (32, 16): (2, 1),
+    (16, 32): (2, 1),
+    (16, 16): (1, 1),
+}
+"""Rows and columns of the tiles; the warps that compute each, and which part of a line of 128 bytes a step takes."""
+STAGES = 3
+"""Depth of the rings of copies: two programs with large tiles find room."""
+_SUMS = 64
+_MOST_TERMS = 64
+
+
+def warps_of(block_m: int, block_n: int) -> int:
+    """Return the warps that compute a tile: for one that no plan takes, those of 64 sums a thread."""
+    usual = max(block_m * block_n // (32 * _SUMS), 4)
+    return TILES.get((block_m, block_n), (min(usual, 8), 1))[0]
+
+
+def terms_of(problem: Problem, block_m: int, block_n: int) -> int:
+    """Return the terms of a step."""
+    line = PANEL_BYTES // max(problem.a.bytes, problem.b.bytes)
+    return min(line // TILES[block_m, block_n][1], _MOST_TERMS)
+
+
+def seconds_of(
+    problem: Problem, target: TargetRecord, block: tuple[int, int], warps: int, programs: int, split: int
+) -> float:
+    """Return the seconds of a launch's products: by the rate of the units, or what programs wait for if that is longer.
+
+    Args:
+        problem: the product.
+        target: a GPU.
+        block: rows and columns of a tile.
+        warps: warps that compute a tile.
+        programs: programs of the launch.
+        split: programs that share a tile.
+    """
+    machine = target.machine
+    sums, depth = prod(block) / (32 * warps), ceil(problem.k / split)
+    rate = machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
+    tile = 2.0 * prod(block) * depth / rate * (1 + gpu.READ * 2 / sqrt(sums))
+    together = max(int(gpu.REGISTERS / (gpu.OTHERS + 2 * sums) / warps), 1)
+    rounds = ceil(programs / (machine.units * together))
+    steps = ceil(depth / terms_of(problem, *block))
+    return max(ceil(programs / machine.units) * tile, rounds * max(steps * gpu.STEP, tile))
