@@ -29,6 +29,10 @@ CAMPAIGNS = (
     ("--compile-only", "sm_80", "--set", "debug=0.3", "--set", "plans=0.3"),
     ("--compile-only", "sm_90a", "--set", "plans=0.9"),
     ("--compile-only", "sm_90a", "--set", "plans=1"),
+    ("--compile-only", "sm_90a", "--set", "plans=1", "--set", "ping_pong=1", "--set", "pipeline=1"),
+    ("--compile-only", "sm_90a", "--set", "plans=1", "--set", "chunk=64", "--set", "layouts=0"),
+    ("--compile-only", "sm_80", "--set", "shared=1", "--set", "outside=0.5"),
+    ("--compile-only", "x86-64-v3", "--set", "plans=0.5", "--set", "products=6", "--set", "shared=0.4"),
     ("--compile-only", "sm_90a", "--set", "debug=0.3", "--set", "atomics=3", "--set", "shared=0.4"),
 )
 """Where programs go, and what is drawn more often than usual there."""

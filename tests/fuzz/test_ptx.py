@@ -98,6 +98,12 @@ def test_products_and_reductions_of_hopper_are_as_they_mean(seed: int, tmp_path:
     assert outcome.kind == "same", outcome.detail
 
 
+def test_a_turn_in_which_all_warps_meet_is_none(tmp_path: Path) -> None:
+    """A bias goes from warp to warp between two products; a warpgroup that had the turn would wait for the other."""
+    outcome = emulated(saved("turns-in-which-warps-meet"), tmp_path, ("sm_90a",))
+    assert outcome.kind == "same", outcome.detail
+
+
 def test_a_missing_barrier_is_found_where_warps_run_one_after_the_other(tmp_path: Path) -> None:
     assert not wrong(saved("threads-share-a-buffer"), "sm_80", "bar.sync \t0", "bar.sync \t0", tmp_path)
     assert wrong(saved("threads-share-a-buffer"), "sm_80", "bar.sync \t0", "bar.warp.sync \t-1", tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
+import tessera as ts
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.nvidia import compile_nvidia
 from tessera.backends.simt.placement import place_shared
@@ -17,7 +18,7 @@ from tessera.ir.target import arithmetic
 from tessera.ir.target import roles as target
 from tessera.ir.target.memory import AllocOp, ViewOp
 from tessera.ir.target.structure import FuncOp, ProgramCountOp, ProgramIdOp
-from tessera.ir.target.warpgroup import PendingType, TensorCoreRetireOp
+from tessera.ir.target.warpgroup import PendingType, TensorCoreRetireOp, TurnOp
 from tessera.lower.simt import lower_to_simt
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
@@ -25,7 +26,7 @@ from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import gemm, gemm_scaled, gemm_wide
 from tests.unit.schedule.hopper.test_ping_pong import gated, tiles_of, with_epilogue
 
-SIZES = {"M": 4096, "N": 4096, "K": 4096}
+SIZES = {"M": 4096, "N": 4096, "K": 4096, "D": 64}
 HOPPER = target_named("sm_90a")
 
 
@@ -148,3 +149,43 @@ def test_clusters_share_operands_of_both_groups() -> None:
     assert "multicast::cluster" in text
     assert "wgmma.wait_group.sync.aligned 1;" in text
     assert text.count("mbarrier.arrive.shared::cluster") == 2, "behind each step but the first, and behind the last"
+
+
+def plain_chain(
+    q: ts.Tensor["M", "D", ts.bf16],
+    k: ts.Tensor["N", "D", ts.bf16],
+    v: ts.Tensor["N", "D", ts.bf16],
+    out: ts.Tensor["M", "D", ts.f32],
+):
+    for m in ts.tile.grid((M, 128)):
+        x = q[m : m + 128, 0:64]
+        acc = ts.tile.zeros((128, 64), ts.f32)
+        for n in ts.tile.range(0, N, 128):
+            scores = ts.tile.mma(x, k[n : n + 128, 0:64].T)
+            scores -= ts.tile.max(scores, axis=1)[:, None]
+            acc = ts.tile.mma(ts.tile.exp(scores).to(ts.bf16), v[n : n + 128, 0:64], acc)
+        out[m : m + 128, 0:64] = acc
+
+
+def biased_chain(
+    q: ts.Tensor["M", "D", ts.bf16],
+    k: ts.Tensor["N", "D", ts.bf16],
+    v: ts.Tensor["N", "D", ts.bf16],
+    bias: ts.Tensor["N", ts.f32],
+    out: ts.Tensor["M", "D", ts.f32],
+):
+    for m in ts.tile.grid((M, 128)):
+        x = q[m : m + 128, 0:64]
+        acc = ts.tile.zeros((128, 64), ts.f32)
+        for n in ts.tile.range(0, N, 128):
+            scores = ts.tile.mma(x, k[n : n + 128, 0:64].T) + bias[n : n + 128]
+            scores -= ts.tile.max(scores, axis=1)[:, None]
+            acc = ts.tile.mma(ts.tile.exp(scores).to(ts.bf16), v[n : n + 128, 0:64], acc)
+        out[m : m + 128, 0:64] = acc
+
+
+@pytest.mark.parametrize(("kernel", "turns"), [(plain_chain, 3), (biased_chain, 0)])
+def test_warps_that_meet_between_products_take_no_turns(kernel: Any, turns: int) -> None:
+    func = lowered(kernel, pipeline=1)
+    assert len(ops(func, TurnOp)) == turns
+    assert ("no turns" in str(func.attributes.get("tessera_notes.pipeline", ""))) == (turns == 0)

@@ -31,6 +31,7 @@ from tessera.lower.simt.placement import Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
 from tessera.lower.simt.stream import share_out
+from tessera.lower.simt.turns import take_back_turns
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
 
@@ -90,6 +91,7 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
         context.lower_block(plan.body)
     context.emit(ReturnOp())
     order_accesses(func, params.memory)
+    take_back_turns(func)
     return func
 
 

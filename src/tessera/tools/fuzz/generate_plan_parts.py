@@ -8,6 +8,9 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_scope import INDEX, Dice
 from tessera.tools.fuzz.types import is_float
 
+Axis = tuple[str, tree.Expr, int]
+"""A dimension's name, where a block starts in it, and the block's size."""
+
 
 @dataclass(slots=True)
 class Parts:
@@ -66,6 +69,18 @@ class Parts:
         name = name or f"v{self.counter}"
         into.append(tree.Assign((name,), (value,)))
         return tree.Name(name, value.type)
+
+    def rounded_up(self, extent: tree.Expr, block: int) -> tree.Expr:
+        """Return how far a grid goes, now and then spelled as whole blocks."""
+        if not self.dice.rarely(0.08):
+            return extent
+        blocks = tree.Apply("floordiv", (tree.Apply("add", (extent, tree.Number(block - 1))), tree.Number(block)))
+        return tree.Apply("mul", (blocks, tree.Number(block)))
+
+    def of_rows(self, name: str, rows: Axis, dtype: str, along: Axis) -> tree.Expr:
+        """Load a column of numbers, one for each row of a tile; others for each step along a dimension."""
+        tensor = self.tensor(name, (along[0], rows[0]), dtype)
+        return tree.Expand(self.load(tensor, tree.At(along[1]), tree.Span(rows[1], rows[2])), (1,), 1)
 
     def load(self, tensor: tree.Tensor, *axes: tree.Axis) -> tree.Load:
         """Load from a tensor."""

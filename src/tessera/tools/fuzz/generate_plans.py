@@ -13,7 +13,7 @@ from typing import Final
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_knobs import of_plan
-from tessera.tools.fuzz.generate_plan_parts import Parts
+from tessera.tools.fuzz.generate_plan_parts import Axis, Parts
 from tessera.tools.fuzz.generate_rows import recurrence, rows
 from tessera.tools.fuzz.generate_scope import INDEX
 from tessera.tools.fuzz.types import accumulator, is_float
@@ -47,9 +47,6 @@ _UNITS: Final = (
 )
 """Operands of warpgroups, and sizes of their blocks: the copy engine fetches rows of 128 bytes."""
 
-_Axis = tuple[str, tree.Expr, int]
-"""A dimension's name, where a block starts in it, and the block's size."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Product:
@@ -64,9 +61,9 @@ class _Product:
     """
 
     operand: str
-    rows: _Axis
-    columns: _Axis
-    depth: _Axis
+    rows: Axis
+    columns: Axis
+    depth: Axis
     batch: tree.Expr | None
 
 
@@ -81,6 +78,8 @@ class Plan(Parts):
         )
         grid = draw()
         knobs = of_plan(self.dice, self.on_units, self.profile == "strict")
+        if draw == self._chain and self.dice.rarely(0.25):
+            knobs |= {"pipeline": 1, "ping_pong": 1}
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
 
@@ -90,8 +89,8 @@ class Plan(Parts):
         self,
         name: str,
         dtype: str,
-        rows: _Axis,
-        columns: _Axis,
+        rows: Axis,
+        columns: Axis,
         batch: tree.Expr | None = None,
     ) -> tree.Expr:
         """Load a block of a new tensor, as it is stored or transposed."""
@@ -109,8 +108,8 @@ class Plan(Parts):
         self,
         name: str,
         dtype: str,
-        rows: _Axis,
-        columns: _Axis,
+        rows: Axis,
+        columns: Axis,
         batch: tree.Expr | None = None,
     ) -> tree.Expr:
         """Draw an operand of a product: a block of a tensor, or one that is computed from blocks."""
@@ -157,12 +156,16 @@ class Plan(Parts):
         if batch is not None:
             self.dims["B"] = dice.between(1, 2)
         m, n, k = (tree.Name(name, INDEX) for name in "mnk")
+        if batch is None and dice.rarely(0.06):  # something is written before the sum is complete
+            marks = tree.Full((bm, bn), tree.Number(3), "i32")
+            self.body.append(tree.Store(self._out("marks", "i32").name, self._place(m, bm, n, bn), "i32", marks))
         loop, sums = self._products(_Product(operand, ("M", m, bm), ("N", n, bn), ("K", k, bk), batch))
         end = self._end(end, (m, bm), bk)
         first = tree.Number(bk if dice.chance(0.2) else 0)
         self.body.append(tree.For("k", first, end, tree.Number(bk), tuple(loop)))
         self._epilogue(sums, (m, bm), (n, bn), batch)
         names, blocks = ["m", "n"], [bm, bn]
+        extents = [self.rounded_up(extent, block) for extent, block in zip(extents, blocks, strict=True)]
         if batch is not None:
             names, blocks, extents = ["b", *names], [1, *blocks], [tree.Name("B", INDEX), *extents]
             if not any("B" in tensor.dims for tensor in self.tensors):
@@ -198,6 +201,8 @@ class Plan(Parts):
         if products > 1 or self.rarely(0.4):
             left = self.bind(left, loop)
         kind = dice.weighted((("sum", 1.0), ("apart", 0.6), ("scaled", 0.3))) if self.rarely(0.6) else "sum"
+        if dice.rarely(0.15):
+            kind = "scaled" if dice.rarely(0.7) else "fading"
         compute = self._compute(of.operand)
         sums = [self._product(of, number, left, kind, compute, loop) for number in range(products)]
         if isinstance(left, tree.Name) and is_float(of.operand) and dice.chance(0.3):
@@ -217,7 +222,8 @@ class Plan(Parts):
             of: what it is a product of.
             number: how many products the loop has already.
             left: the left operand.
-            kind: `sum` accumulates in the product itself, `apart` adds to it, `scaled` scales it before.
+            kind: `sum` accumulates in the product itself, `apart` adds to it, `scaled` scales it before, by
+                rows or by a number, `fading` scales the sum before.
             compute: the precision of the product.
             loop: the body.
         """
@@ -227,14 +233,19 @@ class Plan(Parts):
             self.size("J", bk, 2)
             along = ("J", k, bk)
         right = self._operand("YZ"[number], of.operand, along, of.columns, of.batch)
-        start: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
+        first: tree.Expr = tree.Full((bm, bn), tree.Number(0), total)
         if self.rarely(0.25):
-            start = tree.Cast(self.load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total)
-        acc = self.bind(start, self.body, f"acc{number}")
-        value: tree.Expr = tree.Mma(left, right, acc if kind == "sum" else None, "", compute)
+            first = tree.Cast(self.load(self._out(f"S{number}", total), *self._place(m, bm, n, bn)), total)
+        acc = self.bind(first, self.body, f"acc{number}")
+        less = tree.Number(0.5 if is_float(total) else 3)
+        start = {"sum": acc, "fading": tree.Apply("mul", (acc, less))}.get(kind)
+        value: tree.Expr = tree.Mma(left, right, start, "", compute)
         if kind == "scaled":
-            value = tree.Apply("mul", (value, tree.Number(0.5 if is_float(total) else 3)))
-        if kind != "sum":
+            by_rows = of.batch is None and self.dice.rarely(0.6)
+            value = tree.Apply(
+                "mul", (value, self.of_rows(f"SCALES{number}", of.rows, total, of.depth) if by_rows else less)
+            )
+        if start is None:
             value = tree.Apply("add", (acc, value))
         loop.append(tree.Assign((acc.name,), (value,)))
         return acc
@@ -345,7 +356,11 @@ class Plan(Parts):
         if len(keys) > 1:
             gate = self.bind(scores, loop)
             scores = tree.Apply("mul", (tree.Apply("sigmoid", (gate,)), tree.Mma(query, keys[1], None, "", compute)))
-        scores = self._mask(tree.Apply("mul", (scores, tree.Number(0.125))), (m, rows), (n, columns), length)
+        scores = tree.Apply("mul", (scores, tree.Number(0.125)))
+        if dice.rarely(0.3):
+            bias = self.load(self.tensor("BIAS", ("L",), dice.pick(("f32", "f32", operand))), tree.Span(n, columns))
+            scores = tree.Apply("add", (scores, tree.Cast(bias, "f32")))
+        scores = self._mask(scores, (m, rows), (n, columns), length)
         end: tree.Expr = length
         if dice.chance(0.3):
             end = tree.Apply("minimum", (length, tree.Apply("add", (m, tree.Number(rows)))))

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Use
 
 from tessera.errors import ResourceError, TesseraError
 from tessera.ir.passes import Pass, PassRunner
+from tessera.ir.tile.roles import RoleGroupOp, RolesOp
+from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
 from tessera.schedule.bound_stages import BoundStagesPass
+from tessera.schedule.resources import is_private
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 from tessera.tools.fuzz import tree
@@ -132,9 +136,25 @@ def _steps(level: _Level, module: ModuleOp, stage: str, passes: Sequence[Pass]) 
             return ""  # a schedule that a target has no room for says nothing of the others
         except TesseraError as error:
             return f"{stage}: {step.name}: {str(error).splitlines()[0]}"
-        if not module.is_structurally_equivalent(before) and (wrong := level.wrong(module)):
+        complete = step is passes[-1] or not _is_to_be_divided(module)
+        if complete and not module.is_structurally_equivalent(before) and (wrong := level.wrong(module)):
             return f"{stage}: {step.name}: {wrong}"
     return ""
+
+
+def _is_to_be_divided(module: ModuleOp) -> bool:
+    """Return whether groups of consumers still share a buffer of which `group-buffers` gives each its own."""
+    return any(
+        isinstance(alloc, AllocSharedOp) and is_private(alloc, roles) and not all(map(_is_own, alloc.result.uses))
+        for roles in module.walk()
+        if isinstance(roles, RolesOp) and roles.groups.data > 1 and roles.parent is not None
+        for alloc in roles.parent.ops
+    )
+
+
+def _is_own(use: Use) -> bool:
+    """Return whether a buffer is used as one of several, that of the group at work."""
+    return isinstance(use.operation, SharedViewOp) and isinstance(use.operation.index.owner, RoleGroupOp)
 
 
 def built(program: tree.Program, folder: Path, values: Mapping[str, Array]) -> ModuleOp:
