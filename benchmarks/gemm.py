@@ -3,11 +3,11 @@
     python benchmarks/gemm.py [--only bf16 fp8] [--shapes 4096 8192x8192x1024] [--layouts NN TT] [--turns 3]
                               [--peers cublas triton compile] [--csv results.csv] [--quick]
 
-Sections: bf16 over ten shapes and four transposes; fp8 at the large shapes; f16, tf32 and int8 at 4096³; a linear layer
-with bias and GELU; a product and a residual; the first half of a gated MLP (two products that share an operand); a
-product whose left operand is dequantised from int8 on its way. Peers are cuBLAS and cuBLASLt through PyTorch, a
-persistent TMA kernel in Triton (`gemm_triton.py`), and, where asked for, torch.compile on a few works
-(`max-autotune-no-cudagraphs`, tens of seconds each).
+Sections: bf16 over ten shapes and four transposes; fp8 at the large shapes; f16, tf32 and int8 at 4096³; f32 without
+matrix units over seven shapes; a linear layer with bias and GELU; a product and a residual; the first half of a gated
+MLP (two products that share an operand); a product whose left operand is dequantised from int8 on its way. Peers are
+cuBLAS and cuBLASLt through PyTorch, a persistent TMA kernel in Triton (`gemm_triton.py`), and, where asked for,
+torch.compile on a few works (`max-autotune-no-cudagraphs`, tens of seconds each).
 
 Every contestant first computes into a poisoned output, and its result is compared with float64; a wrong result is not
 timed, and the run ends with status 1. Then they take turns, A, B, A, B, and are timed both ways that `gemm_timing.py`
@@ -49,6 +49,8 @@ from rich.console import Console
 
 import tessera as ts
 
+TRITON = (*(section for section in PRODUCTS if section != "f32"), "linear")
+"""Sections that Triton's kernel computes: its products of f32 are in tf32."""
 PEERS = ("cublas", "triton", "compile")
 TURN_S = 0.1
 QUICK_TURN_S = 0.05
@@ -72,12 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("no GPU", file=sys.stderr)
         return 1
     torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")  # tf32: cuBLAS is to do what the section's name says
     console = Console()
     console.width = max(console.width, 140)  # a pipe has none
     bench = Bench(torch, Timer(torch, QUICK_TURN_S if args.quick else TURN_S), args.peers, args.turns)
     failures: list[str] = []
     for work in chosen:
+        # cuBLAS is to do what the section's name says.
+        torch.set_float32_matmul_precision("highest" if work.section == "f32" else "high")
         try:
             bench.measure(work)
         except (WrongResult, ts.errors.TesseraError) as error:
@@ -151,7 +154,7 @@ class Bench:
         sets = [first, *(operands(self.torch, work, "cuda") for _ in range(count - 1))]
         expected = reference(self.torch, work, first)
         contestants = self._contestants(work, sets)
-        if self._triton is not None and (work.section in PRODUCTS or work.section == "linear"):
+        if self._triton is not None and (work.section in TRITON):
             self._add_triton(work, sets, expected, contestants)
         for name, calls in contestants.items():
             # A peer may round between its kernels; ours rounds once.

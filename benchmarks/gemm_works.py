@@ -28,6 +28,15 @@ SHAPES: tuple[Shape, ...] = (
     (1000, 777, 333),
     (4096, 4096, 64),
 )
+SINGLE: tuple[Shape, ...] = (
+    (4096,) * 3,
+    (4095, 4095, 1023),
+    (512, 10560, 1024),
+    (19264, 128, 1024),
+    (2247, 24809, 17),
+    (64, 24, 4864),
+    (1000, 777, 333),
+)
 LAYOUTS = ("NN", "NT", "TN", "TT")
 """How A and B are stored: N by rows, T by columns, as BLAS says for row-major matrices."""
 
@@ -36,6 +45,7 @@ SPACE: dict[str, tuple[tuple[Shape, ...], tuple[str, ...]]] = {
     "fp8": (LARGE, ("NT",)),  # cuBLAS takes no other layout of 8-bit operands
     "f16": (((4096,) * 3,), ("NN", "NT")),
     "tf32": (((4096,) * 3,), LAYOUTS),
+    "f32": (SINGLE, LAYOUTS),
     "int8": (((4096,) * 3,), ("NT",)),
     "linear": (((8192, 16384, 4096),), ("NN",)),
     "residual": (((4096,) * 3, (8192, 8192, 1024)), ("NN",)),
@@ -48,6 +58,7 @@ DTYPES = {
     "fp8": ("float8_e4m3fn", "bfloat16"),
     "f16": ("float16", "float16"),
     "tf32": ("float32", "float32"),
+    "f32": ("float32", "float32"),
     "int8": ("int8", "int32"),
 }
 """Element types of A and B, and of the output, in PyTorch's words; bf16 where nothing is said."""
@@ -55,7 +66,7 @@ DTYPES = {
 PRODUCTS = ("bf16", *DTYPES)
 """Sections that measure a product alone."""
 
-TOLERANCES = {"f16": 5e-4, "tf32": 1.5e-3, "int8": 0.0}
+TOLERANCES = {"f16": 5e-4, "tf32": 1.5e-3, "f32": 5e-6, "int8": 0.0}
 """Of the relative error in the Euclidean norm. The rounding of a bf16 result alone is 1.7e-3 in the mean."""
 
 

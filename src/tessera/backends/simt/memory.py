@@ -495,12 +495,16 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
 
 
 def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, num_warps: int) -> LinearLayout:
-    """Return how a copy is split over the threads: each moves `vector` elements along `fast` at a time."""
-    order = [fast, *(axis for axis in reversed(range(len(shape))) if axis != fast)]
+    """Return how a copy is split over the threads: each moves `vector` elements along `fast` at a time.
+
+    Lanes follow one another along `fast`, warps across it: what a thread moves beside its first elements lies at
+    constant distances along `fast` as far as can be, so that few addresses are computed.
+    """
+    others = [axis for axis in reversed(range(len(shape))) if axis != fast]
     per_thread = [min(vector, size) if axis == fast else 1 for axis, size in enumerate(shape)]
     left = [size // box for size, box in zip(shape, per_thread, strict=True)]
     boxes: list[list[int]] = []
-    for count in (warp_size, num_warps):
+    for count, order in ((warp_size, [fast, *others]), (num_warps, [*others, fast])):
         box = [1] * len(shape)
         for axis in order:
             box[axis] = min(count, left[axis])
@@ -508,4 +512,4 @@ def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, nu
         box[order[-1]] *= count
         left = [max(1, size // b) for size, b in zip(left, box, strict=True)]
         boxes.append(box)
-    return blocked(shape, per_thread, boxes[0], boxes[1], order)
+    return blocked(shape, per_thread, boxes[0], boxes[1], [fast, *others])
