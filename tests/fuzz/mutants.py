@@ -8,6 +8,7 @@ what the GPU's lowering makes all threads do, `races` looks for what they touch 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -100,11 +101,13 @@ _VECTOR = (
         "if isinstance(value.type, TileType) and resource in reads(node):",
         "if False:",
     ),
-    _cpu(
+    Mutant(
         "shuffled-reads-fused-into-their-store",
+        "cpu",
         "lower/vector/memory.py",
         "if not aligned or not isinstance(part, Load) or not part.box.same_place(box):",
         "if not isinstance(part, Load) or not part.box.same_place(box):",
+        ("inplace=5", "small=0"),
     ),
     _cpu(
         "shifted-reads-fused-into-their-store",
@@ -285,11 +288,13 @@ _EMITTERS = (
         'default = e.ops.splat(self.memory, fill) if fill is not None else "zeroinitializer"',
         'default = "zeroinitializer"',
     ),
-    _cpu(
+    Mutant(
         "atomic-maximum-of-unsigned-is-signed",
+        "cpu",
         "backends/cpu/atomics.py",
         'f"u{name}" if name in ("max", "min") and dtype.kind != "int" else _INTEGER[name]',
         "_INTEGER[name]",
+        ("atomics=4",),
     ),
     _cpu(
         "atomics-ignore-their-mask",
@@ -608,6 +613,7 @@ _ROLES = (
         "schedule/hopper/split_k.py",
         'insert.binary("minimum", loop.ub, insert.binary("add", start, part))',
         'insert.binary("add", start, part)',
+        "split_k=4",
     ),
     _hopper(
         "passes",
@@ -763,4 +769,102 @@ _FLOW = tuple(
     )
 )
 
-MUTANTS = (*_FLOW, *_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES, *_PARTS)
+
+def _set(device: str, target: str, *switches: str) -> Callable[..., Mutant]:
+    """Return what makes faults that programs with some knobs show, on one target."""
+    return lambda name, file, old, new, *more: Mutant(name, device, file, old, new, (*switches, *more), target)
+
+
+_in_chunks = _set("passes", "sm_80", "chunk=16", "plans=0.6", "rows=20", "products=0")
+_in_batches = _set("passes", "sm_80", "batch=4", "products=0", "shared=0", "small=0.9", "plans=0")
+_turning = _set("ptx", "sm_90a", "plans=1", "chains=50", "ping_pong=1", "pipeline=1")
+
+_LONG = (
+    _in_chunks(
+        "chunks-end-before-the-last-one",
+        "ir/chunking.py",
+        "(first * self.length, self.count * self.length, self.length)",
+        "(first * self.length, (self.count - 1) * self.length, self.length)",
+    ),
+    _in_chunks(
+        "what-is-left-of-a-row-is-not-reduced",
+        "ir/chunking.py",
+        "results = self.combine(op, results, rest)",
+        "pass",
+    ),
+    _in_chunks(
+        "scans-start-anew-in-each-chunk",
+        "ir/chunking.py",
+        "        if before is not None:\n            spread",
+        "        if False:\n            spread",
+    ),
+    _in_chunks(
+        "backward-scans-go-on-from-the-wrong-end",
+        "ir/chunking.py",
+        "0 if backwards else self.size - 1",
+        "self.size - 1",
+    ),
+    _in_chunks(
+        "every-chunk-counts-from-zero",
+        "ir/chunking.py",
+        'return [chunk.value(ElementwiseOp("add", [places, chunk.value(SplatOp(first, [chunk.size]))]))]',
+        "return [places]",
+    ),
+    _in_batches(
+        "a-batch-stores-where-the-grid-has-ended",
+        "ir/batching.py",
+        "if not _ends_with_grid(batch, op, boxes.axis):",
+        "if False:",
+    ),
+    _in_batches(
+        "programs-of-a-batch-are-one-element-apart",
+        "ir/batching.py",
+        "        if self.step != 1:\n            step =",
+        "        if False:\n            step =",
+    ),
+    _in_batches(
+        "offsets-of-a-batch-rise-where-they-fall",
+        "ir/batching.py",
+        'leads = fn == "add" or (fn == "sub" and args[0] in batch.varying)',
+        'leads = fn in ("add", "sub")',
+    ),
+    _hopper(
+        "passes",
+        "terms-behind-the-end-of-a-loop-count",
+        "schedule/hopper/deepen_steps.py",
+        "if any(kernel.info_of(op.tensor).dims[axis] != size for op, axis in loads.items()):",
+        "if False:",
+        "terms=128",
+    ),
+    _hopper(
+        "passes",
+        "loads-ahead-take-the-step-at-hand",
+        "schedule/hopper/prologue.py",
+        'following = start.binary("add", block.args[0], loop.step)',
+        "following = block.args[0]",
+    ),
+    _turning(
+        "warps-meet-within-a-turn",
+        "lower/simt/turns.py",
+        "_TOGETHER = (BarrierOp, ClusterBarrierOp, ExchangeWarpsOp)",
+        "_TOGETHER = (ClusterBarrierOp,)",
+    ),
+    _hopper(
+        "ptx",
+        "the-last-tile-of-a-share-is-forgotten",
+        "lower/simt/stream.py",
+        'n("sub", n("add", ends, partly), 1),',
+        'n("sub", ends, 1),',
+        "stream_k=1",
+    ),
+    _hopper(
+        "ptx",
+        "steps-left-over-are-done-by-nobody",
+        "lower/simt/stream.py",
+        'n("add", n("mul", at, each), n("minimum", at, extra))',
+        'n("mul", at, each)',
+        "stream_k=1",
+    ),
+)
+
+MUTANTS = (*_FLOW, *_VECTOR, *_EMITTERS, *_CANONICALIZE, *_ORDER, *_SIMT, *_SCHEDULE, *_ROLES, *_PARTS, *_LONG)

@@ -338,7 +338,9 @@ class _Maker:
         return tree.Grid(vars_, extents, tuple(blocks), tuple(body))
 
     def _extent(self, name: str) -> tree.Expr:
-        """Return how far a grid goes: the dimension, if a tensor has it, or its size."""
+        """Return how far a grid goes: the dimension, if a tensor has it, or its size; some end before that."""
+        if self._dims[name] > 1 and self._dice.rarely(0.08):
+            return tree.Number(self._dims[name] - self._dice.aside.randint(1, self._dims[name] - 1))
         if any(name in tensor.dims for tensor in self._tensors):
             return tree.Name(name, INDEX)
         return tree.Number(self._dims[name])

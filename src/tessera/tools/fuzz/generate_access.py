@@ -179,6 +179,8 @@ def offset(scope: Scope, limit: int, size: int) -> tree.Expr:
     if high > low and inner and dice.chance(0.4) and (high - low) * size <= 2 * limit:
         start = tree.Apply("mul", (start, tree.Number(size)))
         low, high = low * size, high * size
+    if name not in scope.unrolled | scope.dims and dice.rarely(0.25):  # back to front
+        return tree.Apply("sub", (tree.Number(inner), start))
     # Move it so that the middle of its range lands inside, more or less.
     move = dice.between(-low - 2, max(inner - high, -low) + 2)
     if name in scope.unrolled or name in scope.dims:

@@ -20,6 +20,8 @@ def move(scope: Scope, region: Region) -> list[tree.Stmt]:
     if scope.predicate is not None and not fits(scope.predicate, shape):
         return []
     dtype = region.tensor.dtype
+    if dice.rarely(0.2) and (turned := _in_place(region, axes)) is not None:
+        return [turned]
     load = tree.Load(region.tensor.name, axes, dtype)
     makers = [_turned, _mirrored, _folded, _shifted, _gathered, _mixed, _swept]
     value = dice.pick(makers)(scope, region, load)
@@ -73,6 +75,16 @@ def _square(axes: tuple[tree.Axis, ...], shape: Shape) -> tuple[tuple[tree.Axis,
         for axis in axes
     )
     return square, tree.index_shape(square)
+
+
+def _in_place(region: Region, axes: tuple[tree.Axis, ...]) -> tree.Stmt | None:
+    """Return what transposes the largest square of a matrix in place, and does nothing else; None of another rank."""
+    square, shape = _square(axes, tree.index_shape(axes))
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+        return None
+    name, dtype = region.tensor.name, region.tensor.dtype
+    turned = tree.Transpose(tree.Load(name, square, dtype), (1, 0), 1)
+    return tree.Store(name, square, dtype, turned, saturate="@saturate" in region.tensor.policy)
 
 
 def _mirrored(scope: Scope, region: Region, load: tree.Load) -> tree.Expr | None:

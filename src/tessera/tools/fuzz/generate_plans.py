@@ -74,7 +74,12 @@ class Plan(Parts):
     def program(self, seed: int) -> tree.Program:
         """Draw the program of a seed."""
         draw = self.dice.weighted(
-            ((self._gemm, 6.0), (self._chain, 2.5), (partial(rows, self), 1.5), (partial(recurrence, self), 1.0))
+            (
+                (self._gemm, 6.0),
+                (self._chain, 2.5 * self.dice.options.chains),
+                (partial(rows, self), 1.5 * self.dice.options.rows),
+                (partial(recurrence, self), 1.0),
+            )
         )
         grid = draw()
         knobs = of_plan(self.dice, self.on_units, self.profile == "strict")

@@ -28,6 +28,8 @@ def rows(parts: Parts) -> tree.Grid:
         out = parts.tensor("totals", ("M",), wide)
         parts.body.append(tree.Store(out.name, (tree.Span(m, block),), wide, total))
     value = tree.Apply(dice.pick(("sub", "add", "maximum")), (loaded, tree.Expand(total, (1,), 1)))
+    if dice.rarely(0.35):
+        value = _swept(parts, value)
     kept = x.name if dice.chance(0.3) else parts.tensor("out", ("M", "N"), dtype).name
     store: tree.Stmt = tree.Store(kept, place, dtype, tree.Cast(value, dtype))
     if dice.chance(0.3):  # some elements, and of a tensor that is loaded for them alone
@@ -71,3 +73,15 @@ def recurrence(parts: Parts) -> tree.Grid:
     both = tree.Apply("sub", (now, before))
     parts.body.append(tree.Store(final.name, (tree.Span(n, block),), wide, both))
     return tree.Grid(("n",), (extent,), (block,), tuple(parts.body))
+
+
+def _swept(parts: Parts, value: tree.Expr) -> tree.Expr:
+    """Scan rows from either end, or reduce them by hand, or add where an element stands."""
+    rng, dtype = parts.dice.aside, value.type.dtype
+    kind = rng.choice(("scan", "scan", "reduce", "place"))
+    if kind == "scan":
+        return tree.Scan(rng.choice(("sum", "max", "min")), value, 1, rng.random() < 0.5)
+    if kind == "reduce":
+        most = tree.Expand(tree.Reduce(rng.choice(("max", "min")), value, 1), (1,), 1)
+        return tree.Apply("sub", (value, most))
+    return tree.Apply("add", (value, tree.Cast(tree.Arange(0, value.type.shape[1], "i32"), dtype)))

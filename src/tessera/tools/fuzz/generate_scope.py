@@ -45,6 +45,8 @@ class Options:
         exchanges: elements that change places, by bits of their indices or by their order.
         index_values: offsets and loop variables that are computed with as they are, not as `i64`.
         plans: programs after the plans of real kernels: products of blocks, chains of them, walks along rows.
+        chains: products of products, where plans are drawn.
+        rows: walks along rows, where plans are drawn.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
         histograms: atomics of elements of shared buffers, where shared memory is drawn.
@@ -79,6 +81,8 @@ class Options:
     exchanges: float = 1.0
     index_values: float = 0.7
     plans: float = 0.05
+    chains: float = 1.0
+    rows: float = 1.0
     debug: float = 0.04
     jumps: float = 0.1
     dims: float = 0.12
