@@ -822,12 +822,6 @@ _LONG = (
         "        if self.step != 1:\n            step =",
         "        if False:\n            step =",
     ),
-    _in_batches(
-        "offsets-of-a-batch-rise-where-they-fall",
-        "ir/batching.py",
-        'leads = fn == "add" or (fn == "sub" and args[0] in batch.varying)',
-        'leads = fn in ("add", "sub")',
-    ),
     _hopper(
         "passes",
         "terms-behind-the-end-of-a-loop-count",
