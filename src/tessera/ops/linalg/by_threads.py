@@ -30,8 +30,9 @@ TILES = {
     (16, 16): (1, 1),
 }
 """Rows and columns of the tiles; the warps that compute each, and which part of a line of 128 bytes a step takes."""
-STAGES = 3
-"""Depth of the rings of copies: two programs with large tiles find room."""
+_RING_BYTES = 12 << 10, 32 << 10
+"""Shared memory that the rings of copies may take: for each warp, and in any case."""
+_STAGES = 3, 8
 _SUMS = 64
 _MOST_TERMS = 64
 
@@ -48,8 +49,21 @@ def terms_of(problem: Problem, block_m: int, block_n: int) -> int:
     return min(line // TILES[block_m, block_n][1], _MOST_TERMS)
 
 
+def stages_of(problem: Problem, block_m: int, block_n: int) -> int:
+    """Return the depth of the rings of copies: deep where tiles are small, whose steps wait for memory alone."""
+    stage = terms_of(problem, block_m, block_n) * (block_m * problem.a.bytes + block_n * problem.b.bytes)
+    each, least = _RING_BYTES
+    return min(max(max(each * warps_of(block_m, block_n), least) // stage, _STAGES[0]), _STAGES[1])
+
+
 def seconds_of(
-    problem: Problem, target: TargetRecord, block: tuple[int, int], warps: int, programs: int, split: int
+    problem: Problem,
+    target: TargetRecord,
+    block: tuple[int, int],
+    warps: int,
+    programs: int,
+    split: int,
+    ending: float,
 ) -> float:
     """Return the seconds of a launch's products: by the rate of the units, or what programs wait for if that is longer.
 
@@ -60,12 +74,13 @@ def seconds_of(
         warps: warps that compute a tile.
         programs: programs of the launch.
         split: programs that share a tile.
+        ending: seconds from a tile's last product to its store.
     """
-    machine = target.machine
-    sums, depth = prod(block) / (32 * warps), ceil(problem.k / split)
+    machine, terms = target.machine, terms_of(problem, *block)
+    steps = ceil(problem.k / split / terms)
+    sums = prod(block) / (32 * warps)
     rate = machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
-    tile = 2.0 * prod(block) * depth / rate * (1 + gpu.READ * 2 / sqrt(sums))
+    tile = 2.0 * prod(block) * steps * terms / rate * (1 + gpu.READ * 2 / sqrt(sums))
     together = max(int(gpu.REGISTERS / (gpu.OTHERS + 2 * sums) / warps), 1)
     rounds = ceil(programs / (machine.units * together))
-    steps = ceil(depth / terms_of(problem, *block))
-    return max(ceil(programs / machine.units) * tile, rounds * max(steps * gpu.STEP, tile))
+    return max(ceil(programs / machine.units) * tile, rounds * max(steps * gpu.STEP, tile)) + rounds * ending

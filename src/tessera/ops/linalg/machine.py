@@ -79,7 +79,8 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     waves = max(ceil(tiles / machine.units), 1)
     if choice.path == "fma":
         block = choice.block_m, choice.block_n
-        compute = seconds_of(problem, target, block, choice.warps, max(tiles, 1), choice.split)
+        ending = _ending(problem, choice)
+        compute = seconds_of(problem, target, block, choice.warps, max(tiles, 1), choice.split, ending)
         steady = max(compute, waves * cache)
     elif choice.shared:
         fixed += gpu.SHARING + 2 * sums

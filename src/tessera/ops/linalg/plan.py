@@ -321,7 +321,7 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
                 continue
             choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
             for split, shared in _ways(problem, target, forced, choice, block_k, (rows, columns)):
-                stages = _stages(problem, path, target)
+                stages = _stages(problem, path, block_m, block_n, target)
                 seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
                 made = block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path
                 yield Plan(*made, seconds=seconds, notes=(note,))
@@ -330,10 +330,10 @@ def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> I
                     yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
 
 
-def _stages(problem: Problem, path: str, target: TargetRecord) -> int | None:
+def _stages(problem: Problem, path: str, block_m: int, block_n: int, target: TargetRecord) -> int | None:
     """Return the depth of the rings of copies, None for what the schedule finds room for."""
     if path == "fma":
-        return by_threads.STAGES if target.has("cp_async") else None
+        return by_threads.stages_of(problem, block_m, block_n) if target.has("cp_async") else None
     # Loads of single elements do not run on beside the products, so that more than two stages cost only.
     return None if problem.aligned or path != "mma" else 2
 
