@@ -514,8 +514,8 @@ _SIMT = (
     _ptx(
         "last-dimension-not-tested",
         "backends/simt/memory.py",
-        "        for axis in self.checked:\n            step = at",
-        "        for axis in self.checked[:-1]:\n            step = at",
+        "        for axis in self.checked:\n            if apart",
+        "        for axis in self.checked[:-1]:\n            if apart",
     ),
     _ptx(
         "fill-forgotten-on-gpus",

@@ -109,7 +109,7 @@ class Knobs:
         Knob(
             "stages",
             "depth of the ring buffers of pipelined copies; 1 keeps one role",
-            "what shared memory holds: at most 8 with roles, 4 without",
+            "what shared memory holds: at most 8 with roles, 4 without, 2 where threads fill them",
             takers=BOTH,
             passes=("deepen-steps", "warp-specialize", "stage-copies"),
             alias="num_stages",

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from tessera.backends.llvm.ops import I32
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
+from tessera.backends.nvidia.realign import RUN_BYTES, WORD_BYTES, Runs
 from tessera.backends.simt.emitter import register_accesses
 from tessera.backends.simt.memory import BoxAddresses, SharedAddresses, copy_layout, store_shared
 from tessera.ir.layouts import REGISTER
+from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import CommitOp, MemcpyOp, WaitOp
 from tessera.ir.target.types import BufferType
+
+RUNS_AHEAD = 4
+"""Runs that a thread has under way, of five registers each."""
 
 
 @NVIDIA.register(MemcpyOp)
@@ -18,6 +23,9 @@ def emit_memcpy(emitter: NvidiaEmitter, op: MemcpyOp) -> None:
     assert isinstance(buffer, BufferType)
     fast = buffer.permutation.index(len(buffer.shape) - 1)
     vector, dtype = op.vector.data, buffer.dtype
+    if (count := _run(op, fast)) is not None:
+        _copy_runs(emitter, op, fast, count)
+        return
     layout = copy_layout(buffer.shape, fast, vector, 32, emitter.num_warps)
     box = BoxAddresses(emitter, op, layout, dtype)
     shared = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, [0] * len(buffer.shape))
@@ -34,6 +42,41 @@ def emit_memcpy(emitter: NvidiaEmitter, op: MemcpyOp) -> None:
         # Threads that share an element all load and store it: the same value to the same place.
         words = emitter.load_words(source, types, inside)
         store_shared(emitter, target, list(zip(types, words, strict=True)))
+
+
+def _run(op: MemcpyOp, fast: int) -> int | None:
+    """Return how many elements are copied at once by shifts, None where the known alignment allows words.
+
+    Args:
+        op: the copy.
+        fast: the axis of its buffer along which elements are neighbours.
+    """
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    size = buffer.dtype.bytes
+    contiguous = constant_value(op.strides[op.axis_list[fast]]) == 1
+    asynchronous = op.engine.data == "cp.async"
+    if asynchronous or not contiguous or size >= WORD_BYTES or op.vector.data * size >= WORD_BYTES:
+        return None
+    count = min(RUN_BYTES // size, buffer.shape[fast])
+    return count if count * size >= WORD_BYTES else None
+
+
+def _copy_runs(emitter: NvidiaEmitter, op: MemcpyOp, fast: int, count: int) -> None:
+    """Copy runs of elements from any address, several loads before the first store."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
+    layout = copy_layout(buffer.shape, fast, count, 32, emitter.num_warps)
+    runs = Runs(emitter, BoxAddresses(emitter, op, layout, buffer.dtype), fast, count, buffer.dtype)
+    shared = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, [0] * len(buffer.shape))
+    # Threads that share an element all load and store it: the same value to the same place.
+    accesses = list(register_accesses(layout.sublayout([REGISTER]), fast, count))
+    for start in range(0, len(accesses), RUNS_AHEAD):
+        together = accesses[start : start + RUNS_AHEAD]
+        loaded = [runs.load(access.at) for access in together]
+        for access, words in zip(together, loaded, strict=True):
+            target = shared.offset(shared.map.apply(register=access.registers[0])[0])
+            store_shared(emitter, target, [(I32, word) for word in words])
 
 
 def _copy_async(

@@ -97,13 +97,19 @@ class BoxAddresses:
                 pointer = self._moved(pointer, self._steps[axis, step])
         return self._moved(pointer, str(constant))
 
-    def predicate(self, at: Sequence[int]) -> str | None:
+    def predicate(self, at: Sequence[int], apart: int | None = None) -> str | None:
         """Return whether that element is inside the tensor, None when it always is.
 
         Comparisons are unsigned, so that one test covers both ends.
+
+        Args:
+            at: the register part of the element.
+            apart: a fragment axis along which it need not be inside.
         """
         result: str | None = None
         for axis in self.checked:
+            if apart is not None and axis == self.axes[apart]:
+                continue
             step = at[self.axes.index(axis)] if axis in self.axes else 0
             if (axis, step) not in self._limits:
                 place = self.starts[axis]

@@ -27,7 +27,7 @@ stage that is read and says that the stage to be overwritten, read one iteration
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from math import gcd, prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -56,8 +56,9 @@ from tessera.ir.tile.shared import (
     WaitGroupOp,
 )
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
-from tessera.ir.tile.types import TensorType, TileType
+from tessera.ir.tile.types import DYNAMIC, TensorType, TileType, element_of
 from tessera.ir.tile.writes import stored_memories
+from tessera.ir.types import dtype_of
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
@@ -65,6 +66,11 @@ from tessera.schedule.scheduled_pass import ScheduledPass, launches
 from tessera.target.records import TargetRecord
 
 MOST_STAGES = 4
+THREAD_STAGES = 2
+"""Depth of rings that threads fill by loads and stores, complete when an iteration has begun: more would only keep
+other programs off the multiprocessor."""
+LEAST_ASYNC_BYTES = 4
+"""Bytes that `cp.async` moves at least, from an address that is a multiple of them."""
 
 
 @dataclass
@@ -145,7 +151,8 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
     )
     once = allocated + sum(s.size_bytes for s in single)
     ring = sum(s.size_bytes for group in loops.values() for s in group)
-    stages = _stages(target, knobs, once, ring, found)
+    by_hand = not any(_may_be_async(kernel, s.load) for group in loops.values() for s in group)
+    stages = _stages(target, knobs, once, ring, found, THREAD_STAGES if by_hand else MOST_STAGES)
     body = unit.body.block
     for staged in single:
         _stage_once(staged, body)
@@ -157,10 +164,20 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
             _pipeline(loop, group, stages, body)
 
 
-def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Sequence[Staged]) -> int:
+def _may_be_async(kernel: KernelOp, op: LoadOp) -> bool:
+    """Return whether what is known of a tensor's address and strides lets `cp.async` copy its rows."""
+    info, size = kernel.info_of(op.tensor), dtype_of(element_of(op.result.type)).bytes
+    steps = [
+        divisor if stride == DYNAMIC else stride for stride, divisor in zip(info.strides, info.stride_div, strict=True)
+    ]
+    others = [step * size for stride, step in zip(info.strides, steps, strict=True) if stride != 1]
+    return 1 in info.strides and gcd(info.align, *others) % LEAST_ASYNC_BYTES == 0
+
+
+def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Sequence[Staged], most: int) -> int:
     """Return the depth of the rings: what was asked for, else the most that fits (one without `cp.async`)."""
     fitting = (target.shared_bytes - once) // ring if ring else 1
-    wanted = knobs.stages or (min(MOST_STAGES, fitting) if target.has("cp_async") else 1)
+    wanted = knobs.stages or (min(most, fitting) if target.has("cp_async") else 1)
     if once + ring * max(wanted, 1) > target.shared_bytes:
         sizes = ", ".join(f"{'x'.join(map(str, s.shape))}: {s.size_bytes}" for s in found)
         raise ResourceError(

@@ -18,6 +18,7 @@ from tessera.schedule.gpu.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
 from tests.unit.frontend.support import built
+from tests.unit.lower.support import aligned
 
 
 def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
@@ -81,7 +82,10 @@ def test_depth_follows_the_knob_the_target_and_the_memory() -> None:
         return next(op.attributes["tessera_schedule.stages"].data for op in module.walk() if isinstance(op, scf.ForOp))
 
     assert depth(staged(product, stages=2)) == 2
-    assert depth(staged(product)) == 4
+    assert depth(staged(product)) == 2, "nothing is known of where rows begin: threads fill the ring"
+    known = aligned(product, {"M": 64, "N": 64, "K": 64})
+    StageCopiesPass(target_named("sm_80"), Knobs()).apply(known)
+    assert depth(known) == 4
     turing = staged(product, "sm_75")
     assert not any("tessera_schedule.stages" in op.attributes for op in turing.walk())
     shapes = {op.result.type.shape for op in staged(product, stages=3).walk() if isinstance(op, AllocSharedOp)}
