@@ -73,6 +73,12 @@ COMBINERS: Final = {
         ("return (a ^ b) + 2 * (a & b)",),
         lambda left, right: (left[0] + right[0],),
     ),
+    "wider": Combiner(
+        ("int",),
+        "a, b",
+        ("return (a.to(ts.i64) + b.to(ts.i64)).to(a.dtype)",),
+        lambda left, right: (left[0] + right[0],),
+    ),
     "affine": Combiner(
         ("same", "int"),
         "a, b, c, d",

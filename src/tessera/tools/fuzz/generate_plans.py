@@ -38,6 +38,8 @@ _BLOCKS: Final = (
     (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 2.5),
 )
 """Rows, columns and depth of the blocks of a product, with how often they are drawn."""
+_ODD: Final = ((96, 192, 80, 48), (96, 192, 24, 40, 200), (48, 96, 80, 192))
+"""Rows, columns and depth of blocks that are no powers of two, which schedules compute in parts."""
 _UNITS: Final = (
     (("bf16", (64, 64, 128)), 4.0),
     (("f16", (64, 64, 128)), 3.0),
@@ -187,7 +189,11 @@ class Plan(Parts):
         """Draw them for products that warpgroups compute."""
         dice = self.dice
         operand, sizes = dice.weighted(_UNITS)
-        return operand, (dice.pick((64, 64, 128)), dice.pick(sizes), dice.pick(sizes))
+        found = [dice.pick((64, 64, 128)), dice.pick(sizes), dice.pick(sizes)]
+        for place, odd in enumerate(_ODD):
+            if dice.rarely(0.12):
+                found[place] = dice.aside.choice(odd)
+        return operand, tuple(found)
 
     def _end(self, length: tree.Expr, rows: tuple[tree.Expr, int], step: int) -> tree.Expr:
         """Return where a loop over `length` ends: there, before, or, of a triangle of blocks, at the diagonal."""
