@@ -8,7 +8,7 @@ import tessera as ts
 from tessera.numerics.dtypes import DType, accumulator_of
 from tessera.numerics.tolerances import of_matmul
 from tests.conformance.data import integers, normal
-from tests.conformance.harness import Case, Close, Output, check, conformance, dtype
+from tests.conformance.harness import BACKENDS, Case, Close, Output, check, conformance, dtype
 
 
 def misplaced(rng: np.random.Generator, shape: tuple[int, int], dt: DType, *, before: int, pad: int) -> np.ndarray:
@@ -78,7 +78,14 @@ def case_of(
         return Close(total.astype(np.int64).astype(acc.numpy()), 0.0) if acc.is_int else Close(total, magnitude)
 
     words = "x".join(map(str, (*sizes, *block, *before, *pad, ahead)))
-    return Case(f"{name}-{layout}-{words}", tiled(block, dt, ahead), make, reference, of_matmul(dt, acc, k + ahead))
+    return Case(
+        f"{name}-{layout}-{words}",
+        tiled(block, dt, ahead),
+        make,
+        reference,
+        of_matmul(dt, acc, k + ahead),
+        backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"),
+    )
 
 
 @conformance(

@@ -262,8 +262,16 @@ def _insert(instruction: Instruction) -> Step:
     return pure(instruction, [kind, kind, "u32", "u32"], compute)
 
 
+def _four_bytes_from(a: Array, b: Array, start: Array) -> Array:
+    """Return the four bytes from the one numbered `start` (0 to 3) on, of `a` and then of `b`."""
+    both = b.astype(np.uint64) << np.uint64(32) | a
+    return (both >> (start.astype(np.uint64) & np.uint64(3)) * np.uint64(8)).astype(np.uint32)
+
+
 @handles("prmt")
 def _permute(instruction: Instruction) -> Step:
+    if instruction.parts == ("b32", "f4e"):
+        return pure(instruction, ["b32", "b32", "b32"], _four_bytes_from)
     if instruction.parts != ("b32",):
         raise instruction.unknown()
 

@@ -61,6 +61,8 @@ def test_pairs_of_16_bits_do_not_carry(fn: str, kind: str, half: Any) -> None:
         ("bfe.u32 %r9, %r1, 30, 9;", lambda a, b, c: a >> 30),
         ("bfi.b32 %r9, %r1, %r2, 8, 4;", lambda a, b, c: b & ~0xF00 | (a & 15) << 8),
         ("lop3.b32 %r9, %r1, %r2, %r3, 0xE2;", lambda a, b, c: (b & a) | (~b & c)),
+        ("prmt.b32.f4e %r9, %r1, %r2, 3;", lambda a, b, c: (a >> 24) | (b & 0xFFFFFF) << 8),
+        ("prmt.b32.f4e %r9, %r1, %r2, %r3;", lambda a, b, c: ((b << 32 | a) >> 8 * (c & 3)) & 0xFFFFFFFF),
         ("prmt.b32 %r9, %r1, %r2, 0x7421;", lambda a, b, c: (a >> 8 & 0xFFFF) | (b & 255) << 16 | (b >> 24) << 24),
     ],
 )
