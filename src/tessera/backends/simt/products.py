@@ -14,7 +14,7 @@ from tessera.ir.target.types import BufferType, FragmentType
 from tessera.numerics.dtypes import DType
 from tessera.target.divisors import WIDEST
 
-UNROLLED = 2048
+UNROLLED = 1024
 """Multiply-adds of a thread up to which a product is straight code; more are a loop over runs of terms."""
 ALONG_TERMS = 8
 """Bytes of a row of terms that one access reads where threads hold many rows and columns: more take registers."""
