@@ -686,12 +686,24 @@ _ROLES = (
         "step = form.group * (context.lanes if form.tiled else 1)",
         "step = form.group",
     ),
+    _ptx(
+        "every-part-of-a-tile-starts-from-the-sum",
+        "schedule/gpu/split_sums.py",
+        "if not changes_nothing(fn, initial):",
+        "if False:",
+    ),
+    _ptx(
+        "parts-of-a-tile-forget-where-the-loop-starts",
+        "schedule/gpu/split_sums.py",
+        'insert.binary("add", loop.lb, insert.binary("mul", step, loop.step))',
+        'insert.binary("mul", step, loop.step)',
+    ),
     _hopper(
         "ptx",
         "sums-of-others-count-twice",
         "lower/simt/stream.py",
-        'ElementwiseOp("add", [before, left])',
-        'ElementwiseOp("add", [left, left])',
+        "ElementwiseOp(fn, [before, left])",
+        "ElementwiseOp(fn, [left, left])",
     ),
     _hopper(
         "ptx",

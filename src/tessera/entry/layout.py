@@ -155,6 +155,7 @@ LAUNCH: Final = words(
     "most",
     "overlaps",
     "shares",
+    "parts",
 )
 """`params` points at block offsets (`SCRATCH` for the worker's own memory), `pointers` is the block offset of what
 the launch gets; `grid` to `grid_end` is the program that computes how many programs it has."""

@@ -459,6 +459,7 @@ class Record:
             "most": work.most[place],
             "overlaps": launch.overlaps,
             "shares": launch.slot_bytes != 0,
+            "parts": launch.parts,
         }
         return _row(LAUNCH, values)
 

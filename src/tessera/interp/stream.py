@@ -12,8 +12,10 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
+from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
-from tessera.interp.values import Program, Share
+from tessera.interp.values import Part, Program, Share, dtype_at
+from tessera.ir import decisions
 from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp
 from tessera.ir.tile.structure import GridOp
 
@@ -24,13 +26,17 @@ class _Item:
 
     tile: int
     number: int
-    share: Share
+    share: Share | Part
 
 
 def run_shared(op: GridOp, machine: Machine, tiles: list[tuple[int, ...]], share: ShareOp) -> None:
     """Run the programs of a launch that share out steps; `tiles` are the places of its tiles, in order."""
-    steps = max(int(_evaluated(share.steps, op.body.block, machine)), 1)
-    items = _items(len(tiles), machine.programs, steps)
+    most = decisions.SPLIT_SUMS.of(op)
+    if most is None:
+        steps = max(int(_evaluated(share.steps, op.body.block, machine)), 1)
+        items = _items(len(tiles), machine.programs, steps)
+    else:
+        items = _parts(len(tiles), _sharers(most, machine))
     if machine.order is not None:
         machine.order.shuffle(items)  # pyright: ignore[reportArgumentType]
     outer = machine.program
@@ -65,6 +71,28 @@ def _items(tiles: int, programs: int, steps: int) -> list[_Item]:
     return items
 
 
+def _sharers(most: int, machine: Machine) -> int:
+    """Return how many programs share each tile: any number is right."""
+    return min(most, machine.programs) if machine.order is None else int(machine.order.integers(1, most + 1))
+
+
+def _parts(tiles: int, sharers: int) -> list[_Item]:
+    """Return what each program does where equally many share each tile."""
+    return [
+        _Item(tile, tile * sharers + number, Part(number, sharers))
+        for tile in range(tiles)
+        for number in range(sharers)
+    ]
+
+
+def _share_of(part: Part, steps: int) -> Share:
+    """Return a program's part of a loop; all steps in order, dealt out as evenly as can be."""
+    doers = sorted(step % part.parts for step in range(max(steps, 0)))
+    own = [step for step, doer in enumerate(doers) if doer == part.number]
+    first, last = (own[0], own[-1] + 1) if own else (0, 0)
+    return Share(first, last, part.owner, part.parts - 1 if part.owner else 0)
+
+
 def _evaluated(value: SSAValue, block: Block, machine: Machine) -> Any:
     """Return what all programs compute alike, before any runs."""
     owner = value.owner
@@ -77,8 +105,10 @@ def _evaluated(value: SSAValue, block: Block, machine: Machine) -> Any:
 
 @handles(ShareOp)
 def _share(op: ShareOp, machine: Machine) -> Any:
-    steps = max(int(machine.get(op.steps)), 1)
-    share = machine.program.share or Share(0, steps, True, 0)
+    steps = int(machine.get(op.steps))
+    share = machine.program.share or Share(0, max(steps, 1), True, 0)
+    if isinstance(share, Part):
+        share = _share_of(share, steps)
     return np.int64(share.first), np.int64(share.last), np.bool_(share.owner), np.int64(share.others)
 
 
@@ -100,5 +130,8 @@ def _collect(op: CollectSumsOp, machine: Machine) -> Any:
             message = f"program {program.rank} waits for ever for the partial sums of program {number}"
             raise machine.fault(op, "deadlock", message)
         left = program.partials.pop(number)
-        totals = [total + part for total, part in zip(totals, left, strict=True)]
+        totals = [
+            apply(fn, (total, part), dtype_at(value.type), machine.profile)
+            for fn, total, part, value in zip(op.combining, totals, left, op.partials, strict=True)
+        ]
     return totals[0] if len(totals) == 1 else totals

@@ -190,6 +190,18 @@ class Share(NamedTuple):
     others: int
 
 
+class Part(NamedTuple):
+    """Which of the programs that share each tile one is: part `number` of `parts`."""
+
+    number: int
+    parts: int
+
+    @property
+    def owner(self) -> bool:
+        """Whether it has the tile's last steps."""
+        return self.number == self.parts - 1
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """The state of one program of a grid.
@@ -205,7 +217,7 @@ class Program:
         roles: how many roles there were so far; barriers count too, as what delivers their copies.
         rank: which of the programs that share its tile it is, or of all that share out steps.
         partials: partial sums that those programs have sent to the first, or left for another, by rank.
-        share: the steps it does of its tile, None for all.
+        share: the steps it does of its tile, or which part of any loop's; None for all.
         accesses: accesses to shared memory, by number.
         numbers: the number of each access.
         fenced: numbers of the accesses that a proxy fence has followed.
@@ -226,7 +238,7 @@ class Program:
     roles: int = 1
     rank: int = 0
     partials: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
-    share: Share | None = None
+    share: Share | Part | None = None
     accesses: list[Access] = field(default_factory=list[Access])
     numbers: dict[Access, int] = field(default_factory=dict[Access, int])
     fenced: set[int] = field(default_factory=set[int])

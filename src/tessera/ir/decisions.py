@@ -182,8 +182,14 @@ RING = Decision(
 CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k"), 1, 8)
 SPLIT_K = Decision("split_k", "programs that share each tile's loop", (GridOp,), ("split-k",), 1, 8)
 STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles", (GridOp,), ("stream-k",))
+SPLIT_SUMS = Decision(
+    "split_sums", "programs that share each tile's loop, at most", (GridOp,), ("split-sums",), 2, None
+)
 LEADER = Decision(
-    "leader", "only the program that has a tile's total runs this branch", (scf.IfOp,), ("split-k", "stream-k")
+    "leader",
+    "only the program that has a tile's total runs this branch",
+    (scf.IfOp,),
+    ("split-k", "stream-k", "split-sums"),
 )
 STORE_BUFFERS = Decision("store_buffers", "buffers that stores take in turn", (GridOp,), ("bulk-stores",), 1, None)
 SKIPS_MASK = Decision("skips_mask", "a mask that hides nothing is skipped", (scf.IfOp,), ("skip-masks",))

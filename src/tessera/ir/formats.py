@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntAttr, IntegerAttr, StringAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.declarative_assembly_format import (
@@ -93,6 +93,37 @@ class Ints(CustomDirective):
     def is_present(self, op: IRDLOperation) -> bool:
         """Return whether there are numbers."""
         return bool(self._numbers(op))
+
+    def is_anchorable(self) -> bool:
+        """Return that it may decide whether an optional group is there."""
+        return True
+
+
+@irdl_custom_directive
+class Names(CustomDirective):
+    """`custom<Names>($fns)`: an array of `StringAttr` as `["add", "xor"]`; may anchor a group, absent when empty."""
+
+    value: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        """Parse `["add", "xor"]`."""
+        names = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal)
+        self.value.set(state, ArrayAttr([StringAttr(name) for name in names]))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        """Print `["add", "xor"]`."""
+        state.print_whitespace(printer)
+        printer.print_attribute(cast(Attribute, self.value.get(op)))
+        state.should_emit_space = True
+
+    def set_empty(self, state: ParsingState) -> None:
+        """Stand for `[]` where the group is absent."""
+        self.value.set(state, ArrayAttr[StringAttr]([]))
+
+    def is_present(self, op: IRDLOperation) -> bool:
+        """Return whether there are names."""
+        attr: Any = self.value.get(op)
+        return bool(attr.data)
 
     def is_anchorable(self) -> bool:
         """Return that it may decide whether an optional group is there."""

@@ -154,9 +154,14 @@ class Parameters:
         key = (f"tensor_map {name} {record.order} {record.box}", arg, 0)
         return self._get(record, PointerType.of(type_.element, "param"), key)
 
-    def workspace(self, slot_bytes: int) -> SSAValue:
-        """Return the address of the launch's workspace, with a slot of the given bytes for each program."""
-        record = Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=slot_bytes)
+    def workspace(self, slot_bytes: int, parts: int = 0) -> SSAValue:
+        """Return the address of the launch's workspace, with a slot of the given bytes for each program.
+
+        Args:
+            slot_bytes: of a program.
+            parts: see `Parameter.parts`.
+        """
+        record = Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=slot_bytes, parts=parts)
         return self._get(record, PointerType.of(element_type(dtypes.u32)))
 
     @property

@@ -62,6 +62,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
+        from tessera.schedule.gpu.split_sums import SplitSumsPass
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
@@ -94,6 +95,7 @@ class NvidiaPlatform(Platform):
             PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),
             ChooseProductsPass(target, knobs),
+            SplitSumsPass(target, knobs),
             StageCopiesPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),

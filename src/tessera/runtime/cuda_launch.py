@@ -70,6 +70,11 @@ class CudaLauncher:
             cuda.check(cu.cuFuncSetAttribute(function, attribute, shared_bytes))
         return function
 
+    def most_programs(self, launch: Launch) -> int:
+        """Return how many programs of a launch fill the GPU, or may be started where that does not matter."""
+        fills = launch.persistent or launch.parts
+        return launch.most_programs(self.device.multiprocessors) if fills else GRID_LIMIT
+
     def prepare(self, shapes: Shapes) -> CudaPlan:
         """Return the launch for one set of shapes."""
         return CudaPlan(self, shapes)
@@ -103,14 +108,13 @@ class CudaLauncher:
             "launch_with": driver_address("cuLaunchKernelEx") if any(one.overlaps for one in launches) else 0,
             "encode": driver_address("cuTensorMapEncodeTiled") if maps else 0,
         }
-        count = self.device.multiprocessors
         if self.slots_bytes:
             own |= {
                 "workspaces": workspaces.known(self.device.device.index),
                 "is_capturing": driver_address("cuStreamIsCapturing"),
                 "stream_id": driver_address("cuStreamGetId"),
             }
-        most = [launch.most_programs(count) if launch.persistent else GRID_LIMIT for launch in launches]
+        most = [self.most_programs(launch) for launch in launches]
 
         def failed(status: int) -> object:
             return cuda.check((cuda.driver().CUresult(status),))
@@ -164,13 +168,8 @@ class CudaPlan:
         self._packing = Packing(launcher.artifact, shapes, encode=self._encode)
         cu = cuda.driver()
         launches = launcher.artifact.launches
-        count = launcher.device.multiprocessors
         self._launches = [
-            (
-                (_overlapping_start if launch.overlaps else _plain_start)(cu, function, launch),
-                launch.most_programs(count) if launch.persistent else GRID_LIMIT,
-                bool(launch.slot_bytes),
-            )
+            ((_overlapping_start if launch.overlaps else _plain_start)(cu, function, launch), launch)
             for function, launch in zip(launcher.functions, launches, strict=True)
         ]
         self._current, self._success = cu.cuCtxGetCurrent, cu.CUresult(0)
@@ -213,7 +212,7 @@ class CudaPlan:
         queue = cuda.stream_object(stream)
         if slots_bytes := self._launcher.slots_bytes:
             block.put_workspace(workspaces.workspace(self._launcher.device, stream, slots_bytes))
-        for (start, most, shares), address, programs in zip(self._launches, block.addresses, counts, strict=True):
+        for (start, launch), address, programs in zip(self._launches, block.addresses, counts, strict=True):
             if programs == 0:
                 continue
             if programs > GRID_LIMIT:
@@ -222,7 +221,7 @@ class CudaPlan:
                     code="grid-too-large",
                     help="use larger tiles",
                 )
-            (status,) = start(most if shares else min(programs, most), queue, address)
+            (status,) = start(launch.started(programs, self._launcher.device.multiprocessors), queue, address)
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))
 

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 FLAG_BYTES = 4096
 """Bytes before the slots of a workspace: four for each program."""
+FILLING_THREADS = 1024
+"""Threads that keep a multiprocessor busy."""
+MOST_PARTS = 64
+"""Programs that share a tile at most: its last program waits for all of them."""
 
 _AGAIN = "compile the kernel again"
 
@@ -67,6 +71,8 @@ class Parameter:
         order: for a tensor map, the argument's dimensions from the contiguous one on.
         box: for a tensor map, the elements one copy moves along each of them.
         slot_bytes: for a workspace, the bytes of each program's slot.
+        parts: for a workspace, how many programs may share a tile's loop, each tile that of as many; 0 where programs
+            share out the steps of all tiles.
     """
 
     kind: Literal["pointer", "size", "stride", "scalar", "tensor_map", "workspace"]
@@ -77,6 +83,7 @@ class Parameter:
     order: tuple[int, ...] = ()
     box: tuple[int, ...] = ()
     slot_bytes: int = 0
+    parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +156,28 @@ class Launch:
         """
         return next((param.slot_bytes for param in self.params if param.kind == "workspace"), 0)
 
+    @property
+    def parts(self) -> int:
+        """Most programs that share each tile where the grid alone does not fill a GPU, 0 where none ever do."""
+        return next((param.parts for param in self.params if param.kind == "workspace"), 0)
+
     def most_programs(self, multiprocessors: int) -> int:
-        """Return how many programs of a persistent launch a GPU is given at most: one a multiprocessor."""
+        """Return how many programs fill a GPU: of a persistent launch, one a multiprocessor.
+
+        Where programs share tiles, these are as many as have `FILLING_THREADS`, and flags.
+        """
+        if self.parts:
+            return min(max(FILLING_THREADS // self.threads, 1) * multiprocessors, FLAG_BYTES // 4)
         return max(multiprocessors // self.cluster, 1) * self.cluster
+
+    def started(self, programs: int, multiprocessors: int) -> int:
+        """Return how many programs are started for a grid of `programs`."""
+        most = self.most_programs(multiprocessors)
+        if self.parts and programs:
+            return programs * min(max(most // programs, 1), self.parts)
+        if not self.persistent:
+            return programs
+        return most if self.slot_bytes and programs else min(programs, most)
 
 
 MOST_PROGRAMS = 2**63 - 1
@@ -380,6 +406,7 @@ PARAMETER = record(
         "order": many(whole(0)),
         "box": many(whole(1)),
         "slot_bytes": whole(0),
+        "parts": whole(0, MOST_PARTS),
     },
 )
 GRID = many(pair(_grid, whole(1)))

@@ -387,6 +387,7 @@ def _target_stream(at: At, workspace: SSAValue, zero: SSAValue) -> None:
     at.do(t_stream.SlotStoreOp(left, workspace, zero, 0, 512))
     at.do(t_stream.FlagSetOp(workspace, zero))
     at.do(t_stream.FlagTakeOp(workspace, zero))
+    at.do(t_stream.FlagsTakeOp(workspace, zero, zero))
 
 
 def _target_roles(at: At, tensor_map: SSAValue, program: SSAValue, zero: SSAValue) -> None:

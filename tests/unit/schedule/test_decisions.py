@@ -53,6 +53,14 @@ def halved(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> 
         y[i, :] = x[i, :] * 0.5
 
 
+def summed(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["n", ts.f32]) -> None:
+    for j in ts.tile.grid((n, 32)):
+        total = ts.tile.zeros((32,), ts.f32)
+        for i in ts.tile.range(m):
+            total = total + x[i, j : j + 32]
+        y[j : j + 32] = total
+
+
 HEADS = {"H": 2, "S": 256}
 CUBE = {"M": 256, "N": 256, "K": 256}
 SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
@@ -67,6 +75,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (scaled_left, CUBE | {"S": 2}, "sm_90a", Knobs()),
     (attention_of(64, 64, 64, True), HEADS, "sm_90a", Knobs(pipeline=1)),
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
+    (summed, {}, "sm_90a", Knobs()),
     (gemm, CUBE, "sapphirerapids", Knobs()),
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),

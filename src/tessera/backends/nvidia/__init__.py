@@ -104,13 +104,19 @@ def _known(functions: list[FuncOp], shared: dict[str, int]) -> dict[str, dict[st
     return {
         func.sym_name.data: {
             "threads": threads_of(func),
-            "persistent": any(isinstance(op, ProgramCountOp) for op in func.walk()),
+            "persistent": _is_persistent(func),
             "cluster": func.cluster.data,
             "overlaps": any(isinstance(op, GridWaitOp) for op in func.walk()),
             "shared_bytes": shared[func.sym_name.data],
         }
         for func in functions
     }
+
+
+def _is_persistent(func: FuncOp) -> bool:
+    """Return whether programs take further tiles: others count programs only to know with how many they share one."""
+    counts = any(isinstance(op, ProgramCountOp) for op in func.walk())
+    return counts and not any(param.parts for param in func.parameters)
 
 
 def place_buffers(func: FuncOp, target: TargetRecord) -> int:

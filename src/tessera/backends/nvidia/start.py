@@ -107,11 +107,7 @@ def _launch() -> Function:
         launch = f.at(launches, f.op("mul", number, layout.LAUNCH_BYTES))
         programs = f.load(counts, f.op("shl", number, 3))
         most = f.load(launch, LAUNCH["most"])
-        # Programs that share out steps are as many as can be, however few tiles there are.
-        shares = f.op("icmp ne", f.load(launch, LAUNCH["shares"]), 0)
-        some = f.op("and", shares, f.op("icmp ne", programs, 0), "i1")
-        wanted = f.value(f"select i1 {some}, i64 {most}, i64 {programs}")
-        grid = f.value(f"call i64 @llvm.umin.i64(i64 {wanted}, i64 {most})")
+        grid = _started(f, launch, programs, most)
         with f.when(f.op("icmp ne", grid, 0)):
             narrow = [
                 f.value(f"trunc i64 {value} to i32")
@@ -130,6 +126,22 @@ def _launch() -> Function:
                 f.give(status)
     f.give(0)
     return f
+
+
+def _started(f: Function, launch: str, programs: str, most: str) -> str:
+    """Return how many programs are started, as `Launch.started` does."""
+    # Programs that share out steps are as many as can be, however few tiles there are.
+    shares = f.op("icmp ne", f.load(launch, LAUNCH["shares"]), 0)
+    some = f.op("and", shares, f.op("icmp ne", programs, 0), "i1")
+    wanted = f.value(f"select i1 {some}, i64 {most}, i64 {programs}")
+    whole = f.value(f"call i64 @llvm.umin.i64(i64 {wanted}, i64 {most})")
+    # Those that share tiles are as many for each tile.
+    parts = f.load(launch, LAUNCH["parts"])
+    tiles = f.value(f"call i64 @llvm.umax.i64(i64 {programs}, i64 1)")
+    each = f.value(f"call i64 @llvm.umin.i64(i64 {f.op('udiv', most, tiles)}, i64 {parts})")
+    each = f.value(f"call i64 @llvm.umax.i64(i64 {each}, i64 1)")
+    split = f.op("icmp ne", parts, 0)
+    return f.value(f"select i1 {split}, i64 {f.op('mul', programs, each)}, i64 {whole}")
 
 
 def _launch_plainly(f: Function, function: str, narrow: list[str], params: str) -> str:

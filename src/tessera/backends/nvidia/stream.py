@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
-from tessera.ir.target.stream import FlagSetOp, FlagTakeOp, SlotLoadOp, SlotStoreOp
+from tessera.ir.target.stream import FlagSetOp, FlagsTakeOp, FlagTakeOp, SlotLoadOp, SlotStoreOp
 from tessera.ir.target.types import FragmentType
 from tessera.target.artifact import FLAG_BYTES
 
@@ -79,14 +79,27 @@ def emit_set(emitter: NvidiaEmitter, op: FlagSetOp) -> None:
     emitter.asm(text, "l,b,~{memory}", [], [(_SPACE, flag), ("i1", emitter.first_thread())])
 
 
-@NVIDIA.register(FlagTakeOp)
-def emit_take(emitter: NvidiaEmitter, op: FlagTakeOp) -> None:
-    """Let the first thread wait for the flag, with its warp, and clear it; the others wait for that thread."""
-    flag = _flag(emitter, op.workspace, op.at)
+def _take(emitter: NvidiaEmitter, flag: str, takes: str) -> None:
+    """Let threads wait for a flag each, with their warps, and clear it; the others wait for those threads."""
     text = (
         "{ .reg .u32 flag; .reg .pred unset; again: mov.u32 flag, 1; @$1 ld.acquire.gpu.global.u32 flag, [$0]; "
         "setp.eq.u32 unset, flag, 0; vote.sync.any.pred unset, unset, 0xffffffff; @!unset bra ready; nanosleep.u32 32; "
         "bra again; ready: @$1 st.relaxed.gpu.global.u32 [$0], 0; }"
     )
-    emitter.asm(text, "l,b,~{memory}", [], [(_SPACE, flag), ("i1", emitter.first_thread())])
+    emitter.asm(text, "l,b,~{memory}", [], [(_SPACE, flag), ("i1", takes)])
     emitter.barrier()
+
+
+@NVIDIA.register(FlagTakeOp)
+def emit_take(emitter: NvidiaEmitter, op: FlagTakeOp) -> None:
+    """Let the first thread wait for the flag."""
+    _take(emitter, _flag(emitter, op.workspace, op.at), emitter.first_thread())
+
+
+@NVIDIA.register(FlagsTakeOp)
+def emit_take_all(emitter: NvidiaEmitter, op: FlagsTakeOp) -> None:
+    """Let each of the first threads wait for one of the flags."""
+    thread = _wide(emitter, emitter.thread())
+    place = emitter.ops.binary("shl", I64, emitter.ops.binary("add", I64, emitter.unit(op.at), thread), "2")
+    takes = emitter.fn.assign(f"icmp ult i64 {thread}, {emitter.unit(op.count)}")
+    _take(emitter, _moved(emitter, emitter.unit(op.workspace), place), takes)

@@ -113,3 +113,18 @@ class FlagTakeOp(TesseraOp):
 
     def __init__(self, workspace: SSAValue, at: SSAValue):
         super().__init__(operands=[workspace, at])
+
+
+@op_definition
+class FlagsTakeOp(TesseraOp):
+    """Does what a `flag_take` of each of the `count` flags from `at` on does; there are no more than threads."""
+
+    name = "tessera_target.flags_take"
+    workspace = operand_def(PointerType)
+    at = operand_def(index)
+    count = operand_def(index)
+    traits = traits_def(*effect(Effect.MEMORY))
+    assembly_format = "$workspace `[` $at `]` `for` $count attr-dict `:` type($workspace)"
+
+    def __init__(self, workspace: SSAValue, at: SSAValue, count: SSAValue):
+        super().__init__(operands=[workspace, at, count])

@@ -34,6 +34,8 @@ def parameter_attr(parameter: Parameter) -> DictionaryAttr:
             fields[name] = ArrayAttr([IntAttr(value) for value in values])
     if parameter.slot_bytes:
         fields["slot_bytes"] = IntAttr(parameter.slot_bytes)
+    if parameter.parts:
+        fields["parts"] = IntAttr(parameter.parts)
     return DictionaryAttr(fields)
 
 
@@ -48,7 +50,7 @@ def _from_attr(attr: DictionaryAttr) -> Parameter:
         data["dtype"].data,
         order,
         box,
-        data["slot_bytes"].data if "slot_bytes" in data else 0,
+        *(data[name].data if name in data else 0 for name in ("slot_bytes", "parts")),
     )
 
 

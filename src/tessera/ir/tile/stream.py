@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     operand_def,
+    prop_def,
     result_def,
     traits_def,
     var_operand_def,
@@ -20,12 +22,16 @@ from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
+from tessera.ir.formats import Names
 from tessera.ir.tile.types import TileType
 from tessera.ir.types import i1, index
 
 SHARERS = 8
 """Programs for each tile that share out steps where there are few tiles, as `split_k` allows: sums are added one by
 one, so that more would wait longer than they save."""
+
+COMBINING = ("add", "mul", "maximum", "minimum", "and", "or", "xor")
+"""What combines partial results: parts of a loop may be combined in any grouping."""
 
 
 @op_definition
@@ -34,7 +40,7 @@ class ShareOp(TesseraOp):
 
     `owner` says whether these are the tile's last steps: the owner finishes the tile. `others` counts the programs
     that do the steps before the owner's own, with the numbers below its own, and is 0 for all but the owner. A tile
-    without steps has an owner too, and counts as one step.
+    without steps has an owner too.
     """
 
     name = "tessera_tile.share"
@@ -54,7 +60,7 @@ class ShareOp(TesseraOp):
 class LeaveSumsOp(TesseraOp):
     """Leaves partial sums in the program's slot of device memory, for the owner of the tile, and goes on.
 
-    A program does so once in a launch at most.
+    A program does so once in a launch at most, and not at all where it is one too many for its tile's steps.
     """
 
     name = "tessera_tile.leave_sums"
@@ -74,24 +80,43 @@ class LeaveSumsOp(TesseraOp):
 class CollectSumsOp(TesseraOp):
     """Adds to the owner's partial sums those that the `others` programs below it leave, the nearest number first.
 
-    It waits for each. The order is fixed, so that the bits of the sums are the same in every run.
+    It waits for each. The order is fixed, so that the bits of the sums are the same in every run. Where there are
+    `fns`, one for each sum, they combine two partial results instead of additions.
     """
 
     name = "tessera_tile.collect_sums"
     others = operand_def(index)
+    fns = prop_def(ArrayAttr[StringAttr])
     partials = var_operand_def(TileType)
     sums = var_result_def(TileType)
     traits = traits_def(*effect(Effect.STATE))
-    assembly_format = "$partials `of` $others attr-dict `:` type($partials) `->` type($sums)"
+    custom_directives = (Names,)
+    assembly_format = (
+        "$partials `of` $others (`by` custom<Names>($fns)^)? attr-dict `:` type($partials) `->` type($sums)"
+    )
 
-    def __init__(self, others: SSAValue, partials: Sequence[SSAValue]):
-        super().__init__(operands=[others, list(partials)], result_types=[[partial.type for partial in partials]])
+    def __init__(self, others: SSAValue, partials: Sequence[SSAValue], fns: Sequence[str] = ()):
+        super().__init__(
+            operands=[others, list(partials)],
+            properties={"fns": ArrayAttr([StringAttr(fn) for fn in fns])},
+            result_types=[[partial.type for partial in partials]],
+        )
+
+    @property
+    def combining(self) -> list[str]:
+        """The function that combines two parts of each sum."""
+        return [fn.data for fn in self.fns] or ["add"] * len(self.partials)
 
     def verify_(self) -> None:
         """Check that there is a sum, and that each is of its partial sum's type."""
         _verify_sums(self.partials)
         if [value.type for value in self.sums] != [value.type for value in self.partials]:
             raise VerifyException("each sum has the type of its partial sum")
+        if len(self.combining) != len(self.partials):
+            raise VerifyException("each sum has a function that combines its parts, or none has")
+        for fn in self.combining:
+            if fn not in COMBINING:
+                raise VerifyException(f"parts are combined by {', '.join(COMBINING)}, not {fn}")
 
 
 def _verify_sums(partials: Sequence[SSAValue]) -> None:

@@ -30,7 +30,7 @@ from tessera.lower.simt.order import mark_tile_loop, order_accesses
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
-from tessera.lower.simt.stream import share_out
+from tessera.lower.simt.stream import divide, share_out
 from tessera.lower.simt.turns import take_back_turns
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
@@ -87,6 +87,8 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
             context.location = plan.grid.location
             cluster = decisions.CLUSTER.of(plan.grid) or 1
             program = context.scalars.binary("floordiv", context.value(ProgramIdOp()), cluster)
+            if (most := decisions.SPLIT_SUMS.of(plan.grid)) is not None:
+                program = divide(context, plan.grid, most)
             _decompose(context, plan.grid, program)
         context.lower_block(plan.body)
     context.emit(ReturnOp())

@@ -1,11 +1,13 @@
-"""SIMT lowering of launches that distribute the steps of the last tiles over their programs (stream-K).
+"""SIMT lowering of launches whose programs share steps: of the last tiles (stream-K), or of each tile.
 
-`schedule.hopper.stream_k` explains in which order a program goes through its work, and why it cannot deadlock.
+`schedule.hopper.stream_k` and `schedule.gpu.split_sums` explain in which order programs go through their work, and why
+they cannot deadlock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Region, SSAValue
@@ -13,17 +15,23 @@ from xdsl.ir import Block, Region, SSAValue
 from tessera.data import dataclass
 from tessera.ir.target import stream as target
 from tessera.ir.target.arithmetic import ElementwiseOp
-from tessera.ir.target.structure import ProgramIdOp
+from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp
 from tessera.ir.target.types import FragmentType
 from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp
+from tessera.ir.tile.structure import GridOp
 from tessera.ir.types import element_type, i1, index
-from tessera.lower.simt.context import Share, SimtContext
+from tessera.lower.simt.context import Part, Share, SimtContext
 from tessera.lower.simt.order import mark_tile_loop
 from tessera.lower.simt.placement import Placements, infers
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 
 U32 = element_type(dtypes.u32)
+
+GROUP_WORDS = 32
+"""Registers of partial sums that are loaded at once, while others are held."""
+MOST_TOGETHER = 8
+"""Programs whose partial sums are loaded at once."""
 
 
 class _Numbers:
@@ -42,6 +50,11 @@ class _Numbers:
     def choose(self, which: SSAValue, a: SSAValue | int, b: SSAValue | int) -> SSAValue:
         pair = [self.context.scalars.constant(x, U32) if isinstance(x, int) else x for x in (a, b)]
         return self.context.value(ElementwiseOp("select", [which, *pair]))
+
+
+def _first_step(n: _Numbers, at: SSAValue, each: SSAValue, extra: SSAValue) -> SSAValue:
+    """Return where a program's steps begin, of which all do `each`, and the first `extra` programs one more."""
+    return n("add", n("mul", at, each), n("minimum", at, extra))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,7 @@ class Walk:
         extra = n("sub", total, n("mul", each, sharing))
         place = n("minimum", program, sharing)
         after = n("minimum", n("add", program, 1), sharing)
-        start, stop = (n("add", n("mul", at, each), n("minimum", at, extra)) for at in (place, after))
+        start, stop = (_first_step(n, at, each, extra) for at in (place, after))
         ends = n("floordiv", stop, steps)  # tiles whose last step is done
         partly = n.choose(n.test("eq", n("mul", ends, steps), stop), 0, 1)
         some = n.test("lt", start, stop)
@@ -173,9 +186,53 @@ def share_out(context: SimtContext, share: ShareOp, programs: SSAValue, count: S
     context.tiles = tiles
 
 
+def divide(context: SimtContext, grid: GridOp, most: int) -> SSAValue:
+    """Divide programs among the tiles of a launch: neighbours share one, equally many each. Return the program's tile.
+
+    Args:
+        context: the launch.
+        grid: its grid.
+        most: programs that share a tile at most.
+    """
+    n, scalars = _Numbers(context), context.scalars
+    program, programs = (scalars.cast(context.value(op), U32) for op in (ProgramIdOp(), ProgramCountOp()))
+    tiles = scalars.constant(1, U32)
+    for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
+        tiles = n("mul", tiles, scalars.cast(scalars.ceildiv(context.scalar(extent), block), U32))
+    count = n("floordiv", programs, tiles)
+    tile = n("floordiv", program, count)
+    number = n("sub", program, n("mul", tile, count))
+    context.part = Part(number, count, min(most, context.num_warps * 32))
+    return scalars.cast(tile, index)
+
+
+def _part_of(context: SimtContext, part: Part, steps: SSAValue) -> Share:
+    """Return a program's part of a loop: no more programs take part than there are steps, the last ones.
+
+    The first loop of a launch decides how many that are.
+    """
+    n, scalars = _Numbers(context), context.scalars
+    steps = scalars.cast(scalars.binary("maximum", steps, 0), U32)
+    if part.takes_part is None:
+        count = n("maximum", n("minimum", part.count, steps), 1)
+        number = n("sub", part.number, n("sub", part.count, count))  # wraps around for those that are left out
+        part = context.part = Part(number, count, part.most, n.test("lt", number, count))
+    each = n("floordiv", steps, part.count)
+    extra = n("sub", steps, n("mul", each, part.count))
+    after = n("add", part.number, 1)
+    first, last = (_first_step(n, at, each, extra) for at in (part.number, after))
+    owner = n.test("eq", after, part.count)
+    others = n.choose(owner, n("sub", part.count, 1), 0)
+    assert part.takes_part is not None
+    first, last = (scalars.cast(n.choose(part.takes_part, at, 0), index) for at in (first, last))
+    return Share(first, last, owner, scalars.cast(others, index))
+
+
 @lowers(ShareOp)
 def _share(context: SimtContext, op: ShareOp) -> None:
     share = context.share
+    if context.part is not None:
+        share = _part_of(context, context.part, context.scalar(op.steps))
     if share is None:
         context.note("stream_k", "stream_k=1 is ignored: the launch is not persistent")
         zero = context.scalars.constant(0)
@@ -199,13 +256,24 @@ def _slot(context: SimtContext, partials: Sequence[SSAValue]) -> tuple[list[SSAV
 
 @lowers(LeaveSumsOp)
 def _leave(context: SimtContext, op: LeaveSumsOp) -> None:
-    if context.share is None:
+    part = context.part
+    if context.share is None and part is None:
         return
     fragments, offsets, size = _slot(context, op.partials)
-    workspace, program = context.params.workspace(size), context.value(ProgramIdOp())
-    for fragment, offset in zip(fragments, offsets, strict=True):
-        context.emit(target.SlotStoreOp(fragment, workspace, program, offset, size))
-    context.emit(target.FlagSetOp(workspace, program))
+    leave = Block()
+    with context.into(leave):
+        workspace, program = _workspace(context, size), context.value(ProgramIdOp())
+        for fragment, offset in zip(fragments, offsets, strict=True):
+            context.emit(target.SlotStoreOp(fragment, workspace, program, offset, size))
+        context.emit(target.FlagSetOp(workspace, program))
+        context.emit(scf.YieldOp())
+    takes_part = context.scalars.constant(1, i1) if part is None else part.takes_part
+    assert takes_part is not None, "a loop comes before what it leaves"
+    context.emit(scf.IfOp(takes_part, [], Region(leave), Region(Block([scf.YieldOp()]))))
+
+
+def _workspace(context: SimtContext, slot_bytes: int) -> SSAValue:
+    return context.params.workspace(slot_bytes, 0 if context.part is None else context.part.most)
 
 
 @infers(CollectSumsOp)
@@ -216,23 +284,115 @@ def _place(placements: Placements, op: CollectSumsOp) -> None:
             placements.place(total, found.layout, found.strength)
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What the programs before the owner of a tile leave.
+
+    Args:
+        context: the launch.
+        fns: combine two parts of each sum.
+        offsets: where in a slot each sum lies.
+        size: how large a slot is.
+    """
+
+    context: SimtContext
+    fns: Sequence[str]
+    offsets: Sequence[int]
+    size: int
+
+    def take_one(self, back: SSAValue) -> None:
+        """Wait for the program that is so many before the owner."""
+        context = self.context
+        context.emit(target.FlagTakeOp(_workspace(context, self.size), self._program(back)))
+
+    def take_all(self, others: SSAValue) -> None:
+        """Wait for that many programs before the owner, if any."""
+        context, wait = self.context, Block()
+        with context.into(wait):
+            context.emit(target.FlagsTakeOp(_workspace(context, self.size), self._program(others), others))
+            context.emit(scf.YieldOp())
+        some = context.value(ElementwiseOp("gt", [others, context.scalars.constant(0)]))
+        context.emit(scf.IfOp(some, [], Region(wait), Region(Block([scf.YieldOp()]))))
+
+    def _program(self, back: SSAValue) -> SSAValue:
+        return self.context.scalars.binary("sub", self.context.value(ProgramIdOp()), back)
+
+    def loop(
+        self,
+        sums: Sequence[SSAValue],
+        count: SSAValue,
+        done: SSAValue,
+        width: int,
+        wait: Callable[[SSAValue], None] = lambda _: None,
+    ) -> Sequence[SSAValue]:
+        """Combine sums with what programs have left, nearest first, and return the result.
+
+        Args:
+            sums: the owner's.
+            count: iterations.
+            done: how many programs before the owner are done with.
+            width: programs of an iteration, whose sums are loaded at once.
+            wait: waits for the program that is so many before the owner.
+        """
+        context, scalars = self.context, self.context.scalars
+        loop = Block(arg_types=[index, *(value.type for value in sums)])
+        with context.into(loop):
+            start = scalars.add(done, scalars.mul(loop.args[0], width))
+            parts: list[list[SSAValue]] = []
+            for place in range(width):
+                back = scalars.add(start, place + 1)
+                wait(back)
+                parts.append(self._loaded(back, loop.args[1:]))
+            context.emit(scf.YieldOp(*reduce(self._combined, parts, list(loop.args[1:]))))
+        zero, one = scalars.constant(0), scalars.constant(1)
+        return context.emit(scf.ForOp(zero, count, one, list(sums), Region(loop))).results
+
+    def _loaded(self, back: SSAValue, like: Sequence[SSAValue]) -> list[SSAValue]:
+        workspace, from_ = _workspace(self.context, self.size), self._program(back)
+        return [
+            self.context.value(target.SlotLoadOp(workspace, from_, offset, self.size, value.type))
+            for value, offset in zip(like, self.offsets, strict=True)
+        ]
+
+    def _combined(self, sums: list[SSAValue], parts: list[SSAValue]) -> list[SSAValue]:
+        return [
+            self.context.value(ElementwiseOp(fn, [before, left]))
+            for fn, before, left in zip(self.fns, sums, parts, strict=True)
+        ]
+
+
+def _in_groups(
+    context: SimtContext, left: _Left, fragments: Sequence[SSAValue], others: SSAValue
+) -> Sequence[SSAValue]:
+    """Combine sums with those that have been left, several loads at a time, and return the result."""
+    scalars, words = context.scalars, 0
+    for fragment in fragments:
+        assert isinstance(fragment.type, FragmentType)
+        words += fragment.type.linear.registers * max(fragment.type.dtype.bytes // 4, 1)
+    width = max(min(GROUP_WORDS // words, MOST_TOGETHER), 1)
+    width = 1 << width.bit_length() - 1
+    n, number, sums, done = _Numbers(context), scalars.cast(others, U32), fragments, scalars.constant(0)
+    count = n("floordiv", number, width)
+    while True:
+        sums = left.loop(sums, scalars.cast(count, index), done, width)
+        if width == 1:
+            return sums
+        done = scalars.cast(n("sub", number, n("mod", number, width)), index)
+        width //= 2
+        count = n("mod", n("floordiv", number, width), 2)
+
+
 @lowers(CollectSumsOp)
 def _collect(context: SimtContext, op: CollectSumsOp) -> None:
     fragments, offsets, size = _slot(context, op.partials)
     sums: Sequence[SSAValue] = fragments
+    others = context.scalar(op.others)
+    left = _Left(context, op.combining, offsets, size)
     if context.share is not None:
-        workspace = context.params.workspace(size)
-        loop = Block(arg_types=[index, *(fragment.type for fragment in fragments)])
-        with context.into(loop):
-            back = context.scalars.add(loop.args[0], 1)
-            from_ = context.scalars.binary("sub", context.value(ProgramIdOp()), back)
-            context.emit(target.FlagTakeOp(workspace, from_))
-            added: list[SSAValue] = []
-            for before, offset in zip(loop.args[1:], offsets, strict=True):
-                left = context.value(target.SlotLoadOp(workspace, from_, offset, size, before.type))
-                added.append(context.value(ElementwiseOp("add", [before, left])))
-            context.emit(scf.YieldOp(*added))
-        zero, one = context.scalars.constant(0), context.scalars.constant(1)
-        sums = context.emit(scf.ForOp(zero, context.scalar(op.others), one, list(fragments), Region(loop))).results
+        zero = context.scalars.constant(0)
+        sums = left.loop(fragments, others, zero, 1, left.take_one)
+    elif context.part is not None:
+        left.take_all(others)
+        sums = _in_groups(context, left, fragments, others)
     for total, value in zip(op.sums, sums, strict=True):
         context.define(total, value)

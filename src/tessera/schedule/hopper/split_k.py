@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Operation
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
@@ -34,10 +34,10 @@ from tessera.ir.tile.elementwise import is_zero
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
-from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.tile.writes import Stores
+from tessera.schedule.leaders import finish_in_one, rest_after
 from tessera.schedule.loops import only_loop
 from tessera.schedule.scheduled_pass import AskedPass
 
@@ -115,44 +115,3 @@ def _split(grid: GridOp, loop: scf.ForOp, ranks: int) -> None:
     finish_in_one(loop, then, first, PartialSumOp(links, sums, buffers), PartialSendOp(links, sums, buffers))
     decisions.SPLIT_K.write(grid, ranks)
     decisions.CLUSTER.write(grid, ranks)
-
-
-def rest_after(loop: scf.ForOp) -> Block:
-    """Move what follows a loop to a block of its own."""
-    rest = Block()
-    following = loop.next_op
-    while following is not None:
-        current, following = following, following.next_op
-        current.detach()
-        rest.add_op(current)
-    return rest
-
-
-def finish_in_one(
-    loop: scf.ForOp, rest: Block, leads: SSAValue, total: PartialSumOp | CollectSumsOp, send: Operation
-) -> None:
-    """Let a tile's leading program go on with the total sums, and the others send theirs.
-
-    Args:
-        loop: the loop that sums.
-        rest: what followed it.
-        leads: whether this program is the one.
-        total: adds up the loop's results.
-        send: what the others do instead.
-    """
-    for old, new in zip(total.partials, total.sums, strict=True):
-        old.replace_uses_with_if(new, lambda use: use.operation not in (total, send))
-    other = Block([send])
-    if rest.first_op is None:
-        rest.add_op(total)
-    else:
-        rest.insert_op_before(total, rest.first_op)
-    for op in (total, send):
-        op.location = loop.location
-    for block in (rest, other):
-        block.add_op(scf.YieldOp())
-    branch = scf.IfOp(leads, [], Region(rest), Region(other))
-    decisions.LEADER.write(branch)
-    block = loop.parent_block()
-    assert block is not None
-    Inserter(InsertPoint.at_end(block), loop).add(branch)

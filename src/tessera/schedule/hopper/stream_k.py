@@ -43,7 +43,8 @@ from tessera.ir.notes import Unfit
 from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType
-from tessera.schedule.hopper.split_k import finish_in_one, rest_after, sum_loop
+from tessera.schedule.hopper.split_k import sum_loop
+from tessera.schedule.leaders import finish_in_one, rest_after
 from tessera.schedule.products import why_no_shares
 from tessera.schedule.scheduled_pass import AskedPass
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tessera.runtime.packing import Block, Packing, Shapes
-from tessera.target.artifact import Artifact, Launch
+from tessera.target.artifact import FLAG_BYTES, Artifact, Launch
 from tessera.tools.emulate.access import marked
 from tessera.tools.emulate.bulk import finish
 from tessera.tools.emulate.calls import inlined
@@ -87,7 +87,8 @@ class Emulation:
         maps, launches = Maps(), self._artifact.launches
         packing = Packing(self._artifact, shapes, encode=maps.encode)
         slots = max((one.slot_bytes * one.most_programs(MULTIPROCESSORS) for one in launches), default=0)
-        workspace = device.add(np.zeros(slots, np.uint8), np.ones(slots, bool))
+        size = FLAG_BYTES + slots if slots else 0
+        workspace = device.add(np.zeros(size, np.uint8), np.ones(size, bool))
         globals_ = self._constants(device)
         device.build()
         block = packing.fill(pointers, scalars)
@@ -112,9 +113,9 @@ class Emulation:
         entry, steps = self._module.entries[launch.entry], self._steps[launch.entry]
         _check(entry, launch)
         together = max(LANES // launch.threads // launch.cluster, 1) * launch.cluster
+        programs = launch.started(programs, MULTIPROCESSORS)
         if launch.persistent:
-            most = launch.most_programs(MULTIPROCESSORS)
-            together = programs = most if launch.slot_bytes else min(programs, most)
+            together = programs
         if programs % launch.cluster:
             raise Fault(f"{programs} programs in clusters of {launch.cluster}")
         for first in range(0, programs, together):

@@ -83,6 +83,7 @@ class Machine:
         sizes: shape of each tensor argument.
         program: the program's number.
         scalars: the scalar arguments.
+        count: how many programs there are; 1 lets one of a persistent launch walk all tiles.
 
     `outside` are the accesses that reach past their tensor.
     """
@@ -91,6 +92,7 @@ class Machine:
     sizes: dict[int, tuple[int, ...]]
     program: int = 0
     scalars: dict[int, int] = field(default_factory=dict[int, int])
+    count: int = 1
     outside: list[Any] = field(default_factory=list[Any])
     races: list[Race] = field(default_factory=list[Race])
     barriers: int = 0
@@ -148,7 +150,7 @@ class Machine:
         elif isinstance(op, ProgramIdOp):
             self.values[op.result] = self.program
         elif isinstance(op, ProgramCountOp):
-            self.values[op.result] = 1
+            self.values[op.result] = self.count
         elif isinstance(op, CastOp):
             self.values[op.result] = self.values.get(op.source)
         elif isinstance(op, ElementwiseOp):

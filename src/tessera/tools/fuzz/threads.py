@@ -141,7 +141,7 @@ def _wrong(program: tree.Program, func: FuncOp) -> str:
         raise Unknown("a loop of unknown length")
     count = programs_of(func, sizes, scalars)
     for number in sorted({0, count - 1} if count else set[int]()):
-        machine = Machine(func, sizes, number, scalars)
+        machine = Machine(func, sizes, number, scalars, count if any(param.parts for param in func.parameters) else 1)
         if races := machine.run():
             return f"program {number}: {races[0].op.name} of element {races[0].element}"
         if machine.outside:
