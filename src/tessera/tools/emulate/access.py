@@ -16,7 +16,7 @@ from tessera.tools.emulate.groups import Groups
 from tessera.tools.emulate.machine import Array, Machine, Step
 from tessera.tools.emulate.memory import GLOBAL_BASE, PARAM_BASE, POISON, Bytes
 from tessera.tools.emulate.rounding import from_bf16, to_bf16
-from tessera.tools.emulate.text import Address, Instruction, Operand, Register, Symbol
+from tessera.tools.emulate.text import Address, Instruction, Number, Operand, Register, Symbol
 from tessera.tools.emulate.values import DTYPES, Read, handles, items, reader, type_of, writer
 
 _PARTLY = "partly"
@@ -43,15 +43,37 @@ def address_reader(operand: Operand) -> Read:
 
 
 def marked(code: Sequence[Instruction]) -> list[Instruction]:
-    """Mark loads at the address of a compare-and-swap of 32 bits.
+    """Mark loads of which it is enough that one byte belongs to an array: what they read besides is not used.
 
-    That is how atomics of 16 bits are written: the other half of the word may be another array's, and is not changed.
+    These are loads at the address of a compare-and-swap of 32 bits (atomics of 16 bits leave the other half of the word
+    as it is), and loads at addresses whose low bits were cleared: the aligned words that hold what lies anywhere.
     """
     swapped = {one.operands[1] for one in code if one.name == "atom" and one.has("cas") and one.parts[-1] == "b32"}
+    rounded = set[Operand]()
+    for one in code:
+        if _clears_low_bits(one) or (_adds_a_number(one) and one.operands[1] in rounded):
+            rounded.add(one.operands[0])
     return [
-        replace(one, parts=(_PARTLY, *one.parts)) if one.name == "ld" and one.operands[1] in swapped else one
+        replace(one, parts=(_PARTLY, *one.parts))
+        if one.name == "ld" and (one.operands[1] in swapped or _base(one.operands[1]) in rounded)
+        else one
         for one in code
     ]
+
+
+def _clears_low_bits(instruction: Instruction) -> bool:
+    if instruction.name != "and" or not instruction.has("b64"):
+        return False
+    mask = instruction.operands[2]
+    return isinstance(mask, Number) and mask.value % (1 << 64) in [(1 << 64) - size for size in (4, 8, 16)]
+
+
+def _adds_a_number(instruction: Instruction) -> bool:
+    return instruction.name == "add" and len(instruction.operands) == 3 and isinstance(instruction.operands[2], Number)
+
+
+def _base(operand: Operand) -> Operand | None:
+    return operand.base if isinstance(operand, Address) else None
 
 
 def located(machine: Machine, space: str, addresses: Array, width: int, partly: bool = False) -> tuple[Bytes, Array]:

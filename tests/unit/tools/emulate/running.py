@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.tools.emulate.access import marked
 from tessera.tools.emulate.calls import inlined
 from tessera.tools.emulate.launch import MULTIPROCESSORS
 from tessera.tools.emulate.machine import Grid, Machine
@@ -87,5 +88,5 @@ def run(
     grid = Grid(programs, 0, programs, threads, cluster, shared)
     with np.errstate(all="ignore"):
         machine = Machine(module, entry, grid, device, params, {}, 10**8)
-        machine.run([step_of(one) for one in entry.code])
+        machine.run([step_of(one) for one in marked(entry.code)])
     return [device.back(len(inputs) + number).view(dtype).copy() for number, dtype in enumerate(outputs.values())]

@@ -420,6 +420,31 @@ def test_faults(body: str, says: str) -> None:
         run(body, [], {"%r9": np.uint32})
 
 
+ROUNDED = "mad.wide.u32 %d1, %r0, 0, %d30; and.b64 %d1, %d1, -4; "
+
+
+def test_aligned_words_are_read_where_one_byte_belongs_to_an_array() -> None:
+    halves = RNG.integers(0, 2**16, 33, np.uint16)
+    found = one(ROUNDED + "ld.global.b32 %r9, [%d1+4];", [halves], "%r9", np.uint32)
+    at = LANES // 2 * 2 + 2
+    np.testing.assert_array_equal(found & 0xFFFF, halves[at])
+    np.testing.assert_array_equal((found >> 16)[:30], halves[at[:30] + 1])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ROUNDED + "ld.global.b32 %r9, [%d1+8];",
+        ROUNDED + "add.s64 %d2, %d1, 8; ld.global.b32 %r9, [%d2];",
+        "setp.eq.b32 %p1, %r0, 30; @%p1 ld.global.b32 %r9, [%d30+4];",
+        ROUNDED + "mov.b32 %r9, 0; st.global.b32 [%d1+4], %r9;",
+    ],
+)
+def test_no_other_access_leaves_its_array(body: str) -> None:
+    with pytest.raises(Fault, match="outside of all arrays"):
+        run(body, [RNG.integers(0, 2**16, 33, np.uint16)], {"%r9": np.uint32})
+
+
 def test_what_is_not_known_says_its_name() -> None:
     with pytest.raises(Unknown, match=r"sad\.u32"):
         run("sad.u32 %r9, %r1, %r2, %r3;")
