@@ -432,7 +432,7 @@ _SIMT = (
     Mutant(
         "lanes-of-a-pair-change-places",
         "threads",
-        "lower/simt/reduce.py",
+        "lower/simt/reduce_by.py",
         "results = fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])",
         "results = fold([pair.lower for pair in pairs], [pair.lower for pair in pairs])",
         ("combiners=10", "small=0.9"),
@@ -441,7 +441,7 @@ _SIMT = (
         "combiners-take-in-padding",
         "threads",
         "lower/simt/reduce.py",
-        'apply("select", behind, apply("select", before, both, other), alone)',
+        'apply("select", behind, two, alone)',
         "both",
         ("combiners=10", "small=0.9"),
     ),

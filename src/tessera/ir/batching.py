@@ -36,7 +36,7 @@ from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp, combi
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
-from tessera.ir.types import index
+from tessera.ir.types import dtype_of, index
 
 
 class Apart(Exception):
@@ -498,6 +498,18 @@ def _ends_with_grid(batch: Batch, op: StoreOp, axis: int) -> bool:
     if isinstance(owner, DimOp):
         return batch.kernel.info_of(owner.tensor).dims[owner.axis.data] == size
     return isinstance(owner, ConstantOp) and size == str(owner.python_value)
+
+
+def moved_bytes(grid: GridOp, axis: int) -> int:
+    """Return how many bytes a program loads and stores that others along a dimension of the grid do not."""
+    varying = _varying(grid, axis)
+    moved = 0
+    for op in grid.walk():
+        if isinstance(op, LoadOp | GatherOp | StoreOp | ScatterOp):
+            tile = op.result if isinstance(op, LoadOp | GatherOp) else op.value
+            if any(operand in varying for operand in op.operands):
+                moved += prod(shape_of(tile.type)) * dtype_of(element_of(tile.type)).bytes
+    return moved
 
 
 def largest_tile(grid: GridOp) -> int:

@@ -110,7 +110,10 @@ class BoxAddresses:
         for axis in self.checked:
             if apart is not None and axis == self.axes[apart]:
                 continue
-            step = at[self.axes.index(axis)] if axis in self.axes else 0
+            step = self._step(axis, at)
+            first, last, known = self._reached(axis, step)
+            if known is not None and 0 <= first and last < known:
+                continue
             if (axis, step) not in self._limits:
                 place = self.starts[axis]
                 if step:
@@ -119,6 +122,29 @@ class BoxAddresses:
                 self._limits[axis, step] = self.emitter.ops.compare("ult", I64, place, size)
             result = self.emitter.both(result, self._limits[axis, step])
         return result
+
+    def is_outside(self, at: Sequence[int]) -> bool:
+        """Return whether that element of every thread is known to be outside the tensor."""
+        for axis in self.checked:
+            first, _, size = self._reached(axis, self._step(axis, at))
+            if size is not None and first >= size:
+                return True
+        return False
+
+    def _step(self, axis: int, at: Sequence[int]) -> int:
+        return at[self.axes.index(axis)] if axis in self.axes else 0
+
+    def _reached(self, axis: int, step: int) -> tuple[int, int, int | None]:
+        """Return the first and last place along a dimension of what the threads access, and its size where known."""
+        start, size = constant_value(self.op.offsets[axis]), constant_value(self.op.sizes[axis])
+        if start is None or size is None:
+            return 0, 0, None
+        reach = 0
+        if self.layout is not None and axis in self.axes:
+            for dim in (LANE, WARP):
+                for vector in self.layout.in_bases(dim):
+                    reach |= vector[self.axes.index(axis)]
+        return int(start) + step, int(start) + step + reach, int(size)
 
 
 def box_vector(op: Any, layout: LinearLayout, dtype: DType) -> tuple[int, int]:
@@ -164,6 +190,8 @@ def _load_run(
     mask: str | None,
     fill: str | None,
 ) -> list[str]:
+    if box.is_outside(at):
+        return [emitter.zero(dtype) if fill is None else fill] * count
     predicate = emitter.both(box.predicate(at), mask)
     words = emitter.load_words(box.pointer(at), emitter.word_types(dtype, count), predicate)
     units = emitter.unpack(words, dtype, count)
@@ -199,6 +227,8 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
     owner = emitter.owner_predicate(layout)
     units = emitter.units(op.value)
     for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
+        if box.is_outside(access.at):
+            continue
         predicate = emitter.both(owner, box.predicate(access.at))
         if masks is not None:
             predicate = emitter.both(predicate, masks[access.registers[0]])

@@ -16,11 +16,14 @@ from tessera.errors import CompilerFault
 from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.elementwise import CastOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, StoreOp
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.roles import RolesOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
-from tessera.ir.tile.types import TensorType, TileType, element_of
+from tessera.ir.tile.types import TensorType, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.boxes import access_elements
 from tessera.lower.facts import divisor
@@ -69,7 +72,7 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     num_warps = decisions.NUM_WARPS.of(plan.grid or kernel) or DEFAULT_WARPS
     func = new_function(kernel, plan, num_warps)
     params = Parameters(kernel, func)
-    placements = Placements(target, num_warps, *_moved(plan, params))
+    placements = Placements(target, num_warps, *_moved(plan, params), _reduced(plan))
     place_block(placements, plan.body)
     prefer_consumers(placements, plan.body)
     context = SimtContext(target, params, placements)
@@ -209,6 +212,27 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
                     narrowest[shape] = min(narrowest.get(shape, 16), element_bytes)
                     neighbours[shape] = max(neighbours.get(shape, 1), access_elements(params, op, known, shape))
     return narrowest, neighbours
+
+
+def _reduced(plan: LaunchPlan) -> frozenset[tuple[tuple[int, ...], int]]:
+    """Return the shapes of tiles that are reduced, each with the axis, unless their rows share what was loaded."""
+    found, shared = set[tuple[tuple[int, ...], int]](), set[tuple[tuple[int, ...], int]]()
+    for top in plan.body:
+        for op in top.walk():
+            if isinstance(op, ReduceOp | ReduceByOp):
+                found.update((padded_shape(shape_of(source.type)), op.axis.data) for source in op.operands)
+            elif isinstance(op, BroadcastOp) and _is_loaded(op.source):
+                shape = shape_of(op.result.type)
+                kept = [axis for axis, size in enumerate(shape_of(op.source.type)) if size == shape[axis]]
+                shared.update((padded_shape(shape), axis) for axis in kept)
+    return frozenset(found - shared)
+
+
+def _is_loaded(value: SSAValue) -> bool:
+    """Return whether a tile, maybe converted or reshaped, comes from memory."""
+    while isinstance(value.owner, CastOp | ReshapeOp):
+        value = value.owner.source
+    return isinstance(value.owner, LoadOp | GatherOp)
 
 
 @lowers(DimOp)

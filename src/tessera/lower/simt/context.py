@@ -287,6 +287,7 @@ class SimtContext:
             at = self.value(IotaOp(axis, i32, layout))
             limit = self.splat(self.scalars.constant(logical, i32), layout)
             within = self.value(ElementwiseOp("lt", [at, limit]))
+            within = self.value(RelayoutOp(within, layout, _first_of_each(layout, axis, logical & -logical)))
             result = within if result is None else self.value(ElementwiseOp("and", [result, within]))
         return result
 
@@ -297,6 +298,23 @@ class SimtContext:
         from tessera.lower.facts import divisor
 
         return divisor(self.divisors, self.params.kernel, value)
+
+
+def _first_of_each(layout: LinearLayout, axis: int, together: int) -> list[int]:
+    """Return for each register the first whose element lies in the same run of neighbours along an axis.
+
+    Args:
+        layout: of the tile.
+        axis: the dimension.
+        together: length of the runs: neighbours that are inside or outside of a tile together need one comparison.
+    """
+    first = dict[tuple[int, ...], int]()
+    found: list[int] = []
+    for register in range(layout.registers):
+        place = layout.apply(register=register)
+        run = tuple(at // together if a == axis else at for a, at in enumerate(place))
+        found.append(first.setdefault(run, register))
+    return found
 
 
 def tile_shape(value: SSAValue) -> tuple[int, ...]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 DEFAULT, LOADED, MATRIX = 0, 1, 2
 
+SEGMENT = 128
+"""Bytes of neighbours that the lanes of a row access together where a warp takes several rows to reduce them."""
+
 
 def padded(size: int) -> int:
     """Return the next power of two."""
@@ -54,6 +57,7 @@ class Placements:
         num_warps: warps of a program.
         narrowest: bytes of the narrowest element that a tile of each shape is loaded or stored as.
         neighbours: most elements that one access to a tile of each shape moves.
+        reduced: shapes of tiles that are reduced, each with the axis.
         products: how each product is computed, planned once (`lower.simt.mma`).
     """
 
@@ -61,6 +65,7 @@ class Placements:
     num_warps: int
     narrowest: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     neighbours: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    reduced: frozenset[tuple[tuple[int, ...], int]] = frozenset()
     found: dict[SSAValue, Placement] = field(default_factory=dict[SSAValue, Placement])
     products: dict[Operation, MmaPlan] = field(default_factory=lambda: {})
 
@@ -104,9 +109,31 @@ class Placements:
         per_thread = [vector if axis == fast else 1 for axis in range(rank)]
         left = [size // box for size, box in zip(shape, per_thread, strict=True)]
         lanes = self._spread(self.target.warp_size, left, [*order[1:], fast] if across else order)
+        if (shape, fast) in self.reduced and not across:
+            lanes = self._by_rows(lanes, left, order, max(1, SEGMENT // (vector * unit)))
         left = [max(1, size // box) for size, box in zip(left, lanes, strict=True)]
         warps = self._spread(self.num_warps, left, list(reversed(order)))
         return blocked(shape, per_thread, lanes, warps, order)
+
+    def _by_rows(self, lanes: list[int], left: list[int], order: list[int], fewest: int) -> list[int]:
+        """Return a box of lanes with fewer along the axis that is reduced where each warp has other rows for the rest.
+
+        The fewer lanes share a row, the fewer steps combine their parts, and the fewer of them have nothing to do
+        where the row ends between two powers of two.
+
+        Args:
+            lanes: the box that is as long as possible.
+            left: boxes of elements along each axis.
+            order: axes, that which is reduced first.
+            fewest: lanes along it.
+        """
+        fast, *others = order
+        rows = prod(left[axis] for axis in others) // self.num_warps
+        along = max(fewest, self.target.warp_size // max(1, rows))
+        if along >= lanes[fast]:
+            return lanes
+        fewer = [along if axis == fast else size for axis, size in enumerate(left)]
+        return self._spread(self.target.warp_size, fewer, order)
 
     @staticmethod
     def _spread(count: int, left: list[int], order: list[int]) -> list[int]:

@@ -31,7 +31,7 @@ from tessera.ir.tile.types import element_of as tile_element
 from tessera.ir.types import dtype_of
 from tessera.lower.combiners import Values, combine
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
-from tessera.lower.simt.placement import Placements, infers, padded, reduced_placement
+from tessera.lower.simt.placement import Placements, infers, reduced_placement
 from tessera.lower.simt.rules import lowers
 from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL, is_ordered
@@ -42,14 +42,6 @@ def _place_reduce(placements: Placements, op: ReduceOp) -> None:
     if is_tile(op.result):
         placement = reduced_placement(placements, op.source, op.axis.data)
         placements.place(op.result, placement.layout, placement.strength)
-
-
-@infers(ReduceByOp)
-def _place_reduce_by(placements: Placements, op: ReduceByOp) -> None:
-    placement = reduced_placement(placements, leader(placements, op), op.axis.data)
-    for output in op.outputs:
-        if is_tile(output):
-            placements.place(output, placement.layout, placement.strength)
 
 
 def leader(placements: Placements, op: ReduceByOp | ScanByOp) -> SSAValue:
@@ -87,12 +79,12 @@ def reduce_fragment(context: SimtContext, fragment: SSAValue, layout: LinearLayo
 
 def _across_warps(context: SimtContext, partial: SSAValue, plan: Reduction, fn: str) -> SSAValue:
     """Combine partial results of several warps: each stores its own, all read all and combine in one order."""
-    (everything,) = _of_all_warps(context, [partial], plan)
+    (everything,) = of_all_warps(context, [partial], plan)
     type_ = FragmentType.of(element_of(partial.type), plan.result)
     return context.value(ReduceRegistersOp(everything, 0, fn, type_))
 
 
-def _of_all_warps(context: SimtContext, partials: Values, plan: Reduction) -> Values:
+def of_all_warps(context: SimtContext, partials: Values, plan: Reduction) -> Values:
     """Return the partial results of all warps in every thread, along a new first axis."""
     parts = 1 << len(plan.warps)
     where = {warp: number for number, (_register, _lane, warp) in enumerate(plan.warps)}
@@ -149,80 +141,37 @@ def fold_of(context: SimtContext, combiner: Block) -> Fold:
     )
 
 
-def flagged(context: SimtContext, fold: Fold) -> Fold:
-    """Return a fold of values that are led by a flag: those without it are left out."""
+def flagged(context: SimtContext, fold: Fold, first_inside: bool = False) -> Fold:
+    """Return a fold of values that are led by a flag: those without it are left out.
+
+    Args:
+        context: the lowering.
+        fold: combines what has the flag.
+        first_inside: whether what stands before has the flag wherever what stands behind has it.
+    """
 
     def apply(fn: str, *args: SSAValue) -> SSAValue:
         return context.value(ElementwiseOp(fn, args))
 
     def folded(left: Values, right: Values) -> Values:
         (before, *first), (behind, *second) = left, right
-        results = [apply("or", before, behind)]
+        results = [before if first_inside else apply("or", before, behind)]
         for both, alone, other in zip(fold(first, second), first, second, strict=True):
-            results.append(apply("select", behind, apply("select", before, both, other), alone))
+            two = both if first_inside else apply("select", before, both, other)
+            results.append(apply("select", behind, two, alone))
         return results
 
     return folded
 
 
-@lowers(ReduceByOp)
-def _reduce_by(context: SimtContext, op: ReduceByOp) -> None:
-    strict, first = context.profile == "strict", leader(context.placements, op)
-    layout = plain_layout(context, first, op.axis.data) if strict else context.layout_of(first).unique_registers()
-    fragments = [context.tile(source, layout) for source in op.sources]
-    fold, axis, shape = fold_of(context, op.combiner.block), op.axis.data, tile_shape(op.sources[0])
-    # Padding along the other axes is combined with padding only.
-    inside = context.inside([s if a == axis else padded(s) for a, s in enumerate(shape)], layout)
-    reduce = _combined_in_order if strict else reduce_by
-    if inside is None:
-        results = reduce(context, fragments, layout, axis, fold)
-    else:
-        _, *results = reduce(context, [inside, *fragments], layout, axis, flagged(context, fold))
-    for output, result in zip(op.outputs, results, strict=True):
-        if is_tile(output):
-            context.define(output, context.convert(result, context.layout_of(output)) if strict else result)
-        else:
-            context.define(output, context.value(ExtractOp(result)))
-
-
-def reduce_by(context: SimtContext, fragments: Values, layout: LinearLayout, axis: int, fold: Fold) -> Values:
-    """Combine fragments of one layout along an axis by a fold; every thread that holds a part gets the whole."""
-    plan = reduction(layout, axis)
-    results = _fold_registers(context, fragments, plan, fold)
-    for register, lane in plan.shuffles:
-        if register:
-            raise CompilerFault("a reduction exchanges registers between lanes")
-        pairs = [ExchangeLanesOp(result, lane) for result in results]
-        for pair in pairs:
-            context.emit(pair)
-        results = fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])
-    if not plan.warps:
-        return results
-    everything = _of_all_warps(context, results, plan)
-    type_ = everything[0].type
-    assert isinstance(type_, FragmentType)
-    return _fold_registers(context, everything, reduction(type_.linear, 0), fold)
-
-
-def _fold_registers(context: SimtContext, fragments: Values, plan: Reduction, fold: Fold) -> Values:
-    """Combine the registers that differ only along the axis, neighbours first."""
-    parts: list[Values] = [
-        [context.value(RelayoutOp(fragment, plan.result, registers)) for fragment in fragments]
-        for registers in zip(*plan.groups, strict=True)
-    ]
-    while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2], strict=False)
-        parts = [fold(left, right) for left, right in pairs] + parts[len(parts) & ~1 :]
-    return parts[0]
-
-
 def plain_layout(context: SimtContext, source: SSAValue, axis: int) -> LinearLayout:
     """Return the tile's own layout if each index bit is one bit of a register's or thread's number, else one such."""
     own = context.layout_of(source).unique_registers()
-    return own if _is_plain(own, axis) else context.placements.default(tile_shape(source)).unique_registers()
+    return own if is_plain(own, axis) else context.placements.default(tile_shape(source)).unique_registers()
 
 
-def _is_plain(layout: LinearLayout, axis: int) -> bool:
+def is_plain(layout: LinearLayout, axis: int) -> bool:
+    """Return whether each bit of an index along an axis is one bit of a register's or thread's number."""
     columns = [vector for dim in (REGISTER, LANE, WARP) for vector in layout.in_bases(dim)]
     for bit in range((layout.out_sizes[axis] - 1).bit_length()):
         deciding = [vector for vector in columns if vector[axis] >> bit & 1]
@@ -257,7 +206,7 @@ def _reduce_in_order(context: SimtContext, op: ReduceOp) -> None:
         context.define(op.result, context.value(ExtractOp(result)))
 
 
-def _combined_in_order(context: SimtContext, fragments: Values, layout: LinearLayout, axis: int, fold: Fold) -> Values:
+def combined_in_order(context: SimtContext, fragments: Values, layout: LinearLayout, axis: int, fold: Fold) -> Values:
     """Combine fragments of one plain layout by a fold, in the order that `strict` gives."""
 
     def lanes(values: Values, lane: int) -> Values:
@@ -328,7 +277,7 @@ class _InOrder:
             warps.append(step)
             size //= 2
         smaller, count = self._halved(layout, size), 1 << len(warps)
-        everything = _of_all_warps(self.context, values, Reduction(smaller, (), (), tuple(warps)))
+        everything = of_all_warps(self.context, values, Reduction(smaller, (), (), tuple(warps)))
         parts = [
             self._of(everything, smaller, [part + register * count for register in range(smaller.registers)])
             for part in range(count)

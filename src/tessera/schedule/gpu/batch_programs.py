@@ -24,7 +24,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
-from tessera.ir.batching import Apart, batch_of, largest_tile
+from tessera.ir.batching import Apart, batch_of, largest_tile, moved_bytes
 from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.mma import MmaOp
@@ -36,6 +36,10 @@ ELEMENTS = 2048
 with half as many they reach 0.82 of it, with twice as many no more."""
 ELEMENTS_IN_LOOPS = 256
 """The same where programs loop: there may be few of them then, each with much to do; a warp has 16 bytes a thread."""
+BYTES = 6144
+"""That a block moves at least: an H200 starts one every 1.2 ns, in which its memory moves 5 KB."""
+MOST_ELEMENTS = 8192
+"""Of the largest tile of a block that takes more programs to move so many."""
 PROGRAMS_PER_MULTIPROCESSOR = 2
 """As many are kept where the grid's size is known: too few large programs leave multiprocessors idle."""
 
@@ -74,8 +78,11 @@ class BatchProgramsPass(GridPass):
 
     def _programs(self, grid: GridOp, axis: int) -> int:
         """Return how many programs become one along a dimension of the grid: a power of two."""
-        loops = any(isinstance(op, scf.ForOp) for op in grid.walk())
-        most = (ELEMENTS_IN_LOOPS if loops else ELEMENTS) // largest_tile(grid)
+        loops, largest = any(isinstance(op, scf.ForOp) for op in grid.walk()), largest_tile(grid)
+        most = (ELEMENTS_IN_LOOPS if loops else ELEMENTS) // largest
+        if not loops and (moved := moved_bytes(grid, axis)):
+            enough = 1 << (-(-BYTES // moved) - 1).bit_length()
+            most = max(most, min(enough, MOST_ELEMENTS // largest))
         counts = [_count(*sizes) for sizes in zip(grid.extents, grid.block_sizes, strict=True)]
         here = counts[axis]
         if here is not None:

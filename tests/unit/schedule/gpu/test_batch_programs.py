@@ -1,5 +1,6 @@
 """Which programs run several as one, how many, and why others do not."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -114,3 +115,17 @@ def test_no_more_run_together_than_there_are() -> None:
 def test_the_knob_decides() -> None:
     assert "32 neighbouring" in note(cases._numbers, "m", batch=32)  # pyright: ignore[reportPrivateUsage]
     assert note(cases._numbers, "m", batch=1) == ""  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("width", [32, 136, 500])
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.fp8_e4m3], ids=lambda dtype: dtype.name)
+def test_a_block_moves_6_kilobytes_unless_tiles_grow_too_large(width: int, dtype: Any) -> None:
+    def sums(x: ts.Tensor["m", width, dtype], y: ts.Tensor["m", ts.f32]):
+        for i in ts.tile.grid((m, 1)):
+            y[i] = ts.tile.sum(ts.tile.cast(x[i, :], ts.f32), 0)
+
+    found = re.search(r"(\d+) neighbouring", note(sums, "m"))
+    assert found is not None
+    programs, padded = int(found[1]), 1 << (width - 1).bit_length()
+    assert programs * (width * dtype.bytes + 4) >= 6144 or programs * padded == 8192
+    assert programs * padded <= 8192

@@ -135,7 +135,8 @@ def test_long_rows_lie_in_registers(kernel: Any, width: int) -> None:
     made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"m": 99, "n": width})
     (measured,) = made.reflection["kernels"].values()
     assert measured["spill_store_bytes"] == measured["spill_load_bytes"] == 0
-    assert measured["shared_bytes"] == 64  # what the warps' sums take: chunks are added up within threads
+    # no more than the warps' sums take: chunks are added up within threads
+    assert measured["shared_bytes"] == measured["threads"] // 32 * 4
 
 
 def test_rows_that_registers_hold_stay_whole() -> None:

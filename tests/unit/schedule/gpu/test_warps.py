@@ -1,0 +1,46 @@
+"""How many warps compute a program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tessera as ts
+
+
+def summed(dtype: Any, width: int, rows: int = 1) -> Callable[..., Any]:
+    """Return a kernel that sums rows."""
+
+    def kernel(x: ts.Tensor["m", width, dtype], y: ts.Tensor["m", ts.f32]):
+        for i in ts.tile.grid((m, rows)):
+            y[i : i + rows] = ts.tile.sum(ts.tile.cast(x[i : i + rows, :], ts.f32), 1)
+
+    return kernel
+
+
+def doubled(x: ts.Tensor["m", 8192, ts.bf16], y: ts.Tensor["m", 8192, ts.bf16]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] + x[i, :]
+
+
+def warps(kernel: Callable[..., Any]) -> int:
+    """Return the warps of a block on Hopper, whose warps have 32 threads."""
+    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"m": 100000})
+    (measured,) = made.reflection["kernels"].values()
+    return int(measured["threads"]) // 32
+
+
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.fp8_e4m3], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("width", [7000, 8192, 10000])
+def test_a_warp_takes_4_kilobytes_of_a_long_row_and_no_more_than_64_registers_a_thread(dtype: Any, width: int) -> None:
+    elements = min(4096 // dtype.bytes, 64 * 32)
+    padded = 1 << (width - 1).bit_length()
+    assert warps(summed(dtype, width)) == padded // elements
+
+
+def test_several_rows_of_a_program_have_more_warps_than_one_that_is_as_long() -> None:
+    assert warps(summed(ts.bf16, 1024, rows=8)) == 2 * warps(summed(ts.bf16, 8192))
+
+
+def test_rows_that_are_not_reduced_have_a_warp_for_1024_elements() -> None:
+    assert warps(doubled) == 8
