@@ -66,9 +66,8 @@ def slot_store(offset: int, size: int) -> Operation:
     return stream.SlotStoreOp(fragment(), value(PointerType.of(I64)), value(index), offset, size)
 
 
-def slot_load(offset: int, size: int) -> Operation:
-    type_ = FragmentType.of(F32, layout())
-    return stream.SlotLoadOp(value(PointerType.of(I64)), value(index), offset, size, type_)
+def slot_combine(offset: int, size: int, count: int = 1) -> Operation:
+    return stream.SlotCombineOp("add", fragment(), value(PointerType.of(I64)), value(index), count, offset, size)
 
 
 def function_without_records() -> Operation:
@@ -109,7 +108,8 @@ def function(grid: str = "[]", warps: int = 4, kind: str = "size") -> Operation:
         ("the step of a turn", lambda: warpgroup.TurnOp("skip")),
         ("a slot holds the fragment", lambda: slot_store(8, 512)),
         ("a slot holds the fragment", lambda: slot_store(0, 240)),
-        ("a slot holds the fragment", lambda: slot_load(-16, 512)),
+        ("a slot holds the fragment", lambda: slot_combine(-16, 512)),
+        ("from one slot or more", lambda: slot_combine(0, 512, count=0)),
     ],
 )
 def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:

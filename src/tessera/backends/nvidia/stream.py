@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
+from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
-from tessera.ir.target.stream import FlagSetOp, FlagsTakeOp, FlagTakeOp, SlotLoadOp, SlotStoreOp
-from tessera.ir.target.types import FragmentType
+from tessera.ir.target.stream import FlagSetOp, FlagsTakeOp, FlagTakeOp, SlotCombineOp, SlotStoreOp
+from tessera.ir.target.types import FragmentType, element_of
+from tessera.ir.types import dtype_of
 from tessera.target.artifact import FLAG_BYTES
 
 _ACCESS_BYTES = 16
+_LOADED_WORDS = 32
+"""Registers of partial sums that are loaded before they are combined."""
 _SPACE = "ptr addrspace(1)"
 
 
@@ -27,12 +31,14 @@ def _wide(emitter: NvidiaEmitter, value: str) -> str:
     return emitter.ops.convert("zext", I32, value, I64)
 
 
-def _accesses(emitter: NvidiaEmitter, op: SlotStoreOp | SlotLoadOp, type_: FragmentType) -> tuple[int, list[str]]:
+def _accesses(emitter: NvidiaEmitter, op: SlotStoreOp | SlotCombineOp, at: str) -> tuple[int, list[str]]:
     """Return how many registers move at a time, and this thread's addresses: lanes and warps are neighbours."""
+    type_ = op.value.type
+    assert isinstance(type_, FragmentType)
     count = type_.linear.registers
     width = min(count, _ACCESS_BYTES // type_.dtype.bytes)
     bytes_ = width * type_.dtype.bytes
-    slot = emitter.ops.binary("mul", I64, emitter.unit(op.at), str(op.bytes.data))
+    slot = emitter.ops.binary("mul", I64, at, str(op.bytes.data))
     place = _wide(emitter, emitter.ops.binary("mul", I32, emitter.thread(), str(bytes_)))
     start = _moved(emitter, emitter.unit(op.workspace), emitter.ops.binary("add", I64, slot, place))
     step = bytes_ * emitter.num_warps * 32
@@ -45,24 +51,37 @@ def emit_store(emitter: NvidiaEmitter, op: SlotStoreOp) -> None:
     """Write registers in their order."""
     type_ = op.value.type
     assert isinstance(type_, FragmentType)
-    width, addresses = _accesses(emitter, op, type_)
+    width, addresses = _accesses(emitter, op, emitter.unit(op.at))
     units = emitter.units(op.value)
     for number, address in enumerate(addresses):
         words = emitter.pack(units[number * width : (number + 1) * width], type_.dtype)
         emitter.store_words(address, words, None)
 
 
-@NVIDIA.register(SlotLoadOp)
-def emit_load(emitter: NvidiaEmitter, op: SlotLoadOp) -> None:
-    """Read registers in their order, past the first-level cache, which is not kept in step with other programs."""
-    type_ = op.result.type
-    assert isinstance(type_, FragmentType)
-    width, addresses = _accesses(emitter, op, type_)
-    words = emitter.word_types(type_.dtype, width)
-    units: list[str] = []
-    for address in addresses:
-        loaded = emitter.load_vector("ld.global.cg", words, (_SPACE, address))
-        units += emitter.unpack(loaded, type_.dtype, width)
+@NVIDIA.register(SlotCombineOp)
+def emit_combine(emitter: NvidiaEmitter, op: SlotCombineOp) -> None:
+    """Read registers in their order, past the first-level cache, which is not kept in step with other programs.
+
+    Few are loaded before they are combined: a thread that holds large sums has no room for as many others.
+    """
+    dtype, count = dtype_of(element_of(op.value.type)), op.count.data
+    width, addresses = 0, list[list[str]]()
+    for back in range(count):
+        at = emitter.ops.binary("sub", I64, emitter.unit(op.at), str(back)) if back else emitter.unit(op.at)
+        width, slot = _accesses(emitter, op, at)
+        addresses.append(slot)
+    words = emitter.word_types(dtype, width)
+    units = list(emitter.units(op.value))
+    together = max(_LOADED_WORDS // (count * max(width * dtype.bytes // 4, 1)), 1)
+    for first in range(0, len(addresses[0]), together):
+        loaded = [
+            [emitter.load_vector("ld.global.cg", words, (_SPACE, a)) for a in slot[first : first + together]]
+            for slot in addresses
+        ]
+        for slot in loaded:
+            for number, vector in enumerate(slot, first):
+                for at, other in enumerate(emitter.unpack(vector, dtype, width), number * width):
+                    units[at] = elementwise.apply(emitter, op.fn.data, dtype, 1, [units[at], other])
     emitter.bind(op.result, units)
 
 

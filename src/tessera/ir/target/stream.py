@@ -7,7 +7,7 @@ Source: PTX ISA 9.2, "Memory Consistency Model" (release and acquire patterns), 
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
@@ -47,31 +47,43 @@ class SlotStoreOp(TesseraOp):
 
 
 @op_definition
-class SlotLoadOp(TesseraOp):
-    """Reads a fragment that a `slot_store` of the same type has written to slot `at`."""
+class SlotCombineOp(TesseraOp):
+    """Combines a fragment with those that `slot_store`s left in the `count` slots up to `at`, the last one first."""
 
-    name = "tessera_target.slot_load"
+    name = "tessera_target.slot_combine"
+    fn = prop_def(StringAttr)
+    value = operand_def(FragmentType)
     workspace = operand_def(PointerType)
     at = operand_def(index)
+    count = prop_def(IntAttr)
     offset = prop_def(IntAttr)
     bytes = prop_def(IntAttr)
     result = result_def(FragmentType)
     traits = traits_def(*effect(Effect.MEMORY))
     custom_directives = (Int,)
     assembly_format = (
-        "$workspace `[` $at `]` `offset` custom<Int>($offset) `bytes` custom<Int>($bytes) attr-dict "
-        "`:` type($workspace) `->` type($result)"
+        "$fn $value `,` $workspace `[` $at `]` `count` custom<Int>($count) `offset` custom<Int>($offset) `bytes` "
+        "custom<Int>($bytes) attr-dict `:` type($value) `,` type($workspace) `->` type($result)"
     )
 
-    def __init__(self, workspace: SSAValue, at: SSAValue, offset: int, bytes: int, result: Attribute):
+    def __init__(
+        self, fn: str, value: SSAValue, workspace: SSAValue, at: SSAValue, count: int, offset: int, bytes: int
+    ):
         super().__init__(
-            operands=[workspace, at],
-            properties={"offset": IntAttr(offset), "bytes": IntAttr(bytes)},
-            result_types=[result],
+            operands=[value, workspace, at],
+            properties={
+                "fn": StringAttr(fn),
+                "count": IntAttr(count),
+                "offset": IntAttr(offset),
+                "bytes": IntAttr(bytes),
+            },
+            result_types=[value.type],
         )
 
     def verify_(self) -> None:
-        """Check that the slot holds the fragment."""
+        """Check that a slot holds the fragment, and what is combined."""
+        if self.value.type != self.result.type or self.count.data < 1:
+            raise VerifyException("fragments of one type are combined, from one slot or more")
         _verify_slot(self.result.type, self.offset.data, self.bytes.data)
 
 

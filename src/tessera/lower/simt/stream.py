@@ -7,7 +7,6 @@ they cannot deadlock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Region, SSAValue
@@ -332,32 +331,22 @@ class _Left:
             count: iterations.
             done: how many programs before the owner are done with.
             width: programs of an iteration, whose sums are loaded at once.
-            wait: waits for the program that is so many before the owner.
+            wait: waits for the program that is so many before the owner, the first of an iteration.
         """
         context, scalars = self.context, self.context.scalars
         loop = Block(arg_types=[index, *(value.type for value in sums)])
         with context.into(loop):
-            start = scalars.add(done, scalars.mul(loop.args[0], width))
-            parts: list[list[SSAValue]] = []
-            for place in range(width):
-                back = scalars.add(start, place + 1)
-                wait(back)
-                parts.append(self._loaded(back, loop.args[1:]))
-            context.emit(scf.YieldOp(*reduce(self._combined, parts, list(loop.args[1:]))))
+            start = scalars.add(done, scalars.add(scalars.mul(loop.args[0], width), 1))
+            wait(start)
+            context.emit(scf.YieldOp(*self._combined(loop.args[1:], start, width)))
         zero, one = scalars.constant(0), scalars.constant(1)
         return context.emit(scf.ForOp(zero, count, one, list(sums), Region(loop))).results
 
-    def _loaded(self, back: SSAValue, like: Sequence[SSAValue]) -> list[SSAValue]:
-        workspace, from_ = _workspace(self.context, self.size), self._program(back)
+    def _combined(self, sums: Sequence[SSAValue], back: SSAValue, width: int) -> list[SSAValue]:
+        workspace, nearest = _workspace(self.context, self.size), self._program(back)
         return [
-            self.context.value(target.SlotLoadOp(workspace, from_, offset, self.size, value.type))
-            for value, offset in zip(like, self.offsets, strict=True)
-        ]
-
-    def _combined(self, sums: list[SSAValue], parts: list[SSAValue]) -> list[SSAValue]:
-        return [
-            self.context.value(ElementwiseOp(fn, [before, left]))
-            for fn, before, left in zip(self.fns, sums, parts, strict=True)
+            self.context.value(target.SlotCombineOp(fn, value, workspace, nearest, width, offset, self.size))
+            for fn, value, offset in zip(self.fns, sums, self.offsets, strict=True)
         ]
 
 

@@ -32,7 +32,7 @@ all of them run at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -64,6 +64,8 @@ FEW_STEPS = 4
 """Loops known to have fewer are left as they are."""
 LEFT_BYTES = 1 << 19
 """That one program reads of others at most: a few microseconds."""
+HELD_BYTES = 96 << 10
+"""Sums of a program that are split unasked, at most. More leave 8 warps no registers for what a part needs."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,10 @@ class SplitSumsPass(GridPass):
         if asked == 1 or (asked is None and not self._may_help(grid)):
             return
         try:
-            total = _split(grid, _loops(grid, kernel.profile.data))
+            loops = _loops(grid, kernel.profile.data)
+            if asked is None:
+                _check_room(loop for loop, _ in loops)
+            total = _split(grid, loops)
         except Unfit as reason:
             if asked is not None:
                 note(grid, "split_sums", [f"split_sums={asked} is ignored: {reason}"])
@@ -159,10 +164,18 @@ def _check_sum(fn: str, type_: Attribute, profile: str) -> None:
         raise Unfit("strict gives the order of sums")
 
 
+def _check_room(loops: Iterable[scf.ForOp]) -> None:
+    if _bytes(result.type for loop in loops for result in loop.results) > HELD_BYTES:
+        raise Unfit("its sums take most registers")
+
+
+def _bytes(types: Iterable[Attribute]) -> int:
+    return sum(prod(shape_of(type_)) * dtype_of(element_of(type_)).bytes for type_ in types)
+
+
 def _most(total: CollectSumsOp) -> int:
     """Return how many programs share a tile at most: the last one reads what all of them leave."""
-    left = sum(prod(shape_of(type_)) * dtype_of(element_of(type_)).bytes for type_ in total.partials.types)
-    return max(LEFT_BYTES // left, 2)
+    return max(LEFT_BYTES // _bytes(total.partials.types), 2)
 
 
 def _split(grid: GridOp, loops: Sequence[tuple[scf.ForOp, list[str]]]) -> CollectSumsOp:

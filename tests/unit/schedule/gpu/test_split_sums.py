@@ -56,6 +56,14 @@ def running(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]) -> N
             y[m, n : n + 16] = total
 
 
+def large(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor[128, "N", ts.f32]) -> None:
+    for n in ts.tile.grid((N, 256)):
+        total = ts.tile.zeros((128, 256), ts.f32)
+        for m in ts.tile.range(0, M, 128):
+            total = total + x[m : m + 128, n : n + 256]
+        y[:, n : n + 256] = total
+
+
 def decaying(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32]) -> None:
     for n in ts.tile.grid((N, 16)):
         total = ts.tile.zeros((16,), ts.f32)
@@ -148,8 +156,8 @@ def test_one_program_a_tile_is_a_choice() -> None:
     assert said(module) == ""
 
 
-@pytest.mark.parametrize("kernel", [fixed_columns, three_rows])
-def test_what_could_not_help_is_not_split_unless_asked_for(kernel: Kernel) -> None:
+@pytest.mark.parametrize("kernel", [fixed_columns, three_rows, large])
+def test_what_could_not_help_or_has_no_room_is_not_split_unless_asked_for(kernel: Kernel) -> None:
     assert decisions.SPLIT_SUMS.of(grid_of(scheduled(kernel))) is None
     assert decisions.SPLIT_SUMS.of(grid_of(scheduled(kernel, split_sums=8))) == 8
 
