@@ -13,7 +13,7 @@ import numpy as np
 
 import tessera as ts
 from tessera.numerics.tolerances import Tolerance
-from tests.conformance.harness import BACKENDS, Case, Close, Output, check, conformance
+from tests.conformance.harness import BACKENDS, Case, Close, Output, Updated, check, conformance
 
 EVERYWHERE = (*BACKENDS, "ptx-sm_80", "ptx-sm_90a")
 BF16 = Tolerance(relative=2.0**-8, scaled=2.0**-20)
@@ -148,10 +148,54 @@ def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, _out: np.ndarray) ->
             Tolerance(relative=2.0**-6, absolute=2.0**-6),
             backends=EVERYWHERE,
         )
-        for size, keys in ((80, 64), (96, 48), (16, 80), (112, 32))
+        for size, keys in ((80, 64), (96, 48), (16, 80), (112, 32), (8, 32), (40, 64), (72, 48), (88, 128), (232, 32))
     ]
 )
 def test_attention(case: Case, backend: str) -> None:
+    check(case, backend)
+
+
+def _middle(
+    a: ts.Tensor["S", 104, ts.bf16],
+    b: ts.Tensor[120, 120, ts.bf16],
+    c: ts.Tensor["S", 104, ts.bf16],
+    d: ts.Tensor["S", 120, ts.bf16],
+):
+    for at in ts.tile.grid((S, 64)):
+        x = ts.tile.mma(a[at : at + 64, :], b[:104, 8:112])
+        c[at : at + 64, :] = x - ts.tile.max(x, 1)[:, None]
+        d[at : at + 64, :104] = ts.tile.mma(a[at : at + 64, :] + 1, b[16:, 16:])
+
+
+def _of_middle(a: np.ndarray, b: np.ndarray, _c: np.ndarray, d: np.ndarray) -> tuple[Close, Close]:
+    a, b, d = _wide(a, b, d)
+    exact, size = a @ b[:104, 8:112], np.abs(a) @ np.abs(b[:104, 8:112])
+    one = ml_dtypes.bfloat16(1)
+    more = _wide(a.astype(ml_dtypes.bfloat16) + one)[0]
+    d[:, :104] = more @ b[16:, 16:]
+    around = np.ones(d.shape)
+    around[:, :104] = np.abs(more) @ np.abs(b[16:, 16:])
+    return Close(exact - exact.max(1, keepdims=True), size + size.max(1, keepdims=True)), Close(d, around)
+
+
+@conformance(
+    [
+        Case(
+            "rows that go on behind a tile, and what reduces them",
+            _middle,
+            lambda rng: [
+                _random(rng, 72, 104),
+                _random(rng, 120, 120),
+                Output((72, 104), ts.bf16),
+                Updated(_random(rng, 72, 120)),
+            ],
+            _of_middle,
+            BF16,
+            backends=EVERYWHERE,
+        )
+    ]
+)
+def test_tiles_that_do_not_grow(case: Case, backend: str) -> None:
     check(case, backend)
 
 

@@ -125,6 +125,19 @@ def parts_of(size: int, least: int) -> tuple[int, ...] | None:
     return parts if len(parts) == 1 or (len(parts) <= MOST_PARTS and parts[-1] >= least) else None
 
 
+def grown_parts(size: int, least: int) -> tuple[int, ...]:
+    """Return the parts of the least size, not below a given one, that is a sum of few powers of two.
+
+    Args:
+        size: a positive number.
+        least: the smallest part; what is smaller grows to it.
+    """
+    grown = max(size, least)
+    while (parts := parts_of(grown, least)) is None:
+        grown += 1
+    return parts
+
+
 def path_of(product: MatrixProduct, target: TargetRecord) -> Choice:
     """Return the fastest instructions that compute a product in tiles of the plan's choice, and why no faster ones.
 

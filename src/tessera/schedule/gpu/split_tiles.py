@@ -3,7 +3,8 @@
 Registers, panels of shared memory and matrix instructions come in powers of two. A tile of 96 x 192 with steps of 48
 terms is computed as tiles of 64 and 32 rows by 128 and 64 columns, each of which sums over 32 and then over 16 terms;
 so are the heads of attention of 80 or 96 elements. What the dimensions of products share with other tiles is cut with
-them (`ir/splitting.py`).
+them (`ir/splitting.py`). Sizes that are no sum of few powers of two grow to the next one that is, where tensors end
+with the tiles (`ir/growing.py`): heads of 88 elements are computed as 64 and 32, of which the last 8 are zeros.
 
 Before::
 
@@ -28,13 +29,22 @@ from typing import ClassVar
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
+from tessera.ir.growing import fixed_dimensions
 from tessera.ir.notes import note
 from tessera.ir.splitting import Axis, Dimensions, Splitter
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
-from tessera.schedule.products import LEAST_PART, LEAST_TERMS_BYTES, MOST_PARTS, MOST_PIECES, parts_of
+from tessera.schedule.products import (
+    LEAST_PART,
+    LEAST_TERMS_BYTES,
+    MOST_PARTS,
+    MOST_PIECES,
+    grown_parts,
+    has_roles,
+    parts_of,
+)
 from tessera.schedule.scheduled_pass import GridPass
 
 
@@ -50,7 +60,7 @@ class SplitTilesPass(GridPass):
         if not any(_odd_axes(op) for op in products):
             return
         dimensions = Dimensions(grid)
-        cuts, notes = _cuts(products, dimensions)
+        cuts, notes = self._cuts(products, dimensions, fixed_dimensions(grid, dimensions))
         pieces = max(
             prod(len(cuts.get(dimension, (0,))) for dimension in _dimensions(op, dimensions)) for op in products
         )
@@ -62,6 +72,32 @@ class SplitTilesPass(GridPass):
             Rewriter.erase_op(grid)
             grid = new
         note(grid, "tiles", notes)
+
+    def _cuts(
+        self, products: list[MmaOp], dimensions: Dimensions, fixed: set[Axis]
+    ) -> tuple[dict[Axis, tuple[int, ...]], list[str]]:
+        """Return the parts of the dimensions of products that can be cut, and a note on each dimension."""
+        least, sizes = dict[Axis, int](), dict[Axis, int]()
+        for op in products:
+            for value, axis in _odd_axes(op):
+                dimension = dimensions.of(value, axis)
+                terms = value is op.a or (dimension not in fixed and has_roles(self.target))
+                smallest = LEAST_TERMS_BYTES // dtype_of(element_of(op.a.type)).bytes if terms else LEAST_PART
+                least[dimension] = max(least.get(dimension, 1), smallest)
+                sizes[dimension] = shape_of(value.type)[axis]
+        cuts, notes = dict[Axis, tuple[int, ...]](), list[str]()
+        for dimension, size in sizes.items():
+            reason, named = dimensions.why_whole(dimension), f"{size} elements of a product"
+            grows = reason is None and dimension not in fixed
+            parts = grown_parts(size, least[dimension]) if grows else parts_of(size, least[dimension])
+            if parts is None or reason is not None:
+                why = reason or f"no sum of at most {MOST_PARTS} powers of two from {least[dimension]} on"
+                notes.append(f"{named} take the place of {1 << (size - 1).bit_length()}: {why}")
+            else:
+                cuts[dimension] = parts
+                zeros = f", the last {sum(parts) - size} of them zeros" if sum(parts) > size else ""
+                notes.append(f"{named} are computed as {' + '.join(map(str, parts))}{zeros}")
+        return cuts, list(dict.fromkeys(notes))
 
 
 def _axes(op: MmaOp) -> list[Axis]:
@@ -78,26 +114,3 @@ def _odd_axes(op: MmaOp) -> list[Axis]:
 
 def _dimensions(op: MmaOp, dimensions: Dimensions) -> set[Axis]:
     return {dimensions.of(*axis) for axis in _odd_axes(op)}
-
-
-def _cuts(products: list[MmaOp], dimensions: Dimensions) -> tuple[dict[Axis, tuple[int, ...]], list[str]]:
-    """Return the parts of the dimensions of products that can be cut, and a note on each dimension."""
-    least, sizes = dict[Axis, int](), dict[Axis, int]()
-    for op in products:
-        for value, axis in _odd_axes(op):
-            dimension = dimensions.of(value, axis)
-            bytes_ = dtype_of(element_of(op.a.type)).bytes
-            smallest = LEAST_TERMS_BYTES // bytes_ if value is op.a else LEAST_PART
-            least[dimension] = max(least.get(dimension, 1), smallest)
-            sizes[dimension] = shape_of(value.type)[axis]
-    cuts, notes = dict[Axis, tuple[int, ...]](), list[str]()
-    for dimension, size in sizes.items():
-        parts, reason = parts_of(size, least[dimension]), dimensions.why_whole(dimension)
-        padded = 1 << (size - 1).bit_length()
-        if parts is None or reason is not None:
-            why = reason or f"no sum of at most {MOST_PARTS} powers of two from {least[dimension]} on"
-            notes.append(f"{size} elements of a product take the place of {padded}: {why}")
-        else:
-            cuts[dimension] = parts
-            notes.append(f"{size} elements of a product are computed as {' + '.join(map(str, parts))}")
-    return cuts, list(dict.fromkeys(notes))

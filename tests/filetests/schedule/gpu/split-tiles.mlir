@@ -66,3 +66,29 @@ tessera_tile.kernel @whole profile "fast" (
   }
   tessera_tile.return
 }
+
+// -----
+
+// A tensor ends with its rows of 88: the product sums over 8 zeros more, and stores them nowhere. The 104 columns are
+// followed by others of their tensor.
+tessera_tile.kernel @grown profile "fast" (
+    %a: !tessera_tile.tensor<64x88xbf16> as "A" dims ["64", "88"] strides [88, 1] stride_div [88, 1] dim_div [64, 88] align 16,
+    %b: !tessera_tile.tensor<88x128xbf16> as "B" dims ["88", "128"] strides [128, 1] stride_div [128, 1] dim_div [88, 128] align 16,
+    %c: !tessera_tile.tensor<64x128xf32> as "C" dims ["64", "128"] strides [128, 1] stride_div [128, 1] dim_div [64, 128] align 16 written) {
+  %n = tessera_tile.constant 1 : index
+  %c0 = tessera_tile.constant 0 : index
+  %zero = tessera_tile.constant 0.0 : f32
+  tessera_tile.grid(%n) by [1] {
+  ^bb0(%i: index):
+    // CHECK-LABEL: @grown
+    // CHECK: tessera_tile.load %a[%c0, %c0] [64, 64]
+    // CHECK: tessera_tile.load %a[%c0, {{.*}}] [64, 32]
+    %ta = tessera_tile.load %a[%c0, %c0] [64, 88] : !tessera_tile.tensor<64x88xbf16> -> !tessera_tile.tile<64x88xbf16>
+    %tb = tessera_tile.load %b[%c0, %c0] [88, 104] : !tessera_tile.tensor<88x128xbf16> -> !tessera_tile.tile<88x104xbf16>
+    %none = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<64x104xf32>
+    %p = tessera_tile.mma %ta, %tb, %none compute "bf16" : !tessera_tile.tile<64x88xbf16>, !tessera_tile.tile<88x104xbf16>, !tessera_tile.tile<64x104xf32> -> !tessera_tile.tile<64x104xf32>
+    // CHECK: tessera_notes.tiles = ["104 elements of a product are computed as 64 + 32 + 8", "88 elements of a product are computed as 64 + 32, the last 8 of them zeros"]
+    tessera_tile.store %p, %c[%c0, %c0] [64, 104] : !tessera_tile.tile<64x104xf32>, !tessera_tile.tensor<64x128xf32>
+  }
+  tessera_tile.return
+}
