@@ -311,3 +311,160 @@ def _ints(rng: np.random.Generator, *shape: int) -> np.ndarray:
 )
 def test_kernels(case, backend):
     check(case, backend)
+
+
+# Boxes that start anywhere
+
+
+def _embedded(x: ts.Tensor["r", 24, ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["m", 24, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[p[i], :]
+
+
+def _filled(x: ts.Tensor["r", 13, ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["m", 13, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = ts.tile.load(x[p[i], :], fill=7.0) * 2 + i
+
+
+def _sent(x: ts.Tensor["m", 24, ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["r", 24, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[p[i], :] = x[i, :]
+
+
+def _added(x: ts.Tensor["m", 13, ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["r", 13, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[p[i], :] = x[i, :] + y[p[i], :] - ts.tile.sum(x[i, :])
+
+
+def _elements(x: ts.Tensor["r", "k", ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["m", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i] = x[p[i], 5] + x[p[i] // 2, p[i] % 3]
+
+
+def _pages(x: ts.Tensor["r", 4, 8, ts.f32], p: ts.Tensor["m", 3, ts.i32], y: ts.Tensor["m", 3, 4, 8, ts.f32]):
+    for i, j in ts.tile.grid((m, 1), (3, 1)):
+        y[i, j, :, :] = x[p[i, j], :, :]
+
+
+def _chosen(x: ts.Tensor["r", 16, ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["m", 16, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[p[i], :]
+        if row > 0.0:
+            y[m - 1 - i, :] = row
+
+
+def _windows(x: ts.Tensor["r", ts.f32], p: ts.Tensor["m", ts.i32], y: ts.Tensor["m", 4, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[p[i] : p[i] + 4]
+
+
+def _longer(x: ts.Tensor["m", 16, ts.f32], y: ts.Tensor["k", 16, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] * 2
+
+
+ROWS, TAKEN = 70, 301
+
+
+def _numbers_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(-99, 100, shape).astype(np.float32)
+
+
+def _anywhere(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return places of rows, some of them outside."""
+    return rng.integers(-9, ROWS + 9, shape).astype(np.int32)
+
+
+def _own(rng: np.random.Generator) -> np.ndarray:
+    """Return places that differ, some of them outside."""
+    return (rng.permutation(ROWS + 20)[: ROWS - 3] - 10).astype(np.int32)
+
+
+def _taken(x: np.ndarray, p: np.ndarray, fill: float = 0) -> np.ndarray:
+    """Return rows at places, and what stands for those outside."""
+    rows = x[np.clip(p, 0, len(x) - 1)]
+    outside = (p < 0) | (p >= len(x))
+    return np.where(outside.reshape(*p.shape, *[1] * (x.ndim - 1)), np.float32(fill), rows)
+
+
+def _put(x: np.ndarray, p: np.ndarray, y: np.ndarray, *, add: bool) -> np.ndarray:
+    result, inside = y.copy(), (p >= 0) & (p < len(y))
+    kept = x[inside]
+    result[p[inside]] = kept + result[p[inside]] - kept.sum(1, keepdims=True) if add else kept
+    return result
+
+
+def _at(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    inside = (rows >= 0) & (rows < len(x))
+    return np.where(inside, x[np.clip(rows, 0, len(x) - 1), columns], np.float32(0))
+
+
+def _positive(x: np.ndarray, p: np.ndarray, y: np.ndarray) -> np.ndarray:
+    rows = _taken(x, p)[::-1]
+    return np.where(rows > 0, rows, y)
+
+
+def _given(*shape: int) -> Callable[[np.random.Generator], list[Any]]:
+    """Return rows, places and what the rows become."""
+    return lambda rng: [_numbers_of(rng, ROWS, *shape), _anywhere(rng, TAKEN), Output((TAKEN, *shape), ts.f32)]
+
+
+def _to_send(width: int) -> Callable[[np.random.Generator], list[Any]]:
+    return lambda rng: [_numbers_of(rng, ROWS - 3, width), _own(rng), Updated(_numbers_of(rng, ROWS, width))]
+
+
+@conformance(
+    [
+        Case("embedded", _embedded, _given(24), lambda x, p, _: _taken(x, p), EXACT),
+        Case(
+            "filled",
+            _filled,
+            _given(13),
+            lambda x, p, _: _taken(x, p, 7) * 2 + np.arange(TAKEN, dtype=np.float32)[:, None],
+            EXACT,
+        ),
+        Case("sent", _sent, _to_send(24), lambda x, p, y: _put(x, p, y, add=False), EXACT),
+        Case("added", _added, _to_send(13), lambda x, p, y: _put(x, p, y, add=True), EXACT),
+        Case(
+            "elements",
+            _elements,
+            lambda rng: [_numbers_of(rng, ROWS, 9), _anywhere(rng, TAKEN), Output((TAKEN,), ts.f32)],
+            lambda x, p, _: _at(x, p, np.full_like(p, 5)) + _at(x, p // 2, p % 3),
+            EXACT,
+        ),
+        Case(
+            "pages",
+            _pages,
+            lambda rng: [_numbers_of(rng, ROWS, 4, 8), _anywhere(rng, 67, 3), Output((67, 3, 4, 8), ts.f32)],
+            lambda x, p, _: _taken(x, p),
+            EXACT,
+        ),
+        Case(
+            "chosen",
+            _chosen,
+            lambda rng: [_numbers_of(rng, ROWS, 16), _anywhere(rng, TAKEN), Updated(_numbers_of(rng, TAKEN, 16))],
+            _positive,
+            EXACT,
+        ),
+        Case(
+            "windows",
+            _windows,
+            lambda rng: [
+                _numbers_of(rng, ROWS),
+                rng.integers(0, ROWS - 4, 45).astype(np.int32),
+                Output((45, 4), ts.f32),
+            ],
+            lambda x, p, _: x[p[:, None] + np.arange(4)],
+            EXACT,
+        ),
+        Case(
+            "longer",
+            _longer,
+            lambda rng: [_numbers_of(rng, 45, 16), Updated(_numbers_of(rng, 99, 16))],
+            lambda x, y: np.concatenate([x * 2, y[45:]]),
+            EXACT,
+        ),
+    ]
+)
+def test_places(case, backend):
+    check(case, backend)

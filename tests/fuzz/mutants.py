@@ -701,9 +701,9 @@ _ROLES = (
     _hopper(
         "ptx",
         "sums-of-others-count-twice",
-        "lower/simt/stream.py",
-        "ElementwiseOp(fn, [before, left])",
-        "ElementwiseOp(fn, [left, left])",
+        "backends/nvidia/stream.py",
+        "dtype, 1, [units[at], other])",
+        "dtype, 1, [other, other])",
     ),
     _hopper(
         "ptx",
@@ -825,8 +825,8 @@ _LONG = (
     _in_batches(
         "a-batch-stores-where-the-grid-has-ended",
         "ir/batching.py",
-        "if not _ends_with_grid(batch, op, boxes.axis):",
-        "if False:",
+        "(batch.step == 1 and not _ends_with_grid(batch, op))",
+        "False",
     ),
     _in_batches(
         "programs-of-a-batch-are-one-element-apart",

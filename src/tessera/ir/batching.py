@@ -2,7 +2,8 @@
 
 What differs between the programs gets a dimension more, in front: a tile of shape `s` becomes one of `[programs, *s]`,
 a scalar one of `[programs]`. What does not is computed once. Boxes of tensors that lie one after the other become one
-box. What is left is the same kernel with larger tiles, so all that is known about layouts, vectors and tails serves it.
+box; those that start anywhere, such as the rows of an embedding, become elements at index tiles. What is left is the
+same kernel with larger tiles, so all that is known about layouts, vectors and tails serves it.
 
 Where a program's block is no power of two, several do not lie in registers as one does. Its tiles then stay what they
 are and become longer, `[programs * n, *s]` of `[n, *s]`, if all it does is elementwise.
@@ -27,6 +28,7 @@ from tessera.ir.tile.elementwise import (
     ElementwiseOp,
     RoundTf32Op,
     SplatOp,
+    constant_value,
 )
 from tessera.ir.tile.exchange import ExchangeOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
@@ -416,10 +418,7 @@ def _gather(batch: Batch, op: GatherOp) -> _Results:
 def _scatter(batch: Batch, op: ScatterOp) -> _Results:
     if not any(one in batch.varying for one in op.indices):
         raise Apart("all programs store to one place")
-    mask = batch.inside(shape_of(op.value.type))
-    if op.mask is not None:
-        mask = batch.value(ElementwiseOp("and", [mask, batch.tile(op.mask)]))
-    batch.add(ScatterOp(batch.tile(op.value), op.tensor, [batch.tile(one) for one in op.indices], mask))
+    _store_places(batch, op, [batch.tile(one) for one in op.indices])
     return []
 
 
@@ -440,10 +439,7 @@ class _Boxes:
     def __init__(self, batch: Batch, op: Slice) -> None:
         self.batch, self.shape = batch, op.tile_shape
         offsets: list[SSAValue] = list(op.offsets)
-        moved = [axis for axis, offset in enumerate(offsets) if offset in batch.varying]
-        if len(moved) != 1 or offsets[moved[0]] not in batch.starts:
-            raise Apart("where a box starts does not follow from the program's number alone")
-        (self.axis,) = moved
+        (self.axis,) = _moved_axes(batch, op)
         if op.size_list[self.axis] != batch.step:
             raise Apart("boxes of neighbouring programs overlap or lie apart")
         if any(size != 1 for size in op.size_list[: self.axis]):
@@ -465,13 +461,70 @@ class _Boxes:
         return tile if shape_of(tile.type) == self.box else self.batch.value(ReshapeOp(tile, self.box))
 
 
+class _Places:
+    """The places of all elements of all programs' boxes, wherever each of the boxes starts.
+
+    Args:
+        batch: the programs.
+        op: a load or a store.
+
+    Raises:
+        Apart: boxes have several elements along a dimension in which they start anywhere.
+    """
+
+    def __init__(self, batch: Batch, op: Slice) -> None:
+        if isinstance(batch, LongBatch) or any(op.size_list[axis] != 1 for axis in _moved_axes(batch, op)):
+            raise Apart("where a box starts does not follow from the program's number alone")
+        self.batch, self.shape = batch, [batch.programs, *op.tile_shape]
+        self.kept = op.kept
+        self.indices = [
+            self._index(axis, *place) for axis, place in enumerate(zip(op.offsets, op.size_list, strict=True))
+        ]
+
+    def _index(self, axis: int, offset: SSAValue, size: int) -> SSAValue:
+        """Return the places of all elements along a dimension of the tensor."""
+        batch = self.batch
+        if offset in batch.varying:
+            return self._along(0, batch.tile(offset))
+        start = batch.same(offset)
+        if axis not in self.kept:
+            return batch.value(SplatOp(start, self.shape))
+        places = batch.value(ArangeOp(size, index))
+        if constant_value(start) != 0:
+            places = batch.value(ElementwiseOp("add", [places, batch.value(SplatOp(start, [size]))]))
+        return self._along(1 + self.kept.index(axis), places)
+
+    def _along(self, axis: int, places: SSAValue) -> SSAValue:
+        """Return places along a dimension of the tile of all programs, the same along the others."""
+        batch = self.batch
+        shape = [size if at == axis else 1 for at, size in enumerate(self.shape)]
+        if len(shape) > 1:
+            places = batch.value(ReshapeOp(places, shape))
+        return places if shape == self.shape else batch.value(BroadcastOp(places, self.shape))
+
+
+def _moved_axes(batch: Batch, op: Slice) -> list[int]:
+    """Return the dimensions of a tensor along which boxes of different programs start at different places."""
+    return [axis for axis, offset in enumerate(op.offsets) if offset in batch.varying]
+
+
+def _in_a_row(batch: Batch, op: Slice) -> bool:
+    """Return whether where boxes start follows from the number of the program."""
+    moved = _moved_axes(batch, op)
+    return len(moved) == 1 and op.offsets[moved[0]] in batch.starts
+
+
 @_handles(LoadOp)
 def _load(batch: Batch, op: LoadOp) -> _Results:
     if not any(offset in batch.varying for offset in op.offsets):
         raise Apart("a mask or a fill differs between programs that load one place")
+    fill = batch.same(op.fill, "a fill") if op.fill is not None else None
+    if not _in_a_row(batch, op):
+        places = _Places(batch, op).indices
+        mask = batch.tile(op.mask) if op.mask is not None else None
+        return [batch.value(GatherOp(op.tensor, places, mask, fill))]
     boxes = _Boxes(batch, op)
     mask = boxes.together(batch.tile(op.mask)) if op.mask is not None else None
-    fill = batch.same(op.fill, "a fill") if op.fill is not None else None
     return [boxes.apart(batch.value(LoadOp(op.tensor, boxes.offsets, boxes.sizes, boxes.drop, mask, fill)))]
 
 
@@ -479,8 +532,12 @@ def _load(batch: Batch, op: LoadOp) -> _Results:
 def _store(batch: Batch, op: StoreOp) -> _Results:
     if not any(offset in batch.varying for offset in op.offsets):
         raise Apart("all programs store to one place")
+    in_a_row = _in_a_row(batch, op)
+    if not in_a_row or (batch.step == 1 and not _ends_with_grid(batch, op)):
+        _store_places(batch, op, _Places(batch, op).indices)
+        return []
     boxes = _Boxes(batch, op)
-    if not _ends_with_grid(batch, op, boxes.axis):
+    if not _ends_with_grid(batch, op):
         raise Apart("a tensor goes on where the grid ends")
     mask = boxes.together(batch.tile(op.mask)) if op.mask is not None else None
     value = boxes.together(batch.tile(op.value))
@@ -488,8 +545,17 @@ def _store(batch: Batch, op: StoreOp) -> _Results:
     return []
 
 
-def _ends_with_grid(batch: Batch, op: StoreOp, axis: int) -> bool:
-    """Return whether a tensor ends where the grid does in a dimension, so that no program beyond it could store."""
+def _store_places(batch: Batch, op: StoreOp | ScatterOp, places: Sequence[SSAValue]) -> None:
+    """Store what the programs that exist have, each to its own places."""
+    mask = batch.inside(shape_of(op.value.type))
+    if op.mask is not None:
+        mask = batch.value(ElementwiseOp("and", [mask, batch.tile(op.mask)]))
+    batch.add(ScatterOp(batch.tile(op.value), op.tensor, places, mask))
+
+
+def _ends_with_grid(batch: Batch, op: StoreOp) -> bool:
+    """Return whether a tensor ends where the grid does, so that no program beyond it could store."""
+    (axis,) = _moved_axes(batch, op)
     if op.offsets[axis] is not batch.grid.body.block.args[batch.axis]:
         return False
     extent = batch.grid.extents[batch.axis]

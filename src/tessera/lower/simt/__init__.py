@@ -17,7 +17,7 @@ from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.elementwise import CastOp
-from tessera.ir.tile.memory import GatherOp, LoadOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
@@ -25,10 +25,12 @@ from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
+from tessera.lower.bounds import Bounds
 from tessera.lower.boxes import access_elements
 from tessera.lower.facts import divisor
 from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches
 from tessera.lower.simt.context import SimtContext
+from tessera.lower.simt.neighbours import Known, neighbours_of
 from tessera.lower.simt.order import mark_tile_loop, order_accesses
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
@@ -201,17 +203,25 @@ def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:
 def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
     """Return, for each shape of tiles in global memory, bytes of the narrowest element and elements of an access."""
     narrowest, neighbours = dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
-    known = partial(divisor, {}, params.kernel)
+    known = Known(params, Bounds(params.kernel), partial(divisor, {}, params.kernel))
     for top in plan.body:
         for op in top.walk():
-            if isinstance(op, LoadOp | StoreOp):
-                tile = op.result if isinstance(op, LoadOp) else op.value
+            if isinstance(op, LoadOp | StoreOp | GatherOp | ScatterOp):
+                tile = op.result if isinstance(op, LoadOp | GatherOp) else op.value
                 if isinstance(tile.type, TileType):
                     shape = padded_shape(tile.type.shape)
                     element_bytes = dtype_of(element_of(tile.type)).bytes
                     narrowest[shape] = min(narrowest.get(shape, 16), element_bytes)
-                    neighbours[shape] = max(neighbours.get(shape, 1), access_elements(params, op, known, shape))
+                    neighbours[shape] = max(neighbours.get(shape, 1), _moved_at_once(known, op, shape))
     return narrowest, neighbours
+
+
+def _moved_at_once(known: Known, op: LoadOp | StoreOp | GatherOp | ScatterOp, shape: tuple[int, ...]) -> int:
+    """Return how many elements an access to global memory moves at once at most."""
+    if isinstance(op, LoadOp | StoreOp):
+        return access_elements(known.params, op, known.divisor, shape)
+    found = neighbours_of(known, op)
+    return found[1] if found is not None else 1
 
 
 def _reduced(plan: LaunchPlan) -> frozenset[tuple[tuple[int, ...], int]]:

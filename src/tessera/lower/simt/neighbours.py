@@ -6,6 +6,7 @@ rows are aligned and the columns start at a multiple of a vector, vectors are mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 from xdsl.ir import Operation, SSAValue
@@ -17,7 +18,9 @@ from tessera.ir.tile.memory import GatherOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.lower.bounds import Bounds
 from tessera.lower.boxes import aligned_elements
+from tessera.lower.launch import Parameters
 from tessera.lower.simt.context import SimtContext
 
 DEPTH = 16
@@ -25,6 +28,21 @@ DEPTH = 16
 
 _ANY = 1 << 20
 """What divides 0, of numbers that vectors can have."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a launch knows of the numbers of its kernel.
+
+    Args:
+        params: the kernel's arguments.
+        bounds: intervals of integers.
+        divisor: a number that divides an index.
+    """
+
+    params: Parameters
+    bounds: Bounds
+    divisor: Callable[[SSAValue], int]
 
 
 def vector_of(context: SimtContext, op: GatherOp | ScatterOp, layout: LinearLayout | None) -> tuple[int, int] | None:
@@ -35,26 +53,39 @@ def vector_of(context: SimtContext, op: GatherOp | ScatterOp, layout: LinearLayo
         op: the access.
         layout: where the elements are, None for a single one.
     """
-    if layout is None or op.mask is not None:
+    found = neighbours_of(Known(context.params, context.bounds, context.divisor), op) if layout is not None else None
+    if found is None or layout is None:
         return None
-    params, arg = context.params, context.params.position(op.tensor)
+    axis, most = found
+    limit = min(most, layout.contiguous_per_thread(axis))
+    return (axis, limit) if limit > 1 else None
+
+
+def neighbours_of(known: Known, op: GatherOp | ScatterOp) -> tuple[int, int] | None:
+    """Return the tile's axis along which elements are neighbours, and how many an access could move; None where none.
+
+    Args:
+        known: what is known of the kernel's numbers.
+        op: the access.
+    """
+    params, arg = known.params, known.params.position(op.tensor)
     rank, shape = len(op.indices), shape_of(op.indices[0].type)
     unit = next((axis for axis in range(rank) if params.known_stride(arg, axis) == 1), None)
     if unit is None:
         return None
     others = [index for axis, index in enumerate(op.indices) if axis != unit]
+    others += [op.mask] if op.mask is not None else []
     for axis, size in enumerate(shape):
-        follow = _Along(context, axis)
+        follow = _Along(known, axis)
         divisor = follow.counts(op.indices[unit])
         if not divisor or not all(follow.agrees(index) for index in others):
             continue
         limit = gcd(aligned_elements(params, arg, unit, rank, dtype_of(element_of(op.tensor.type)).bytes), divisor)
         limit = gcd(limit, size)
-        if unit in context.bounds.unproven(op):  # then all of an access is inside, or nothing is
-            known = params.known_size(arg, unit)
-            limit = gcd(limit, params.infos[arg].dim_div[unit] if known is None else known)
-        limit = min(limit, layout.contiguous_per_thread(axis))
-        return (axis, limit) if limit > 1 else None
+        if unit in known.bounds.unproven(op):  # then all of an access is inside, or nothing is
+            whole = params.known_size(arg, unit)
+            limit = gcd(limit, params.infos[arg].dim_div[unit] if whole is None else whole)
+        return axis, limit
     return None
 
 
@@ -62,7 +93,7 @@ def vector_of(context: SimtContext, op: GatherOp | ScatterOp, layout: LinearLayo
 class _Along:
     """How index tiles change along an axis of the tile that they have the shape of."""
 
-    context: SimtContext
+    known: Known
     axis: int
 
     def agrees(self, value: SSAValue, depth: int = DEPTH) -> bool:
@@ -87,7 +118,7 @@ class _Along:
         if not depth or not isinstance(owner, Operation) or not shape_of(value.type):
             return 0
         if isinstance(owner, CastOp):
-            exact = dtype_of(element_of(owner.source.type)).is_int and self.context.bounds.keeps_numbers(owner)
+            exact = dtype_of(element_of(owner.source.type)).is_int and self.known.bounds.keeps_numbers(owner)
             return self.counts(owner.source, depth - 1) if exact else 0
         if isinstance(owner, ElementwiseOp):
             return self._sum(owner, depth)
@@ -97,7 +128,7 @@ class _Along:
     def _sum(self, owner: ElementwiseOp, depth: int) -> int:
         """Return what divides the start of a sum of a tile that counts and one that does not change."""
         wide = dtype_of(element_of(owner.result.type)).bits == 64
-        if owner.fn.data not in ("add", "sub") or not (wide or self.context.bounds.is_exact(owner)):
+        if owner.fn.data not in ("add", "sub") or not (wide or self.known.bounds.is_exact(owner)):
             return 0
         first, second = owner.args
         pairs = [(first, second)] if owner.fn.data == "sub" else [(first, second), (second, first)]
@@ -105,7 +136,7 @@ class _Along:
             divisor = self.counts(counted, depth - 1) if self.agrees(steady) else 0
             if divisor:
                 scalar = _scalar(steady)
-                return gcd(divisor, self.context.divisor(scalar)) if scalar is not None else 1
+                return gcd(divisor, self.known.divisor(scalar)) if scalar is not None else 1
         return 0
 
     def _before(self, owner: Operation) -> tuple[_Along, SSAValue] | None:
@@ -121,7 +152,7 @@ class _Along:
         axes = [[axis for axis, size in enumerate(shape) if size != 1] for shape in (old, new)]
         if [old[axis] for axis in axes[0]] != [new[axis] for axis in axes[1]] or self.axis not in axes[1]:
             return None
-        return _Along(self.context, axes[0][axes[1].index(self.axis)]), owner.source
+        return _Along(self.known, axes[0][axes[1].index(self.axis)]), owner.source
 
 
 def _scalar(value: SSAValue) -> SSAValue | None:

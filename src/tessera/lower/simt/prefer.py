@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir import decisions
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
-from tessera.ir.tile.memory import LoadOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of
@@ -33,6 +33,7 @@ def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
         for op in top.walk():
             if isinstance(op, LoadOp) and isinstance(op.result.type, TileType):
                 _prefer(placements, op)
+                _prefer_index(placements, op)
             if isinstance(op, scf.ForOp):
                 _prefer_carried(placements, op)
 
@@ -75,6 +76,59 @@ def _only_use(placements: Placements, tile: SSAValue) -> tuple[list[SSAValue], L
     return (list(chain), wanted.pop()) if len(wanted) == 1 else None
 
 
+def _prefer_index(placements: Placements, op: LoadOp) -> None:
+    """Load places, such as those of rows, where the threads are that access them: several may read one place."""
+    wanted = _wanted_as_index(placements, op.result)
+    if wanted is not None and len(wanted) == 1:
+        (layout,) = wanted
+        if layout.registers <= MOST_REGISTERS:
+            _move_index(placements, op.result, layout)
+
+
+def _wanted_as_index(placements: Placements, value: SSAValue) -> set[LinearLayout] | None:
+    """Return the layouts in which places, and what is computed of them, are wanted; None if there is another use."""
+    found: set[LinearLayout] = set()
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, GatherOp | ScatterOp):
+            elements = user.result if isinstance(user, GatherOp) else user.value
+            after = None if value is elements else {placements.layout_or_default(elements)}
+        elif isinstance(user, _ELEMENTWISE):
+            placed = placements.of(user.result)
+            after = _wanted_as_index(placements, user.result) if placed == placements.of(value) else None
+        elif isinstance(user, BroadcastOp | ReshapeOp):
+            after = _before(user, _wanted_as_index(placements, user.result))
+        else:
+            after = None
+        if after is None:
+            return None
+        found |= after
+    return found
+
+
+def _before(op: BroadcastOp | ReshapeOp, after: set[LinearLayout] | None) -> set[LinearLayout] | None:
+    """Return the layouts of what is given another shape or repeated, from those of the result."""
+    before, shape = tile_shape(op.source), tile_shape(op.result)
+    if after is None or (isinstance(op, ReshapeOp) and not keeps_places(before, shape)):
+        return None
+    if isinstance(op, ReshapeOp):
+        return {reshaped(layout, before) for layout in after}
+    axes = [axis for axis, (a, b) in enumerate(zip(before, shape, strict=True)) if a != b]
+    return {collapse(layout, axes) for layout in after}
+
+
+def _move_index(placements: Placements, value: SSAValue, layout: LinearLayout) -> None:
+    """Change where places are, and with them what is computed of them."""
+    before = placements.found[value]
+    placements.place(value, layout, before.strength)
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, ReshapeOp):
+            _move_index(placements, user.result, reshaped(layout, tile_shape(user.result)))
+        elif isinstance(user, _ELEMENTWISE):
+            _move_index(placements, user.results[0], layout)
+
+
 def _prefer_carried(placements: Placements, loop: scf.ForOp) -> None:
     """Place a tile that a loop loads one iteration ahead as its uses want it (`schedule.hopper.load_ahead`)."""
     end = loop.body.block.last_op
@@ -110,15 +164,9 @@ def _wanted(placements: Placements, value: SSAValue) -> set[LinearLayout] | None
             return None
         placed = None if isinstance(user, ReshapeOp) else placements.of(user.result)
         after = {placed.layout} if placed is not None else _wanted(placements, user.result)
+        if isinstance(user, BroadcastOp | ReshapeOp):
+            after = _before(user, after)
         if after is None:
             return None
-        if isinstance(user, BroadcastOp):
-            shapes = zip(tile_shape(user.source), tile_shape(user.result), strict=True)
-            axes = [axis for axis, (a, b) in enumerate(shapes) if a != b]
-            after = {collapse(layout, axes) for layout in after}
-        elif isinstance(user, ReshapeOp):
-            if not keeps_places(tile_shape(user.source), tile_shape(user.result)):
-                return None
-            after = {reshaped(layout, tile_shape(user.source)) for layout in after}
         found |= after
     return found

@@ -30,18 +30,42 @@ tessera_tile.kernel @rows profile "fast" (
 }
 
 // -----
-// A tensor that goes on where the grid ends could be written behind it.
+// A tensor that goes on where the grid ends is not written behind it: only the programs that exist store.
 tessera_tile.kernel @part profile "fast" (
     %x: !tessera_tile.tensor<?xf32> as "X" dims ["M"] strides [1] stride_div [1] dim_div [1] align 16,
     %y: !tessera_tile.tensor<?xf32> as "Y" dims ["N"] strides [1] stride_div [1] dim_div [1] align 16 written) {
   %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
-  // CHECK: tessera_tile.grid({{.*}}) by [1] {
+  // CHECK: tessera_tile.grid({{.*}}) by [2048] {
   tessera_tile.grid(%m) by [1] {
   ^bb0(%i: index):
     %v = tessera_tile.load %x[%i] [1] drop [0] : !tessera_tile.tensor<?xf32> -> f32
+    // CHECK: tessera_tile.elementwise "lt"
+    // CHECK: tessera_tile.scatter {{.*}} mask {{.*}} : !tessera_tile.tile<2048xi1>
     tessera_tile.store %v, %y[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
   }
-  // CHECK: tessera_notes.batch = ["programs of dimension 0 run apart: a tensor goes on where the grid ends"]
+  // CHECK: tessera_notes.batch = ["2048 neighbouring programs of dimension 0 of the grid run as one"]
+  tessera_tile.return
+}
+
+// -----
+// Rows of an embedding start where a place says: the places of all elements of 128 of them.
+tessera_tile.kernel @embedding profile "fast" (
+    %x: !tessera_tile.tensor<?x16xf32> as "X" dims ["R", "16"] strides [-1, 1] stride_div [4, 1] dim_div [1, 16] align 16,
+    %p: !tessera_tile.tensor<?xi32> as "P" dims ["M"] strides [1] stride_div [1] dim_div [1] align 16,
+    %y: !tessera_tile.tensor<?x16xf32> as "Y" dims ["M", "16"] strides [-1, 1] stride_div [4, 1] dim_div [1, 16] align 16 written) {
+  %m = tessera_tile.dim %p[0] : !tessera_tile.tensor<?xi32>
+  // CHECK: tessera_tile.grid({{.*}}) by [128] {
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    // CHECK: tessera_tile.load {{.*}} [128] : !tessera_tile.tensor<?xi32> -> !tessera_tile.tile<128xi32>
+    %place = tessera_tile.load %p[%i] [1] drop [0] : !tessera_tile.tensor<?xi32> -> i32
+    %row = tessera_tile.cast %place : i32 -> index
+    // CHECK: tessera_tile.gather {{.*}} -> !tessera_tile.tile<128x16xf32>
+    %v = tessera_tile.load %x[%row, %zero] [1, 16] drop [0] : !tessera_tile.tensor<?x16xf32> -> !tessera_tile.tile<16xf32>
+    // CHECK: tessera_tile.store {{.*}} [128, 16] : !tessera_tile.tile<128x16xf32>
+    tessera_tile.store %v, %y[%i, %zero] [1, 16] drop [0] : !tessera_tile.tile<16xf32>, !tessera_tile.tensor<?x16xf32>
+  }
   tessera_tile.return
 }
 

@@ -37,6 +37,13 @@ def test_rows_run_together(body: Any) -> None:
         ("twice", "mn", 512),
         ("in_place", "mn", 128),
         ("masked", "mn", 128),
+        ("beyond", "mk", 2048),
+        ("embedded", "rm", 64),
+        ("sent", "rm", 64),
+        ("elements", "rmk", 2048),
+        ("pages", "rm", 4),
+        ("chosen", "rm", 128),
+        ("longer", "mk", 128),
     ],
 )
 def test_kernels_run_together(kernel: str, sizes: str, programs: int) -> None:
@@ -50,7 +57,7 @@ def test_kernels_run_together(kernel: str, sizes: str, programs: int) -> None:
         ("odd_places", "m", "no power of two"),
         ("columns", "mn", "side by side in memory"),
         ("scattered", "mk", "does not follow from the program's number alone"),
-        ("beyond", "mk", "a tensor goes on where the grid ends"),
+        ("windows", "rm", "does not follow from the program's number alone"),
     ],
 )
 def test_kernels_run_apart(kernel: str, sizes: str, why: str) -> None:
