@@ -18,7 +18,7 @@ from tessera.ir.types import dtype_of
 from tessera.target.artifact import FLAG_BYTES
 
 _ACCESS_BYTES = 16
-_LOADED_WORDS = 32
+_LOADED_WORDS = 64
 """Registers of partial sums that are loaded before they are combined."""
 _SPACE = "ptr addrspace(1)"
 
