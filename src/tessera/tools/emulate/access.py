@@ -51,7 +51,7 @@ def marked(code: Sequence[Instruction]) -> list[Instruction]:
     swapped = {one.operands[1] for one in code if one.name == "atom" and one.has("cas") and one.parts[-1] == "b32"}
     rounded = set[Operand]()
     for one in code:
-        if _clears_low_bits(one) or (_adds_a_number(one) and one.operands[1] in rounded):
+        if _clears_low_bits(one) or (_moves_by_a_number(one) and one.operands[1] in rounded):
             rounded.add(one.operands[0])
     return [
         replace(one, parts=(_PARTLY, *one.parts))
@@ -68,8 +68,11 @@ def _clears_low_bits(instruction: Instruction) -> bool:
     return isinstance(mask, Number) and mask.value % (1 << 64) in [(1 << 64) - size for size in (4, 8, 16)]
 
 
-def _adds_a_number(instruction: Instruction) -> bool:
-    return instruction.name == "add" and len(instruction.operands) == 3 and isinstance(instruction.operands[2], Number)
+def _moves_by_a_number(instruction: Instruction) -> bool:
+    """Return whether an instruction adds a number; `or` does, where the bits of the number are cleared."""
+    if instruction.name not in ("add", "or") or len(instruction.operands) != 3:
+        return False
+    return isinstance(instruction.operands[2], Number)
 
 
 def _base(operand: Operand) -> Operand | None:

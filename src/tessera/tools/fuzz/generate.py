@@ -208,7 +208,9 @@ class _Maker:
             dtype = dice.pick(("i32", "i32", "f32", "f32", "f64", "f16", "bf16", *INTS))
             size = dice.pick((1, 3, 8, 17))
             small = tree.Contents("small", 0 if dtype[0] == "u" else -4, 4)
-            contents = tree.Contents("wide") if is_int(dtype) and dice.chance(0.35) else small
+            # Whether the order of unsigned integers is that of signed ones shows in large ones only.
+            wide = is_int(dtype) and dice.chance(0.8 if dtype[0] == "u" else 0.35)
+            contents = tree.Contents("wide") if wide else small
             self._tensors.append(self._laid("C0", (size,), dtype, (size,), contents))
 
     def _tensor(self, name: str, dims: Sequence[tuple[str | int, int]]) -> None:
@@ -365,8 +367,11 @@ class _Maker:
         if tensor.name.startswith("C"):
             functions = ["max", "min"] if is_float(tensor.dtype) else ["max", "min", "and", "or", "xor"]
             adds = not is_float(tensor.dtype) or self._palette.profile == "fast"
-            # Of all of them a sum alone tells once from twice.
-            return Region(tensor, "accumulate", fn="add" if adds and dice.chance(0.6) else dice.pick(functions))
+            # Of all of them a sum alone tells once from twice; of unsigned integers the order may be mistaken.
+            unsigned = tensor.dtype[0] == "u"
+            sums = adds and dice.chance(0.3 if unsigned else 0.6)
+            orders = functions[:2] if unsigned and dice.chance(0.5) else functions
+            return Region(tensor, "accumulate", fn="add" if sums else dice.pick(orders))
         if dice.chance(0.75 if tensor.name.startswith("X") else 0.2):
             owned = self._owned(tensor, grid)
             if owned is not None:

@@ -76,6 +76,16 @@ def stored_in_the_loop(
         c[m : m + 64, n : n + 64] = acc
 
 
+def over_first_terms(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32], terms: ts.i32
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, terms, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("size", [(64, 64, 64), (77, 72, 200), (1, 8, 8), (16, 136, 1032)])
 @pytest.mark.parametrize("function", [gemm, gemm_wide])
@@ -88,6 +98,17 @@ def test_a_split_product_equals_float64(function: Any, size: tuple[int, int, int
     a, b, c = random(m, k), random(k, n), np.full((m, n), np.nan, np.float32)
     interpret(module, [a, b, c])
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-5 * (k + 1))
+
+
+@pytest.mark.parametrize(("terms", "ranks"), [(320, 4), (257, 2), (64, 8), (0, 2)])
+def test_no_part_goes_past_the_end_of_a_loop_that_ends_inside_the_tensor(terms: int, ranks: int) -> None:
+    module = scheduled(over_first_terms, {"M": 70, "N": 72, "K": 968}, split_k=ranks)
+    assert note(module, "split_k") == ""
+    a, b, c = random(70, 968), random(968, 72), np.full((70, 72), np.nan, np.float32)
+    interpret(module, [a, b, c, terms])
+    within = -(-terms // 64) * 64
+    wanted = a[:, :within].astype(np.float64) @ b[:within].astype(np.float64)
+    np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5 * (terms + 1))
 
 
 def test_two_sums_are_split_together() -> None:

@@ -431,6 +431,15 @@ def test_aligned_words_are_read_where_one_byte_belongs_to_an_array() -> None:
     np.testing.assert_array_equal((found >> 16)[:30], halves[at[:30] + 1])
 
 
+def test_aligned_words_are_read_where_their_number_is_put_into_cleared_bits() -> None:
+    halves = RNG.integers(0, 2**16, 35, np.uint16)
+    body = "add.s64 %d1, %d30, 4; and.b64 %d1, %d1, -8; or.b64 %d2, %d1, 4; ld.global.b32 %r9, [%d2];"
+    found = one(body, [halves], "%r9", np.uint32)
+    at = (LANES + 2) // 4 * 4 + 2
+    np.testing.assert_array_equal(found & 0xFFFF, halves[at])
+    np.testing.assert_array_equal((found >> 16)[:30], halves[at[:30] + 1])
+
+
 @pytest.mark.parametrize(
     "body",
     [
