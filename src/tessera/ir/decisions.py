@@ -185,6 +185,12 @@ STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles"
 SPLIT_SUMS = Decision(
     "split_sums", "programs that share each tile's loop, at most", (GridOp,), ("split-sums",), 2, None
 )
+PART_STEPS = Decision(
+    "part_steps", "steps of a shared loop that a program does at least", (GridOp,), ("split-sums",), 1, None
+)
+SHARING_PROGRAMS = Decision(
+    "sharing_programs", "programs of a launch that share tiles, at most", (GridOp,), ("split-sums",), 1, None
+)
 LEADER = Decision(
     "leader",
     "only the program that has a tile's total runs this branch",

@@ -53,12 +53,14 @@ class Part:
         number: of the part, counted from 0, a 32-bit unsigned integer.
         count: how many parts there are, the same.
         most: how many there are at most.
+        useful: up to how many of them do steps, None for all.
         takes_part: whether the part has steps, or is the only one; None before the first loop, which decides that.
     """
 
     number: SSAValue
     count: SSAValue
     most: int
+    useful: SSAValue | None = None
     takes_part: SSAValue | None = None
 
 
@@ -72,8 +74,8 @@ class SimtContext:
 
     `asynchronous_reads` says whether warpgroup instructions read shared memory that threads have written; `tiles` is
     the loop over tiles that each role of a persistent program runs, `share` what the program does of the tile where
-    such loops share out steps; `part` is the program's part of its tile where programs share each; `group` is the
-    number of the consumer group whose ops are lowered, and `groups` how many there are.
+    such loops share out steps; `part` is the program's part of its tile where programs share each, with `part_steps`
+    steps at least; `group` is the number of the consumer group whose ops are lowered, and `groups` how many there are.
     """
 
     def __init__(self, target: TargetRecord, params: Parameters, placements: Placements):
@@ -92,6 +94,7 @@ class SimtContext:
         self.groups = 1
         self.share: Share | None = None
         self.part: Part | None = None
+        self.part_steps = 1
         self.scalars = Scalars(self._insert, lambda: self.location)
         self._made: list[dict[tuple[SSAValue, LinearLayout], SSAValue]] = [{}]
 

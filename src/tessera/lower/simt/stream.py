@@ -12,6 +12,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Region, SSAValue
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.target import stream as target
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp
@@ -201,21 +202,26 @@ def divide(context: SimtContext, grid: GridOp, most: int) -> SSAValue:
     count = n("floordiv", programs, tiles)
     tile = n("floordiv", program, count)
     number = n("sub", program, n("mul", tile, count))
-    context.part = Part(number, count, min(most, context.num_warps * 32))
+    sharing = decisions.SHARING_PROGRAMS.of(grid)
+    useful = None if sharing is None else n("floordiv", scalars.constant(sharing, U32), tiles)
+    context.part = Part(number, count, min(most, context.num_warps * 32), useful)
+    context.part_steps = decisions.PART_STEPS.of(grid) or 1
     return scalars.cast(tile, index)
 
 
 def _part_of(context: SimtContext, part: Part, steps: SSAValue) -> Share:
-    """Return a program's part of a loop: no more programs take part than there are steps, the last ones.
+    """Return a program's part of a loop: no more programs take part than have steps to do, the last ones.
 
     The first loop of a launch decides how many that are.
     """
     n, scalars = _Numbers(context), context.scalars
     steps = scalars.cast(scalars.binary("maximum", steps, 0), U32)
     if part.takes_part is None:
-        count = n("maximum", n("minimum", part.count, steps), 1)
+        least = context.part_steps
+        enough = n("minimum", part.count, n("floordiv", steps, least) if least > 1 else steps)
+        count = n("maximum", enough if part.useful is None else n("minimum", enough, part.useful), 1)
         number = n("sub", part.number, n("sub", part.count, count))  # wraps around for those that are left out
-        part = context.part = Part(number, count, part.most, n.test("lt", number, count))
+        part = context.part = Part(number, count, part.most, takes_part=n.test("lt", number, count))
     each = n("floordiv", steps, part.count)
     extra = n("sub", steps, n("mul", each, part.count))
     after = n("add", part.number, 1)

@@ -48,6 +48,7 @@ from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp, constant_value
+from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp
@@ -64,6 +65,10 @@ FEW_STEPS = 4
 """Loops known to have fewer are left as they are."""
 LEFT_BYTES = 1 << 19
 """That one program reads of others at most: a few microseconds."""
+PART_TERMS = 256
+"""Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
+RESIDENT_SUMS = 12288
+"""Sums of products that the programs of a multiprocessor keep in registers."""
 HELD_BYTES = 96 << 10
 """Sums of a program that are split unasked, at most. More leave 8 warps no registers for what a part needs."""
 
@@ -95,6 +100,8 @@ class SplitSumsPass(GridPass):
             return
         most = min(asked or _most(total), MOST_PARTS)
         decisions.SPLIT_SUMS.write(grid, most)
+        if asked is None:
+            self._limit(grid, total)
         note(grid, "split_sums", [f"up to {most} programs share a tile's loop where the grid does not fill the GPU"])
 
     def _may_help(self, grid: GridOp) -> bool:
@@ -104,6 +111,14 @@ class SplitSumsPass(GridPass):
             programs *= -(-int(constant_value(extent) or 1) // block)
         steps = [_known_steps(loop) for loop in _outermost(grid)]
         return programs < self.target.machine.units and all(n is None or n >= FEW_STEPS for n in steps)
+
+    def _limit(self, grid: GridOp, total: CollectSumsOp) -> None:
+        """Say how many programs share tiles of products: as many as run at once, each with a few steps."""
+        terms = max((shape_of(op.a.type)[-1] for op in grid.walk() if isinstance(op, MmaOp)), default=0)
+        if terms:
+            resident = max(4 * RESIDENT_SUMS // _bytes(total.partials.types), 1)
+            decisions.PART_STEPS.write(grid, -(-PART_TERMS // terms))
+            decisions.SHARING_PROGRAMS.write(grid, resident * self.target.machine.units)
 
 
 def _outermost(grid: GridOp) -> list[scf.ForOp]:

@@ -109,6 +109,19 @@ def largest(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32]) -> None:
         y[n : n + 16] = most
 
 
+def product_of(BM: int, BN: int, BK: int) -> Kernel:
+    dt = ts.bf16
+
+    def product(a: ts.Tensor["M", "K", dt], b: ts.Tensor["K", "N", dt], c: ts.Tensor["M", "N", ts.f32]) -> None:
+        for m, n in ts.tile.grid((M, BM), (N, BN)):
+            acc = ts.tile.zeros((BM, BN), ts.f32)
+            for k in ts.tile.range(0, K, BK):
+                acc = ts.tile.mma(a[m : m + BM, k : k + BK], b[k : k + BK, n : n + BN], acc)
+            c[m : m + BM, n : n + BN] = acc
+
+    return product
+
+
 def rows(x: ts.Tensor["M", 4096, ts.f32], y: ts.Tensor["M", ts.f32]) -> None:
     for m in ts.tile.grid((M, 1)):
         y[m] = ts.tile.sum(x[m, :])
@@ -148,6 +161,19 @@ def test_loops_that_add_up_are_split(kernel: Kernel, target: str) -> None:
     assert decisions.SPLIT_SUMS.of(grid_of(module)) == 64
     assert said(module) == "up to 64 programs share a tile's loop where the grid does not fill the GPU"
     assert decisions.SPLIT_SUMS.of(grid_of(scheduled(kernel, target=target, split_sums=5))) == 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps", "programs"), [((64, 64, 64), 4, 396), ((32, 32, 64), 4, 1584), ((64, 64, 128), 2, 396)]
+)
+def test_parts_of_products_have_terms_enough_and_all_run_at_once(
+    sizes: tuple[int, int, int], steps: int, programs: int
+) -> None:
+    grid = grid_of(scheduled(product_of(*sizes)))
+    assert decisions.PART_STEPS.of(grid) == steps
+    assert decisions.SHARING_PROGRAMS.of(grid) == programs
+    asked = grid_of(scheduled(product_of(*sizes), split_sums=4))
+    assert decisions.PART_STEPS.of(asked) is decisions.SHARING_PROGRAMS.of(asked) is None
 
 
 def test_one_program_a_tile_is_a_choice() -> None:
