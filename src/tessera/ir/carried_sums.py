@@ -13,6 +13,7 @@ from tessera.data import dataclass
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.stream import COMBINING
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
@@ -41,13 +42,18 @@ def combining_functions(loop: scf.ForOp) -> list[str]:
     Raises:
         Unfit: the loop carries something else.
     """
+    return [combining_function(loop, place) for place in range(len(loop.iter_args))]
+
+
+def combining_function(loop: scf.ForOp, place: int) -> str:
+    """Return the function that one of the values carried by a loop is combined by.
+
+    Raises:
+        Unfit: it is none.
+    """
     end = loop.body.block.last_op
     assert end is not None
-    return [_function(argument, end.operands[i]) for i, argument in enumerate(loop.body.block.args[1:])]
-
-
-def _function(first: SSAValue, last: SSAValue) -> str:
-    chain = _chain(first, last)
+    chain = _chain(loop.body.block.args[place + 1], end.operands[place])
     if chain is None or chain.fn is None:
         raise Unfit("the loop carries something that is not a sum, a maximum or the like")
     return chain.fn
@@ -138,14 +144,17 @@ def _through_branch(first: SSAValue, branch: scf.IfOp, place: int) -> Chain | No
 
 def changes_nothing(fn: str, initial: SSAValue) -> bool:
     """Return whether every part of a loop may start from a value as the whole does."""
-    if fn in _IDEMPOTENT:
-        return True
-    owner = initial.owner
-    if isinstance(owner, SplatOp):
-        owner = owner.value.owner
-    return isinstance(owner, ConstantOp) and owner.python_value == neutral(fn, initial)
+    return fn in _IDEMPOTENT or is_neutral(fn, initial)
+
+
+def is_neutral(fn: str, value: SSAValue) -> bool:
+    """Return whether a scalar or tile is known to change nothing that it is combined with."""
+    owner = value.owner
+    while isinstance(owner, SplatOp | ReshapeOp | BroadcastOp):
+        owner = owner.operands[0].owner
+    return isinstance(owner, ConstantOp) and owner.python_value == neutral(fn, value)
 
 
 def neutral(fn: str, like: SSAValue) -> float:
-    """Return what changes nothing that it is combined with by a function that is not idempotent."""
+    """Return what changes nothing that it is combined with."""
     return 0 if fn == "xor" else identity_of(_REDUCTIONS[fn], dtype_of(element_of(like.type)))

@@ -213,6 +213,14 @@ AHEAD = Decision(
 CYCLES = Decision(
     "cycles", "length of an iteration, as the cost model has it", (scf.ForOp,), ("pipeline-products",), 0, None
 )
+INSIDE = Decision(
+    "inside",
+    "along which dimensions a box is known to lie in its tensor, bit by bit",
+    (LoadOp, StoreOp),
+    ("full-boxes",),
+    1,
+    None,
+)
 MATRIX_UNIT = Decision("matrix_unit", "a matrix unit computes a product", (MmaOp,), ("pack-operands",))
 LEFT_IN_PLACE = Decision(
     "left_in_place", "the rows of a product's left operand are read where they lie", (MmaOp,), ("pack-operands",)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, element_of
@@ -110,10 +111,12 @@ def _checked(
 ) -> tuple[int, ...]:
     """Return the axes along which a box, or what its tile is padded to, may reach past the tensor."""
     arg = params.position(op.tensor)
+    inside = (decisions.INSIDE.of(op) or 0) if isinstance(op, Operation) else 0
     return tuple(
         axis
         for axis in range(len(op.size_list))
-        if not _inside(params.kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
+        if not (inside >> axis & 1 and physical.get(axis, 1) == op.size_list[axis])
+        and not _inside(params.kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
     )
 
 

@@ -9,6 +9,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
+from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of
 from tessera.ir.types import dtype_of, index
@@ -20,6 +21,9 @@ MOST_SIZE = 1 << 57
 
 MOST_INDEX = 1 << 61
 """Indices up to this may be added to sizes, and to one another, without wrapping around."""
+
+MOST_STEPS = (1 << 32) - 1
+"""Steps of a tile that programs share are counted by 32 bits."""
 
 DEPTH = 24
 """Steps of arithmetic that ranges are followed through."""
@@ -131,6 +135,15 @@ def stays_inside(kernel: KernelOp, offset: SSAValue, tensor: SSAValue, axis: int
     return False
 
 
+def ends_by(kernel: KernelOp, end: SSAValue, tensor: SSAValue, axis: int) -> bool:
+    """Return whether an index is known to be no more than the size of a tensor's dimension (or one of its name)."""
+    owner = end.owner
+    if isinstance(owner, ElementwiseOp) and owner.fn.data == "minimum":
+        return any(ends_by(kernel, each, tensor, axis) for each in owner.args)
+    name, size = _extent_name(kernel, end), _size_name(kernel, tensor, axis)
+    return name == size or (isinstance(name, int) and isinstance(size, int) and name <= size)
+
+
 def _size_name(kernel: KernelOp, tensor: SSAValue, axis: int) -> str | int:
     type_ = tensor.type
     assert isinstance(type_, TensorType)
@@ -195,6 +208,8 @@ def _range_of(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Rang
         return owner.python_value, owner.python_value
     if isinstance(owner, DimOp):
         return 0, MOST_SIZE
+    if isinstance(owner, ShareOp) and element_of(value.type) == index:
+        return 0, MOST_STEPS
     if isinstance(owner, CastOp):
         source = element_of(owner.source.type)
         return whole if source != index and dtype_of(source).is_float else _range(owner.source, known, depth)

@@ -61,7 +61,9 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
+        from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
+        from tessera.schedule.gpu.late_reductions import LateReductionsPass
         from tessera.schedule.gpu.split_sums import SplitSumsPass
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
@@ -95,7 +97,9 @@ class NvidiaPlatform(Platform):
             PairTilesPass(target, knobs),
             WarpSpecializePass(target, knobs),
             ChooseProductsPass(target, knobs),
+            LateReductionsPass(target, knobs),
             SplitSumsPass(target, knobs),
+            FullBoxesPass(target, knobs),
             StageCopiesPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),

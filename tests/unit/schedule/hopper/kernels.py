@@ -12,6 +12,8 @@ import tessera as ts
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.gpu.copies import StageCopiesPass
+from tessera.schedule.gpu.full_boxes import FullBoxesPass
+from tessera.schedule.gpu.late_reductions import LateReductionsPass
 from tessera.schedule.gpu.split_tiles import SplitTilesPass
 from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
 from tessera.schedule.gpu.warps import ChooseWarpsPass
@@ -173,6 +175,8 @@ PASSES = (
     StreamKPass,
     PairTilesPass,
     WarpSpecializePass,
+    LateReductionsPass,
+    FullBoxesPass,
     StageCopiesPass,
     BulkStoresPass,
     ChooseWarpsPass,
