@@ -148,7 +148,18 @@ def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, _out: np.ndarray) ->
             Tolerance(relative=2.0**-6, absolute=2.0**-6),
             backends=EVERYWHERE,
         )
-        for size, keys in ((80, 64), (96, 48), (16, 80), (112, 32), (8, 32), (40, 64), (72, 48), (88, 128), (232, 32))
+        for size, keys in (
+            (80, 64),
+            (96, 48),
+            (16, 80),
+            (112, 32),
+            (8, 32),
+            (40, 64),
+            (72, 48),
+            (88, 128),
+            (184, 128),
+            (232, 32),
+        )
     ]
 )
 def test_attention(case: Case, backend: str) -> None:
@@ -196,6 +207,40 @@ def _of_middle(a: np.ndarray, b: np.ndarray, _c: np.ndarray, d: np.ndarray) -> t
     ]
 )
 def test_tiles_that_do_not_grow(case: Case, backend: str) -> None:
+    check(case, backend)
+
+
+def _shifted(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]):
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K - 1, 64):
+            acc = ts.tile.mma(a[m : m + 64, k + 1 : k + 65], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n + 4 : n + 68] = acc
+
+
+def _of_shifted(a: np.ndarray, b: np.ndarray, _c: np.ndarray) -> Close:
+    a, b = (_wide(a, b)[0][:, 1:], _wide(a, b)[1][:-1, :-4])
+    untouched = np.zeros((len(a), 4))
+    return Close(np.hstack([untouched, a @ b]), np.hstack([untouched, np.abs(a) @ np.abs(b)]))
+
+
+@conformance(
+    [
+        Case(
+            "a product of tiles that begin between multiples of 16 bytes",
+            _shifted,
+            lambda rng: [
+                _random(rng, 72, 136),
+                _random(rng, 136, 104),
+                Updated(np.zeros((72, 104), ml_dtypes.bfloat16)),
+            ],
+            _of_shifted,
+            BF16,
+            backends=EVERYWHERE,
+        )
+    ]
+)
+def test_tiles_between_multiples_of_16_bytes(case: Case, backend: str) -> None:
     check(case, backend)
 
 

@@ -709,8 +709,8 @@ _ROLES = (
         "ptx",
         "strides-of-any-length-are-copied-in-bulk",
         "schedule/hopper/tensor_maps.py",
-        "divisor * dtype.bytes % ALIGN_BYTES:",
-        "divisor * dtype.bytes % 2:",
+        "known * dtype.bytes % ALIGN_BYTES:",
+        "known * dtype.bytes % 2:",
     ),
     _hopper(
         "ptx",

@@ -157,7 +157,15 @@ SPREAD_ROWS = Decision(
     ("warp-specialize",),
 )
 PERSISTENT = Decision("persistent", "programs take one tile after another", (GridOp,), ("warp-specialize",))
-UNEVEN = Decision("uneven", "tiles take different numbers of steps", (GridOp,), ("warp-specialize",))
+UNEVEN = Decision(
+    "uneven",
+    "tiles take different numbers of steps; 2: later tiles take more, so that the last one is taken first",
+    (GridOp,),
+    ("warp-specialize",),
+    most=2,
+)
+LAST_FIRST = 2
+"""A value of `UNEVEN`."""
 PING_PONG = Decision(
     "ping_pong", "two groups of consumers take a program's tiles in turn", (GridOp,), ("warp-specialize",)
 )

@@ -107,7 +107,8 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
 
     With P programs, program p takes tile r * P + p in round r; several consumer groups take the rounds in turn. Where
     tiles differ in length, the order of the programs is reversed after each round, so that no program always takes the
-    longer ones.
+    longer ones; where the later ones are longer, tiles are taken from the last to the first, so that short ones fill up
+    the last round.
     """
     context.location = grid.location
     inner = _inner(grid, body)
@@ -180,6 +181,8 @@ class _Walk:
             number = context.scalars.binary("add", loop.args[0], place)
             exists = context.value(ElementwiseOp("lt", [number, self.count]))
             with context.into(then):
+                if decisions.UNEVEN.of(self.grid) == decisions.LAST_FIRST:
+                    number = context.scalars.binary("sub", context.scalars.binary("sub", self.count, 1), number)
                 self.one_tile(number, run, before)
             regions = (Region(then), Region(Block([scf.YieldOp(*before)])))
             branch = context.emit(scf.IfOp(exists, types, *regions))

@@ -27,6 +27,8 @@ from tessera.lower.simt.rules import LAZY, LOWERINGS
 from tessera.numerics import dtypes
 from tessera.target.records import TargetRecord
 
+BUFFER_START = 1024
+"""Bytes: shared buffers start at multiples of this at most."""
 MOST_ELEMENTS = 1024
 """Elements of a tile one thread may hold: four times its registers, beyond which code only spills."""
 
@@ -76,6 +78,7 @@ class SimtContext:
     the loop over tiles that each role of a persistent program runs, `share` what the program does of the tile where
     such loops share out steps; `part` is the program's part of its tile where programs share each, with `part_steps`
     steps at least; `group` is the number of the consumer group whose ops are lowered, and `groups` how many there are.
+    `kept_bytes` are those of the shared buffers that roles find and make: all of them live as long as the roles do.
     """
 
     def __init__(self, target: TargetRecord, params: Parameters, placements: Placements):
@@ -92,6 +95,7 @@ class SimtContext:
         self.tiles: TileLoop | None = None
         self.group: SSAValue | None = None
         self.groups = 1
+        self.kept_bytes: int | None = None
         self.share: Share | None = None
         self.part: Part | None = None
         self.part_steps = 1
@@ -112,6 +116,8 @@ class SimtContext:
         """Add an op at the insertion point, with the location of the op being lowered."""
         op.location = self.location
         self.block.add_op(op)
+        if self.kept_bytes is not None and isinstance(op, AllocOp):
+            self.kept_bytes += _shared_bytes(op)
         for result in op.results:
             if isinstance(result.type, FragmentType) and result.type.linear.registers > MOST_ELEMENTS:
                 self._refuse(op, result.type)
@@ -135,6 +141,18 @@ class SimtContext:
     def value(self, op: Operation) -> SSAValue:
         """Add an op and return its result."""
         return self.emit(op).results[0]
+
+    @contextmanager
+    def role(self, block: Block) -> Generator[None]:
+        """Insert into a role's block."""
+        if self.kept_bytes is None:
+            self.kept_bytes = sum(_shared_bytes(op) for op in self.params.func.walk() if isinstance(op, AllocOp))
+        with self.into(block):
+            yield
+
+    def has_room(self, size: int) -> bool:
+        """Return whether shared memory has room for a buffer of so many bytes more, which is not known before roles."""
+        return self.kept_bytes is None or self.kept_bytes + self.groups * size <= self.target.shared_bytes
 
     @contextmanager
     def into(self, block: Block) -> Generator[None]:
@@ -301,6 +319,13 @@ class SimtContext:
         from tessera.lower.facts import divisor
 
         return divisor(self.divisors, self.params.kernel, value)
+
+
+def _shared_bytes(op: AllocOp) -> int:
+    """Return the bytes of shared memory that a buffer takes, up to where the next one can start."""
+    type_ = op.result.type
+    assert isinstance(type_, BufferType)
+    return -(-type_.size_bytes // BUFFER_START) * BUFFER_START if type_.space.data == "shared" else 0
 
 
 def _first_of_each(layout: LinearLayout, axis: int, together: int) -> list[int]:

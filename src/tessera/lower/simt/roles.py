@@ -54,7 +54,7 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
         raise CompilerFault("groups of consumers share the tiles of a persistent program")
     for region in op.regions:
         block = Block()
-        with context.into(block):
+        with context.role(block):
             if groups > 1 and region is op.consumer:
                 context.group, context.groups = context.value(target.RoleGroupOp()), groups
             run = partial(_run_role, context, region.block)
@@ -63,7 +63,7 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
             else:
                 context.tiles(run, state)
         blocks.append(block)
-    context.group, context.groups = None, 1
+    context.group, context.groups, context.kept_bytes = None, 1, None
     context.location = op.location
     registers = (op.producer_registers.data, op.consumer_registers.data)
     if any(isinstance(inner, BulkStoreOp) for inner in op.consumer.walk()):

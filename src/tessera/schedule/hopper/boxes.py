@@ -35,7 +35,7 @@ def check_operand(kernel: KernelOp, op: LoadOp) -> None:
     """
     assert isinstance(op.result.type, TileType)
     dtype = op.result.type.dtype
-    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, dtype)
+    contiguous = check_tensor(kernel, op.tensor, op.offsets, op.kept, op.size_list, dtype)
     if (reason := why_not_read(name_of(kernel, op), dtype, k_dimensions(op) == {contiguous})) is not None:
         raise Unfit(reason)
 
@@ -51,7 +51,8 @@ def check_box(kernel: KernelOp, op: LoadOp) -> None:
         raise Unfit(f"the tile of {name_of(kernel, op)} is loaded under a mask or with a fill")
     if op.result.type.rank != 2:
         raise Unfit(f"the tile of {name_of(kernel, op)} is of rank {op.result.type.rank}, not 2")
-    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, op.result.type.dtype, plain=True)
+    dtype = op.result.type.dtype
+    contiguous = check_tensor(kernel, op.tensor, op.offsets, op.kept, op.size_list, dtype, plain=True)
     rows = next(size for axis, size in enumerate(op.size_list) if axis in op.kept and axis != contiguous)
     if rows % PHASE_ROWS:
         raise Unfit(f"the tile of {name_of(kernel, op)} has {rows} rows, not a multiple of {PHASE_ROWS}")

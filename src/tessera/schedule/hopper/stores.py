@@ -159,7 +159,7 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
         raise Unfit(f"{name} is also written or read elsewhere in the launch")
     if not all(isinstance(r, LoadOp) and (_same_box(r, op) or _apart(r, op)) for r in readers):
         raise Unfit(f"{name} is also read, at other places than the tile that is stored")
-    contiguous = check_tensor(kernel, op.tensor, op.kept, op.size_list, tile.dtype, plain=True)
+    contiguous = check_tensor(kernel, op.tensor, op.offsets, op.kept, op.size_list, tile.dtype, plain=True)
     flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to move between warps.

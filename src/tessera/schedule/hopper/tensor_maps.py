@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, shape_of
+from tessera.lower.facts import divisor
 from tessera.numerics.dtypes import DType
 from tessera.schedule.hopper.limits import why_no_box
 from tessera.schedule.products import ALIGN_BYTES, why_not_fetched
@@ -24,6 +25,7 @@ MOST_DIMENSIONS = 5
 def check_tensor(
     kernel: KernelOp,
     tensor: SSAValue,
+    offsets: Sequence[SSAValue],
     kept: Sequence[int],
     sizes: Sequence[int],
     dtype: DType,
@@ -35,6 +37,7 @@ def check_tensor(
     Args:
         kernel: the kernel whose argument the tensor is.
         tensor: the tensor.
+        offsets: where the box begins, a place per tensor dimension.
         kept: the tensor dimensions that the tile has.
         sizes: the box, a size per tensor dimension.
         dtype: its elements.
@@ -42,7 +45,8 @@ def check_tensor(
 
     Raises:
         Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
-            contiguous dimension, sizes that are powers of two, boxes of at most 256, coordinates of 32 bits.
+            contiguous dimension, from multiples of 16 bytes on, sizes that are powers of two, boxes of at most 256,
+            coordinates of 32 bits.
     """
     info = kernel.info_of(tensor)
     if (reason := why_not_fetched(info.name, 1 in info.strides, info.align % ALIGN_BYTES == 0)) is not None:
@@ -50,13 +54,15 @@ def check_tensor(
     contiguous = info.strides.index(1)
     if contiguous not in kept:
         raise Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
+    if divisor({}, kernel, offsets[contiguous]) * dtype.bytes % ALIGN_BYTES:
+        raise Unfit(f"the tile of {info.name} is not known to begin at a multiple of {ALIGN_BYTES} bytes of a row")
     if max(shape_of(tensor.type)) > MOST_MAPPED:
         raise Unfit(f"{info.name} has more than {MOST_MAPPED} elements in a dimension")
     if 0 in info.strides:
         raise Unfit(f"{info.name} repeats elements by a stride of 0")
     for axis, stride in enumerate(info.strides):
-        divisor = info.stride_div[axis] if stride == DYNAMIC else stride
-        if axis != contiguous and divisor * dtype.bytes % ALIGN_BYTES:
+        known = info.stride_div[axis] if stride == DYNAMIC else stride
+        if axis != contiguous and known * dtype.bytes % ALIGN_BYTES:
             raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
     if len(info.strides) > MOST_DIMENSIONS:
         raise Unfit(f"{info.name} has more than {MOST_DIMENSIONS} dimensions")

@@ -53,6 +53,7 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.directions import GROWS, directions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.loops import depends_on, remade, with_arguments
@@ -273,7 +274,7 @@ def _specialize(
             stage_right(op, body, stored_along_k(kernel, op))
     plan.loop = carry_turned(plan.loop)
     loop = load_ahead(plan.loop, plan.ahead)
-    uneven = any(depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step))
+    uneven = _unevenness(loop, body)
     programs = decisions.CLUSTER.of(grid) or 1
     if any(depends_on_rank(bound) for bound in (loop.lb, loop.ub, loop.step)):
         programs = 1  # each waits for the parts that all others fetch: they have to take the same number of steps
@@ -296,10 +297,18 @@ def _specialize(
     if not decisions.SPLIT_K.on(grid):  # with few tiles, none is left for a second turn
         decisions.PERSISTENT.write(grid)
         if uneven:
-            decisions.UNEVEN.write(grid)
+            decisions.UNEVEN.write(grid, uneven)
     decisions.NUM_WARPS.write(grid, warps)
     if groups > 1:
         decisions.PING_PONG.write(grid)
+
+
+def _unevenness(loop: scf.ForOp, body: Block) -> int:
+    """Return what `UNEVEN` says of the tiles of a launch, 0 where all take the same number of steps."""
+    if not any(depends_on(bound, body) for bound in (loop.lb, loop.ub, loop.step)):
+        return 0
+    ways = directions(loop.ub, body) | {-way for way in directions(loop.lb, body)}
+    return decisions.LAST_FIRST if ways == GROWS and not depends_on(loop.step, body) else 1
 
 
 def _not_shared(body: Block) -> list[Operation]:

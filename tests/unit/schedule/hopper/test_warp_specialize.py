@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.interp import interpret
+from tessera.ir import decisions
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp, BarrierExpectOp, BulkCopyOp, RolesOp
@@ -73,6 +74,22 @@ def two_loops(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], 
         for k in ts.tile.range(0, K, 64):
             acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
         c[m : m + 64, n : n + 64] = acc
+
+
+def from_the_end(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(m, K, 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+@pytest.mark.parametrize(("function", "expected"), [(gemm, None), (attention, 2), (from_the_end, 1)])
+def test_tiles_are_taken_from_the_last_one_where_later_ones_take_more_steps(function, expected) -> None:
+    (grid,) = [op for op in specialized(function, SIZES).walk() if isinstance(op, GridOp)]
+    assert decisions.UNEVEN.of(grid) == expected
 
 
 def no_loop(a: ts.Tensor["M", 64, ts.bf16], b: ts.Tensor[64, "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
