@@ -110,9 +110,9 @@ def largest(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32]) -> None:
 
 
 def product_of(BM: int, BN: int, BK: int) -> Kernel:
-    dt = ts.bf16
-
-    def product(a: ts.Tensor["M", "K", dt], b: ts.Tensor["K", "N", dt], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    def product(
+        a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+    ) -> None:
         for m, n in ts.tile.grid((M, BM), (N, BN)):
             acc = ts.tile.zeros((BM, BN), ts.f32)
             for k in ts.tile.range(0, K, BK):
