@@ -228,6 +228,13 @@ _VECTOR = (
         "lesser[1], greater[0])",
         "lesser[0], greater[0])",
     ),
+    _planned(
+        "cpu",
+        "stored-only-where-a-mask-is-asked-for",
+        "lower/vector/site.py",
+        "for node, kept in tees.items() if node in computed}",
+        "for node, kept in tees.items()}",
+    ),
     _cpu(
         "last-rows-of-a-transpose-left-out",
         "lower/vector/transposed.py",

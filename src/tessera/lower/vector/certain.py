@@ -35,6 +35,24 @@ class Certain:
     test: SSAValue
     nodes: frozenset[Node]
 
+    def chosen(self, node: Node) -> Node | None:
+        """Return the operand that a select gives where these conditions hold; None for what computes all it needs."""
+        if isinstance(node, Apply) and node.fn == "select" and node.args[0] in self.nodes:
+            return node.args[1]
+        return None
+
+    def computed(self, roots: Iterable[Node]) -> set[Node]:
+        """Return the tiles that `roots` compute where these conditions hold: neither them, nor what they leave out."""
+        work, found = [*roots], set[Node]()
+        while work:
+            node = work.pop()
+            if node in found or node.stored is not None:
+                continue
+            found.add(node)
+            chosen = self.chosen(node)
+            work += [part for part, _ in node.operands((Coord(0),) * len(node.shape))] if chosen is None else [chosen]
+        return found
+
 
 def certain_conditions(context: VectorContext, roots: Iterable[Node]) -> Certain | None:
     """Return what selects in `roots` ask, where one scalar can answer for the tile; None where none can.

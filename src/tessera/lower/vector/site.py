@@ -7,7 +7,7 @@ exists twice: without bounds tests for boxes inside, and with them; a test choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Attribute, SSAValue
@@ -17,8 +17,8 @@ from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferStoreOp
 from tessera.ir.target.types import fragment_of
 from tessera.ir.types import NarrowFloatType, element_type
-from tessera.lower.vector.certain import certain_conditions
-from tessera.lower.vector.nodes import Apply, Box, Coord, Coords, Load, Node, Stored, walk
+from tessera.lower.vector.certain import Certain, certain_conditions
+from tessera.lower.vector.nodes import Box, Coord, Coords, Load, Node, Stored, walk
 from tessera.lower.vector.writer import Writer, chunk_layout
 from tessera.numerics import dtypes
 
@@ -53,7 +53,7 @@ class Site:
         width: elements of a chunk along the lane axis.
         interior: whether every box is known to lie inside its tensor here.
         tees: what to store when a node is computed: the node, or a conversion of it.
-        certain: conditions that are known to hold for the whole tile here.
+        certain: conditions that are known to hold for the whole tile here, if any.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Site:
         width: int,
         interior: bool,
         tees: Mapping[Node, Node] | None = None,
-        certain: Collection[Node] = (),
+        certain: Certain | None = None,
     ):
         self.context = context
         self.writer: Writer = context.writer
@@ -138,9 +138,7 @@ class Site:
 
     def _chosen(self, node: Node) -> Node | None:
         """Return the operand that a select is known to give here."""
-        if isinstance(node, Apply) and node.fn == "select" and node.args[0] in self._certain:
-            return node.args[1]
-        return None
+        return None if self._certain is None else self._certain.chosen(node)
 
     def chunk(self, node: Node, coords: Coords) -> SSAValue:
         """Return the chunk at `coords`, repeated from a scalar if need be; a scalar without lanes."""
@@ -307,21 +305,23 @@ def versions(
     """Write `nest` once, or under a test for each case: when a box may leave its tensor, and when masks hold for all.
 
     Nodes that want storing are stored by the nest when it computes each of their elements once and in order,
-    and before it otherwise.
+    and before it otherwise. What not all versions compute, none stores.
     """
     tees = context.prepare(roots)
     loads = [node.box for root in roots for node, _ in walk(root) if isinstance(node, Load)]
     condition = context.interior_condition([*loads, *boxes])
     certain = certain_conditions(context, roots)
+    if certain is not None:
+        computed = certain.computed(roots)
+        tees = {node: kept for node, kept in tees.items() if node in computed}
 
-    def written(interior: bool, known: Collection[Node] = ()) -> Sequence[SSAValue]:
+    def written(interior: bool, known: Certain | None = None) -> Sequence[SSAValue]:
         return nest(Site(context, width, interior, tees, known))
 
     def inside() -> Sequence[SSAValue]:
         if certain is None:
             return written(True)
-        nodes = certain.nodes
-        return context.writer.branch(certain.test, lambda: written(True, nodes), lambda: written(True))
+        return context.writer.branch(certain.test, lambda: written(True, certain), lambda: written(True))
 
     results = list(inside()) if condition is None else context.writer.branch(condition, inside, lambda: written(False))
     context.finish_tees(tees.values())
