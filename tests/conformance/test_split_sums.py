@@ -279,6 +279,8 @@ CASES = [
     *(_columns("f32", rows, 40, (8, 16)) for rows in (1, 8, 17, 64, 300)),
     _columns("f32", 300, 5, (1, 8)),
     _columns("f16", 300, 600, (2, 64)),
+    *(_columns(name, 500, 12, (1, 16), num_warps=1) for name in ("f64", "i32", "u8")),
+    *(_columns("bf16", 500, width, (1, 16), num_warps=4) for width in (12, 20)),
     _columns("f32", 64, 5, (1, 8), split_sums=3),
     _columns("f32", 64, 70, (4, 32), split_sums=1),
     _columns("i32", 64, 70, (4, 32), num_warps=1),

@@ -191,7 +191,7 @@ class Knobs:
             "split_sums",
             "programs that share the loop of a tile at most, where the grid alone does not fill the GPU and the loop "
             "only adds up, or takes the largest or the like; 1 never splits it",
-            "64, where a tile's loop can be split",
+            "256, or 64 of products, where a tile's loop can be split",
             passes=("split-sums",),
         )
     )

@@ -38,7 +38,7 @@ FLAG_BYTES = 4096
 """Bytes before the slots of a workspace: four for each program."""
 FILLING_THREADS = 1024
 """Threads that keep a multiprocessor busy."""
-MOST_PARTS = 64
+MOST_PARTS = 256
 """Programs that share a tile at most: its last program waits for all of them."""
 
 _AGAIN = "compile the kernel again"

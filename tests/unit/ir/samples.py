@@ -385,6 +385,7 @@ def _target_stream(at: At, workspace: SSAValue, zero: SSAValue) -> None:
     rows = LinearLayout.make({"register": [(0, 1)], "lane": [(0, 2), (1, 0), (2, 0), (4, 0), (8, 0)]}, (16, 4))
     tile = at(t_arith.SplatOp(at(t_arith.ConstantOp(0.0, F32)), rows))
     left = at(t_stream.SlotCombineOp("add", tile, workspace, zero, 2, 256, 512))
+    at(t_stream.SlotsCombineOp("add", tile, workspace, zero, zero, 2, 256, 512))
     at.do(t_stream.SlotStoreOp(left, workspace, zero, 0, 512))
     at.do(t_stream.FlagSetOp(workspace, zero))
     at.do(t_stream.FlagTakeOp(workspace, zero))

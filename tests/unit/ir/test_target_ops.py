@@ -70,6 +70,11 @@ def slot_combine(offset: int, size: int, count: int = 1) -> Operation:
     return stream.SlotCombineOp("add", fragment(), value(PointerType.of(I64)), value(index), count, offset, size)
 
 
+def slots_combine(offset: int, size: int, count: int = 1) -> Operation:
+    place = (value(PointerType.of(I64)), value(index), value(index))
+    return stream.SlotsCombineOp("add", fragment(), *place, count, offset, size)
+
+
 def function_without_records() -> Operation:
     op = structure.FuncOp("f", [], [index], "[]")
     op.body.block.add_op(structure.ReturnOp())
@@ -110,6 +115,8 @@ def function(grid: str = "[]", warps: int = 4, kind: str = "size") -> Operation:
         ("a slot holds the fragment", lambda: slot_store(0, 240)),
         ("a slot holds the fragment", lambda: slot_combine(-16, 512)),
         ("from one slot or more", lambda: slot_combine(0, 512, count=0)),
+        ("a slot holds the fragment", lambda: slots_combine(-16, 512)),
+        ("from one slot or more", lambda: slots_combine(0, 512, count=0)),
     ],
 )
 def test_the_verifier_refuses(message: str, build: Callable[[], Operation]) -> None:

@@ -6,13 +6,15 @@ release at GPU scope after it, is seen after an acquire of the same flag and a b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import SSAValue
 
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import I32, I64
-from tessera.backends.llvm.types import LLVMType
+from tessera.backends.llvm.types import LLVMType, llvm_element
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
-from tessera.ir.target.stream import FlagSetOp, FlagsTakeOp, FlagTakeOp, SlotCombineOp, SlotStoreOp
+from tessera.ir.target.stream import FlagSetOp, FlagsTakeOp, FlagTakeOp, SlotCombineOp, SlotsCombineOp, SlotStoreOp
 from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.types import dtype_of
 from tessera.target.artifact import FLAG_BYTES
@@ -31,7 +33,9 @@ def _wide(emitter: NvidiaEmitter, value: str) -> str:
     return emitter.ops.convert("zext", I32, value, I64)
 
 
-def _accesses(emitter: NvidiaEmitter, op: SlotStoreOp | SlotCombineOp, at: str) -> tuple[int, list[str]]:
+def _accesses(
+    emitter: NvidiaEmitter, op: SlotStoreOp | SlotCombineOp | SlotsCombineOp, at: str
+) -> tuple[int, list[str]]:
     """Return how many registers move at a time, and this thread's addresses: lanes and warps are neighbours."""
     type_ = op.value.type
     assert isinstance(type_, FragmentType)
@@ -60,28 +64,62 @@ def emit_store(emitter: NvidiaEmitter, op: SlotStoreOp) -> None:
 
 @NVIDIA.register(SlotCombineOp)
 def emit_combine(emitter: NvidiaEmitter, op: SlotCombineOp) -> None:
+    """Read the slots one after the other."""
+    slots = [_before(emitter, op.at, str(back)) for back in range(op.count.data)]
+    _emit_combined(emitter, op, slots, [None] * len(slots))
+
+
+@NVIDIA.register(SlotsCombineOp)
+def emit_combine_parts(emitter: NvidiaEmitter, op: SlotsCombineOp) -> None:
+    """Read every n-th slot, the last one again in place of those that there are not."""
+    type_ = op.value.type
+    assert isinstance(type_, FragmentType)
+    place, apart, left = _wide(emitter, emitter.thread_part(type_.linear, 0)), type_.shape[0], emitter.unit(op.left)
+    slots, exist = list[str](), list[str | None]()
+    for number in range(op.count.data):
+        back = emitter.ops.binary("add", I64, place, str(number * apart)) if number else place
+        exists = emitter.ops.compare("slt", I64, back, left)
+        slots.append(_before(emitter, op.at, emitter.ops.select(I64, exists, back, "0")))
+        exist.append(exists)
+    _emit_combined(emitter, op, slots, exist)
+
+
+def _before(emitter: NvidiaEmitter, at: SSAValue, back: str) -> str:
+    """Return the number of the slot so many before another one."""
+    return emitter.unit(at) if back == "0" else emitter.ops.binary("sub", I64, emitter.unit(at), back)
+
+
+def _emit_combined(
+    emitter: NvidiaEmitter, op: SlotCombineOp | SlotsCombineOp, slots: Sequence[str], exist: Sequence[str | None]
+) -> None:
     """Read registers in their order, past the first-level cache, which is not kept in step with other programs.
 
     Few are loaded before they are combined: a thread that holds large sums has no room for as many others.
+
+    Args:
+        emitter: the emitter.
+        op: combines slots with its value.
+        slots: the number of each.
+        exist: whether there is one, None where that is known.
     """
-    dtype, count = dtype_of(element_of(op.value.type)), op.count.data
+    dtype = dtype_of(element_of(op.value.type))
     width, addresses = 0, list[list[str]]()
-    for back in range(count):
-        at = emitter.ops.binary("sub", I64, emitter.unit(op.at), str(back)) if back else emitter.unit(op.at)
+    for at in slots:
         width, slot = _accesses(emitter, op, at)
         addresses.append(slot)
-    words = emitter.word_types(dtype, width)
+    words, element = emitter.word_types(dtype, width), LLVMType(llvm_element(dtype))
     units = list(emitter.units(op.value))
-    together = max(_LOADED_WORDS // (count * max(width * dtype.bytes // 4, 1)), 1)
+    together = max(_LOADED_WORDS // (len(slots) * max(width * dtype.bytes // 4, 1)), 1)
     for first in range(0, len(addresses[0]), together):
         loaded = [
             [emitter.load_vector("ld.global.cg", words, (_SPACE, a)) for a in slot[first : first + together]]
             for slot in addresses
         ]
-        for slot in loaded:
+        for slot, exists in zip(loaded, exist, strict=True):
             for number, vector in enumerate(slot, first):
                 for at, other in enumerate(emitter.unpack(vector, dtype, width), number * width):
-                    units[at] = elementwise.apply(emitter, op.fn.data, dtype, 1, [units[at], other])
+                    both = elementwise.apply(emitter, op.fn.data, dtype, 1, [units[at], other])
+                    units[at] = both if exists is None else emitter.ops.select(element, exists, both, units[at])
     emitter.bind(op.result, units)
 
 

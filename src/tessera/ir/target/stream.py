@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Int
+from tessera.ir.layouts import REGISTER
 from tessera.ir.target.types import FragmentType, PointerType
 from tessera.ir.types import index
 
@@ -85,6 +86,65 @@ class SlotCombineOp(TesseraOp):
         if self.value.type != self.result.type or self.count.data < 1:
             raise VerifyException("fragments of one type are combined, from one slot or more")
         _verify_slot(self.result.type, self.offset.data, self.bytes.data)
+
+
+@op_definition
+class SlotsCombineOp(TesseraOp):
+    """Combines a fragment with those that `slot_store`s left in the `left` slots up to `at`, each by some threads.
+
+    What the slots hold has a dimension less: threads with place p of n along the first one take the slots p, p + n, ...
+    before the last one, `count` of them or as many as there are.
+    """
+
+    name = "tessera_target.slots_combine"
+    fn = prop_def(StringAttr)
+    value = operand_def(FragmentType)
+    workspace = operand_def(PointerType)
+    at = operand_def(index)
+    left = operand_def(index)
+    count = prop_def(IntAttr)
+    offset = prop_def(IntAttr)
+    bytes = prop_def(IntAttr)
+    result = result_def(FragmentType)
+    traits = traits_def(*effect(Effect.MEMORY))
+    custom_directives = (Int,)
+    assembly_format = (
+        "$fn $value `,` $workspace `[` $at `]` `of` $left `count` custom<Int>($count) `offset` custom<Int>($offset) "
+        "`bytes` custom<Int>($bytes) attr-dict `:` type($value) `,` type($workspace) `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        fn: str,
+        value: SSAValue,
+        workspace: SSAValue,
+        at: SSAValue,
+        left: SSAValue,
+        count: int,
+        offset: int,
+        bytes: int,
+    ):
+        super().__init__(
+            operands=[value, workspace, at, left],
+            properties={
+                "fn": StringAttr(fn),
+                "count": IntAttr(count),
+                "offset": IntAttr(offset),
+                "bytes": IntAttr(bytes),
+            },
+            result_types=[value.type],
+        )
+
+    def verify_(self) -> None:
+        """Check that a slot holds the fragment, and that it tells threads apart along the first dimension only."""
+        if self.value.type != self.result.type or self.count.data < 1:
+            raise VerifyException("fragments of one type are combined, from one slot or more")
+        _verify_slot(self.result.type, self.offset.data, self.bytes.data)
+        type_ = self.value.type
+        assert isinstance(type_, FragmentType)
+        layout = type_.linear
+        if not layout.rank or any(vector[0] for vector in layout.in_bases(REGISTER)):
+            raise VerifyException("a thread has one place along the first dimension")
 
 
 def slot_bytes(type_: FragmentType) -> int:

@@ -13,6 +13,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout
 from tessera.ir.target import stream as target
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp
@@ -23,10 +24,17 @@ from tessera.ir.types import element_type, i1, index
 from tessera.lower.simt.context import Part, Share, SimtContext
 from tessera.lower.simt.order import mark_tile_loop
 from tessera.lower.simt.placement import Placements, infers
+from tessera.lower.simt.reduce import reduce_fragment
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import COMBINE, identity_of
+from tessera.numerics.order import NEUTRAL
 
 U32 = element_type(dtypes.u32)
+
+_REDUCTIONS = {COMBINE[name]: name for name in ("sum", "prod", "max", "min")}
+"""The reduction whose parts a function combines."""
 
 GROUP_WORDS = 32
 """Registers of partial sums that are loaded at once, while others are held."""
@@ -204,7 +212,7 @@ def divide(context: SimtContext, grid: GridOp, most: int) -> SSAValue:
     number = n("sub", program, n("mul", tile, count))
     sharing = decisions.SHARING_PROGRAMS.of(grid)
     useful = None if sharing is None else n("floordiv", scalars.constant(sharing, U32), tiles)
-    context.part = Part(number, count, min(most, context.num_warps * 32), useful)
+    context.part = Part(number, count, most, useful)
     context.part_steps = decisions.PART_STEPS.of(grid) or 1
     return scalars.cast(tile, index)
 
@@ -308,18 +316,27 @@ class _Left:
     def take_one(self, back: SSAValue) -> None:
         """Wait for the program that is so many before the owner."""
         context = self.context
-        context.emit(target.FlagTakeOp(_workspace(context, self.size), self._program(back)))
+        context.emit(target.FlagTakeOp(_workspace(context, self.size), self.program(back)))
 
     def take_all(self, others: SSAValue) -> None:
-        """Wait for that many programs before the owner, if any."""
-        context, wait = self.context, Block()
+        """Wait for that many programs before the owner, as many at a time as there are threads."""
+        context, scalars, wait = self.context, self.context.scalars, Block(arg_types=[index])
+        threads = context.num_warps * 32
         with context.into(wait):
-            context.emit(target.FlagsTakeOp(_workspace(context, self.size), self._program(others), others))
+            rest = scalars.binary("sub", others, wait.args[0])
+            count = scalars.binary("minimum", rest, threads)
+            context.emit(target.FlagsTakeOp(_workspace(context, self.size), self.program(rest), count))
             context.emit(scf.YieldOp())
-        some = context.value(ElementwiseOp("gt", [others, context.scalars.constant(0)]))
-        context.emit(scf.IfOp(some, [], Region(wait), Region(Block([scf.YieldOp()]))))
+        zero, step = scalars.constant(0), scalars.constant(threads)
+        context.emit(scf.ForOp(zero, others, step, [], Region(wait)))
 
-    def _program(self, back: SSAValue) -> SSAValue:
+    def only(self, numbers: Sequence[int]) -> _Left:
+        """Return some of the sums."""
+        fns, offsets = [self.fns[number] for number in numbers], [self.offsets[number] for number in numbers]
+        return _Left(self.context, fns, offsets, self.size)
+
+    def program(self, back: SSAValue) -> SSAValue:
+        """Return the number of the program that is so many before the owner."""
         return self.context.scalars.binary("sub", self.context.value(ProgramIdOp()), back)
 
     def loop(
@@ -349,7 +366,7 @@ class _Left:
         return context.emit(scf.ForOp(zero, count, one, list(sums), Region(loop))).results
 
     def _combined(self, sums: Sequence[SSAValue], back: SSAValue, width: int) -> list[SSAValue]:
-        workspace, nearest = _workspace(self.context, self.size), self._program(back)
+        workspace, nearest = _workspace(self.context, self.size), self.program(back)
         return [
             self.context.value(target.SlotCombineOp(fn, value, workspace, nearest, width, offset, self.size))
             for fn, value, offset in zip(self.fns, sums, self.offsets, strict=True)
@@ -377,10 +394,65 @@ def _in_groups(
         count = n("mod", n("floordiv", number, width), 2)
 
 
+def _copied_bits(layout: LinearLayout) -> list[tuple[str, int]]:
+    """Return the bits of a lane's and a warp's number that tell no elements of a tile apart."""
+    bases = {dim: layout.in_bases(dim) for dim in (LANE, WARP)}
+    return [(dim, bit) for dim, vectors in bases.items() for bit, vector in enumerate(vectors) if not any(vector)]
+
+
+def _told_apart(layout: LinearLayout) -> LinearLayout:
+    """Return a layout with a dimension more, in front, that tells the copies of a tile apart."""
+    place = {which: 1 << number for number, which in enumerate(_copied_bits(layout))}
+    bases = {
+        dim: [[place.get((dim, bit), 0), *vector] for bit, vector in enumerate(layout.in_bases(dim))]
+        for dim in (REGISTER, LANE, WARP)
+    }
+    return LinearLayout.make(bases, (1 << len(place), *layout.out_sizes))
+
+
+def _by_copies(context: SimtContext, left: _Left, number: int, own: SSAValue, others: SSAValue) -> SSAValue:
+    """Combine a sum with those that have been left, each copy of it with other ones, and return the result.
+
+    Args:
+        context: the launch.
+        left: what programs have left.
+        number: of the sum.
+        own: the owner's.
+        others: how many programs have left one.
+    """
+    scalars, fn, type_ = context.scalars, left.fns[number], own.type
+    assert isinstance(type_, FragmentType)
+    assert context.part is not None
+    layout = _told_apart(type_.linear)
+    copies, words = layout.out_sizes[0], layout.registers * max(type_.dtype.bytes // 4, 1)
+    width = max(min(GROUP_WORDS // words, context.part.most // copies), 1)
+    width = 1 << width.bit_length() - 1
+    start = context.splat(context.constant(_nothing(fn, type_.dtype), type_.element), layout)
+    together = copies * width
+    loop = Block(arg_types=[index, start.type])
+    with context.into(loop):
+        done = scalars.mul(loop.args[0], together)
+        nearest = scalars.binary("sub", left.program(scalars.constant(1)), done)
+        rest = scalars.binary("sub", others, done)
+        slots = (_workspace(context, left.size), nearest, rest, width, left.offsets[number], left.size)
+        context.emit(scf.YieldOp(context.value(target.SlotsCombineOp(fn, loop.args[1], *slots))))
+    zero, one = scalars.constant(0), scalars.constant(1)
+    times = scalars.ceildiv(others, together)
+    parts = context.emit(scf.ForOp(zero, times, one, [start], Region(loop))).results[0]
+    total = reduce_fragment(context, parts, layout, 0, _REDUCTIONS[fn])
+    return context.value(ElementwiseOp(fn, [own, context.convert(total, type_.linear)]))
+
+
+def _nothing(fn: str, dtype: DType) -> float:
+    """Return what changes nothing that a function combines it with."""
+    name = _REDUCTIONS[fn]
+    return NEUTRAL[name] if dtype.is_float and name in NEUTRAL else identity_of(name, dtype)
+
+
 @lowers(CollectSumsOp)
 def _collect(context: SimtContext, op: CollectSumsOp) -> None:
     fragments, offsets, size = _slot(context, op.partials)
-    sums: Sequence[SSAValue] = fragments
+    sums = list(fragments)
     others = context.scalar(op.others)
     left = _Left(context, op.combining, offsets, size)
     if context.share is not None:
@@ -388,6 +460,19 @@ def _collect(context: SimtContext, op: CollectSumsOp) -> None:
         sums = left.loop(fragments, others, zero, 1, left.take_one)
     elif context.part is not None:
         left.take_all(others)
-        sums = _in_groups(context, left, fragments, others)
+        alone = [number for number, fragment in enumerate(fragments) if not _has_copies(fragment, op.combining[number])]
+        if alone:
+            combined = _in_groups(context, left.only(alone), [fragments[number] for number in alone], others)
+            for number, total in zip(alone, combined, strict=True):
+                sums[number] = total
+        for number, fragment in enumerate(fragments):
+            if number not in alone:
+                sums[number] = _by_copies(context, left, number, fragment, others)
     for total, value in zip(op.sums, sums, strict=True):
         context.define(total, value)
+
+
+def _has_copies(fragment: SSAValue, fn: str) -> bool:
+    """Return whether several threads hold a sum, so that each can combine it with parts of its own."""
+    assert isinstance(fragment.type, FragmentType)
+    return fn in _REDUCTIONS and bool(_copied_bits(fragment.type.linear))

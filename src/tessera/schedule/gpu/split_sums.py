@@ -19,7 +19,7 @@ After::
       %first, %last, %owner, %others = share <steps of the loop>
       %sum = scf.for %k = <step %first> to <step %last> ...
       if %owner { %all = collect_sums %sum of %others by ["add"]; epilogue; store } else { leave_sums %sum }
-    } {split_sums = 64}
+    } {split_sums = 256}
 
 Sums, products, maxima, minima and operations on bits are split, of tiles and of scalars, several at once and in several
 loops if none needs the result of another; under `strict` those whose bits any order gives. A tile that the epilogue
@@ -67,6 +67,8 @@ LEFT_BYTES = 1 << 19
 """That one program reads of others at most: a few microseconds."""
 PART_TERMS = 256
 """Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
+PRODUCT_PARTS = 64
+"""Programs that share a tile of products at most: there are no copies of its sums in other threads."""
 RESIDENT_SUMS = 12288
 """Sums of products that the programs of a multiprocessor keep in registers."""
 HELD_BYTES = 96 << 10
@@ -98,7 +100,7 @@ class SplitSumsPass(GridPass):
             if asked is not None:
                 note(grid, "split_sums", [f"split_sums={asked} is ignored: {reason}"])
             return
-        most = min(asked or _most(total), MOST_PARTS)
+        most = min(asked or _most(grid, total), MOST_PARTS)
         decisions.SPLIT_SUMS.write(grid, most)
         if asked is None:
             self._limit(grid, total)
@@ -188,9 +190,10 @@ def _bytes(types: Iterable[Attribute]) -> int:
     return sum(prod(shape_of(type_)) * dtype_of(element_of(type_)).bytes for type_ in types)
 
 
-def _most(total: CollectSumsOp) -> int:
+def _most(grid: GridOp, total: CollectSumsOp) -> int:
     """Return how many programs share a tile at most: the last one reads what all of them leave."""
-    return max(LEFT_BYTES // _bytes(total.partials.types), 2)
+    most = max(LEFT_BYTES // _bytes(total.partials.types), 2)
+    return min(most, PRODUCT_PARTS) if any(isinstance(op, MmaOp) for op in grid.walk()) else most
 
 
 def _split(grid: GridOp, loops: Sequence[tuple[scf.ForOp, list[str]]]) -> CollectSumsOp:

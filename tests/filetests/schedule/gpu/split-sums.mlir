@@ -32,7 +32,7 @@ tessera_tile.kernel @columns profile "fast" (
     %both = tessera_tile.elementwise "add"(%scaled, %most) : (!tessera_tile.tile<32xf32>, !tessera_tile.tile<32xf32>) -> !tessera_tile.tile<32xf32>
     tessera_tile.store %both, %y[%j] [32] : !tessera_tile.tile<32xf32>, !tessera_tile.tensor<?xf32>
   }
-  // CHECK: tessera_schedule.split_sums = #builtin.int<64>
+  // CHECK: tessera_schedule.split_sums = #builtin.int<256>
   tessera_tile.return
 }
 
