@@ -48,6 +48,17 @@ def gathers(count: int) -> Any:
     return kernel
 
 
+def hashed_rows(count: int) -> Any:
+    def kernel(x: ts.Tensor["n", ts.u32], t: ts.Tensor["m", 64, ts.f32], y: ts.Tensor[16, 64, ts.f32]):
+        for _ in ts.tile.grid((1, 1)):
+            h = x[0:16]
+            for k in ts.tile.static_range(count):
+                h = (h ^ (h >> 13)) + k
+            y[:, :] = t[h, :]
+
+    return kernel
+
+
 def transposes(count: int) -> Any:
     def kernel(x: ts.Tensor[20, 20, ts.f32], y: ts.Tensor[20, 20, ts.f32]):
         for _ in ts.tile.grid((1, 1)):
@@ -96,7 +107,7 @@ def seconds(module: ModuleOp, target: str) -> float:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("form", [chain, stored_each, gathers, transposes, masks, loops])
+@pytest.mark.parametrize("form", [chain, stored_each, gathers, hashed_rows, transposes, masks, loops])
 def test_lowering_is_linear(form: Any, target: str) -> None:
     times = list[float]()
     for count in (20, 80):

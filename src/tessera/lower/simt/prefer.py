@@ -87,23 +87,42 @@ def _prefer_index(placements: Placements, op: LoadOp) -> None:
 
 def _wanted_as_index(placements: Placements, value: SSAValue) -> set[LinearLayout] | None:
     """Return the layouts in which places, and what is computed of them, are wanted; None if there is another use."""
-    found: set[LinearLayout] = set()
-    for use in value.uses:
-        user = use.operation
-        if isinstance(user, GatherOp | ScatterOp):
-            elements = user.result if isinstance(user, GatherOp) else user.value
-            after = None if value is elements else {placements.layout_or_default(elements)}
-        elif isinstance(user, _ELEMENTWISE):
-            placed = placements.of(user.result)
-            after = _wanted_as_index(placements, user.result) if placed == placements.of(value) else None
-        elif isinstance(user, BroadcastOp | ReshapeOp):
-            after = _before(user, _wanted_as_index(placements, user.result))
+    found: dict[SSAValue, set[LinearLayout]] = {}
+    work = [value]
+    while work:
+        each, layouts, waiting = work[-1], set[LinearLayout](), list[SSAValue]()
+        for use in each.uses:
+            later = _computed_of_places(placements, each, use.operation)
+            if later is not None and later not in found:
+                waiting.append(later)
+                continue
+            wanted = _wanted_by(placements, each, use.operation, None if later is None else found[later])
+            if wanted is None:
+                return None
+            layouts |= wanted
+        if waiting:
+            work += waiting
         else:
-            after = None
-        if after is None:
-            return None
-        found |= after
-    return found
+            found[each] = layouts
+            work.pop()
+    return found[value]
+
+
+def _computed_of_places(placements: Placements, value: SSAValue, user: Operation) -> SSAValue | None:
+    """Return what a use makes of places that are places again, where they go with it; None for another use."""
+    if isinstance(user, _ELEMENTWISE):
+        return user.result if placements.of(user.result) == placements.of(value) else None
+    return user.result if isinstance(user, BroadcastOp | ReshapeOp) else None
+
+
+def _wanted_by(
+    placements: Placements, value: SSAValue, user: Operation, after: set[LinearLayout] | None
+) -> set[LinearLayout] | None:
+    """Return the layouts in which a use wants places, given those in which its result is wanted; None for no places."""
+    if isinstance(user, GatherOp | ScatterOp):
+        elements = user.result if isinstance(user, GatherOp) else user.value
+        return None if value is elements else {placements.layout_or_default(elements)}
+    return _before(user, after) if isinstance(user, BroadcastOp | ReshapeOp) else after
 
 
 def _before(op: BroadcastOp | ReshapeOp, after: set[LinearLayout] | None) -> set[LinearLayout] | None:
@@ -119,14 +138,19 @@ def _before(op: BroadcastOp | ReshapeOp, after: set[LinearLayout] | None) -> set
 
 def _move_index(placements: Placements, value: SSAValue, layout: LinearLayout) -> None:
     """Change where places are, and with them what is computed of them."""
-    before = placements.found[value]
-    placements.place(value, layout, before.strength)
-    for use in value.uses:
-        user = use.operation
-        if isinstance(user, ReshapeOp):
-            _move_index(placements, user.result, reshaped(layout, tile_shape(user.result)))
-        elif isinstance(user, _ELEMENTWISE):
-            _move_index(placements, user.results[0], layout)
+    work, moved = {value: layout}, set[SSAValue]()
+    while work:
+        each, layout = work.popitem()
+        if each in moved:
+            continue
+        moved.add(each)
+        placements.place(each, layout, placements.found[each].strength)
+        for use in each.uses:
+            user = use.operation
+            if isinstance(user, ReshapeOp):
+                work[user.result] = reshaped(layout, tile_shape(user.result))
+            elif isinstance(user, _ELEMENTWISE):
+                work[user.results[0]] = layout
 
 
 def _prefer_carried(placements: Placements, loop: scf.ForOp) -> None:
