@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -19,11 +20,11 @@ from tessera.driver.binding import (
 from tessera.driver.calls import CallPlan, Calls
 from tessera.driver.direct_calls import Origin
 from tessera.driver.explain import Explanation
-from tessera.driver.launch import InterpreterPlan, checked, launcher_for, stream_source
+from tessera.driver.launch import InterpreterPlan, Launch, checked, launcher_for, stream_source
 from tessera.driver.open_kernel import OpenKernel
 from tessera.driver.settings import settings
 from tessera.driver.structured import StructuredKernel
-from tessera.driver.variants import Space, Variants, destination_of
+from tessera.driver.variants import Space, Variant, Variants, destination_of
 from tessera.entry.host import call_directly
 from tessera.errors import LanguageError, caller_location
 from tessera.frontend.signature import (
@@ -97,14 +98,13 @@ class Kernel(Calls[P, R]):
     def _new_plan(self, args: Sequence[Any], pointers: Sequence[int]) -> CallPlan:
         self._check_constexprs(args)
         views = self._views(args)
-        sizes = check_tensors(self._expected, views)
         device = common_device([tensor.name for tensor in self._expected], views) or default_device()
         backend_for(device)
         strides = [canonical_strides(view) for view in views]
         spec = self._specialization(args, pointers, views, strides)
         if settings().interpret:
             return self._interpreted(args, spec, views, device)
-        variant = self.variants.find(spec, self._text_sizes(views, sizes), destination_of(device))
+        variant = self.variant_for(spec, views, device)
         tensors = iter(zip(views, strides, strict=True))
         shapes: list[Any] = []
         for fact, arg in zip(spec.args, variant.artifact.args, strict=True):
@@ -123,6 +123,8 @@ class Kernel(Calls[P, R]):
             rejected=variant.rejected,
         )
         launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher, device)
+        if "misplaced" in variant.artifact.reflection.get("schedule", {}):
+            launch, origin, explanation = self._placed(spec, pointers, views, strides, launch, origin, explanation)
         written = [arg.written for arg in variant.artifact.args if arg.kind == "tensor"]
         if any(written) and len(written) > 1:
             names = [tensor.name for tensor in self._expected]
@@ -132,6 +134,46 @@ class Kernel(Calls[P, R]):
                 check_overlap(names, list(map(elements, pointers, views)), written)
         returns = self._positions(variant.artifact.returns)
         return CallPlan(launch, device, stream_source(args, device), returns, explanation, origin)
+
+    def _placed(
+        self,
+        spec: Specialization,
+        pointers: Sequence[int],
+        views: Sequence[ArrayView],
+        strides: Sequence[tuple[int, ...]],
+        launch: Launch,
+        origin: Origin,
+        explanation: Explanation,
+    ) -> tuple[Launch, Origin | None, Explanation]:
+        """Return a call's launch, or that on copies of arrays where it is faster, what it is made from and runs."""
+        from tessera.driver.realign import on_copies  # most programs need none of it
+
+        seen = [replace(view, strides=steps) for view, steps in zip(views, strides, strict=True)]
+        found = on_copies(self, spec, origin.variant, pointers, seen, origin.device, launch)
+        if found is None:
+            return launch, origin, explanation
+        texts = [f"{name} is copied first, to rows that begin at multiples of 16 bytes" for name in found.names]
+        artifact = found.variant.artifact
+        reflection = {**artifact.reflection, "copies": [*artifact.reflection.get("copies", ()), *texts]}
+        return found.launch, None, replace(explanation, reflection=reflection, config=found.variant.config)
+
+    def variant_for(self, spec: Specialization, views: Sequence[ArrayView], device: Device) -> Variant:
+        """Return the code for arrays on a device."""
+        sizes = self._text_sizes(views, check_tensors(self._expected, views))
+        return self.variants.find(spec, sizes, destination_of(device))
+
+    def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
+        """Return how a kernel that takes nothing but arrays is launched on a device.
+
+        Args:
+            pointers: addresses, of which what they are multiples of counts.
+            views: the arrays.
+            device: where it runs.
+        """
+        strides = [canonical_strides(view) for view in views]
+        spec = self._specialization([None] * len(views), pointers, views, strides)
+        launcher = launcher_for(self.variant_for(spec, views, device), device)
+        return launcher.prepare([(view.shape, steps) for view, steps in zip(views, strides, strict=True)]).launch
 
     def _interpreted(
         self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device

@@ -166,6 +166,20 @@ UNEVEN = Decision(
 )
 LAST_FIRST = 2
 """A value of `UNEVEN`."""
+MISPLACED = Decision(
+    "misplaced",
+    "bits of the kernel's arguments that roles could fetch if they began at multiples of 16 bytes, as did their rows",
+    (GridOp,),
+    ("warp-specialize",),
+    most=None,
+)
+REREADS = Decision(
+    "rereads",
+    "bits of the grid's dimensions along which programs read misplaced arguments again",
+    (GridOp,),
+    ("warp-specialize",),
+    most=None,
+)
 PING_PONG = Decision(
     "ping_pong", "two groups of consumers take a program's tiles in turn", (GridOp,), ("warp-specialize",)
 )

@@ -21,6 +21,14 @@ def depends_on(value: SSAValue, block: Block) -> bool:
     return any(depends_on(operand, block) for operand in owner.operands)
 
 
+def arguments_of(value: SSAValue, block: Block) -> set[int]:
+    """Return which of a block's arguments a value follows from, but for those that only bound a loop's counter."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return {list(block.args).index(value)} if owner is block else set()  # pyright: ignore[reportArgumentType]
+    return {place for operand in owner.operands for place in arguments_of(operand, block)}
+
+
 def movable(value: SSAValue, loop: scf.ForOp) -> bool:
     """Return whether a loop's value can be computed for a later iteration: it depends on the counter only."""
     owner = value.owner

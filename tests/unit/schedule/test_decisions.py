@@ -75,6 +75,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (scaled_left, CUBE | {"S": 2}, "sm_90a", Knobs()),
     (attention_of(64, 64, 64, True), HEADS, "sm_90a", Knobs(pipeline=1)),
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
+    (gemm, CUBE | {"K": 250}, "sm_90a", Knobs()),
     (summed, {}, "sm_90a", Knobs()),
     (gemm, CUBE, "sapphirerapids", Knobs()),
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),

@@ -18,6 +18,11 @@ from tessera.schedule.hopper.limits import why_no_box
 from tessera.schedule.products import ALIGN_BYTES, why_not_fetched
 from tessera.target.artifact import MOST_MAPPED
 
+
+class Misplaced(Unfit):
+    """The copy engine could fetch a tensor if it lay elsewhere: from a multiple of 16 bytes, or in padded rows."""
+
+
 MOST_DIMENSIONS = 5
 """Most dimensions of a tensor that the copy engine reads or writes."""
 
@@ -44,13 +49,14 @@ def check_tensor(
         plain: whether rows of 16 bytes are accepted, which matrix instructions do not read.
 
     Raises:
-        Unfit: alignment, strides or sizes do not allow it: 16-byte address and strides, whole panels along the
+        Misplaced: the address, or a stride, is not known to be a multiple of 16 bytes.
+        Unfit: strides or sizes do not allow it: 16-byte address and strides, whole panels along the
             contiguous dimension, from multiples of 16 bytes on, sizes that are powers of two, boxes of at most 256,
             coordinates of 32 bits.
     """
     info = kernel.info_of(tensor)
     if (reason := why_not_fetched(info.name, 1 in info.strides, info.align % ALIGN_BYTES == 0)) is not None:
-        raise Unfit(reason)
+        raise Misplaced(reason) if 1 in info.strides else Unfit(reason)
     contiguous = info.strides.index(1)
     if contiguous not in kept:
         raise Unfit(f"the tile of {info.name} does not run along its contiguous dimension")
@@ -63,7 +69,7 @@ def check_tensor(
     for axis, stride in enumerate(info.strides):
         known = info.stride_div[axis] if stride == DYNAMIC else stride
         if axis != contiguous and known * dtype.bytes % ALIGN_BYTES:
-            raise Unfit(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
+            raise Misplaced(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
     if len(info.strides) > MOST_DIMENSIONS:
         raise Unfit(f"{info.name} has more than {MOST_DIMENSIONS} dimensions")
     if (reason := why_no_box(info.name, sizes, sizes[contiguous], dtype, plain)) is not None:

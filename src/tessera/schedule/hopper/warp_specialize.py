@@ -56,7 +56,7 @@ from tessera.ir import decisions
 from tessera.ir.directions import GROWS, directions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
-from tessera.ir.loops import depends_on, remade, with_arguments
+from tessera.ir.loops import arguments_of, depends_on, remade, with_arguments
 from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.elementwise import ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
@@ -99,6 +99,7 @@ from tessera.schedule.hopper.reuse import fetched_once
 from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single
 from tessera.schedule.hopper.role_plan import RolePlan, consumer_warps, ring_stages
 from tessera.schedule.hopper.rounding import round_operands, undo
+from tessera.schedule.hopper.tensor_maps import Misplaced
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
@@ -138,6 +139,8 @@ class WarpSpecializePass(GridPass):
         except Unfit as reason:
             undo(rounded)
             note(grid, "roles", [f"one role: {reason}"])
+            if isinstance(reason, Misplaced):
+                _mark_misplaced(kernel, grid)
             return
         registers, ignored = self._registers(grid, warps * groups)
         if notes := [*notes, *plan.notes(), *ignored]:
@@ -189,6 +192,33 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
     operands = [_operand(kernel, op) for op in loads]
     ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and memory_of(op.tensor) not in stored]
     return RolePlan(loop, operands, raw, plain, ahead, products, _loaded_once(kernel, grid, loop))
+
+
+def _mark_misplaced(kernel: KernelOp, grid: GridOp) -> None:
+    """Write which operands would have to lie elsewhere, and along which dimensions of the grid they are read again."""
+    arguments = rereads = 0
+    for op in grid.walk():
+        if not (isinstance(op, LoadOp) and qualifies(op) and _is_misplaced(kernel, op)):
+            continue
+        if memory_of(op.tensor) in written_memories(grid):
+            return
+        arguments |= 1 << kernel.body.block.args.index(op.tensor)
+        if op.parent is not grid.body.block:
+            moved = {place for offset in op.offsets for place in arguments_of(offset, grid.body.block)}
+            rereads |= sum(1 << axis for axis in range(len(grid.extents)) if axis not in moved)
+    if rereads:
+        decisions.MISPLACED.write(grid, arguments)
+        decisions.REREADS.write(grid, rereads)
+
+
+def _is_misplaced(kernel: KernelOp, op: LoadOp) -> bool:
+    try:
+        check_operand(kernel, op)
+    except Misplaced:
+        return True
+    except Unfit:
+        return False
+    return False
 
 
 def _loaded_once(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> list[Staged]:

@@ -18,6 +18,9 @@ from tessera.ir.tile.roles import AllocBarriersOp, BarrierExpectOp, BulkCopyOp, 
 from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp, SharedTransposeOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import SharedType
+from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
+from tessera.schedule.knobs import Knobs
+from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import (
     attention,
@@ -90,6 +93,25 @@ def from_the_end(
 def test_tiles_are_taken_from_the_last_one_where_later_ones_take_more_steps(function, expected) -> None:
     (grid,) = [op for op in specialized(function, SIZES).walk() if isinstance(op, GridOp)]
     assert decisions.UNEVEN.of(grid) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "strides", "expected"),
+    [
+        (attention, {"S": 256}, {"K": (64 * 257, 65, 1)}, (0b10, 0b10)),
+        (attention, {"S": 256}, {name: (64 * 257, 65, 1) for name in "QV"}, (0b101, 0b10)),
+        (attention, {"S": 256}, {"Q": (64 * 257, 65, 1)}, (None, None)),
+        (attention, {"S": 256}, {"out": (64 * 257, 65, 1)}, (None, None)),
+        (gemm, {}, {"a": (129, 1)}, (0b1, 0b10)),
+        (gemm, {}, {"a": (129, 1), "b": (129, 1)}, (0b11, 0b11)),
+        (gemm, {}, {"a": (258, 2)}, (None, None)),
+    ],
+)
+def test_what_lies_wrong_for_roles_is_told(function, sizes, strides, expected) -> None:
+    module = aligned(function, SIZES | sizes, strides)
+    WarpSpecializePass(target_named("sm_90a"), Knobs()).apply(module)
+    (grid,) = [op for op in module.walk() if isinstance(op, GridOp)]
+    assert (decisions.MISPLACED.of(grid), decisions.REREADS.of(grid)) == expected
 
 
 def no_loop(a: ts.Tensor["M", 64, ts.bf16], b: ts.Tensor[64, "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:

@@ -1,0 +1,162 @@
+"""Calls on copies of arrays that lie where the copy engine cannot fetch them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.driver import realign
+from tessera.driver.binding import tensor_facts
+from tessera.driver.kernel import Kernel
+from tessera.driver.realign import Copy, on_copies
+from tessera.driver.variants import Variant
+from tessera.errors import DeviceError
+from tessera.frontend.specialize import Specialization
+from tessera.numerics import dtypes
+from tessera.runtime.device import Device
+from tessera.runtime.views import ArrayView
+from tessera.target.registry import target_named
+from tests.unit.schedule.hopper.kernels import attention
+
+CUDA = Device("cuda", 0)
+HEADS = 3
+
+
+def view_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: dtypes.DType = dtypes.bf16) -> ArrayView:
+    return ArrayView(shape, strides, dtype, CUDA, readonly=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dtype", "made", "source", "size"),
+    [
+        ((3, 5, 88), (440, 88, 1), dtypes.bf16, (440, 88, 1), ((1320,), (1,)), 2816),
+        ((3, 5, 80), (465, 93, 1), dtypes.bf16, (400, 80, 1), ((15, 80), (93, 1)), 2560),
+        ((3, 5, 83), (415, 83, 1), dtypes.bf16, (440, 88, 1), ((15, 83), (83, 1)), 2816),
+        ((5, 3, 80), (93, 465, 1), dtypes.bf16, (80, 400, 1), ((15, 80), (93, 1)), 2560),
+        ((3, 83, 5), (415, 1, 83), dtypes.bf16, (440, 1, 88), ((15, 83), (83, 1)), 2816),
+        ((6, 3), (3, 1), dtypes.f32, (4, 1), ((6, 3), (3, 1)), 256),
+        ((100,), (1,), dtypes.f16, (1,), ((100,), (1,)), 256),
+    ],
+)
+def test_copies_keep_the_order_in_memory_and_begin_their_rows_at_multiples_of_16_bytes(
+    shape, strides, dtype, made, source, size
+) -> None:
+    copy = Copy.of(4, view_of(shape, strides, dtype), strides)
+    assert copy is not None
+    assert (copy.place, copy.view.shape, copy.view.strides, copy.view.dtype) == (4, shape, made, dtype)
+    assert (copy.source.shape, copy.source.strides, copy.bytes) == (*source, size)
+    assert copy.source.dtype.bytes == dtype.bytes
+    # What the two matrices say is what the two views say.
+    width = dtype.bytes
+    given = np.random.default_rng(0).integers(256, size=(4096, width), dtype=np.uint8)
+    copied = np.zeros((copy.bytes // width, width), np.uint8)
+    over = np.lib.stride_tricks.as_strided
+    steps = [(*(step * width for step in one.strides), 1) for one in (copy.source, copy.target, copy.view)]
+    over(copied, (*copy.target.shape, width), steps[1])[:] = over(given, (*copy.source.shape, width), steps[0])
+    mine = over(given, (*shape, width), (*(step * width for step in strides), 1))
+    np.testing.assert_array_equal(over(copied, (*shape, width), steps[2]), mine)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dtype"),
+    [
+        ((3, 5, 80), (1000, 93, 1), dtypes.bf16),
+        ((3, 5, 80), (930, 186, 2), dtypes.bf16),
+        ((3, 80), (0, 1), dtypes.bf16),
+        ((3, 80), (-80, 1), dtypes.bf16),
+    ],
+)
+def test_what_is_no_matrix_of_rows_is_not_copied(shape, strides, dtype) -> None:
+    assert Copy.of(0, view_of(shape, strides, dtype), strides) is None
+
+
+@pytest.mark.parametrize("shape", [(20000,), (131, 93), (3, 300)])
+def test_the_kernels_of_copies_copy(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    wide = rng.integers(1 << 16, size=(*shape[:-1], shape[-1] + 5), dtype=np.uint16)
+    source, target = wide[..., 3:-2], np.zeros(shape, np.uint16)
+    view = ArrayView(shape, (1,) * len(shape), dtypes.u16, CUDA, readonly=True)
+    realign._mover(Copy(0, view, view, view, 0))(source, target)
+    np.testing.assert_array_equal(target, source)
+
+
+class Recorded:
+    """Stands for a GPU: remembers what runs, and how its memory is used."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, full: bool = False):
+        self.events: list[tuple[Any, ...]] = []
+        self.full = full
+        monkeypatch.setattr(realign, "launcher_for", lambda variant, _: self.launcher(variant.artifact.name))
+        monkeypatch.setattr(realign, "stream_memory", lambda _: self)
+        monkeypatch.setattr(Kernel, "variant_for", lambda *given: self.variant_for(*given))
+        monkeypatch.setattr(Kernel, "loaded", lambda *_: self.launcher("copy").prepare(None).launch)
+
+    def launcher(self, name: str) -> Any:
+        def launch(pointers: Any, scalars: Any, _keep: Any, stream: int) -> None:
+            self.events.append((name, list(pointers), tuple(scalars), stream))
+
+        return SimpleNamespace(prepare=lambda _shapes: SimpleNamespace(launch=launch))
+
+    def variant_for(self, kernel: Kernel[..., Any], spec: Specialization, _views: Any, _device: Any) -> Variant:
+        return kernel.variants._compile(spec, target_named("sm_90a"), kernel.variants._reads(spec))
+
+    def allocate(self, _device: Device, size: int, stream: int) -> int:
+        if self.full:
+            raise DeviceError("no memory", code="out-of-memory")
+        self.events.append(("allocate", size, stream))
+        return 1 << 20
+
+    def free(self, _device: Device, pointer: int, stream: int) -> None:
+        self.events.append(("free", pointer, stream))
+
+
+def planned(gpu: Recorded, positions: int, pointers: list[int], pitch: int = 64) -> Any:
+    """Return attention on copies; its last argument is what it writes."""
+    kernel = Kernel[..., Any](attention)
+    views = [view_of((HEADS, positions, 64), (positions * pitch, pitch, 1)) for _ in pointers]
+    facts = [
+        tensor_facts(name, pointer, view, view.strides)
+        for name, pointer, view in zip(("Q", "K", "V", "out"), pointers, views, strict=True)
+    ]
+    spec = Specialization(tuple(facts))
+    variant = gpu.variant_for(kernel, spec, views, CUDA)
+    plain = gpu.launcher("plain").prepare(None).launch
+    return on_copies(kernel, spec, variant, pointers, views, CUDA, plain)
+
+
+def test_a_call_copies_what_is_misplaced_and_runs_on_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Recorded(monkeypatch)
+    found = planned(gpu, 512, [0x10002, 0x20002, 0x30000, 0x40000])
+    assert found.names == ("Q", "K")
+    assert found.variant.artifact.reflection["schedule"]["persistent"] == 1
+    found.launch([0x50002, 0x60002, 0x70000, 0x80000], (), (), 9)
+    size, scratch = HEADS * 512 * 64 * 2, 1 << 20
+    assert gpu.events == [
+        ("allocate", 2 * size, 9),
+        ("copy", [0x50002, scratch], (), 9),
+        ("copy", [0x60002, scratch + size], (), 9),
+        ("attention", [scratch, scratch + size, 0x70000, 0x80000], (), 9),
+        ("free", scratch, 9),
+    ]
+
+
+def test_a_call_without_memory_runs_on_the_arrays_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Recorded(monkeypatch, full=True)
+    pointers = [0x50002, 0x60002, 0x70000, 0x80000]
+    planned(gpu, 512, [0x10002, 0x20002, 0x30000, 0x40000]).launch(pointers, (), (), 9)
+    assert gpu.events == [("plain", pointers, (), 9)]
+
+
+@pytest.mark.parametrize(
+    ("positions", "pointers", "pitch"),
+    [
+        (448, [0x10002, 0x20002, 0x30002, 0x40000], 64),  # few programs read each key
+        (512, [0x10002, 0x20000, 0x30000, 0x40000], 64),  # queries are read once
+        (512, [0x10000, 0x20000, 0x30000, 0x40000], 64),
+    ],
+)
+def test_calls_that_copies_do_not_pay_for_run_as_they_are(monkeypatch, positions, pointers, pitch) -> None:
+    assert planned(Recorded(monkeypatch), positions, pointers, pitch) is None
