@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import sweep_kernels as kernels
-from sweep_works import Work, blocks, merged_strides
+from sweep_works import Work, blocks, merged_strides, power_of_two
 
 from tessera.ops import linalg
 
@@ -264,11 +264,20 @@ def permutes(make: Maker) -> Setup:
 
 
 def _transposing(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Return blocks of 2048 elements: along what is contiguous where they are read, and where they are written."""
-    last, read = len(sizes) - 1, min(range(len(sizes)), key=lambda place: strides[place])
-    rest = [(place, 2048) for place in reversed(range(last)) if place != read]
-    first = [(last, 1024)] if read == last else [(last, 64), (read, 64)]
-    return blocks(sizes, [*first, *rest], 2048)
+    """Return blocks of 2048 elements: 64 that lie together where they are written, and where they are read."""
+    written = list(reversed(range(len(sizes))))
+    read = sorted(written, key=lambda place: strides[place])
+    rest = [(place, 2048) for place in written]
+    return blocks(sizes, [*_together(sizes, written), *_together(sizes, read), *rest], 2048)
+
+
+def _together(sizes: Sequence[int], order: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield dimensions in an order, each with how far a block of 64 elements reaches along it."""
+    left = 64
+    for place in order:
+        most = min(power_of_two(sizes[place]), left)
+        yield place, most
+        left //= most
 
 
 def gathers(make: Maker) -> Setup:

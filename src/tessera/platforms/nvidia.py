@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from tessera.runtime.views import ArrayView, Reader
     from tessera.schedule.knobs import Knobs
     from tessera.target.artifact import Artifact
+
+
+@cache
+def _cuda() -> Any:
+    """Return the driver's side of the runtime, which is imported where there is a GPU to use."""
+    from tessera.runtime import cuda
+
+    return cuda
 
 
 class NvidiaPlatform(Platform):
@@ -265,9 +274,7 @@ class NvidiaPlatform(Platform):
         Raises:
             CallError: `bad-stream`.
         """
-        from tessera.runtime import cuda
-
-        return cuda.stream_address(stream)
+        return _cuda().stream_address(stream)
 
     def allocate(self, device: Device, size: int, stream: int) -> int:
         """Return the address of new device memory, usable by work queued on `stream`.
@@ -275,15 +282,11 @@ class NvidiaPlatform(Platform):
         Raises:
             DeviceError: `out-of-memory`.
         """
-        from tessera.runtime import cuda
-
-        return cuda.allocate(cuda.cuda_device(device.index), size, stream)
+        return _cuda().allocate(_cuda().cuda_device(device.index), size, stream)
 
     def free(self, device: Device, pointer: int, stream: int) -> None:
         """Free memory once what `stream` holds now is done."""
-        from tessera.runtime import cuda
-
-        cuda.free(cuda.cuda_device(device.index), pointer, stream)
+        _cuda().free(_cuda().cuda_device(device.index), pointer, stream)
 
     def over_scratch(self, pointer: int, view: ArrayView, stream: int) -> Any:
         """Return a device array over memory that is used on one stream only."""

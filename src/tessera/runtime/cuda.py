@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -133,21 +132,39 @@ def cuda_device(index: int) -> CudaDevice:
     )
 
 
-@contextmanager
-def active(device: CudaDevice) -> Generator[Any]:
-    """Make a device's context current inside a `with` block; gives the driver."""
-    cu = driver()
-    current = int(check(cu.cuCtxGetCurrent()))
-    if current == 0:  # a thread without a context keeps this one, as with the CUDA runtime
-        check(cu.cuCtxSetCurrent(device.context))
-    if current in (0, device.handle):
-        yield cu
-        return
-    check(cu.cuCtxPushCurrent(device.context))
-    try:
-        yield cu
-    finally:
-        check(cu.cuCtxPopCurrent())
+class Active:
+    """A `with` block in which a device's context is current; it gives the driver.
+
+    Args:
+        device: the GPU.
+    """
+
+    __slots__ = ("_device", "_pushed")
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self._pushed = False
+
+    def __enter__(self) -> Any:
+        """Push the context where another one is current."""
+        cu = driver()
+        current = int(check(cu.cuCtxGetCurrent()))
+        if current == 0:  # a thread without a context keeps this one, as with the CUDA runtime
+            check(cu.cuCtxSetCurrent(self._device.context))
+        elif current != self._device.handle:
+            check(cu.cuCtxPushCurrent(self._device.context))
+            self._pushed = True
+        return cu
+
+    def __exit__(self, *_: object) -> None:
+        """Pop the context if it was pushed."""
+        if self._pushed:
+            check(driver().cuCtxPopCurrent())
+
+
+def active(device: CudaDevice) -> Active:
+    """Return a `with` block in which a device's context is current."""
+    return Active(device)
 
 
 @cache

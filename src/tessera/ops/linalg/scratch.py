@@ -21,7 +21,7 @@ from tessera.ops.linalg.plan import Plan
 from tessera.ops.linalg.problem import Problem
 from tessera.ops.templates import annotated
 from tessera.runtime.device import Device
-from tessera.runtime.platforms import StreamMemory, stream_memory
+from tessera.runtime.platforms import Stream, StreamMemory, stream_memory
 from tessera.runtime.views import ArrayView, row_major
 
 _BLOCK = {"BM": 64, "BN": 64, "num_warps": 4}
@@ -82,6 +82,7 @@ class Copies:
         self._kernel = copy_kernel(made)
         self._bytes = sum(copy.bytes for copy in made)
         self._places: dict[tuple[int, int, type[Any]], _Arrays] = {}
+        self._streams: dict[tuple[type, ...], tuple[Stream, bool]] = {}
 
     @classmethod
     def of(cls, problem: Problem, schedule: Plan, device: Device) -> Copies | None:
@@ -104,9 +105,10 @@ class Copies:
             DeviceError: `out-of-memory`.
         """
         values, memory = (a, b, *rest), self._memory
-        where = stream_source(values, self._device)(values) if stream is None else memory.stream_address(stream)
+        current, alike = self._stream_of(values)
+        where = current(values) if stream is None else memory.stream_address(stream)
         # Arguments of one library lead each launch to this same stream, and by the shorter way.
-        named = {} if stream is None and _of_one_library(values, memory) else {"stream": where}
+        named = {} if stream is None and alike else {"stream": where}
         pointer = self._allocate(where)
         try:
             made = self._arrays(pointer, where, a)
@@ -117,6 +119,15 @@ class Copies:
             return kernel(x, y, *rest, **named)
         finally:
             memory.free(self._device, pointer, where)
+
+    def _stream_of(self, values: tuple[Any, ...]) -> tuple[Stream, bool]:
+        """Return how calls of such arguments find their stream, and whether all are arrays of one library."""
+        key = tuple(map(type, values))
+        found = self._streams.get(key)
+        if found is None:
+            alike = _of_one_library(values, self._memory)
+            found = self._streams[key] = stream_source(values, self._device), alike
+        return found
 
     def _allocate(self, stream: int) -> int:
         try:
