@@ -63,6 +63,17 @@ def from_the_second(x: ts.Tensor["N", ts.f32], y: ts.Tensor["M", ts.f32]) -> Non
         y[m : m + 64] = x[m : m + 64] + ts.tile.max(ahead)
 
 
+def steps_between(step: int) -> Callable[..., None]:
+    def kernel(x: ts.Tensor["N", ts.i32], y: ts.Tensor[4, ts.i32], first: ts.i64, last: ts.i64) -> None:
+        for _ in ts.tile.grid((4, 4)):
+            total = ts.tile.zeros((4,), ts.i32)
+            for k in ts.tile.range(ts.tile.maximum(first, 0), last, step):
+                total += x[k : k + 4] + 1
+            y[:] = total
+
+    return kernel
+
+
 def _along(fn: str, name: str, shape: tuple[int, int, int], blocks: tuple[int, int], **knobs: int) -> Case:
     dt = dtype(name)
 
@@ -158,6 +169,26 @@ def _from_the_second(size: int, stored: int) -> Case:
     )
 
 
+def _steps_between(first: int, last: int, step: int) -> Case:
+    def reference(x: np.ndarray, y: np.ndarray, first: int, last: int) -> np.ndarray:
+        padded = np.concatenate([x, np.zeros(4, x.dtype)])
+        total = np.zeros(4, x.dtype)
+        for k in range(max(first, 0), last, step):
+            total += (padded[k : k + 4] if k < len(x) else 0) + 1
+        return total
+
+    return Case(
+        f"steps-between-{first}-{last}-{step}",
+        steps_between(step),
+        lambda rng: (rng.integers(-99, 99, 41).astype(np.int32), Output((4,), dtype("i32")), first, last),
+        reference,
+        EXACT,
+        backends=BACKENDS,
+    )
+
+
+FAR = 2**63
+
 CASES = [
     *(_along("sum", name, (2, 45, 41), (16, 32)) for name in ("bf16", "f16", "f32", "f64", "i32", "u8")),
     *(_along("max", name, (2, 45, 41), (16, 64)) for name in ("bf16", "f32", "i64", "u8")),
@@ -171,6 +202,11 @@ CASES = [
     *map(_channels, ((40, 5, 3), (7, 70, 10), (19, 2, 100), (1, 3, 33), (5, 3, 5000))),
     *(_twice(shape, rows) for shape, rows in (((5, 21, 17), 4), ((33, 3, 16), 4), ((4, 64, 20), 32))),
     *(_whole(name, size, 256) for name in ("bf16", "f32") for size in (1, 255, 256, 257, 1003)),
+    *(
+        _steps_between(*ends, 3)
+        for ends in ((0, 41), (0, -FAR), (7, 5 - FAR), (FAR - 100, FAR - 1), (-FAR, 20), (5, 4))
+    ),
+    *(_steps_between(0, FAR - 1, step) for step in (1 << 60, (1 << 62) + 1)),
     *(_from_the_second(*sizes) for sizes in ((200, 200), (200, 100), (65, 64), (64, 64))),
 ]
 

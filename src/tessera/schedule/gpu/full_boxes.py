@@ -43,7 +43,7 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.boxes import stays_in_tensor
-from tessera.lower.facts import divisor, ends_by, lies_inside, nonnegative
+from tessera.lower.facts import MOST_INDEX, divisor, ends_by, lies_inside, near, nonnegative
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 1024
@@ -130,7 +130,8 @@ class _Boxes:
             return None
         reach = self.reach(body, loop.body.block.args[0], loop.ub)
         count = _at_once(body, loop)
-        if count == 1 and not reach:
+        behind = (count - 1) * int(step) + max(reach.values(), default=1) - 1
+        if (count == 1 and not reach) or max(behind, count * int(step)) > MOST_INDEX:
             return None
         _split(loop, int(step), count, reach)
         return count
@@ -169,8 +170,10 @@ def _split(loop: scf.ForOp, step: int, count: int, reach: dict[tuple[int, int], 
     """Do as many steps at once as end inside, in a loop of their own before the one for what is left."""
     insert = Inserter(InsertPoint.before(loop), loop)
     behind = (count - 1) * step + max(reach.values(), default=1) - 1
-    end = insert.binary("sub", loop.ub, insert.constant(behind))
-    length, zero = insert.constant(count * step), insert.constant(0)
+    length, zero, last = insert.constant(count * step), insert.constant(0), loop.ub
+    if not near(last):  # no sum wraps around
+        last = insert.binary("minimum", insert.binary("maximum", last, zero), insert.constant(MOST_INDEX))
+    end = insert.binary("sub", last, insert.constant(behind))
     most = scf.ForOp(loop.lb, end, length, list(loop.iter_args), Region(_steps(loop, step, count, reach)))
     insert.add(most)
     some = insert.binary("maximum", insert.binary("sub", end, loop.lb), zero)
