@@ -1,7 +1,7 @@
 """Products in tiles whose sizes are no powers of two, and all that is done with such tiles.
 
-Sizes are drawn from the multiples of 8: GPUs compute them in parts (`split-tiles`), and Hopper's warpgroups take the
-transposes where only these have rows in 64s.
+Sizes are drawn from the multiples of 8: GPUs compute others where they may (`fit-blocks`), or else parts of them
+(`split-tiles`), and Hopper's warpgroups take the transposes where only these have rows in 64s.
 """
 
 import math
@@ -82,7 +82,7 @@ def _of_product(block: tuple[int, int, int], trans: tuple[bool, bool], finish: s
     return reference
 
 
-def _drawn(seed: int) -> Case:
+def _drawn(seed: int, **knobs: int) -> Case:
     """Return a product in a random tile, stored in a random way, with a random end."""
     rng = np.random.default_rng(seed)
     block = tuple(int(rng.choice(sizes)) for sizes in (range(16, 209, 16), range(8, 209, 8), (16, 32, 48, 64, 80, 96)))
@@ -95,12 +95,12 @@ def _drawn(seed: int) -> Case:
     def operands(rng: np.random.Generator) -> list[Any]:
         return [_random(rng, *left), _random(rng, *right), _random(rng, n), Output((m, n), ts.bf16)]
 
-    name = f"{seed}: {'x'.join(map(str, block))} {finish} {trans}"
+    name = f"{seed}: {'x'.join(map(str, block))} {finish} {trans}{' as written' if knobs else ''}"
     reference = _of_product(block, trans, finish)
-    return Case(name, _product(block, trans, finish), operands, reference, BF16, backends=EVERYWHERE)
+    return Case(name, _product(block, trans, finish), operands, reference, BF16, backends=EVERYWHERE, knobs=knobs)
 
 
-@conformance([_drawn(seed) for seed in range(6)])
+@conformance([_drawn(seed, **knobs) for seed in range(6) for knobs in ({}, {"fit_blocks": 0})])
 def test_products(case: Case, backend: str) -> None:
     check(case, backend)
 
@@ -286,4 +286,56 @@ def _of_gated(a: np.ndarray, b: np.ndarray, c: np.ndarray, _y: np.ndarray) -> Cl
     ]
 )
 def test_what_shares_operands(case: Case, backend: str) -> None:
+    check(case, backend)
+
+
+def _finished(
+    a: ts.Tensor["M", "K", ts.f16],
+    b: ts.Tensor["K", "N", ts.f16],
+    c: ts.Tensor["N", "K", ts.f16],
+    bias: ts.Tensor["N", ts.f32],
+    scales: ts.Tensor["M", ts.f32],
+    before: ts.Tensor["M", "N", ts.f16],
+    y: ts.Tensor["M", "N", ts.f16],
+):
+    for m, n in ts.tile.grid((M, 72), (N, 40)):
+        left, right = ts.tile.zeros((72, 40), ts.f32), ts.tile.zeros((72, 40), ts.f32)
+        for k in ts.tile.range(0, K, 24):
+            x = a[m : m + 72, k : k + 24]
+            left = ts.tile.mma(x, b[k : k + 24, n : n + 40], left)
+            right = ts.tile.mma(x, c[n : n + 40, k : k + 24].T, right)
+        left = ts.tile.maximum(left + bias[n : n + 40][None, :], 0.0) * scales[m : m + 72][:, None]
+        columns, rows = n + ts.tile.arange(40), ts.tile.arange(72) + m
+        kept = ts.tile.where(columns[None, :] <= rows[:, None] * 2, left * right, -1.0)
+        y[m : m + 72, n : n + 40] = kept + before[m : m + 72, n : n + 40].to(ts.f32)
+
+
+def _of_finished(*arrays: np.ndarray) -> Close:
+    a, b, c, bias, scales, before, _ = _wide(*arrays)
+    left, size = np.maximum(a @ b + bias, 0) * scales[:, None], (np.abs(a) @ np.abs(b) + np.abs(bias))
+    kept = np.arange(b.shape[1])[None, :] <= np.arange(len(a))[:, None] * 2
+    around = size * np.abs(scales)[:, None] * (np.abs(a) @ np.abs(c.T)) + 1 + np.abs(before)
+    return Close(np.where(kept, left * (a @ c.T), -1.0) + before, around)
+
+
+@conformance(
+    [
+        Case(
+            f"{m}x{n}x{k}, bias, scales, a mask and a residual",
+            _finished,
+            lambda rng, m=m, n=n, k=k: [
+                *(rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n), (n, k))),
+                rng.standard_normal(n).astype(np.float32),
+                rng.standard_normal(m).astype(np.float32),
+                rng.standard_normal((m, n)).astype(np.float16),
+                Output((m, n), ts.f16),
+            ],
+            _of_finished,
+            Tolerance(relative=2.0**-10, scaled=2.0**-18),
+            backends=EVERYWHERE,
+        )
+        for m, n, k in ((72, 40, 48), (131, 77, 53), (64, 200, 40), (1, 9, 1))
+    ]
+)
+def test_ends_of_products_whose_blocks_change(case: Case, backend: str) -> None:
     check(case, backend)

@@ -289,7 +289,9 @@ def _notes(module: ModuleOp) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for op in module.walk():
         for key, text in _note_items(op):
-            found.setdefault(key, []).append(text)
+            texts = found.setdefault(key, [])
+            if text not in texts:
+                texts.append(text)
     return found
 
 

@@ -36,6 +36,8 @@ def _return(op: ReturnOp, machine: Machine) -> None:
 
 @handles(GridOp)
 def _grid(op: GridOp, machine: Machine) -> None:
+    if op.guard is not None and int(machine.get(op.guard)) == 0:
+        return
     extents = [int(extent) for extent in machine.all(op.extents)]
     axes = [range(0, extent, block) for extent, block in zip(extents, op.block_sizes, strict=True)]
     programs = list(product(*axes))

@@ -75,7 +75,7 @@ class Batch:
         """
         sizes = list(self.grid.block_sizes)
         sizes[self.axis] *= self.programs
-        new = GridOp(list(self.grid.extents), sizes)
+        new = GridOp(list(self.grid.extents), sizes, self.grid.guard)
         new.location = self.grid.location
         new.attributes.update(self.grid.attributes)
         try:

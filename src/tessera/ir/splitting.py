@@ -114,7 +114,7 @@ class Splitter:
 
     def grid_of_parts(self, grid: GridOp) -> GridOp:
         """Return the new launch; it is not inserted."""
-        new = GridOp(list(grid.extents), list(grid.block_sizes))
+        new = GridOp(list(grid.extents), list(grid.block_sizes), grid.guard)
         new.location = grid.location
         new.attributes.update(grid.attributes)
         self._values.update(zip(grid.body.block.args, new.body.block.args, strict=True))

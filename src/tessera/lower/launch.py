@@ -21,6 +21,7 @@ from tessera.ir.locations import location_of
 from tessera.ir.target.structure import FuncOp, parameter_attr
 from tessera.ir.target.types import PointerType
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
+from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
 from tessera.ir.types import dtype_of, element_type, index
@@ -154,14 +155,15 @@ class Parameters:
         key = (f"tensor_map {name} {record.order} {record.box}", arg, 0)
         return self._get(record, PointerType.of(type_.element, "param"), key)
 
-    def workspace(self, slot_bytes: int, parts: int = 0) -> SSAValue:
+    def workspace(self, slot_bytes: int, parts: int = 0, sharing: int = 0) -> SSAValue:
         """Return the address of the launch's workspace, with a slot of the given bytes for each program.
 
         Args:
             slot_bytes: of a program.
             parts: see `Parameter.parts`.
+            sharing: see `Parameter.sharing`.
         """
-        record = Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=slot_bytes, parts=parts)
+        record = Parameter("workspace", -1, align=16, dtype="u32", slot_bytes=slot_bytes, parts=parts, sharing=sharing)
         return self._get(record, PointerType.of(element_type(dtypes.u32)))
 
     @property
@@ -208,12 +210,40 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
             (grid_expression(kernel, extent), block)
             for extent, block in zip(plan.grid.extents, plan.grid.block_sizes, strict=True)
         ]
+        if plan.grid.guard is not None:
+            grid.append((grid_expression(kernel, plan.grid.guard), 1))
+        if (sharing := decisions.SHARING_PROGRAMS.of(plan.grid)) is not None:
+            grid.append((_sharers(kernel, plan.grid, sharing, 32 * num_warps), 1))
     programs = (decisions.CLUSTER.of(plan.grid) if plan.grid is not None else None) or 1
     if programs > 1:
         grid.append((["const", programs], 1))
     func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs)
     func.location = kernel.location
     return func
+
+
+def _sharers(kernel: KernelOp, grid: GridOp, sharing: int, most: int) -> GridExpr:
+    """Return how many programs share each tile: as many as run at once, and have steps enough.
+
+    Args:
+        kernel: the kernel.
+        grid: the launch.
+        sharing: programs that run at once.
+        most: programs that share a tile at most.
+    """
+    tiles: GridExpr = ["const", 1]
+    for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
+        around: GridExpr = ["add", grid_expression(kernel, extent), ["const", block - 1]]
+        tiles = ["mul", tiles, ["floordiv", around, ["const", block]]]
+    each: GridExpr = ["floordiv", ["const", sharing], ["maximum", tiles, ["const", 1]]]
+    each = ["minimum", each, ["const", min(decisions.SPLIT_SUMS.of(grid) or 1, most)]]
+    share = next(op for op in grid.body.block.ops if isinstance(op, ShareOp))
+    try:
+        steps = grid_expression(kernel, share.steps)
+    except LanguageError:  # the program knows, not the host
+        return ["maximum", each, ["const", 1]]
+    enough: GridExpr = ["floordiv", steps, ["const", decisions.PART_STEPS.of(grid) or 1]]
+    return ["maximum", ["minimum", each, enough], ["const", 1]]
 
 
 def arg_specs(kernel: KernelOp) -> tuple[ArgSpec, ...]:

@@ -70,6 +70,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
+        from tessera.schedule.gpu.fit_blocks import FitBlocksPass
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
@@ -99,6 +100,7 @@ class NvidiaPlatform(Platform):
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),
+            FitBlocksPass(target, knobs),
             DeepenStepsPass(target, knobs),
             SplitTilesPass(target, knobs),
             SplitKPass(target, knobs),

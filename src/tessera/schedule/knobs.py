@@ -102,7 +102,7 @@ class Knobs:
             "the sizes of the tiles decide",
             (1, 2, 4, 8, 16, 32),
             takers=BOTH,
-            passes=("warp-specialize", "choose-warps"),
+            passes=("fit-blocks", "warp-specialize", "choose-warps"),
         )
     )
     stages: int | None = _declared(
@@ -184,6 +184,15 @@ class Knobs:
             passes=("stream-k",),
             needs=HOPPER,
             lacks="persistent programs",
+        )
+    )
+    fit_blocks: int | None = _declared(
+        Knob(
+            "fit_blocks",
+            "0 computes products in tiles as they are written, of any size",
+            "tiles that instructions do not take whole, or in large parts, are computed as others",
+            (0, 1),
+            passes=("fit-blocks",),
         )
     )
     split_sums: int | None = _declared(

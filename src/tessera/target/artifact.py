@@ -72,7 +72,8 @@ class Parameter:
         box: for a tensor map, the elements one copy moves along each of them.
         slot_bytes: for a workspace, the bytes of each program's slot.
         parts: for a workspace, how many programs may share a tile's loop, each tile that of as many; 0 where programs
-            share out the steps of all tiles.
+            share out the steps of all tiles, 1 where the grid counts each tile as often as programs share it.
+        sharing: for such a workspace, how many programs share tiles at most.
     """
 
     kind: Literal["pointer", "size", "stride", "scalar", "tensor_map", "workspace"]
@@ -84,6 +85,7 @@ class Parameter:
     box: tuple[int, ...] = ()
     slot_bytes: int = 0
     parts: int = 0
+    sharing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,11 @@ class Launch:
     def most_programs(self, multiprocessors: int) -> int:
         """Return how many programs fill a GPU: of a persistent launch, one a multiprocessor.
 
-        Where programs share tiles, these are as many as have `FILLING_THREADS`, and flags.
+        Where programs share tiles, these are as many as the launch says, or as have `FILLING_THREADS`, and flags.
         """
+        sharing = next((param.sharing for param in self.params if param.sharing), 0)
+        if sharing:
+            return sharing
         if self.parts:
             return min(max(FILLING_THREADS // self.threads, 1) * multiprocessors, FLAG_BYTES // 4)
         return max(multiprocessors // self.cluster, 1) * self.cluster
@@ -407,6 +412,7 @@ PARAMETER = record(
         "box": many(whole(1)),
         "slot_bytes": whole(0),
         "parts": whole(0, MOST_PARTS),
+        "sharing": whole(0, FLAG_BYTES // 4),
     },
 )
 GRID = many(pair(_grid, whole(1)))

@@ -78,3 +78,12 @@ F64 = 0.06
 
 COPIES = 2.5e-6
 """Seconds that the launch of copies of operands adds, beside their bytes."""
+
+STEP_TERM = 1750
+TERM_OF_SUM = 0.252
+"""Picoseconds that each term of a tile takes with roles, and each for one of its sums."""
+END_OF_SUM = 81
+LEAD = 54
+"""Picoseconds that a tile takes for each of its sums beside that, and those by which a launch is done earlier."""
+WARP_ROUNDS = {(128, 128): (2, 50_000, 8_000_000), (64, 64): (3, 28_000, 1_200_000)}
+"""By tile, without roles: those that a multiprocessor computes at once, picoseconds of each term, and beside that."""

@@ -85,7 +85,7 @@ def tile_module() -> ModuleOp:
     at = At(kernel.body.block)
     m = at(structure.DimOp(a, 0))
     n = at(structure.DimOp(c, 1))
-    grid = structure.GridOp([m, n], [64, 32])
+    grid = structure.GridOp([m, n], [64, 32], m)
     at.do(grid)
     at.do(structure.ReturnOp([c]))
     _tile_body(At(grid.body.block), a, c, counts, alpha, seed, *grid.body.block.args)

@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "bulk_stores": (0, 1),
     "split_k": (1, 8),
     "stream_k": (0, 1),
+    "fit_blocks": (0, 1),
     "split_sums": (1, 8),
     "cluster": (1, 4),
     "pipeline": (0, 1),

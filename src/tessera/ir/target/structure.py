@@ -36,6 +36,8 @@ def parameter_attr(parameter: Parameter) -> DictionaryAttr:
         fields["slot_bytes"] = IntAttr(parameter.slot_bytes)
     if parameter.parts:
         fields["parts"] = IntAttr(parameter.parts)
+    if parameter.sharing:
+        fields["sharing"] = IntAttr(parameter.sharing)
     return DictionaryAttr(fields)
 
 
@@ -50,7 +52,7 @@ def _from_attr(attr: DictionaryAttr) -> Parameter:
         data["dtype"].data,
         order,
         box,
-        *(data[name].data if name in data else 0 for name in ("slot_bytes", "parts")),
+        *(data[name].data if name in data else 0 for name in ("slot_bytes", "parts", "sharing")),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAttr, StringAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     operand_def,
+    opt_operand_def,
     prop_def,
     region_def,
     result_def,
@@ -259,20 +261,22 @@ class ReturnOp(TesseraOp):
 class GridOp(TesseraOp):
     """The parallel loop over tiles: one program per point, given the offset of its tile in each dimension.
 
-    Two grids in one kernel are two launches, in order.
+    Two grids in one kernel are two launches, in order. One `when` its number is 0 has no programs.
     """
 
     name = "tessera_tile.grid"
     extents = var_operand_def(index)
+    guard = opt_operand_def(index)
     blocks = prop_def(ArrayAttr[IntAttr])
     body = region_def("single_block")
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(NoTerminator())
     custom_directives = (Ints,)
-    assembly_format = "`(` $extents `)` `by` custom<Ints>($blocks) $body attr-dict"
+    assembly_format = "`(` $extents `)` `by` custom<Ints>($blocks) (`when` $guard^)? $body attr-dict"
 
-    def __init__(self, extents: Sequence[SSAValue | Operation], blocks: Sequence[int]):
+    def __init__(self, extents: Sequence[SSAValue | Operation], blocks: Sequence[int], guard: SSAValue | None = None):
         super().__init__(
-            operands=[list(extents)],
+            operands=[list(extents), guard],
             properties={"blocks": ArrayAttr([IntAttr(b) for b in blocks])},
             regions=[Region(Block(arg_types=[index] * len(blocks)))],
         )

@@ -54,15 +54,15 @@ class Part:
     Args:
         number: of the part, counted from 0, a 32-bit unsigned integer.
         count: how many parts there are, the same.
-        most: how many there are at most.
-        useful: up to how many of them do steps, None for all.
+        most: how many there are at most; 1 where the grid says how many.
+        sharing: then how many programs of the launch share tiles at most.
         takes_part: whether the part has steps, or is the only one; None before the first loop, which decides that.
     """
 
     number: SSAValue
     count: SSAValue
     most: int
-    useful: SSAValue | None = None
+    sharing: int = 0
     takes_part: SSAValue | None = None
 
 

@@ -210,9 +210,8 @@ def divide(context: SimtContext, grid: GridOp, most: int) -> SSAValue:
     count = n("floordiv", programs, tiles)
     tile = n("floordiv", program, count)
     number = n("sub", program, n("mul", tile, count))
-    sharing = decisions.SHARING_PROGRAMS.of(grid)
-    useful = None if sharing is None else n("floordiv", scalars.constant(sharing, U32), tiles)
-    context.part = Part(number, count, most, useful)
+    sharing = decisions.SHARING_PROGRAMS.of(grid) or 0
+    context.part = Part(number, count, 1 if sharing else most, sharing)
     context.part_steps = decisions.PART_STEPS.of(grid) or 1
     return scalars.cast(tile, index)
 
@@ -226,10 +225,10 @@ def _part_of(context: SimtContext, part: Part, steps: SSAValue) -> Share:
     steps = scalars.cast(scalars.binary("maximum", steps, 0), U32)
     if part.takes_part is None:
         least = context.part_steps
-        enough = n("minimum", part.count, n("floordiv", steps, least) if least > 1 else steps)
-        count = n("maximum", enough if part.useful is None else n("minimum", enough, part.useful), 1)
+        enough = n("floordiv", steps, least) if least > 1 else steps
+        count = n("maximum", n("minimum", part.count, enough), 1)
         number = n("sub", part.number, n("sub", part.count, count))  # wraps around for those that are left out
-        part = context.part = Part(number, count, part.most, takes_part=n.test("lt", number, count))
+        part = context.part = Part(number, count, part.most, part.sharing, n.test("lt", number, count))
     each = n("floordiv", steps, part.count)
     extra = n("sub", steps, n("mul", each, part.count))
     after = n("add", part.number, 1)
@@ -286,7 +285,8 @@ def _leave(context: SimtContext, op: LeaveSumsOp) -> None:
 
 
 def _workspace(context: SimtContext, slot_bytes: int) -> SSAValue:
-    return context.params.workspace(slot_bytes, 0 if context.part is None else context.part.most)
+    part = context.part
+    return context.params.workspace(slot_bytes, *((0, 0) if part is None else (part.most, part.sharing)))
 
 
 @infers(CollectSumsOp)

@@ -59,7 +59,7 @@ from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
 from tessera.schedule.leaders import finish_in_one, rest_after
 from tessera.schedule.scheduled_pass import GridPass
-from tessera.target.artifact import MOST_PARTS
+from tessera.target.artifact import FLAG_BYTES, MOST_PARTS
 
 FEW_STEPS = 4
 """Loops known to have fewer are left as they are."""
@@ -120,7 +120,7 @@ class SplitSumsPass(GridPass):
         if terms:
             resident = max(4 * RESIDENT_SUMS // _bytes(total.partials.types), 1)
             decisions.PART_STEPS.write(grid, -(-PART_TERMS // terms))
-            decisions.SHARING_PROGRAMS.write(grid, resident * self.target.machine.units)
+            decisions.SHARING_PROGRAMS.write(grid, min(resident * self.target.machine.units, FLAG_BYTES // 4))
 
 
 def _outermost(grid: GridOp) -> list[scf.ForOp]:

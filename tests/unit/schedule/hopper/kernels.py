@@ -12,6 +12,7 @@ import tessera as ts
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.gpu.copies import StageCopiesPass
+from tessera.schedule.gpu.fit_blocks import FitBlocksPass
 from tessera.schedule.gpu.full_boxes import FullBoxesPass
 from tessera.schedule.gpu.late_reductions import LateReductionsPass
 from tessera.schedule.gpu.split_tiles import SplitTilesPass
@@ -169,6 +170,7 @@ def specialized(
 
 PASSES = (
     SumsOfProductsPass,
+    FitBlocksPass,
     DeepenStepsPass,
     SplitTilesPass,
     SplitKPass,

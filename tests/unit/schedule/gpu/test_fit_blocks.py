@@ -1,0 +1,160 @@
+"""Which blocks a launch of products gets, and which of several launches runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.canonicalize.stages import CANONICALIZE
+from tessera.ir.tile.structure import GridOp
+from tessera.schedule.blocks import TileWork, blocks_for
+from tessera.schedule.gpu.fit_blocks import FitBlocksPass
+from tessera.schedule.knobs import Knobs
+from tessera.schedule.products import MatrixProduct, Operand
+from tessera.target.artifact import evaluate
+from tessera.target.registry import target_named
+from tests.unit.lower.support import aligned
+
+SIZES = {"M": 4096, "N": 4096, "K": 4096}
+
+
+def product_of(bm: int, bn: int, bk: int, end: str = "") -> Callable[..., None]:
+    def kernel(
+        a: ts.Tensor["M", "K", ts.bf16],
+        b: ts.Tensor["K", "N", ts.bf16],
+        bias: ts.Tensor["N", ts.bf16],
+        c: ts.Tensor["M", "N", ts.bf16],
+    ):
+        for m, n in ts.tile.grid((M, bm), (N, bn)):
+            acc = ts.tile.zeros((bm, bn), ts.f32)
+            for k in ts.tile.range(0, K, bk):
+                acc = ts.tile.mma(a[m : m + bm, k : k + bk], b[k : k + bk, n : n + bn], acc)
+            if end == "columns":
+                acc = acc - ts.tile.max(acc, 0)[None, :]
+            elif end == "number":
+                acc = acc * m + n
+            c[m : m + bm, n : n + bn] = acc + bias[n : n + bn].to(ts.f32)[None, :]
+
+    return kernel
+
+
+def in_f32(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 104), (N, 72)):
+        acc = ts.tile.zeros((104, 72), ts.f32)
+        for k in ts.tile.range(0, K, 16):
+            acc = ts.tile.mma(a[m : m + 104, k : k + 16], b[k : k + 16, n : n + 72], acc)
+        c[m : m + 104, n : n + 72] = acc
+
+
+def gated(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    c: ts.Tensor["K", "N", ts.bf16],
+    y: ts.Tensor["M", "N", ts.bf16],
+) -> None:
+    for m, n in ts.tile.grid((M, 104), (N, 72)):
+        left, right = ts.tile.zeros((104, 72), ts.f32), ts.tile.zeros((104, 72), ts.f32)
+        for k in ts.tile.range(0, K, 48):
+            left = ts.tile.mma(a[m : m + 104, k : k + 48], b[k : k + 48, n : n + 72], left)
+            right = ts.tile.mma(a[m : m + 104, k : k + 48], c[k : k + 48, n : n + 72], right)
+        y[m : m + 104, n : n + 72] = left * right
+
+
+def fitted(
+    kernel: Any, target: str = "sm_90a", sizes: dict[str, int] | None = SIZES, knobs: Knobs | None = None
+) -> ModuleOp:
+    module = aligned(kernel, sizes)
+    for step in CANONICALIZE:
+        step.apply(module)
+    FitBlocksPass(target_named(target), knobs or Knobs()).apply(module)
+    module.verify()
+    return module
+
+
+def blocks(module: ModuleOp) -> list[tuple[int, ...]]:
+    return [op.block_sizes for op in module.walk() if isinstance(op, GridOp)]
+
+
+def said(module: ModuleOp) -> str:
+    notes: Any = next(op for op in module.walk() if isinstance(op, GridOp)).attributes.get("tessera_notes.blocks")
+    return "" if notes is None else notes.data[0].data
+
+
+@pytest.mark.parametrize("block", [(104, 200, 80), (168, 48, 56), (96, 192, 48), (128, 96, 64), (256, 160, 32)])
+def test_launches_choose_among_tiles_of_warpgroups(block: tuple[int, int, int]) -> None:
+    module = fitted(product_of(*block))
+    assert blocks(module) == [(128, 256), (128, 128), (64, 128), (64, 64)]
+    tiles = "128x256 or 128x128 or 64x128 or 64x64"
+    assert said(module) == f"tiles of {block[0]}x{block[1]} are computed as {tiles}, as the sizes of a launch say"
+
+
+@pytest.mark.parametrize("block", [(128, 256, 64), (64, 32, 16), (192, 128, 64), (64, 192, 40), (32, 512, 32)])
+def test_what_instructions_take_stays(block: tuple[int, int, int]) -> None:
+    module = fitted(product_of(*block))
+    assert blocks(module) == [block[:2]]
+    assert said(module) == ""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_rows_that_begin_anywhere_take_tiles_of_warps(target: str) -> None:
+    assert blocks(fitted(product_of(104, 200, 80), target, None)) == [(128, 128), (64, 64)]
+
+
+def test_other_gpus_keep_rows_in_16s() -> None:
+    assert blocks(fitted(product_of(96, 200, 48), "sm_80")) == [(96, 200)]
+    assert blocks(fitted(product_of(168, 200, 48), "sm_80")) == [(128, 128), (64, 64)]
+
+
+def test_several_sums_take_smaller_tiles() -> None:
+    assert blocks(fitted(gated)) == [(128, 128), (64, 128), (64, 64)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "knobs", "reason"),
+    [
+        (product_of(104, 200, 80), Knobs(fit_blocks=0), ""),
+        (product_of(104, 200, 80), Knobs(num_warps=8), "num_warps=8 was asked for"),
+        (in_f32, Knobs(), ""),
+        (product_of(104, 72, 80, "number"), Knobs(), "the number of a program says more than where its boxes start"),
+        (product_of(104, 72, 80, "columns"), Knobs(), "a dimension of tiles is not its block alone"),
+    ],
+)
+def test_blocks_stay(kernel: Any, knobs: Knobs, reason: str) -> None:
+    module = fitted(kernel, knobs=knobs)
+    assert len(blocks(module)) == 1
+    assert said(module) == (f"blocks stay as they are: {reason}" if reason else "")
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_one_launch_runs_the_fastest_one(strided: bool) -> None:
+    """A launch has programs for the sizes that the model finds it fastest for, and none for others."""
+    dims = {"M": 4097, "N": 4097, "K": 4097} if strided else SIZES
+    artifact = ts.compile(ts.kernel(product_of(104, 200, 80)), target="sm_90a", dims=dims)
+    work = TileWork(
+        MatrixProduct(Operand("a", ts.bf16, "k", not strided), Operand("b", ts.bf16, "other", not strided), ts.f32),
+        104,
+        200,
+        ts.bf16,
+    )
+    choices = blocks_for(work, target_named("sm_90a"), (True, True))
+    assert len(artifact.launches) == len(choices) == (2 if strided else 4)
+    chosen = set[int]()
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        m, n, k = (int(size) for size in np.exp(rng.uniform(0, 9.5, 3)))
+        sizes = ((m, k), (k, n), (n,), (m, n))
+        started = []
+        for launch in artifact.launches:
+            counts = [-(-max(evaluate(extent, sizes, ()), 0) // block) for extent, block in launch.grid]
+            started.append(prod(counts) > 0)
+        assert sum(started) == 1
+        times = [one.time(-(-m // one.rows) * -(-n // one.columns), k) for one in choices]
+        assert started.index(True) == times.index(min(times))
+        chosen.add(started.index(True))
+    assert len(chosen) == len(choices)
