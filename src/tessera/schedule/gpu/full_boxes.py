@@ -170,10 +170,8 @@ def _split(loop: scf.ForOp, step: int, count: int, reach: dict[tuple[int, int], 
     """Do as many steps at once as end inside, in a loop of their own before the one for what is left."""
     insert = Inserter(InsertPoint.before(loop), loop)
     behind = (count - 1) * step + max(reach.values(), default=1) - 1
-    length, zero, last = insert.constant(count * step), insert.constant(0), loop.ub
-    if not near(last):  # no sum wraps around
-        last = insert.binary("minimum", insert.binary("maximum", last, zero), insert.constant(MOST_INDEX))
-    end = insert.binary("sub", last, insert.constant(behind))
+    end = insert.binary("sub", _near_end(insert, loop.ub), insert.constant(behind))
+    length, zero = insert.constant(count * step), insert.constant(0)
     most = scf.ForOp(loop.lb, end, length, list(loop.iter_args), Region(_steps(loop, step, count, reach)))
     insert.add(most)
     some = insert.binary("maximum", insert.binary("sub", end, loop.lb), zero)
@@ -181,6 +179,13 @@ def _split(loop: scf.ForOp, step: int, count: int, reach: dict[tuple[int, int], 
     loop.operands[0] = insert.binary("add", loop.lb, insert.binary("mul", times, length))
     for place, result in enumerate(most.results):
         loop.operands[3 + place] = result
+
+
+def _near_end(insert: Inserter, end: SSAValue) -> SSAValue:
+    """Return the end of a loop from no less than 0, moved to where no sum with it wraps around."""
+    if near(end):
+        return end
+    return insert.binary("minimum", insert.binary("maximum", end, insert.constant(0)), insert.constant(MOST_INDEX))
 
 
 def _steps(loop: scf.ForOp, step: int, count: int, reach: dict[tuple[int, int], int]) -> Block:
