@@ -17,7 +17,7 @@ TILE_RATE = {
     (64, 128): 0.78,
     (64, 64): 0.55,
     (128, 32): 0.40,
-    (64, 32): 0.25,
+    (64, 32): 0.32,
 }
 """Part of the matrix units' rate that a tile of this size reaches, for warp-specialised products."""
 
@@ -58,8 +58,30 @@ BY_REGISTERS = 0.89
 PRODUCTS_PER_ELEMENT = 32
 """Multiply-adds in tf32 in the time in which shared memory moves one element."""
 
-SINGLE = 8e9
-"""Elements that a multiprocessor loads one by one in a second: 1000 x 777 x 333 in bf16 took 13 to 16 µs so."""
+REALIGNED_RATE = {
+    (128, 128): 0.245,
+    (128, 64): 0.19,
+    (64, 128): 0.19,
+    (64, 64): 0.16,
+    (64, 32): 0.11,
+    (32, 64): 0.11,
+}
+REALIGNED_TERMS = 64
+REALIGNED_STEP = 1.25e-6
+REALIGNED_WARPS = 16
+REALIGNED_START = 2e-6
+"""Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
+the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
+PART_TERMS = 256
+MOST_PARTS = 64
+LEFT_BYTES = 1 << 19
+LEFT = 1e11
+"""Of products whose tiles are shared through memory where they are few: terms that a program does at least, programs of
+a tile at most, bytes of sums that its last program reads at most, and in a second."""
+SINGLE = 4.7e9
+SINGLE_WARPS = 12
+"""Elements of 4 bytes that a multiprocessor copies one by one in a second (1777 x 145 x 5407 in f32 on an H200), and
+warps from which on it does."""
 
 WARP_WIDE = 0.59
 """Part of what warpgroup products reach that warp-wide ones do, where both exist."""
@@ -76,8 +98,8 @@ STEP = 0.4e-6
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 
-COPIES = 2.5e-6
-"""Seconds that the launch of copies of operands adds, beside their bytes."""
+COPIES = 4e-6
+"""Seconds that the launch of copies of operands adds, beside their bytes: 2 to 3 on the GPU, more on the host."""
 
 STEP_TERM = 1750
 TERM_OF_SUM = 0.252

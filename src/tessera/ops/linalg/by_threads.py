@@ -56,6 +56,29 @@ def stages_of(problem: Problem, block_m: int, block_n: int) -> int:
     return min(max(max(each * warps_of(block_m, block_n), least) // stage, _STAGES[0]), _STAGES[1])
 
 
+def parts_of(problem: Problem, target: TargetRecord, block: tuple[int, int], warps: int, tiles: int) -> int:
+    """Return how many programs share a tile where there are few: as many as run at once, each with a few steps.
+
+    Args:
+        problem: the product.
+        target: a GPU.
+        block: rows and columns of a tile.
+        warps: warps that compute a tile.
+        tiles: tiles of the launch.
+    """
+    if not target.has("cp_async"):
+        return 1
+    room = target.machine.units * _together(block, warps) // max(tiles, 1)
+    left = gpu.LEFT_BYTES // (problem.acc.bytes * prod(block))
+    return max(min(room, problem.k // gpu.PART_TERMS, left, gpu.MOST_PARTS), 1)
+
+
+def _together(block: tuple[int, int], warps: int) -> int:
+    """Return how many programs a multiprocessor runs at once."""
+    sums = prod(block) / (32 * warps)
+    return max(int(gpu.REGISTERS / (gpu.OTHERS + 2 * sums) / warps), 1)
+
+
 def seconds_of(
     problem: Problem,
     target: TargetRecord,
@@ -76,11 +99,14 @@ def seconds_of(
         split: programs that share a tile.
         ending: seconds from a tile's last product to its store.
     """
-    machine, terms = target.machine, terms_of(problem, *block)
-    steps = ceil(problem.k / split / terms)
+    machine, terms, together = target.machine, terms_of(problem, *block), _together(block, warps)
+    steps, waves = ceil(problem.k / split / terms), ceil(programs / machine.units)
     sums = prod(block) / (32 * warps)
     rate = machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
     tile = 2.0 * prod(block) * steps * terms / rate * (1 + gpu.READ * 2 / sqrt(sums))
-    together = max(int(gpu.REGISTERS / (gpu.OTHERS + 2 * sums) / warps), 1)
+    busy = min(sqrt(warps * min(together, waves) / gpu.SINGLE_WARPS), 1.0)
+    single = (0 if problem.a_aligned else block[0]) + (0 if problem.b_aligned else block[1])
+    copied = steps * terms * single / (gpu.SINGLE * busy)
+    tile = max(tile, copied) + min(tile, copied) / together  # programs of a multiprocessor hide it from each other
     rounds = ceil(programs / (machine.units * together))
-    return max(ceil(programs / machine.units) * tile, rounds * max(steps * gpu.STEP, tile)) + rounds * ending
+    return max(waves * tile, rounds * max(steps * gpu.STEP, tile)) + rounds * ending

@@ -7,11 +7,11 @@ feed them worse) and the time of its bytes from the L2 cache and from memory. Al
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
-from tessera.ops.linalg.by_threads import seconds_of
+from tessera.ops.linalg.by_threads import parts_of, seconds_of
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
 from tessera.target import gpu_rates as gpu
@@ -78,10 +78,14 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
     if choice.path == "fma":
-        block = choice.block_m, choice.block_n
-        ending = _ending(problem, choice)
-        compute = seconds_of(problem, target, block, choice.warps, max(tiles, 1), choice.split, ending)
-        steady = max(compute, waves * cache)
+        block, ending = (choice.block_m, choice.block_n), _ending(problem, choice)
+        parts = parts_of(problem, target, block, choice.warps, tiles) if choice.split == 1 else 1
+        programs = max(tiles, 1) * parts
+        compute = seconds_of(problem, target, block, choice.warps, programs, choice.split * parts, ending)
+        steady = max(compute, ceil(programs / machine.units) * cache / parts)
+        fixed += _meeting(problem, block, parts)
+    elif _is_realigned(problem, target, choice.path):
+        compute = steady = _realigned(problem, target, choice)
     elif choice.shared:
         fixed += gpu.SHARING + 2 * sums
         steady = tiles / machine.units * max(compute, cache)
@@ -122,10 +126,29 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float
     left = rows * problem.a.bytes * (1.0 if problem.a_lines else gpu.ACROSS_LINES)
     right = columns * problem.b.bytes * (1.0 if problem.b_lines else gpu.ACROSS_LINES) / choice.cluster
     cache = depth * (left + right) / machine.cache
-    if choice.path == "mma" and target.has("wgmma"):
-        single = (0 if problem.a_aligned else rows) + (0 if problem.b_aligned else columns)
-        cache = max(cache, depth * single / gpu.SINGLE)
     return compute, cache
+
+
+def _is_realigned(problem: Problem, target: TargetRecord, path: str) -> bool:
+    """Return whether rows that may begin at any element are brought in line on their way to the matrix units."""
+    return path == "mma" and target.has("wgmma") and not problem.aligned
+
+
+def _realigned(problem: Problem, target: TargetRecord, choice: Choice) -> float:
+    """Return the seconds of tiles whose rows may begin at any element: their work, or the wait of each step."""
+    units, block = target.machine.units, (choice.block_m, choice.block_n)
+    tiles = max(tile_count(problem, *block), 1)
+    parts = parts_of(problem, target, block, choice.warps, tiles) if choice.split == 1 else choice.split
+    work = 2.0 * prod(block) * problem.k / parts / (target.machine.flops * gpu.REALIGNED_RATE.get(block, 0.1))
+    steps = ceil(problem.k / parts / gpu.REALIGNED_TERMS) * gpu.REALIGNED_STEP * sum(block) / 128
+    programs, together = tiles * parts, units * (gpu.REALIGNED_WARPS // choice.warps)
+    fixed = gpu.REALIGNED_START + _ending(problem, choice) + _meeting(problem, block, parts)
+    return max(programs / units * work, ceil(programs / together) * steps) + fixed
+
+
+def _meeting(problem: Problem, block: tuple[int, int], parts: int) -> float:
+    """Return the seconds in which the last program of a tile combines what others leave in memory."""
+    return 0.0 if parts == 1 else gpu.SHARING / 2 + parts * prod(block) * problem.acc.bytes / gpu.LEFT
 
 
 def _ending(problem: Problem, choice: Choice) -> float:

@@ -338,11 +338,15 @@ def _stages(problem: Problem, path: str, block_m: int, block_n: int, target: Tar
     return None if problem.aligned or path != "mma" else 2
 
 
+_DEEP = 512
+"""Terms from which on pairs may pay: they start and end together, which costs more than short products take."""
+
+
 def _may_pair(problem: Problem, forced: Forced, path: str) -> bool:
     """Return whether pairs of programs may fetch an operand together: that pays where its rows lie across lines."""
     fixed = forced.block is not None or forced.split_k is not None or forced.stream_k is not None
     several = problem.batch is not None or problem.triangular or problem.grouped
-    return path == "wgmma" and not problem.b_lines and not fixed and not several
+    return path == "wgmma" and not problem.b_lines and problem.k >= _DEEP and not fixed and not several
 
 
 def _ways(
@@ -366,12 +370,14 @@ def _ways(
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
     waves = ceil(tiles / count)
-    part_full = alone and not problem.triangular and count < tiles < _FULL * waves * count
+    part_full = alone and not problem.triangular and count < _SHARERS * tiles and tiles < _FULL * waves * count
     free = asked is None and forced.stream_k is None and forced.block is None
     if free and part_full:
         yield 1, True
 
 
+_SHARERS = 4
+"""Programs that take parts of a tile, at most, where tiles are fewer than multiprocessors."""
 _FULL = 0.8
 """Part of the last round of tiles and those before it from which tiles are never shared out over all programs."""
 
@@ -385,6 +391,8 @@ def _turns(problem: Problem, path: str, forced: Forced) -> Iterator[bool]:
         yield True
 
 
+_SINGLE = 128 * 128
+"""Elements of the largest tile by threads whose operands are copied element by element."""
 _SMALL = 1024
 """Tiles of 64 x 64 up to which operands that are loaded element by element take no larger ones."""
 
@@ -400,9 +408,9 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
         if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:
-            tiles = [(64, 64)]
+            tiles = [(64, 64), (64, 32), (32, 64)]
     else:
-        tiles = list(by_threads.TILES)
+        tiles = [tile for tile in by_threads.TILES if problem.aligned or prod(tile) <= _SINGLE]
     wide = problem.acc.bytes > 4 and path == "fma"
     holding = [
         tile for tile in tiles if why_no_registers(prod(tile) << wide, _warps(path, *tile), _weight(problem)) is None
