@@ -64,6 +64,8 @@ class Kernel(Calls[P, R]):
     """
 
     __wrapped__: Callable[..., Any]
+    may_copy = True
+    """Whether calls may run on copies of arrays that lie wrong (`driver.realign`)."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class Kernel(Calls[P, R]):
             rejected=variant.rejected,
         )
         launch, origin = launcher.prepare(shapes).launch, Origin(spec, variant, launcher, device)
-        if "misplaced" in variant.artifact.reflection.get("schedule", {}):
+        if self.may_copy and "misplaced" in variant.artifact.reflection.get("schedule", {}):
             launch, origin, explanation = self._placed(spec, pointers, views, strides, launch, origin, explanation)
         written = [arg.written for arg in variant.artifact.args if arg.kind == "tensor"]
         if any(written) and len(written) > 1:

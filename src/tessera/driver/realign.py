@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from math import prod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 LEAST_REREADS = 8
 """Programs that read the same elements, from which on copies cost less than they save: causal attention over 1024
 positions, in blocks of 128, reads each key by 8 programs."""
+LEAST_BYTES, AT_ONCE = 1 << 19, 330
+"""Bytes that each of the programs which run at once reads of misplaced arrays, from which on the call takes longer than
+its start on copies: a step of a product, of 16 KB, takes 1.25 µs, and the host takes 30 µs more."""
 ALIGN_BYTES = 16
 """Rows of copies begin at multiples of this."""
 BLOCK, MOST_COLUMNS = 8192, 128
@@ -125,14 +129,14 @@ def on_copies(
         device: where it runs.
         plain: runs the call on the arrays as they are, for which no memory is needed.
     """
-    if spec.has_aliases or spec.debug or not _are_reread(variant.artifact, spec):
+    misplaced: int = variant.artifact.reflection["schedule"].get("misplaced", 0)
+    if spec.has_aliases or spec.debug or not misplaced:
         return None
-    misplaced: int = variant.artifact.reflection["schedule"]["misplaced"]
     tensors = [number for number, fact in enumerate(spec.args) if fact.kind == "tensor"]
     places = [place for place, number in enumerate(tensors) if misplaced >> number & 1]
     found = [Copy.of(place, views[place], views[place].strides) for place in places]
     copies = [copy for copy in found if copy is not None]
-    if len(copies) < len(found):
+    if len(copies) < len(found) or not _pays(variant.artifact, spec, sum(copy.bytes for copy in copies)):
         return None
     names = tuple(variant.artifact.args[tensors[copy.place]].name for copy in copies)
     facts, seen = list(spec.args), list(views)
@@ -150,14 +154,21 @@ def on_copies(
     return OnCopies(placed, _launch(device, copies, moves, run, plain), names)
 
 
-def _are_reread(artifact: Artifact, spec: Specialization) -> bool:
-    """Return whether many programs of a kernel's only launch read the same elements of what is misplaced."""
+def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
+    """Return whether many programs of a kernel's only launch read what is misplaced again, and much of it.
+
+    Args:
+        artifact: the code for the arrays as they are.
+        spec: facts of the call.
+        size: bytes of the copies.
+    """
     (launch, *others), rereads = artifact.launches, artifact.reflection["schedule"].get("rereads", 0)
+    if others or not rereads or any(_has_scalars(extent) for extent, _ in launch.grid):
+        return False
     sizes = [fact.sizes for fact in spec.args]
-    for axis, (extent, block) in enumerate(launch.grid):
-        if rereads >> axis & 1 and (_has_scalars(extent) or -(-evaluate(extent, sizes, ()) // block) < LEAST_REREADS):
-            return False
-    return rereads > 0 and not others
+    counts = [-(-evaluate(extent, sizes, ()) // block) for extent, block in launch.grid]
+    fewest = min(count for axis, count in enumerate(counts) if rereads >> axis & 1)
+    return fewest >= LEAST_REREADS and size * fewest >= LEAST_BYTES * min(prod(counts), AT_ONCE)
 
 
 def _has_scalars(expr: Any) -> bool:

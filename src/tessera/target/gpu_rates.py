@@ -74,10 +74,13 @@ REALIGNED_START = 2e-6
 the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
 PART_TERMS = 256
 MOST_PARTS = 64
+RESIDENT_SUMS = 12288
+SHARING_FEW = 2.5e-6
 LEFT_BYTES = 1 << 19
 LEFT = 1e11
 """Of products whose tiles are shared through memory where they are few: terms that a program does at least, programs of
-a tile at most, bytes of sums that its last program reads at most, and in a second."""
+a tile at most, sums of programs that a multiprocessor runs at once, seconds that it takes longer (twice by threads),
+bytes of sums that a tile's last program reads at most, and in a second."""
 SINGLE = 4.7e9
 SINGLE_WARPS = 12
 """Elements of 4 bytes that a multiprocessor copies one by one in a second (1777 x 145 x 5407 in f32 on an H200), and

@@ -16,6 +16,10 @@ from tessera.driver.variants import Variant
 from tessera.errors import DeviceError
 from tessera.frontend.specialize import Specialization
 from tessera.numerics import dtypes
+from tessera.ops import epilogue
+from tessera.ops.linalg.plan import plan
+from tessera.ops.linalg.prepare import kernel_for, sized
+from tessera.ops.linalg.problem import Options
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.target.registry import target_named
@@ -129,11 +133,11 @@ def planned(gpu: Recorded, positions: int, pointers: list[int], pitch: int = 64)
 
 def test_a_call_copies_what_is_misplaced_and_runs_on_that(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Recorded(monkeypatch)
-    found = planned(gpu, 512, [0x10002, 0x20002, 0x30000, 0x40000])
+    found = planned(gpu, 2048, [0x10002, 0x20002, 0x30000, 0x40000])
     assert found.names == ("Q", "K")
     assert found.variant.artifact.reflection["schedule"]["persistent"] == 1
     found.launch([0x50002, 0x60002, 0x70000, 0x80000], (), (), 9)
-    size, scratch = HEADS * 512 * 64 * 2, 1 << 20
+    size, scratch = HEADS * 2048 * 64 * 2, 1 << 20
     assert gpu.events == [
         ("allocate", 2 * size, 9),
         ("copy", [0x50002, scratch], (), 9),
@@ -146,17 +150,24 @@ def test_a_call_copies_what_is_misplaced_and_runs_on_that(monkeypatch: pytest.Mo
 def test_a_call_without_memory_runs_on_the_arrays_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Recorded(monkeypatch, full=True)
     pointers = [0x50002, 0x60002, 0x70000, 0x80000]
-    planned(gpu, 512, [0x10002, 0x20002, 0x30000, 0x40000]).launch(pointers, (), (), 9)
+    planned(gpu, 2048, [0x10002, 0x20002, 0x30000, 0x40000]).launch(pointers, (), (), 9)
     assert gpu.events == [("plain", pointers, (), 9)]
 
 
 @pytest.mark.parametrize(
     ("positions", "pointers", "pitch"),
     [
-        (448, [0x10002, 0x20002, 0x30002, 0x40000], 64),  # few programs read each key
-        (512, [0x10002, 0x20000, 0x30000, 0x40000], 64),  # queries are read once
-        (512, [0x10000, 0x20000, 0x30000, 0x40000], 64),
+        (448, [0x10002, 0x20002, 0x30002, 0x40000], 640),  # few programs read each key
+        (1024, [0x10002, 0x20002, 0x30000, 0x40000], 64),  # each program reads little
+        (2048, [0x10002, 0x20000, 0x30000, 0x40000], 64),  # queries are read once
+        (2048, [0x10000, 0x20000, 0x30000, 0x40000], 64),
     ],
 )
 def test_calls_that_copies_do_not_pay_for_run_as_they_are(monkeypatch, positions, pointers, pitch) -> None:
     assert planned(Recorded(monkeypatch), positions, pointers, pitch) is None
+
+
+def test_products_of_the_library_are_copied_where_their_plan_says_so() -> None:
+    problem = sized(301, 303, 64, dtypes.bf16, dtypes.bf16, Options())
+    schedule = plan(problem, target_named("sm_90a"))
+    assert not kernel_for(problem, schedule, epilogue.chain([])).may_copy

@@ -408,3 +408,25 @@ def test_many_shapes_share_few_blocks_of_a_cpu():
         (found.block_m, found.block_n) for found in (cpu_plan(*map(int, rng.integers(32, 3000, 3))) for _ in range(300))
     }
     assert len(blocks) <= 60
+
+
+def test_short_products_are_not_computed_in_pairs():
+    deep = sized(2048, 3000, 3000, ts.bf16, ts.bf16, Options())
+    assert plan(replace(deep, n=128, m=11008), HOPPER).cluster == 2
+    assert plan(replace(deep, n=128, m=11008, k=32), HOPPER).cluster == 1
+
+
+def test_batches_of_few_odd_rows_are_not_copied_but_deep_products_of_such_are():
+    few = sized(8, 512, 128, ts.f16, ts.f16, Options())
+    batch = replace(few, batch=640, a_batched=True, b_batched=True, a_aligned=False, b_aligned=False)
+    chosen = plan(batch, HOPPER)
+    assert (chosen.path, chosen.pack_a, chosen.pack_b) == ("mma", "", "")
+    deep = plan(sized(3867, 4409, 499, ts.bf16, ts.bf16, Options()), HOPPER)
+    assert (deep.path, deep.pack_a, deep.pack_b) == ("wgmma", "k", "other")
+
+
+def test_deep_products_by_threads_leave_it_to_the_launch_how_many_programs_share_their_tiles():
+    deep = plan(sized(167, 37, 97905, ts.f32, ts.f32, Options()), HOPPER)
+    assert (deep.path, deep.split_k) == ("fma", 1)
+    shallow = plan(sized(32, 1024, 1024, ts.f32, ts.f32, Options()), HOPPER)
+    assert (shallow.path, shallow.split_k) == ("fma", 4)

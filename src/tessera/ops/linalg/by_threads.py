@@ -56,19 +56,18 @@ def stages_of(problem: Problem, block_m: int, block_n: int) -> int:
     return min(max(max(each * warps_of(block_m, block_n), least) // stage, _STAGES[0]), _STAGES[1])
 
 
-def parts_of(problem: Problem, target: TargetRecord, block: tuple[int, int], warps: int, tiles: int) -> int:
+def parts_of(problem: Problem, target: TargetRecord, block: tuple[int, int], tiles: int) -> int:
     """Return how many programs share a tile where there are few: as many as run at once, each with a few steps.
 
     Args:
         problem: the product.
         target: a GPU.
         block: rows and columns of a tile.
-        warps: warps that compute a tile.
         tiles: tiles of the launch.
     """
     if not target.has("cp_async"):
         return 1
-    room = target.machine.units * _together(block, warps) // max(tiles, 1)
+    room = target.machine.units * max(gpu.RESIDENT_SUMS // prod(block), 1) // max(tiles, 1)
     left = gpu.LEFT_BYTES // (problem.acc.bytes * prod(block))
     return max(min(room, problem.k // gpu.PART_TERMS, left, gpu.MOST_PARTS), 1)
 

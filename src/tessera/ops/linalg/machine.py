@@ -79,11 +79,11 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     waves = max(ceil(tiles / machine.units), 1)
     if choice.path == "fma":
         block, ending = (choice.block_m, choice.block_n), _ending(problem, choice)
-        parts = parts_of(problem, target, block, choice.warps, tiles) if choice.split == 1 else 1
+        parts = parts_of(problem, target, block, tiles) if choice.split == 1 else 1
         programs = max(tiles, 1) * parts
         compute = seconds_of(problem, target, block, choice.warps, programs, choice.split * parts, ending)
         steady = max(compute, ceil(programs / machine.units) * cache / parts)
-        fixed += _meeting(problem, block, parts)
+        fixed += 2 * _meeting(problem, block, parts)
     elif _is_realigned(problem, target, choice.path):
         compute = steady = _realigned(problem, target, choice)
     elif choice.shared:
@@ -138,7 +138,7 @@ def _realigned(problem: Problem, target: TargetRecord, choice: Choice) -> float:
     """Return the seconds of tiles whose rows may begin at any element: their work, or the wait of each step."""
     units, block = target.machine.units, (choice.block_m, choice.block_n)
     tiles = max(tile_count(problem, *block), 1)
-    parts = parts_of(problem, target, block, choice.warps, tiles) if choice.split == 1 else choice.split
+    parts = parts_of(problem, target, block, tiles) if choice.split == 1 else choice.split
     work = 2.0 * prod(block) * problem.k / parts / (target.machine.flops * gpu.REALIGNED_RATE.get(block, 0.1))
     steps = ceil(problem.k / parts / gpu.REALIGNED_TERMS) * gpu.REALIGNED_STEP * sum(block) / 128
     programs, together = tiles * parts, units * (gpu.REALIGNED_WARPS // choice.warps)
@@ -148,7 +148,7 @@ def _realigned(problem: Problem, target: TargetRecord, choice: Choice) -> float:
 
 def _meeting(problem: Problem, block: tuple[int, int], parts: int) -> float:
     """Return the seconds in which the last program of a tile combines what others leave in memory."""
-    return 0.0 if parts == 1 else gpu.SHARING / 2 + parts * prod(block) * problem.acc.bytes / gpu.LEFT
+    return 0.0 if parts == 1 else gpu.SHARING_FEW + parts * prod(block) * problem.acc.bytes / gpu.LEFT
 
 
 def _ending(problem: Problem, choice: Choice) -> float:

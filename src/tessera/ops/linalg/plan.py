@@ -339,7 +339,7 @@ def _stages(problem: Problem, path: str, block_m: int, block_n: int, target: Tar
 
 
 _DEEP = 512
-"""Terms from which on pairs may pay: they start and end together, which costs more than short products take."""
+"""Terms from which on pairs of programs may pay, which start and end together, and tiles of 32 rows or columns."""
 
 
 def _may_pair(problem: Problem, forced: Forced, path: str) -> bool:
@@ -370,14 +370,12 @@ def _ways(
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
     waves = ceil(tiles / count)
-    part_full = alone and not problem.triangular and count < _SHARERS * tiles and tiles < _FULL * waves * count
+    part_full = alone and not problem.triangular and count < tiles < _FULL * waves * count
     free = asked is None and forced.stream_k is None and forced.block is None
     if free and part_full:
         yield 1, True
 
 
-_SHARERS = 4
-"""Programs that take parts of a tile, at most, where tiles are fewer than multiprocessors."""
 _FULL = 0.8
 """Part of the last round of tiles and those before it from which tiles are never shared out over all programs."""
 
@@ -408,7 +406,7 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
         if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:
-            tiles = [(64, 64), (64, 32), (32, 64)]
+            tiles = [(64, 64), (64, 32), (32, 64)] if problem.k >= _DEEP else [(64, 64)]
     else:
         tiles = [tile for tile in by_threads.TILES if problem.aligned or prod(tile) <= _SINGLE]
     wide = problem.acc.bytes > 4 and path == "fma"

@@ -266,6 +266,7 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         function = annotated(_template(problem, schedule), _annotations(problem))
         layouts = {"epilogue": chain.layout}
         found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), layouts)
+        found.may_copy = False  # a plan says what is copied
     return found
 
 
