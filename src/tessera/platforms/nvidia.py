@@ -70,7 +70,6 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
-        from tessera.schedule.gpu.fit_blocks import FitBlocksPass
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
@@ -79,6 +78,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
         from tessera.schedule.hopper.deepen_steps import DeepenStepsPass
+        from tessera.schedule.hopper.fit_blocks import FitBlocksPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
         from tessera.schedule.hopper.load_ahead import LoadAheadPass
         from tessera.schedule.hopper.pair_tiles import PairTilesPass

@@ -110,5 +110,5 @@ TERM_OF_SUM = 0.252
 END_OF_SUM = 81
 LEAD = 54
 """Picoseconds that a tile takes for each of its sums beside that, and those by which a launch is done earlier."""
-WARP_ROUNDS = {(128, 128): (2, 50_000, 8_000_000), (64, 64): (3, 28_000, 1_200_000)}
+WARP_ROUNDS = {(128, 128): (2, 60_000, 4_000_000), (64, 64): (3, 28_000, 2_000_000)}
 """By tile, without roles: those that a multiprocessor computes at once, picoseconds of each term, and beside that."""

@@ -22,6 +22,7 @@ does, or else whole steps remain whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import ClassVar
 
@@ -66,25 +67,15 @@ class DeepenStepsPass(GridPass):
         if not has_roles(self.target) or not any(isinstance(op, MmaOp) for op in grid.walk()):
             return
         try:
-            loop = only_loop(grid)
-            before = _step(loop)
-            dimensions = Dimensions(grid)
-            terms, loads = _terms(loop, dimensions)
-            after = self.knobs.terms or self._chosen(loop, loads, before)
-            if after == before:
-                return
-            _check_end(kernel, loop, loads, before, after)
+            change_steps(kernel, grid, self._chosen)
         except Unfit as reason:
             if self.knobs.terms is not None:
                 note(grid, "terms", [f"terms={self.knobs.terms} is ignored: {reason}"])
-            return
-        new = Splitter(dimensions, {terms: (after,)}, {loop: after}).grid_of_parts(grid)
-        Rewriter.insert_op(new, InsertPoint.before(grid))
-        Rewriter.erase_op(grid)
-        note(new, "terms", [f"steps of {before} terms are computed as steps of {after}"])
 
     def _chosen(self, loop: scf.ForOp, loads: dict[LoadOp, int], before: int) -> int:
         """Return the terms of a step: rows of a panel, or two for small tiles; more where a power of two has more."""
+        if self.knobs.terms is not None:
+            return self.knobs.terms
         products = [op for op in loop.body.block.ops if isinstance(op, MmaOp)]
         bytes_ = max(dtype_of(element_of(value.type)).bytes for op in products for value in (op.a, op.b))
         sizes = [shape_of(op.acc.type) for op in products]
@@ -97,6 +88,32 @@ class DeepenStepsPass(GridPass):
         if (self.knobs.stages or 2) * stage > RINGS * self.target.shared_bytes:
             return before
         return wanted
+
+
+def change_steps(kernel: KernelOp, grid: GridOp, chosen: Callable[[scf.ForOp, dict[LoadOp, int], int], int]) -> GridOp:
+    """Change how many terms the steps of a launch have, and return the launch.
+
+    Args:
+        kernel: the kernel.
+        grid: the launch.
+        chosen: gives their number from the loop, its loads with the axes along which they move, and the number so far.
+
+    Raises:
+        Unfit: that is impossible.
+    """
+    loop = only_loop(grid)
+    before = _step(loop)
+    dimensions = Dimensions(grid)
+    terms, loads = _terms(loop, dimensions)
+    after = chosen(loop, loads, before)
+    if after == before:
+        return grid
+    _check_end(kernel, loop, loads, before, after)
+    new = Splitter(dimensions, {terms: (after,)}, {loop: after}).grid_of_parts(grid)
+    Rewriter.insert_op(new, InsertPoint.before(grid))
+    Rewriter.erase_op(grid)
+    note(new, "terms", [f"steps of {before} terms are computed as steps of {after}"])
+    return new
 
 
 def _bytes_of(value: SSAValue) -> int:

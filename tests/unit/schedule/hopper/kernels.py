@@ -12,13 +12,13 @@ import tessera as ts
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.gpu.copies import StageCopiesPass
-from tessera.schedule.gpu.fit_blocks import FitBlocksPass
 from tessera.schedule.gpu.full_boxes import FullBoxesPass
 from tessera.schedule.gpu.late_reductions import LateReductionsPass
 from tessera.schedule.gpu.split_tiles import SplitTilesPass
 from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
 from tessera.schedule.gpu.warps import ChooseWarpsPass
 from tessera.schedule.hopper.deepen_steps import DeepenStepsPass
+from tessera.schedule.hopper.fit_blocks import FitBlocksPass
 from tessera.schedule.hopper.late_waits import LateWaitsPass
 from tessera.schedule.hopper.pair_tiles import PairTilesPass
 from tessera.schedule.hopper.ping_pong import GroupBuffersPass

@@ -13,12 +13,13 @@ After, a launch for each size of tiles that is best for some sizes of the tensor
 Each element of a result is computed as before: of the same terms, in the same order. That is known only where the
 number of a program says nothing but where its boxes start (`ir/regridding.py`). Blocks whose sizes are powers of two
 stay, and so do those that roles compute in parts of 64 or more. What a launch takes is estimated from its rounds of
-tiles over the multiprocessors (`schedule/blocks.py`); where all sizes are known, the fastest launch alone is left.
+tiles over the multiprocessors (`schedule/hopper/blocks.py`); where all sizes are known, the fastest launch alone is
+left. Steps have 128 bytes of each row, or as they are written where a power of two has fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar, Literal
 
@@ -38,10 +39,12 @@ from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
-from tessera.schedule.blocks import Blocks, TileWork, blocks_for, is_served
+from tessera.schedule.hopper.blocks import Blocks, TileWork, blocks_for, is_served
+from tessera.schedule.hopper.deepen_steps import change_steps
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import ALIGN_BYTES, MatrixProduct, Operand
 from tessera.schedule.scheduled_pass import GridPass
+from tessera.target.fragments import PANEL_BYTES
 
 USUAL_TERMS = 1024
 """Terms of a sum where a launch does not know them."""
@@ -169,10 +172,23 @@ def _replace(regrid: Regrid, places: Sequence[int | None], work: TileWork, choic
     launches = [regrid.with_blocks(_blocks(places, one), guard) for one, guard in zip(choices, guards, strict=True)]
     for new in launches:
         Rewriter.insert_op(new, InsertPoint.before(grid))
+    launches = [_with_steps(kernel, new, PANEL_BYTES // work.product.a.dtype.bytes) for new in launches]
     names = " or ".join(f"{one.rows}x{one.columns}" for one in choices)
     by_sizes = ", as the sizes of a launch say" if len(choices) > 1 else ""
     note(launches[0], "blocks", [f"tiles of {work.rows}x{work.columns} are computed as {names}{by_sizes}"])
     Rewriter.erase_op(grid)
+
+
+def _with_steps(kernel: KernelOp, grid: GridOp, terms: int) -> GridOp:
+    """Return a launch with steps that new tiles have room for: of at most so many terms, and a power of two."""
+
+    def chosen(_loop: scf.ForOp, _loads: Mapping[LoadOp, int], before: int) -> int:
+        return terms if before & (before - 1) or before > terms else before
+
+    try:
+        return change_steps(kernel, grid, chosen)
+    except Unfit:
+        return grid
 
 
 def _blocks(places: Sequence[int | None], one: Blocks) -> dict[int, int]:

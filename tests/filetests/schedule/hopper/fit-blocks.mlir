@@ -18,15 +18,16 @@ tessera_tile.kernel @known profile "fast" (
     // CHECK: tessera_tile.splat {{.*}} -> !tessera_tile.tile<128x256xf32>
     %zero = tessera_tile.splat %none : f32 -> !tessera_tile.tile<104x200xf32>
     %sum = scf.for %at = %c0 to %k step %c80 iter_args(%acc = %zero) -> (!tessera_tile.tile<104x200xf32>) {
-      // CHECK: tessera_tile.load %a[[[I]], [[AT:%\w+]]] [128, 80]
+      // CHECK: tessera_tile.load %a[[[I]], [[AT:%\w+]]] [128, 64]
       %x = tessera_tile.load %a[%i, %at] [104, 80] : !tessera_tile.tensor<4096x1024xbf16> -> !tessera_tile.tile<104x80xbf16>
-      // CHECK: tessera_tile.load %b[[[AT]], [[J]]] [80, 256]
+      // CHECK: tessera_tile.load %b[[[AT]], [[J]]] [64, 256]
       %y = tessera_tile.load %b[%at, %j] [80, 200] : !tessera_tile.tensor<1024x4096xbf16> -> !tessera_tile.tile<80x200xbf16>
       %next = tessera_tile.mma %x, %y, %acc compute "bf16" : !tessera_tile.tile<104x80xbf16>, !tessera_tile.tile<80x200xbf16>, !tessera_tile.tile<104x200xf32> -> !tessera_tile.tile<104x200xf32>
       scf.yield %next : !tessera_tile.tile<104x200xf32>
     }
     // CHECK: tessera_tile.store {{.*}}, %c[[[I]], [[J]]] [128, 256]
     // CHECK: tessera_notes.blocks = ["tiles of 104x200 are computed as 128x256"]
+    // CHECK-SAME: tessera_notes.terms = ["steps of 80 terms are computed as steps of 64"]
     tessera_tile.store %sum, %c[%i, %j] [104, 200] : !tessera_tile.tile<104x200xf32>, !tessera_tile.tensor<4096x4096xf32>
   }
   tessera_tile.return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.canonicalize.stages import CANONICALIZE
+from tessera.entry.tables import grid_steps
+from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import GridOp
-from tessera.schedule.blocks import TileWork, blocks_for
-from tessera.schedule.gpu.fit_blocks import FitBlocksPass
+from tessera.schedule.hopper.blocks import TileWork, blocks_for
+from tessera.schedule.hopper.fit_blocks import FitBlocksPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import MatrixProduct, Operand
 from tessera.target.artifact import evaluate
@@ -89,8 +92,8 @@ def said(module: ModuleOp) -> str:
 @pytest.mark.parametrize("block", [(104, 200, 80), (168, 48, 56), (96, 192, 48), (128, 96, 64), (256, 160, 32)])
 def test_launches_choose_among_tiles_of_warpgroups(block: tuple[int, int, int]) -> None:
     module = fitted(product_of(*block))
-    assert blocks(module) == [(128, 256), (128, 128), (64, 128), (64, 64)]
-    tiles = "128x256 or 128x128 or 64x128 or 64x64"
+    assert blocks(module) == [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64)]
+    tiles = "128x256 or 128x192 or 128x128 or 64x128 or 64x64"
     assert said(module) == f"tiles of {block[0]}x{block[1]} are computed as {tiles}, as the sizes of a launch say"
 
 
@@ -99,6 +102,12 @@ def test_what_instructions_take_stays(block: tuple[int, int, int]) -> None:
     module = fitted(product_of(*block))
     assert blocks(module) == [block[:2]]
     assert said(module) == ""
+
+
+@pytest.mark.parametrize(("terms", "after"), [(128, 64), (80, 64), (64, 64), (16, 16)])
+def test_steps_are_powers_of_two_and_leave_room(terms: int, after: int) -> None:
+    loads = [op for op in fitted(product_of(104, 200, terms), sizes=None).walk() if isinstance(op, LoadOp)]
+    assert {op.size_list for op in loads} == {(128, after), (after, 128), (128,), (64, after), (after, 64), (64,)}
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -143,7 +152,7 @@ def test_one_launch_runs_the_fastest_one(strided: bool) -> None:
         ts.bf16,
     )
     choices = blocks_for(work, target_named("sm_90a"), (True, True))
-    assert len(artifact.launches) == len(choices) == (2 if strided else 4)
+    assert len(artifact.launches) == len(choices) == (2 if strided else 5)
     chosen = set[int]()
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -157,4 +166,6 @@ def test_one_launch_runs_the_fastest_one(strided: bool) -> None:
         times = [one.time(-(-m // one.rows) * -(-n // one.columns), k) for one in choices]
         assert started.index(True) == times.index(min(times))
         chosen.add(started.index(True))
+    block: Any = SimpleNamespace(size=lambda *_: 0)
+    assert all(grid_steps(launch.grid, block) for launch in artifact.launches)  # the compiled entry takes them
     assert len(chosen) == len(choices)

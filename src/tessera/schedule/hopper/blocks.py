@@ -26,7 +26,7 @@ from tessera.target.fragments import PANEL_BYTES
 from tessera.target.machines import relative_rate
 from tessera.target.records import TargetRecord
 
-ROLE_TILES = ((128, 256), (128, 128), (64, 128), (64, 64))
+ROLE_TILES = ((128, 256), (128, 192), (128, 128), (64, 128), (64, 64))
 WARP_TILES = ((128, 128), (64, 64))
 """Rows and columns of tiles that a launch chooses among, with roles and without."""
 LEAST_ROWS = 16
