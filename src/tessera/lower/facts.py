@@ -144,6 +144,11 @@ def ends_by(kernel: KernelOp, end: SSAValue, tensor: SSAValue, axis: int) -> boo
     return name == size or (isinstance(name, int) and isinstance(size, int) and name <= size)
 
 
+def is_size_of(kernel: KernelOp, value: SSAValue, tensor: SSAValue, axis: int) -> bool:
+    """Return whether an index is known to be the size of a tensor's dimension (or one of its name)."""
+    return _extent_name(kernel, value) == _size_name(kernel, tensor, axis)
+
+
 def _size_name(kernel: KernelOp, tensor: SSAValue, axis: int) -> str | int:
     type_ = tensor.type
     assert isinstance(type_, TensorType)

@@ -77,6 +77,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
         from tessera.schedule.gpu.warps import ChooseWarpsPass
+        from tessera.schedule.gpu.widen_programs import WidenProgramsPass
         from tessera.schedule.hopper.deepen_steps import DeepenStepsPass
         from tessera.schedule.hopper.fit_blocks import FitBlocksPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
@@ -96,6 +97,7 @@ class NvidiaPlatform(Platform):
             FoldScalesPass(),  # the hardware's exponential is of base 2
             ShareReciprocalsPass(),
             RaiseCopiesPass(target, knobs),
+            WidenProgramsPass(target, knobs),
             BatchProgramsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),

@@ -112,7 +112,9 @@ class Placements:
         if (shape, fast) in self.reduced and not across:
             lanes = self._by_rows(lanes, left, order, max(1, SEGMENT // (vector * unit)))
         left = [max(1, size // box) for size, box in zip(left, lanes, strict=True)]
-        warps = self._spread(self.num_warps, left, list(reversed(order)))
+        across_warps = list(reversed(order))
+        across_warps.sort(key=lambda axis: (shape, axis) in self.reduced and axis != fast)
+        warps = self._spread(self.num_warps, left, across_warps)
         return blocked(shape, per_thread, lanes, warps, order)
 
     def _by_rows(self, lanes: list[int], left: list[int], order: list[int], fewest: int) -> list[int]:

@@ -20,7 +20,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -35,7 +35,8 @@ ELEMENTS = 2048
 """Of the largest tile of a block: 4 KB of bf16. On an H200 rows of 32 to 1024 elements then move at the rate of a copy;
 with half as many they reach 0.82 of it, with twice as many no more."""
 ELEMENTS_IN_LOOPS = 256
-"""The same where programs loop: there may be few of them then, each with much to do; a warp has 16 bytes a thread."""
+"""The same where programs loop over single elements: there may be few of them then, each with much to do; a warp has 16
+bytes a thread."""
 BYTES = 6144
 """That a block moves at least: an H200 starts one every 1.2 ns, in which its memory moves 5 KB."""
 MOST_ELEMENTS = 8192
@@ -78,7 +79,7 @@ class BatchProgramsPass(GridPass):
 
     def _programs(self, grid: GridOp, axis: int) -> int:
         """Return how many programs become one along a dimension of the grid: a power of two."""
-        loops, largest = any(isinstance(op, scf.ForOp) for op in grid.walk()), largest_tile(grid)
+        loops, largest = any(map(_takes_single_steps, grid.walk())), largest_tile(grid)
         most = (ELEMENTS_IN_LOOPS if loops else ELEMENTS) // largest
         if not loops and (moved := moved_bytes(grid, axis)):
             enough = 1 << (-(-BYTES // moved) - 1).bit_length()
@@ -91,6 +92,11 @@ class BatchProgramsPass(GridPass):
             there = prod(count or 0 for count in counts)
             most = min(most, there // (PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units))
         return 1 << max(most, 1).bit_length() - 1
+
+
+def _takes_single_steps(op: Operation) -> bool:
+    """Return whether an op is a loop over single elements: those over blocks may end after the first one."""
+    return isinstance(op, scf.ForOp) and constant_value(op.step) in (None, 1)
 
 
 def _count(extent: SSAValue, block: int) -> int | None:
