@@ -49,6 +49,22 @@ def twice(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["C", ts.f32], BB: ts
         y[c : c + 16] = total
 
 
+def across(x: ts.Tensor["A", "B", ts.f32], y: ts.Tensor["A", ts.f32]) -> None:
+    for a in ts.tile.grid((A, 16)):
+        most = ts.tile.full((16,), -9.0, ts.f32)
+        for b in ts.tile.range(1, B, 3):
+            most = ts.tile.maximum(most, x[a : a + 16, b])
+        y[a : a + 16] = most
+
+
+def chosen(x: ts.Tensor["A", "B", ts.f32], rows: ts.Tensor["N", ts.i32], y: ts.Tensor["B", ts.f32]) -> None:
+    for b in ts.tile.grid((B, 32)):
+        total = ts.tile.zeros((32,), ts.f32)
+        for n in ts.tile.range(N):
+            total = total + x[rows[n], b : b + 32]
+        y[b : b + 32] = total
+
+
 def whole(dt: DType) -> Callable[..., None]:
     def kernel(x: ts.Tensor["N", dt], part: ts.Tensor["P", ts.f32], BN: ts.constexpr) -> None:
         for n in ts.tile.grid((N, BN)):
@@ -135,6 +151,28 @@ def _twice(shape: tuple[int, int, int], rows: int) -> Case:
     )
 
 
+def _across(rows: int, width: int) -> Case:
+    return Case(
+        f"across-{rows}x{width}",
+        across,
+        lambda rng: (_f32(rng, rows, width), Output((rows,), dtype("f32"))),
+        lambda x, y: x[:, 1::3].max(1, initial=-9.0),
+        EXACT,
+        backends=BACKENDS,
+    )
+
+
+def _chosen(count: int) -> Case:
+    return Case(
+        f"chosen-{count}",
+        chosen,
+        lambda rng: (_f32(rng, 50, 45), rng.integers(0, 50, count).astype(np.int32), Output((45,), dtype("f32"))),
+        lambda x, rows, y: Close(x[rows].astype(np.longdouble).sum(0), np.abs(x[rows]).sum(0)),
+        of_sum(dtype("f32"), count),
+        backends=BACKENDS,
+    )
+
+
 def _whole(name: str, size: int, block: int) -> Case:
     def reference(x: np.ndarray, part: np.ndarray) -> Any:
         padded = np.zeros(-(-size // block) * block)
@@ -202,6 +240,8 @@ CASES = [
     *(_along("sum", "bf16", (2, rows, width), (4, 128)) for rows, width in ((3, 130), (4, 1500), (9, 4100))),
     *(_along("max", "f32", (3, rows, width), (2, 128)) for rows, width in ((2, 1025), (5, 700))),
     *(_along("sum", "i32", (700, rows, 3), (4, 4)) for rows in (2, 4, 11)),
+    *(_across(*sizes) for sizes in ((21, 200), (16, 20), (5, 1))),
+    *map(_chosen, (1, 16, 100)),
     *map(_channels, ((40, 5, 3), (7, 70, 10), (19, 2, 100), (1, 3, 33), (5, 3, 5000))),
     *(_twice(shape, rows) for shape, rows in (((5, 21, 17), 4), ((33, 3, 16), 4), ((4, 64, 20), 32))),
     *(_whole(name, size, 256) for name in ("bf16", "f32") for size in (1, 255, 256, 257, 1003)),

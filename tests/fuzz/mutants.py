@@ -527,8 +527,8 @@ _SIMT = (
     _ptx(
         "fill-forgotten-on-gpus",
         "backends/simt/memory.py",
-        "if predicate is None or fill is None:",
-        "if True:",
+        "if predicate is not None and fill is not None:",
+        "if False:",
     ),
     _planned(
         "ptx",

@@ -153,8 +153,10 @@ class NvidiaEmitter(SimtEmitter):
         """Return the 32-bit shared-window address of a byte, as PTX instructions take it."""
         return self.ops.convert("ptrtoint", LLVMType("ptr addrspace(3)"), self.shared_pointer(offset), I32)
 
-    def load_words(self, pointer: str, words: Sequence[LLVMType], predicate: str | None) -> list[str]:
-        """Load words by one instruction; a predicated one leaves zeros where it does not run."""
+    def load_words(
+        self, pointer: str, words: Sequence[LLVMType], predicate: str | None, otherwise: Sequence[str] | None = None
+    ) -> list[str]:
+        """Load words by one instruction; a predicated one leaves zeros, or other words, where it does not run."""
         element, count = words[0].element, len(words)
         if predicate is None:
             vector = LLVMType(element, count)
@@ -165,15 +167,19 @@ class NvidiaEmitter(SimtEmitter):
         bits, kind = _PTX_BITS[element], _CONSTRAINT[element]
         outputs = ", ".join(f"${i}" for i in range(count))
         suffix, braces = ("", outputs) if count == 1 else (f".v{count}", f"{{{outputs}}}")
-        zero = _PTX_BITS[register]
-        clear = " ".join(f"mov.{zero} ${i}, 0;" for i in range(count))
-        text = f"{clear} @${count + 1} ld.global{suffix}.{bits} {braces}, [${count}];"
-        constraints = ",".join([*[f"=&{kind}"] * count, "l", "b", "~{memory}"])
+        clear, before = "", list(otherwise or ())
+        if not before:
+            clear = "".join(f"mov.{_PTX_BITS[register]} ${i}, 0; " for i in range(count))
+        elif element == "i8":
+            before = [self.ops.convert("zext", LLVMType("i8"), word, LLVMType("i16")) for word in before]
+        text = f"{clear}@${count + 1} ld.global{suffix}.{bits} {braces}, [${count}];"
+        given = [str(number) for number in range(len(before))]
+        constraints = ",".join([*[f"=&{kind}"] * count, "l", "b", *given, "~{memory}"])
         result = self.asm(
             text,
             constraints,
             [LLVMType(register)] * count,
-            [("ptr addrspace(1)", pointer), ("i1", predicate)],
+            [("ptr addrspace(1)", pointer), ("i1", predicate), *((register, word) for word in before)],
         )
         if element == "i8":
             return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]

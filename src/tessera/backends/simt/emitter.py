@@ -84,8 +84,10 @@ class SimtEmitter(Emitter):
         """Return the address of a byte (i32) of shared memory."""
         raise NotImplementedError
 
-    def load_words(self, pointer: str, words: Sequence[LLVMType], predicate: str | None) -> list[str]:
-        """Load words from global memory; zeros where the predicate is false."""
+    def load_words(
+        self, pointer: str, words: Sequence[LLVMType], predicate: str | None, otherwise: Sequence[str] | None = None
+    ) -> list[str]:
+        """Load words from global memory; zeros, or other words, where the predicate is false."""
         raise NotImplementedError
 
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:

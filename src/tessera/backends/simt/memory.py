@@ -193,12 +193,11 @@ def _load_run(
     if box.is_outside(at):
         return [emitter.zero(dtype) if fill is None else fill] * count
     predicate = emitter.both(box.predicate(at), mask)
-    words = emitter.load_words(box.pointer(at), emitter.word_types(dtype, count), predicate)
-    units = emitter.unpack(words, dtype, count)
-    if predicate is None or fill is None:
-        return units
-    type_ = LLVMType(_register_element(dtype))
-    return [emitter.ops.select(type_, predicate, unit, fill) for unit in units]
+    otherwise = None
+    if predicate is not None and fill is not None:
+        otherwise = [word for _, word in emitter.pack([fill] * count, dtype)]
+    words = emitter.load_words(box.pointer(at), emitter.word_types(dtype, count), predicate, otherwise)
+    return emitter.unpack(words, dtype, count)
 
 
 def _register_element(dtype: DType) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from xdsl.dialects import scf
@@ -234,11 +234,23 @@ def _reduced(plan: LaunchPlan) -> frozenset[tuple[tuple[int, ...], int]]:
         for op in top.walk():
             if isinstance(op, ReduceOp | ReduceByOp):
                 found.update((padded_shape(shape_of(source.type)), op.axis.data) for source in op.operands)
+                found.update(_in_parts(op))
             elif isinstance(op, BroadcastOp) and _is_loaded(op.source):
                 shape = shape_of(op.result.type)
                 kept = [axis for axis, size in enumerate(shape_of(op.source.type)) if size == shape[axis]]
                 shared.update((padded_shape(shape), axis) for axis in kept)
     return frozenset(found - shared)
+
+
+def _in_parts(op: ReduceOp | ReduceByOp) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the shapes of tiles of which a reduction combines parts along a dimension that is not the last."""
+    axis = op.axis.data
+    for source in op.operands:
+        shape, whole = shape_of(source.type), source.owner
+        if isinstance(whole, ReshapeOp) and axis + 2 < len(shape):
+            together = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+            if shape_of(whole.source.type) == together:
+                yield padded_shape(together), axis
 
 
 def _is_loaded(value: SSAValue) -> bool:

@@ -30,6 +30,10 @@ SEGMENT = 128
 """Bytes of neighbours that the lanes of a row access together where a warp takes several rows to reduce them."""
 
 
+FEW_ROWS = 16
+"""Rows that are reduced in registers where there is room: warps have other columns then, and nothing to exchange."""
+
+
 def padded(size: int) -> int:
     """Return the next power of two."""
     return 1 << (size - 1).bit_length()
@@ -113,7 +117,7 @@ class Placements:
             lanes = self._by_rows(lanes, left, order, max(1, SEGMENT // (vector * unit)))
         left = [max(1, size // box) for size, box in zip(left, lanes, strict=True)]
         across_warps = list(reversed(order))
-        across_warps.sort(key=lambda axis: (shape, axis) in self.reduced and axis != fast)
+        across_warps.sort(key=lambda axis: (shape, axis) in self.reduced and axis != fast and shape[axis] <= FEW_ROWS)
         warps = self._spread(self.num_warps, left, across_warps)
         return blocked(shape, per_thread, lanes, warps, order)
 

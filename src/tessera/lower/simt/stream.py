@@ -38,6 +38,8 @@ _REDUCTIONS = {COMBINE[name]: name for name in ("sum", "prod", "max", "min")}
 
 GROUP_WORDS = 32
 """Registers of partial sums that are loaded at once, while others are held."""
+PART_WORDS = 16
+"""The same where threads that hold copies of a sum load other parts each."""
 MOST_TOGETHER = 8
 """Programs whose partial sums are loaded at once."""
 
@@ -425,7 +427,7 @@ def _by_copies(context: SimtContext, left: _Left, number: int, own: SSAValue, ot
     assert context.part is not None
     layout = _told_apart(type_.linear)
     copies, words = layout.out_sizes[0], layout.registers * max(type_.dtype.bytes // 4, 1)
-    width = max(min(GROUP_WORDS // words, context.part.most // copies), 1)
+    width = max(min(PART_WORDS // words, context.part.most // copies), 1)
     width = 1 << width.bit_length() - 1
     start = context.splat(context.constant(_nothing(fn, type_.dtype), type_.element), layout)
     together = copies * width
@@ -452,24 +454,43 @@ def _nothing(fn: str, dtype: DType) -> float:
 @lowers(CollectSumsOp)
 def _collect(context: SimtContext, op: CollectSumsOp) -> None:
     fragments, offsets, size = _slot(context, op.partials)
-    sums = list(fragments)
+    sums: Sequence[SSAValue] = fragments
     others = context.scalar(op.others)
     left = _Left(context, op.combining, offsets, size)
     if context.share is not None:
         zero = context.scalars.constant(0)
         sums = left.loop(fragments, others, zero, 1, left.take_one)
     elif context.part is not None:
-        left.take_all(others)
-        alone = [number for number, fragment in enumerate(fragments) if not _has_copies(fragment, op.combining[number])]
-        if alone:
-            combined = _in_groups(context, left.only(alone), [fragments[number] for number in alone], others)
-            for number, total in zip(alone, combined, strict=True):
-                sums[number] = total
-        for number, fragment in enumerate(fragments):
-            if number not in alone:
-                sums[number] = _by_copies(context, left, number, fragment, others)
+        sums = _where_some(context, left, fragments, others)
     for total, value in zip(op.sums, sums, strict=True):
         context.define(total, value)
+
+
+def _where_some(
+    context: SimtContext, left: _Left, fragments: Sequence[SSAValue], others: SSAValue
+) -> Sequence[SSAValue]:
+    """Combine sums with what programs have left, where any have."""
+    some = context.value(ElementwiseOp("gt", [others, context.scalars.constant(0)]))
+    wait = Block()
+    with context.into(wait):
+        left.take_all(others)
+        context.emit(scf.YieldOp(*_combined(context, left, fragments, others)))
+    branches = (Region(wait), Region(Block([scf.YieldOp(*fragments)])))
+    return context.emit(scf.IfOp(some, [fragment.type for fragment in fragments], *branches)).results
+
+
+def _combined(context: SimtContext, left: _Left, fragments: Sequence[SSAValue], others: SSAValue) -> list[SSAValue]:
+    """Combine sums with what programs have left, and return the results."""
+    sums = list(fragments)
+    alone = [number for number, fragment in enumerate(fragments) if not _has_copies(fragment, left.fns[number])]
+    if alone:
+        combined = _in_groups(context, left.only(alone), [fragments[number] for number in alone], others)
+        for number, total in zip(alone, combined, strict=True):
+            sums[number] = total
+    for number, fragment in enumerate(fragments):
+        if number not in alone:
+            sums[number] = _by_copies(context, left, number, fragment, others)
+    return sums
 
 
 def _has_copies(fragment: SSAValue, fn: str) -> bool:

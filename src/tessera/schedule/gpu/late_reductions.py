@@ -43,6 +43,7 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
+from tessera.schedule.gpu.warps import are_few_rows
 from tessera.schedule.scheduled_pass import GridPass
 
 LEAST = 2048
@@ -204,6 +205,8 @@ def _is_own(value: SSAValue, block: Block) -> bool:
 def _kept(shape: tuple[int, ...], axis: int) -> int | None:
     """Return how many elements of a reduced dimension the loop carries, None where that is not worth while."""
     size, elements = shape[axis], prod(shape)
+    if axis + 1 < len(shape) and are_few_rows(shape):
+        return None  # threads reduce them
     others = elements // size
     kept = max(LEAST, elements // PARTS) // others
     if kept >= size or size & (size - 1):

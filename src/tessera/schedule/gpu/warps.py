@@ -4,13 +4,14 @@ Rules: a matrix kernel gets one warp per 4096 accumulator elements (128 register
 is as near to 64x64 as can be; others one warp per 1024 elements of the largest tile (32 a thread, 64 bytes of bf16
 in flight: measured best for several short rows), and one per 4 KB of a long row that is reduced, as fewer warps have
 less to combine (bf16 rows of 2000 to 12000 on an H200: softmax 0.77 to 1.01 of a copy's rate, argmax 0.53 to 0.87).
+The columns of few rows take a warp per 4 KB, so that threads reduce them without others.
 Where rows are reduced or a product feeds another, warps split rows only,
 so that neither crosses warps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import REDUCING, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import TileType
+from tessera.ir.tile.types import TileType, shape_of
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.schedule.products import SUMS_PER_WARP
@@ -36,6 +37,9 @@ ROW_BYTES_PER_WARP = 4096
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
 ROWS_PER_WARP = 16
+FEW_ROWS = 8
+LEAST_COLUMNS = 256
+"""Rows of tiles that one warp or more take, of which each thread has a part of all."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, tar
         return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
     reduces = any(isinstance(op, REDUCING) for op in ops)
-    each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest)) if reduces else ELEMENTS_PER_WARP
+    each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest), _of_columns(ops, largest)) if reduces else ELEMENTS_PER_WARP
     return _power_of_two(largest / each, 4 if not reduces else 1, min(16, most))
 
 
@@ -106,6 +110,26 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
     if not rows:
         return 0
     return min(MOST_ELEMENTS_PER_WARP, *(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows))
+
+
+def _of_columns(ops: Iterable[Operation], elements: int) -> int:
+    """Return how many elements a warp takes where a program reduces the columns of few rows, else 0.
+
+    Args:
+        ops: of the program.
+        elements: of its largest tile.
+    """
+    loaded = [op.result.type for op in ops if isinstance(op, LoadOp) and _elements(op.result.type) == elements]
+    wide = [type_ for type_ in loaded if isinstance(type_, TileType) and are_few_rows(type_.shape)]
+    reduces = any(isinstance(op, ReduceOp) and op.axis.data + 1 < len(shape_of(op.source.type)) for op in ops)
+    if not wide or not reduces:
+        return 0
+    return min(MOST_ELEMENTS_PER_WARP, *(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in wide))
+
+
+def are_few_rows(shape: Sequence[int]) -> bool:
+    """Return whether a tile has rows so few and long that a thread can hold a part of each."""
+    return len(shape) > 1 and shape[-1] >= LEAST_COLUMNS and 1 < prod(shape[:-1]) <= FEW_ROWS
 
 
 def _feeds_rows(value: SSAValue, seen: set[SSAValue]) -> bool:

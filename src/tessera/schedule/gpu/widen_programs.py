@@ -1,7 +1,8 @@
 """Gives programs that reduce few rows longer rows, so that starting them is not the limit.
 
-A program that sums eight rows of 128 columns moves 2 KB: a GPU starts programs no faster than it could load half of
-that. Where all that a program does is the same for every element along a dimension, its tiles can be longer there.
+A program that sums eight rows of 128 columns moves 2 KB of bf16. A GPU starts programs no faster than it loads so much,
+and what each computes before and after takes longer than its loads. Where all that a program does is the same for every
+element along a dimension, its tiles can be longer there.
 
 Before::
 
@@ -9,7 +10,7 @@ Before::
 
 After::
 
-    grid(%columns) by [512] { %x = load %X[0, %j] [8, 512]; %sum = reduce "sum" %x axis 0; store %sum, %Y[%j] [512] }
+    grid(%columns) by [1024] { %x = load %X[0, %j] [8, 1024]; %sum = reduce "sum" %x axis 0; store %sum, %Y[%j] [1024] }
 
 Programs whose boxes lie one after the other along the first dimension of their tiles are the matter of
 `batch-programs`; those of fewer than 128 elements, too, as they may be all that there are.
@@ -41,7 +42,7 @@ from tessera.schedule.scheduled_pass import GridPass
 
 LEAST_LENGTH = 128
 """Elements along a dimension from which on it is taken to have many more."""
-BYTES = 8192
+BYTES = 16384
 """That a program moves at least."""
 MOST_TIMES = 8
 MOST_ELEMENTS = 8192

@@ -1,26 +1,26 @@
 // RUN: schedule-widen-programs
 
-// Eight rows of 128 columns are 4 KB: programs take twice as many columns.
+// Eight rows of 128 columns are 4 KB: programs take four times as many columns.
 tessera_tile.kernel @columns profile "fast" (
     %x: !tessera_tile.tensor<?x?xf32> as "X" dims ["M", "N"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16,
     %y: !tessera_tile.tensor<?xf32> as "Y" dims ["N"] strides [1] stride_div [1] dim_div [1] align 16 written) {
   %n = tessera_tile.dim %x[1] : !tessera_tile.tensor<?x?xf32>
   %c0 = tessera_tile.constant 0 : index
   %two = tessera_tile.constant 2.0 : f32
-  // CHECK: tessera_tile.grid({{.*}}) by [256] {
+  // CHECK: tessera_tile.grid({{.*}}) by [512] {
   tessera_tile.grid(%n) by [128] {
   ^bb0(%j: index):
-    // CHECK: tessera_tile.load {{.*}} [8, 256] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<8x256xf32>
+    // CHECK: tessera_tile.load {{.*}} [8, 512] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<8x512xf32>
     %rows = tessera_tile.load %x[%c0, %j] [8, 128] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<8x128xf32>
-    // CHECK: tessera_tile.reduce "sum" {{.*}} -> !tessera_tile.tile<256xf32>
+    // CHECK: tessera_tile.reduce "sum" {{.*}} -> !tessera_tile.tile<512xf32>
     %sum = tessera_tile.reduce "sum" %rows axis 0 : !tessera_tile.tile<8x128xf32> -> !tessera_tile.tile<128xf32>
-    // CHECK: tessera_tile.splat {{.*}} -> !tessera_tile.tile<256xf32>
+    // CHECK: tessera_tile.splat {{.*}} -> !tessera_tile.tile<512xf32>
     %twos = tessera_tile.splat %two : f32 -> !tessera_tile.tile<128xf32>
     %twice = tessera_tile.elementwise "mul"(%sum, %twos) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
-    // CHECK: tessera_tile.store {{.*}} [256]
+    // CHECK: tessera_tile.store {{.*}} [512]
     tessera_tile.store %twice, %y[%j] [128] : !tessera_tile.tile<128xf32>, !tessera_tile.tensor<?xf32>
   }
-  // CHECK: tessera_notes.widen = ["tiles are 2 times as long along dimension 0 of the grid"]
+  // CHECK: tessera_notes.widen = ["tiles are 4 times as long along dimension 0 of the grid"]
   tessera_tile.return
 }
 

@@ -23,6 +23,17 @@ def doubled(x: ts.Tensor["m", 8192, ts.bf16], y: ts.Tensor["m", 8192, ts.bf16]):
         y[i, :] = x[i, :] + x[i, :]
 
 
+def columns(dtype: Any, rows: int) -> Callable[..., Any]:
+    """Return a kernel that sums columns, 16 KB in a program."""
+    width = 16384 // rows // dtype.bytes
+
+    def kernel(x: ts.Tensor[rows, "m", dtype], y: ts.Tensor["m", ts.f32]):
+        for i in ts.tile.grid((m, width)):
+            y[i : i + width] = ts.tile.sum(ts.tile.cast(x[:, i : i + width], ts.f32), 0)
+
+    return kernel
+
+
 def warps(kernel: Callable[..., Any]) -> int:
     """Return the warps of a block on Hopper, whose warps have 32 threads."""
     made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"m": 100000})
@@ -44,3 +55,15 @@ def test_several_rows_of_a_program_have_more_warps_than_one_that_is_as_long() ->
 
 def test_rows_that_are_not_reduced_have_a_warp_for_1024_elements() -> None:
     assert warps(doubled) == 8
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(ts.f32, 8), (ts.bf16, 8), (ts.bf16, 4)])
+def test_the_columns_of_few_rows_are_reduced_by_a_thread_each(dtype: Any, rows: int) -> None:
+    made = ts.compile(ts.kernel(columns(dtype, rows)), target="sm_90a", dims={"m": 1 << 20})
+    (measured,) = made.reflection["kernels"].values()
+    assert measured["threads"] // 32 == 4
+    assert measured["shared_bytes"] == 0
+
+
+def test_the_columns_of_more_rows_have_a_warp_for_1024_elements() -> None:
+    assert warps(columns(ts.bf16, 16)) == 8
