@@ -65,7 +65,8 @@ def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> Non
     products = [op for op in ops if isinstance(op, MmaOp)]
     rows_only = any(_feeds_rows(op.result, set()) for op in products)
     chosen = decisions.NUM_WARPS.of(unit)  # by warp-specialize
-    warps = chosen or knobs.num_warps or _warps(ops, products, rows_only, target)
+    shared = decisions.SPLIT_SUMS.on(unit)
+    warps = chosen or knobs.num_warps or _warps(ops, products, rows_only, shared, target)
     decisions.NUM_WARPS.write(unit, warps)
     for op in products:
         decisions.ROWS_ONLY.write(op, int(rows_only))
@@ -84,11 +85,13 @@ def _power_of_two(value: float, low: int, high: int) -> int:
     return max(low, min(power, high))
 
 
-def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, target: TargetRecord) -> int:
+def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, shared: bool, target: TargetRecord) -> int:
     most = target.max_threads // target.warp_size
     if products:
         total = sum(_elements(op.acc.type) for op in products)
-        each = SUMS_PER_WARP // 2 if all(by_threads(target, op) for op in products) else SUMS_PER_WARP
+        # What others leave of a shared tile comes by registers, beside the sums.
+        full = not shared and not all(by_threads(target, op) for op in products)
+        each = SUMS_PER_WARP if full else SUMS_PER_WARP // 2
         wanted = _power_of_two(total / each, 4, min(8, most))
         rows = min(op.acc.type.shape[0] for op in products if isinstance(op.acc.type, TileType))
         return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted

@@ -44,6 +44,7 @@ class TileWork:
         out: dtype of the results that it stores.
         sums: how many tiles of sums a program has.
         weight: registers that it needs beside them, as `why_no_registers` counts them.
+        computed: whether threads compute an operand of what is loaded, so that its transposes may be computed.
     """
 
     product: MatrixProduct
@@ -52,6 +53,7 @@ class TileWork:
     out: DType
     sums: int = 1
     weight: int = 0
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ def _why_not(work: TileWork, size: tuple[int, int], target: TargetRecord) -> str
     depth = PANEL_BYTES // work.product.a.dtype.bytes
     warps = usual_warps(rows)
     reason = why_no_tile(work.product, Tiling(rows, columns, depth, work.out), target)
+    if work.computed and any(one & (one - 1) for one in size):
+        return "rows of the transposes would come in parts of several sizes"
     return reason or why_no_registers(work.sums * rows * columns, warps, work.weight)
 
 

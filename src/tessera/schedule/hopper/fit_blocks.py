@@ -115,7 +115,8 @@ def _work(kernel: KernelOp, grid: GridOp, products: Sequence[MmaOp]) -> TileWork
     )
     sums = len({op.acc for op in products if not isinstance(op.acc.owner, MmaOp)})
     (rows, columns), out = next(iter(shapes)), dtype_of(element_of(stores[0].value.type))
-    return TileWork(product, rows, columns, out, sums, int(heavy))
+    computed = any(isinstance(op, CastOp) for op in loop.body.block.ops)
+    return TileWork(product, rows, columns, out, sums, int(heavy), computed)
 
 
 def _operand(kernel: KernelOp, value: SSAValue, name: str, axis: int) -> Operand:

@@ -176,6 +176,12 @@ def test_parts_of_products_have_terms_enough_and_all_run_at_once(
     assert decisions.PART_STEPS.of(asked) is decisions.SHARING_PROGRAMS.of(asked) is None
 
 
+def test_shared_tiles_of_products_have_warps_for_what_others_leave() -> None:
+    assert decisions.NUM_WARPS.of(grid_of(scheduled(product_of(128, 128, 32), target="sm_80"))) == 8
+    assert decisions.NUM_WARPS.of(grid_of(scheduled(product_of(128, 128, 32), target="sm_80", split_sums=1))) == 4
+    assert decisions.NUM_WARPS.of(grid_of(scheduled(product_of(64, 64, 32), target="sm_80"))) == 4
+
+
 def test_one_program_a_tile_is_a_choice() -> None:
     module = scheduled(columns, split_sums=1)
     assert decisions.SPLIT_SUMS.of(grid_of(module)) is None

@@ -69,6 +69,16 @@ def gated(
         y[m : m + 104, n : n + 72] = left * right
 
 
+def dequantised(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.i8], c: ts.Tensor["M", "N", ts.bf16]
+) -> None:
+    for m, n in ts.tile.grid((M, 104), (N, 72)):
+        acc = ts.tile.zeros((104, 72), ts.f32)
+        for k in ts.tile.range(0, K, 48):
+            acc = ts.tile.mma(a[m : m + 104, k : k + 48], b[k : k + 48, n : n + 72].to(ts.bf16), acc)
+        c[m : m + 104, n : n + 72] = acc
+
+
 def fitted(
     kernel: Any, target: str = "sm_90a", sizes: dict[str, int] | None = SIZES, knobs: Knobs | None = None
 ) -> ModuleOp:
@@ -122,6 +132,13 @@ def test_other_gpus_keep_rows_in_16s() -> None:
 
 def test_several_sums_take_smaller_tiles() -> None:
     assert blocks(fitted(gated)) == [(128, 128), (64, 128), (64, 64)]
+
+
+def test_operands_that_threads_compute_take_tiles_whose_transposes_have_roles() -> None:
+    assert blocks(fitted(dequantised)) == [(128, 256), (128, 128), (64, 128), (64, 64)]
+    artifact = ts.compile(ts.kernel(dequantised), target="sm_90a", dims=SIZES)
+    assert "roles" not in artifact.reflection
+    assert all(launch.persistent for launch in artifact.launches)
 
 
 @pytest.mark.parametrize(
