@@ -222,9 +222,14 @@ def _shown(target: TargetRecord, args: Sequence[ArgSpec], launches: Sequence[Lau
         "features": sorted(target.features),
         "shapes": {arg.name: list(arg.dims) for arg in args if arg.kind == "tensor"},
         "grid": {
-            launch.entry: [[_extent(extent, args), block] for extent, block in launch.grid] for launch in launches
+            launch.entry: [[_extent(extent, args), block] for extent, block in _own_grid(launch)] for launch in launches
         },
     }
+
+
+def _own_grid(launch: Launch) -> Sequence[tuple[Any, int]]:
+    """Return a launch's grid without how many programs share each tile, which comes last."""
+    return launch.grid[:-1] if any(param.sharing for param in launch.params) else launch.grid
 
 
 def _extent(extent: Any, args: Sequence[ArgSpec]) -> int | str:
