@@ -16,7 +16,7 @@ from tessera.tools.fuzz.run import differs
 
 def inexact(options: Options) -> tuple[tree.Program, dict[str, np.ndarray], dict[str, Val], str]:
     """Return the first program that stores f32 numbers that have bounds, what it does, and where."""
-    for seed in range(500):
+    for seed in range(1500):
         program = generate(seed, options)
         values = {tensor.name: contents(tensor, seed) for tensor in program.tensors}
         try:

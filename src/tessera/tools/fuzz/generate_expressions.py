@@ -288,6 +288,8 @@ class Expressions:
 
     def _condition(self, shape: Shape, depth: int) -> tree.Expr:
         dice = self.scope.dice
+        if shape and self.scope.offsets and self.scope.ids is None and dice.chance(dice.options.places):
+            return self._places(shape)
         if dice.chance(0.2):
             fn = dice.pick(("and", "or", "xor"))
             return tree.Apply(fn, (self.draw("bool", shape, depth), self.draw("bool", shape, depth)))
@@ -299,6 +301,19 @@ class Expressions:
         first = self.draw(dtype, shape, depth)
         fn = dice.pick(("lt", "le", "gt", "ge", "eq", "ne"))
         return tree.Apply(fn, (first, self._operand(dtype, shape, depth)))
+
+    def _places(self, shape: Shape) -> tree.Expr:
+        """Compare places along a dimension with an offset or a loop's variable: diagonals, triangles, ends."""
+        dice, offsets = self.scope.dice, self.scope.offsets
+        axis = len(shape) - 1 if dice.chance(0.7) else dice.between(0, len(shape) - 1)
+        name = dice.pick(list(offsets))
+        at: tree.Expr = tree.Arange(0, shape[axis], dice.pick(("i32", "i32", "i64")))
+        if offsets[name][0]:
+            at = tree.Apply("add", (at, tree.Number(offsets[name][0])))
+        test = tree.Apply(dice.pick(("ge", "ge", "lt", "le", "gt", "eq", "eq")), (at, tree.Name(name, INDEX)))
+        if len(shape) == 1:
+            return test
+        return tree.BroadcastTo(tree.Expand(test, tuple(i for i in range(len(shape)) if i != axis), 1), shape)
 
     def condition(self, shape: Shape, depth: int = 2) -> tree.Expr:
         """Return a condition that is not a constant: a scalar one or a bool tile."""

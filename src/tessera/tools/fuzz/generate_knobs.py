@@ -20,6 +20,7 @@ VALUES: Final[Mapping[str, tuple[int | str, ...]]] = {
     "bulk_stores": (0, 1),
     "split_k": (1, 2, 4, 8),
     "stream_k": (0, 1),
+    "fit_blocks": (0, 1),
     "split_sums": (1, 2, 3, 8, 64),
     "cluster": (1, 2, 4),
     "pipeline": (0, 1),

@@ -49,6 +49,7 @@ class Options:
         rows: walks along rows, where plans are drawn.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
+        places: conditions that compare places with offsets and variables of loops.
         histograms: atomics of elements of shared buffers, where shared memory is drawn.
         activations: activations that the library has in the language, where there are approximate functions.
         buffer_parts: parts of shared buffers that are read and written, where there are buffers.
@@ -92,6 +93,7 @@ class Options:
     histograms: float = 0.1
     buffer_parts: float = 0.3
     activations: float = 0.3
+    places: float = 0.15
     fixed: tuple[tuple[str, int | str], ...] = ()
 
 
