@@ -157,7 +157,7 @@ def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, _out: np.ndarray) ->
             (40, 64),
             (72, 48),
             (88, 128),
-            (184, 128),
+            (184, 64),
             (232, 32),
         )
     ]

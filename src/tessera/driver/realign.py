@@ -9,10 +9,11 @@ there is none left, the call runs on the arrays as they are.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ from tessera.driver.variants import Variant
 from tessera.errors import DeviceError
 from tessera.frontend import tile
 from tessera.frontend.annotations import Tensor, dims
+from tessera.frontend.function import function
 from tessera.frontend.specialize import Specialization
 from tessera.numerics import dtypes
 from tessera.runtime.device import Device
@@ -42,12 +44,12 @@ LEAST_BYTES, AT_ONCE = 1 << 19, 330
 its start on copies: a step of a product, of 16 KB, takes 1.25 µs, and the host takes 30 µs more."""
 ALIGN_BYTES = 16
 """Rows of copies begin at multiples of this."""
-BLOCK, MOST_COLUMNS = 8192, 128
-"""Elements that a program copies, and the most of a row."""
+BLOCK, MOST_COLUMNS = 2048, 128
+"""Elements of an array that a program copies, and the most of one of several rows."""
 START_BYTES = 256
 """Copies begin at multiples of this."""
 
-N, R, C = dims("N R C")
+R, C = dims("R C")
 _WORDS = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
 
 
@@ -58,7 +60,7 @@ class Copy:
     Args:
         place: which of the arrays of a call.
         view: the copy.
-        source: sizes and strides of the array as matrix of rows, or as one row.
+        source: sizes and strides of the array as a matrix of rows, or as one row.
         target: the same of the copy.
         bytes: what it takes.
     """
@@ -86,7 +88,7 @@ class Copy:
             made[axis], step, rows = step, step * view.shape[axis], rows * view.shape[axis]
         words = replace(view, dtype=_WORDS[width], readonly=False)
         if pitch == row == columns or not outer:
-            source = target = replace(words, shape=(rows * columns,), strides=(1,))
+            source = target = replace(words, shape=(1, rows * columns), strides=(rows * columns, 1))
         else:
             source = replace(words, shape=(rows, columns), strides=(pitch, 1))
             target = replace(source, strides=(row, 1))
@@ -150,8 +152,8 @@ def on_copies(
     for number, view in zip(tensors, seen, strict=True):
         by_argument[number] = (view.shape, view.strides)
     run = launcher_for(placed, device).prepare(by_argument).launch
-    moves = [_mover(copy).loaded([pointers[copy.place], 0], [copy.source, copy.target], device) for copy in copies]
-    return OnCopies(placed, _launch(device, copies, moves, run, plain), names)
+    moves = [(group, _loaded(group, pointers, device)) for group in _groups(copies)]
+    return OnCopies(placed, _launch(device, moves, run, plain), names)
 
 
 def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
@@ -175,8 +177,21 @@ def _has_scalars(expr: Any) -> bool:
     return expr[0] == "scalar" or any(_has_scalars(part) for part in expr[1:] if isinstance(part, list | tuple))
 
 
-def _launch(device: Device, copies: Sequence[Copy], moves: Sequence[Launch], run: Launch, plain: Launch) -> Launch:
-    memory, total = stream_memory(device), sum(copy.bytes for copy in copies)
+def _pairs(pointers: Sequence[int], group: Sequence[Copy], places: Sequence[int]) -> list[int]:
+    """Return the arguments of a launch that makes copies: each array and its copy."""
+    pairs = zip(group, places, strict=True)
+    return [address for copy, place in pairs for address in (pointers[copy.place], place)]
+
+
+def _loaded(group: Sequence[Copy], pointers: Sequence[int], device: Device) -> Launch:
+    """Return the launch that makes copies, wherever they will lie: apart, at multiples of `START_BYTES`."""
+    places = [START_BYTES * (number + 1) for number in range(len(group))]
+    views = [view for copy in group for view in (copy.source, copy.target)]
+    return _mover(group).loaded(_pairs(pointers, group, places), views, device)
+
+
+def _launch(device: Device, moves: Sequence[tuple[Sequence[Copy], Launch]], run: Launch, plain: Launch) -> Launch:
+    memory, total = stream_memory(device), sum(copy.bytes for group, _ in moves for copy in group)
 
     def copy_and_run(pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[object], stream: int) -> None:
         try:
@@ -188,10 +203,11 @@ def _launch(device: Device, copies: Sequence[Copy], moves: Sequence[Launch], run
             return
         given = list(pointers)
         try:
-            for copy, move in zip(copies, moves, strict=True):
-                move([pointers[copy.place], at], (), keep, stream)
-                given[copy.place] = at
-                at += copy.bytes
+            for group, move in moves:
+                *places, at = accumulate((copy.bytes for copy in group), initial=at)
+                move(_pairs(pointers, group, places), (), keep, stream)
+                for copy, place in zip(group, places, strict=True):
+                    given[copy.place] = place
             run(given, scalars, keep, stream)
         finally:
             memory.free(device, scratch, stream)
@@ -199,28 +215,70 @@ def _launch(device: Device, copies: Sequence[Copy], moves: Sequence[Launch], run
     return copy_and_run
 
 
-def _mover(copy: Copy) -> Kernel[..., Any]:
-    columns = min(1 << (copy.source.shape[-1] - 1).bit_length(), MOST_COLUMNS)
-    return _kernel(len(copy.source.shape), copy.source.dtype.bytes, columns)
+def _groups(copies: Sequence[Copy]) -> list[list[Copy]]:
+    """Return copies that one launch makes together: they are alike, as those of queries, keys and values."""
+    found = dict[Any, list[list[Copy]]]()
+    for copy in copies:
+        alike = found.setdefault((copy.source, copy.target), [[]])
+        if len(alike[-1]) == len(_TEMPLATES):
+            alike.append([])
+        alike[-1].append(copy)
+    return [group for alike in found.values() for group in alike]
+
+
+def _mover(group: Sequence[Copy]) -> Kernel[..., Any]:
+    rows, columns = group[0].source.shape
+    wide = min(1 << (columns - 1).bit_length(), BLOCK if rows == 1 else MOST_COLUMNS)
+    return _kernel(len(group), group[0].source.dtype.bytes, wide)
+
+
+def _load_block(source: Any, r: Any, c: Any) -> Any:
+    ctx = tile.context()
+    return source[r : r + ctx.BM, c : c + ctx.BN]
+
+
+def _store_block(target: Any, r: Any, c: Any, block: Any) -> None:
+    ctx = tile.context()
+    target[r : r + ctx.BM, c : c + ctx.BN] = block
+
+
+_load, _store = function(_load_block), function(_store_block)
+
+
+def _copy_one(a: Any, x: Any) -> None:
+    ctx = tile.context()
+    for r, c in tile.grid((R, ctx.BM), (C, ctx.BN)):
+        _store(x, r, c, _load(a, r, c))
+
+
+def _copy_two(a: Any, x: Any, b: Any, y: Any) -> None:
+    ctx = tile.context()
+    for r, c in tile.grid((R, ctx.BM), (C, ctx.BN)):
+        first, second = _load(a, r, c), _load(b, r, c)
+        _store(x, r, c, first)
+        _store(y, r, c, second)
+
+
+def _copy_three(a: Any, x: Any, b: Any, y: Any, d: Any, z: Any) -> None:
+    ctx = tile.context()
+    for r, c in tile.grid((R, ctx.BM), (C, ctx.BN)):
+        first, second, third = _load(a, r, c), _load(b, r, c), _load(d, r, c)
+        _store(x, r, c, first)
+        _store(y, r, c, second)
+        _store(z, r, c, third)
+
+
+_TEMPLATES = (_copy_one, _copy_two, _copy_three)
 
 
 @cache
-def _kernel(rank: int, width: int, columns: int) -> Kernel[..., Any]:
-    """Return the kernel that copies arrays, of a rank and elements of so many bytes, in blocks of so many columns."""
+def _kernel(count: int, width: int, columns: int) -> Kernel[..., Any]:
+    """Return the kernel that copies so many arrays of elements of so many bytes, in blocks of so many columns."""
     from tessera.driver.kernel import Kernel
 
-    def copy_elements(x: Any, y: Any) -> None:
-        ctx = tile.context()
-        for i in tile.grid((N, ctx.BM)):
-            y[i : i + ctx.BM] = x[i : i + ctx.BM]
-
-    def copy_rows(x: Any, y: Any) -> None:
-        ctx = tile.context()
-        for r, c in tile.grid((R, ctx.BM), (C, ctx.BN)):
-            y[r : r + ctx.BM, c : c + ctx.BN] = x[r : r + ctx.BM, c : c + ctx.BN]
-
-    function = cast(FunctionType, copy_elements if rank == 1 else copy_rows)
-    array = Tensor[(*((N,) if rank == 1 else (R, C)), _WORDS[width])]
-    function.__annotations__ = {"x": array, "y": array}
-    block = {"BM": BLOCK, "BN": 1} if rank == 1 else {"BM": max(BLOCK // columns, 1), "BN": columns}
-    return Kernel[..., Any](function, tuple((name, (value,)) for name, value in block.items()))
+    source = cast(FunctionType, _TEMPLATES[count - 1])
+    made = FunctionType(source.__code__, source.__globals__, source.__name__)
+    made.__module__, made.__qualname__ = source.__module__, source.__qualname__
+    made.__annotations__ = dict.fromkeys(inspect.signature(source).parameters, Tensor[R, C, _WORDS[width]])
+    block = {"BM": max(BLOCK // columns, 1), "BN": columns}
+    return Kernel[..., Any](made, tuple((name, (value,)) for name, value in block.items()))

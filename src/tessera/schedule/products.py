@@ -38,6 +38,9 @@ LEAST_TERMS_BYTES = 32
 """Bytes of the fewest terms of a part: what a matrix instruction sums over."""
 MOST_PARTS = 3
 """Parts of a dimension: 112 is 64, 32 and 16. Loops of more pieces gain less than the pieces cost."""
+PART_COST = 24
+"""Columns of a warpgroup product that take as long as one part more: of attention on an H200, heads of 48 in two parts
+take as long as one of 90 would, heads of 112 in three as one of 150."""
 MOST_PIECES = 16
 """Products that one product of tiles may become."""
 
@@ -125,17 +128,18 @@ def parts_of(size: int, least: int) -> tuple[int, ...] | None:
     return parts if len(parts) == 1 or (len(parts) <= MOST_PARTS and parts[-1] >= least) else None
 
 
-def grown_parts(size: int, least: int) -> tuple[int, ...]:
-    """Return the parts of the least size, not below a given one, that is a sum of few powers of two.
+def grown_parts(size: int, least: int, part_cost: int = 0) -> tuple[int, ...]:
+    """Return the parts of the cheapest size, not below a given one, that is a sum of few powers of two.
 
     Args:
         size: a positive number.
         least: the smallest part; what is smaller grows to it.
+        part_cost: elements whose work takes as long as computing one part more.
     """
     grown = max(size, least)
-    while (parts := parts_of(grown, least)) is None:
-        grown += 1
-    return parts
+    sizes = range(grown, (1 << (grown - 1).bit_length()) + 1)
+    found = (parts for each in sizes if (parts := parts_of(each, least)) is not None)
+    return min(found, key=lambda parts: sum(parts) + part_cost * len(parts))
 
 
 def path_of(product: MatrixProduct, target: TargetRecord) -> Choice:

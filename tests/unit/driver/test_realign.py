@@ -36,13 +36,13 @@ def view_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: dtypes.DTyp
 @pytest.mark.parametrize(
     ("shape", "strides", "dtype", "made", "source", "size"),
     [
-        ((3, 5, 88), (440, 88, 1), dtypes.bf16, (440, 88, 1), ((1320,), (1,)), 2816),
+        ((3, 5, 88), (440, 88, 1), dtypes.bf16, (440, 88, 1), ((1, 1320), (1320, 1)), 2816),
         ((3, 5, 80), (465, 93, 1), dtypes.bf16, (400, 80, 1), ((15, 80), (93, 1)), 2560),
         ((3, 5, 83), (415, 83, 1), dtypes.bf16, (440, 88, 1), ((15, 83), (83, 1)), 2816),
         ((5, 3, 80), (93, 465, 1), dtypes.bf16, (80, 400, 1), ((15, 80), (93, 1)), 2560),
         ((3, 83, 5), (415, 1, 83), dtypes.bf16, (440, 1, 88), ((15, 83), (83, 1)), 2816),
         ((6, 3), (3, 1), dtypes.f32, (4, 1), ((6, 3), (3, 1)), 256),
-        ((100,), (1,), dtypes.f16, (1,), ((100,), (1,)), 256),
+        ((100,), (1,), dtypes.f16, (1,), ((1, 100), (100, 1)), 256),
     ],
 )
 def test_copies_keep_the_order_in_memory_and_begin_their_rows_at_multiples_of_16_bytes(
@@ -77,14 +77,17 @@ def test_what_is_no_matrix_of_rows_is_not_copied(shape, strides, dtype) -> None:
     assert Copy.of(0, view_of(shape, strides, dtype), strides) is None
 
 
-@pytest.mark.parametrize("shape", [(20000,), (131, 93), (3, 300)])
-def test_the_kernels_of_copies_copy(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 20000), (131, 93), (3, 300), (50, 8)])
+def test_the_kernels_of_copies_copy(shape: tuple[int, int], count: int) -> None:
     rng = np.random.default_rng(1)
-    wide = rng.integers(1 << 16, size=(*shape[:-1], shape[-1] + 5), dtype=np.uint16)
-    source, target = wide[..., 3:-2], np.zeros(shape, np.uint16)
-    view = ArrayView(shape, (1,) * len(shape), dtypes.u16, CUDA, readonly=True)
-    realign._mover(Copy(0, view, view, view, 0))(source, target)
-    np.testing.assert_array_equal(target, source)
+    wide = rng.integers(1 << 16, size=(count, shape[0], shape[1] + 5), dtype=np.uint16)
+    sources, targets = [one[:, 3:-2] for one in wide], [np.zeros(shape, np.uint16) for _ in wide]
+    view = ArrayView(shape, (1, 1), dtypes.u16, CUDA, readonly=True)
+    kernel = realign._mover([Copy(place, view, view, view, 0) for place in range(count)])
+    kernel(*(array for pair in zip(sources, targets, strict=True) for array in pair))
+    for source, target in zip(sources, targets, strict=True):
+        np.testing.assert_array_equal(target, source)
 
 
 class Recorded:
@@ -96,13 +99,18 @@ class Recorded:
         monkeypatch.setattr(realign, "launcher_for", lambda variant, _: self.launcher(variant.artifact.name))
         monkeypatch.setattr(realign, "stream_memory", lambda _: self)
         monkeypatch.setattr(Kernel, "variant_for", lambda *given: self.variant_for(*given))
-        monkeypatch.setattr(Kernel, "loaded", lambda *_: self.launcher("copy").prepare(None).launch)
+        monkeypatch.setattr(Kernel, "loaded", self.loaded)
 
     def launcher(self, name: str) -> Any:
         def launch(pointers: Any, scalars: Any, _keep: Any, stream: int) -> None:
             self.events.append((name, list(pointers), tuple(scalars), stream))
 
         return SimpleNamespace(prepare=lambda _shapes: SimpleNamespace(launch=launch))
+
+    def loaded(self, pointers: list[int], views: list[ArrayView], _device: Device) -> Any:
+        assert len(set(pointers)) == len(pointers) == len(views), "copies are no aliases"
+        assert [pointer % 16 for pointer in pointers[1::2]] == [0] * (len(pointers) // 2)
+        return self.launcher("copy").prepare(None).launch
 
     def variant_for(self, kernel: Kernel[..., Any], spec: Specialization, _views: Any, _device: Any) -> Variant:
         return kernel.variants._compile(spec, target_named("sm_90a"), kernel.variants._reads(spec))
@@ -140,8 +148,7 @@ def test_a_call_copies_what_is_misplaced_and_runs_on_that(monkeypatch: pytest.Mo
     size, scratch = HEADS * 2048 * 64 * 2, 1 << 20
     assert gpu.events == [
         ("allocate", 2 * size, 9),
-        ("copy", [0x50002, scratch], (), 9),
-        ("copy", [0x60002, scratch + size], (), 9),
+        ("copy", [0x50002, scratch, 0x60002, scratch + size], (), 9),
         ("attention", [scratch, scratch + size, 0x70000, 0x80000], (), 9),
         ("free", scratch, 9),
     ]

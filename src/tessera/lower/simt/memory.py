@@ -110,7 +110,8 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
 
     A matrix fragment's rows are short, so that storing it as it is would touch every memory sector several
     times; one trip through shared memory costs less. Rows that are not aligned are stored an element at a time: then
-    neighbouring threads take neighbouring elements, for the same reason. Where shared memory is full, a tile stays.
+    neighbouring threads take neighbouring elements, for the same reason. Where shared memory
+    is full, such a tile stays; others need so little of it in bulk stores that a smaller one pays.
 
     Args:
         context: the state of the lowering.
@@ -122,9 +123,9 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     element_bytes = dtype_of(element_of(op.value.type)).bytes
     if own.contiguous_per_thread(last) * element_bytes >= 8 or own.size * element_bytes < 4096:
         return own
-    if not context.has_room(own.size * element_bytes):
-        return own
     most = vector if vector * element_bytes < 16 else None
+    if most is not None and not context.has_room(own.size * element_bytes):
+        return own
     return context.placements.default(tile_shape(op.value), most=most)
 
 

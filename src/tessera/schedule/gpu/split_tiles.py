@@ -41,6 +41,7 @@ from tessera.schedule.products import (
     LEAST_TERMS_BYTES,
     MOST_PARTS,
     MOST_PIECES,
+    PART_COST,
     grown_parts,
     has_roles,
     parts_of,
@@ -89,7 +90,8 @@ class SplitTilesPass(GridPass):
         for dimension, size in sizes.items():
             reason, named = dimensions.why_whole(dimension), f"{size} elements of a product"
             grows = reason is None and dimension not in fixed
-            parts = grown_parts(size, least[dimension]) if grows else parts_of(size, least[dimension])
+            cost = PART_COST if has_roles(self.target) else 0
+            parts = grown_parts(size, least[dimension], cost) if grows else parts_of(size, least[dimension])
             if parts is None or reason is not None:
                 why = reason or f"no sum of at most {MOST_PARTS} powers of two from {least[dimension]} on"
                 notes.append(f"{named} take the place of {1 << (size - 1).bit_length()}: {why}")

@@ -36,6 +36,8 @@ REGISTERS = {4: (56, 240), 8: (24, 240)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
 SHARING_REGISTERS = {4: (56, 240), 8: (40, 232)}
 """The same where programs share out steps, whose arithmetic the producer does too."""
+STORING_REGISTERS = (56, 224)
+"""The same of eight consumer warps that store tiles from registers: with `REGISTERS` the producer's threads spill."""
 ONE_STAGE = "one stage was asked for, and roles need two"
 _SUMS_SHARE = 0.75
 """Part of a consumer's registers that accumulators may take."""

@@ -12,7 +12,8 @@ across the warps, some rows)::
 
 Work that leads to the tile alone is done part by part as well (`schedule.hopper.parts`). `bulk_wait` leaves as many
 stores in flight as were started after the last one from the same buffer, counted around the loop over tiles. A store
-that the copy engine cannot do stays as it is; the reason is noted on its grid.
+that the copy engine cannot do stays as it is; the reason is noted on its grid, and eight consumer warps leave some of
+their registers to the producer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -42,7 +44,13 @@ from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType, element_of
-from tessera.schedule.hopper.limits import LEAST_BUFFERS, least_store_bytes, parts_across
+from tessera.schedule.hopper.limits import (
+    LEAST_BUFFERS,
+    REGISTERS,
+    STORING_REGISTERS,
+    least_store_bytes,
+    parts_across,
+)
 from tessera.schedule.hopper.parts import Parts
 from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.products import BUFFER_BYTES
@@ -98,9 +106,11 @@ class BulkStoresPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the stores of a launch that has roles."""
-        if self.knobs.bulk_stores != 0:
-            for roles in [op for op in grid.body.block.ops if isinstance(op, RolesOp)]:
+        for roles in [op for op in grid.body.block.ops if isinstance(op, RolesOp)]:
+            if self.knobs.bulk_stores != 0:
                 self._rewrite(kernel, grid, roles)
+            if final_stores(roles.consumer.block) and _registers(roles) == REGISTERS[8]:
+                roles.producer_registers, roles.consumer_registers = map(IntAttr, STORING_REGISTERS)
 
     def _rewrite(self, kernel: KernelOp, grid: GridOp, roles: RolesOp) -> None:
         found: list[_Bulk] = []
@@ -126,6 +136,10 @@ class BulkStoresPass(GridPass):
             decisions.STORE_BUFFERS.write(grid, max(bulk.buffers for bulk in found))
         if notes:
             note(grid, "stores", notes)
+
+
+def _registers(roles: RolesOp) -> tuple[int, int]:
+    return roles.producer_registers.data, roles.consumer_registers.data
 
 
 def final_stores(block: Block) -> list[StoreOp]:

@@ -18,8 +18,10 @@ from tessera.ir.tile.roles import AllocBarriersOp, BarrierExpectOp, BulkCopyOp, 
 from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp, SharedTransposeOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import SharedType
+from tessera.schedule.hopper.stores import BulkStoresPass
 from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.products import grown_parts
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import (
@@ -93,6 +95,34 @@ def from_the_end(
 def test_tiles_are_taken_from_the_last_one_where_later_ones_take_more_steps(function, expected) -> None:
     (grid,) = [op for op in specialized(function, SIZES).walk() if isinstance(op, GridOp)]
     assert decisions.UNEVEN.of(grid) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "cost", "parts"),
+    [
+        (48, 0, (32, 16)),
+        (48, 24, (64,)),
+        (40, 24, (64,)),
+        (80, 24, (64, 16)),
+        (88, 24, (64, 32)),
+        (112, 24, (128,)),
+        (168, 24, (128, 64)),
+        (208, 24, (128, 64, 16)),
+        (232, 24, (256,)),
+        (64, 24, (64,)),
+    ],
+)
+def test_tiles_grow_to_sizes_of_fewer_parts_where_those_cost_less(size, cost, parts) -> None:
+    assert grown_parts(size, 16, cost) == parts
+
+
+@pytest.mark.parametrize(("pitch", "expected"), [(256, (24, 240)), (257, (56, 224))])
+def test_a_producer_has_more_registers_where_tiles_are_stored_from_them(pitch, expected) -> None:
+    module, target = aligned(products(ts.bf16, 128, 128), SIZES, {"c": (pitch, 1)}), target_named("sm_90a")
+    for step in (WarpSpecializePass, BulkStoresPass):
+        step(target, Knobs()).apply(module)
+    (roles,) = [op for op in module.walk() if isinstance(op, RolesOp)]
+    assert (roles.producer_registers.data, roles.consumer_registers.data) == expected
 
 
 @pytest.mark.parametrize(
