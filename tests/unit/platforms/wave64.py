@@ -99,14 +99,21 @@ class Wave64Emitter(SimtEmitter):
     def shared_pointer(self, offset: str) -> str:
         return self.fn.assign(f"getelementptr i8, ptr addrspace(3) @shared, i32 {offset}")
 
-    def load_words(self, pointer: str, words: Sequence[LLVMType], predicate: str | None) -> list[str]:
+    def load_words(
+        self, pointer: str, words: Sequence[LLVMType], predicate: str | None, otherwise: Sequence[str] | None = None
+    ) -> list[str]:
         vector = LLVMType(words[0].element, len(words))
         mask = self._mask(len(words), predicate)
         name = f"llvm.masked.load.v{len(words)}{words[0].element}.p1"
         kind = f"<{len(words)} x {words[0].element}>"
         self.module.declare(f"declare {kind} @{name}(ptr addrspace(1), <{len(words)} x i1>, {kind})")
+        rest = "zeroinitializer"
+        if otherwise:
+            rest = "poison"
+            for place, word in enumerate(otherwise):
+                rest = self.fn.assign(f"insertelement {kind} {rest}, {words[place].element} {word}, i32 {place}")
         value = self.fn.assign(
-            f"call {kind} @{name}(ptr addrspace(1) align {_align(words)} {pointer}, {mask}, {kind} zeroinitializer)"
+            f"call {kind} @{name}(ptr addrspace(1) align {_align(words)} {pointer}, {mask}, {kind} {rest})"
         )
         if len(words) == 1:
             return [self.fn.assign(f"extractelement {kind} {value}, i32 0")]
