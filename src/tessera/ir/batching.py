@@ -558,11 +558,14 @@ def _ends_with_grid(batch: Batch, op: StoreOp) -> bool:
     (axis,) = _moved_axes(batch, op)
     if op.offsets[axis] is not batch.grid.body.block.args[batch.axis]:
         return False
-    extent = batch.grid.extents[batch.axis]
-    size = batch.kernel.info_of(op.tensor).dims[axis]
-    owner = extent.owner
+    return names_size_of(batch.kernel, batch.grid.extents[batch.axis], op.tensor, axis)
+
+
+def names_size_of(kernel: KernelOp, extent: SSAValue, tensor: SSAValue, axis: int) -> bool:
+    """Return whether an index is written as the size of a tensor's dimension, or of one of its name."""
+    size, owner = kernel.info_of(tensor).dims[axis], extent.owner
     if isinstance(owner, DimOp):
-        return batch.kernel.info_of(owner.tensor).dims[owner.axis.data] == size
+        return kernel.info_of(owner.tensor).dims[owner.axis.data] == size
     return isinstance(owner, ConstantOp) and size == str(owner.python_value)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tessera.ir.batching import names_size_of
 from tessera.ir.notes import Unfit
 from tessera.ir.splitting import Axis, Dimensions, Splitter
 from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, RoundTf32Op, SplatOp
@@ -152,16 +153,10 @@ class Regrid:
             found = [axis for axis, start in enumerate(started) if start == number]
             if len(found) > 1 or any(axis in op.dropped for axis in found):
                 self._fix(number, "a box lies at the number of a program in other ways than by its block")
-            elif isinstance(op, StoreOp) and not (found and self._ends(op, found[0], number)):
+            elif isinstance(op, StoreOp) and not (
+                found and names_size_of(self.kernel, self.grid.extents[number], op.tensor, found[0])
+            ):
                 self._fix(number, "a tensor that is stored to does not end where the grid does")
-
-    def _ends(self, op: StoreOp, axis: int, number: int) -> bool:
-        """Return whether a tensor ends where the grid does, so that blocks of any size cover the same of it."""
-        extent = self.grid.extents[number].owner
-        size = self.kernel.info_of(op.tensor).dims[axis]
-        if isinstance(extent, DimOp):
-            return self.kernel.info_of(extent.tensor).dims[extent.axis.data] == size
-        return isinstance(extent, ConstantOp) and size == str(extent.python_value)
 
     def _check_owners(self) -> None:
         """Fix the dimensions whose blocks other tiles share, or an op that takes them as a whole."""

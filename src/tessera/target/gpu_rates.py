@@ -73,14 +73,17 @@ REALIGNED_START = 2e-6
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
 the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
 PART_TERMS = 256
+"""Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
 MOST_PARTS = 64
+"""Programs that share a tile of products at most: there are no copies of its sums in other threads."""
 RESIDENT_SUMS = 12288
-SHARING_FEW = 2.5e-6
+"""Sums of products that the programs of a multiprocessor keep in registers."""
 LEFT_BYTES = 1 << 19
+"""That one program reads of others, which share its tile, at most: a few microseconds."""
+SHARING_FEW = 2.5e-6
 LEFT = 1e11
-"""Of products whose tiles are shared through memory where they are few: terms that a program does at least, programs of
-a tile at most, sums of programs that a multiprocessor runs at once, seconds that it takes longer (twice by threads),
-bytes of sums that a tile's last program reads at most, and in a second."""
+"""Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
+second of what others left."""
 SINGLE = 4.7e9
 SINGLE_WARPS = 12
 """Elements of 4 bytes that a multiprocessor copies one by one in a second (1777 x 145 x 5407 in f32 on an H200), and

@@ -72,20 +72,13 @@ class SlotCombineOp(TesseraOp):
     ):
         super().__init__(
             operands=[value, workspace, at],
-            properties={
-                "fn": StringAttr(fn),
-                "count": IntAttr(count),
-                "offset": IntAttr(offset),
-                "bytes": IntAttr(bytes),
-            },
+            properties=_combined(fn, count, offset, bytes),
             result_types=[value.type],
         )
 
     def verify_(self) -> None:
         """Check that a slot holds the fragment, and what is combined."""
-        if self.value.type != self.result.type or self.count.data < 1:
-            raise VerifyException("fragments of one type are combined, from one slot or more")
-        _verify_slot(self.result.type, self.offset.data, self.bytes.data)
+        _verify_combined(self)
 
 
 @op_definition
@@ -126,25 +119,29 @@ class SlotsCombineOp(TesseraOp):
     ):
         super().__init__(
             operands=[value, workspace, at, left],
-            properties={
-                "fn": StringAttr(fn),
-                "count": IntAttr(count),
-                "offset": IntAttr(offset),
-                "bytes": IntAttr(bytes),
-            },
+            properties=_combined(fn, count, offset, bytes),
             result_types=[value.type],
         )
 
     def verify_(self) -> None:
         """Check that a slot holds the fragment, and that it tells threads apart along the first dimension only."""
-        if self.value.type != self.result.type or self.count.data < 1:
-            raise VerifyException("fragments of one type are combined, from one slot or more")
-        _verify_slot(self.result.type, self.offset.data, self.bytes.data)
+        _verify_combined(self)
         type_ = self.value.type
         assert isinstance(type_, FragmentType)
         layout = type_.linear
         if not layout.rank or any(vector[0] for vector in layout.in_bases(REGISTER)):
             raise VerifyException("a thread has one place along the first dimension")
+
+
+def _combined(fn: str, count: int, offset: int, bytes: int) -> dict[str, Attribute]:
+    """Return the properties of an op that combines what slots hold."""
+    return {"fn": StringAttr(fn), "count": IntAttr(count), "offset": IntAttr(offset), "bytes": IntAttr(bytes)}
+
+
+def _verify_combined(op: SlotCombineOp | SlotsCombineOp) -> None:
+    if op.value.type != op.result.type or op.count.data < 1:
+        raise VerifyException("fragments of one type are combined, from one slot or more")
+    _verify_slot(op.result.type, op.offset.data, op.bytes.data)
 
 
 def slot_bytes(type_: FragmentType) -> int:

@@ -59,18 +59,11 @@ from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
 from tessera.schedule.leaders import finish_in_one, rest_after
 from tessera.schedule.scheduled_pass import GridPass
+from tessera.target import gpu_rates as gpu
 from tessera.target.artifact import FLAG_BYTES, MOST_PARTS
 
 FEW_STEPS = 4
 """Loops known to have fewer are left as they are."""
-LEFT_BYTES = 1 << 19
-"""That one program reads of others at most: a few microseconds."""
-PART_TERMS = 256
-"""Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
-PRODUCT_PARTS = 64
-"""Programs that share a tile of products at most: there are no copies of its sums in other threads."""
-RESIDENT_SUMS = 12288
-"""Sums of products that the programs of a multiprocessor keep in registers."""
 HELD_BYTES = 96 << 10
 """Sums of a program that are split unasked, at most. More leave 8 warps no registers for what a part needs."""
 
@@ -118,8 +111,8 @@ class SplitSumsPass(GridPass):
         """Say how many programs share tiles of products: as many as run at once, each with a few steps."""
         terms = max((shape_of(op.a.type)[-1] for op in grid.walk() if isinstance(op, MmaOp)), default=0)
         if terms:
-            resident = max(4 * RESIDENT_SUMS // _bytes(total.partials.types), 1)
-            decisions.PART_STEPS.write(grid, -(-PART_TERMS // terms))
+            resident = max(4 * gpu.RESIDENT_SUMS // _bytes(total.partials.types), 1)
+            decisions.PART_STEPS.write(grid, -(-gpu.PART_TERMS // terms))
             decisions.SHARING_PROGRAMS.write(grid, min(resident * self.target.machine.units, FLAG_BYTES // 4))
 
 
@@ -192,8 +185,8 @@ def _bytes(types: Iterable[Attribute]) -> int:
 
 def _most(grid: GridOp, total: CollectSumsOp) -> int:
     """Return how many programs share a tile at most: the last one reads what all of them leave."""
-    most = max(LEFT_BYTES // _bytes(total.partials.types), 2)
-    return min(most, PRODUCT_PARTS) if any(isinstance(op, MmaOp) for op in grid.walk()) else most
+    most = max(gpu.LEFT_BYTES // _bytes(total.partials.types), 2)
+    return min(most, gpu.MOST_PARTS) if any(isinstance(op, MmaOp) for op in grid.walk()) else most
 
 
 def _split(grid: GridOp, loops: Sequence[tuple[scf.ForOp, list[str]]]) -> CollectSumsOp:
