@@ -16,7 +16,7 @@ from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Part, Program, Share, dtype_at
 from tessera.ir import decisions
-from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp
+from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp, sharers_of
 from tessera.ir.tile.structure import GridOp
 
 
@@ -34,7 +34,7 @@ def run_shared(op: GridOp, machine: Machine, tiles: list[tuple[int, ...]], share
     most = decisions.SPLIT_SUMS.of(op)
     if most is None:
         steps = max(int(_evaluated(share.steps, op.body.block, machine)), 1)
-        items = _items(len(tiles), machine.programs, steps)
+        items = _items(len(tiles), machine.programs, steps, sharers_of(op))
     else:
         items = _parts(len(tiles), _sharers(most, machine))
     if machine.order is not None:
@@ -52,15 +52,21 @@ def run_shared(op: GridOp, machine: Machine, tiles: list[tuple[int, ...]], share
         raise machine.fault(op, "race", message)
 
 
-def _items(tiles: int, programs: int, steps: int) -> list[_Item]:
-    """Return what each program does: whole tiles in all full rounds but the last, then equal parts of the others."""
+def _items(tiles: int, programs: int, steps: int, sharers: int) -> list[_Item]:
+    """Return what each program does: whole tiles in all full rounds but the last, then equal parts of the others.
+
+    Where there are two programs or more for each tile, equally many share it.
+    """
     rounds, more = divmod(tiles, programs)
     whole = tiles if more == 0 else max(rounds - 1, 0) * programs
     items = [_Item(tile, tile % programs, Share(0, steps, True, 0)) for tile in range(whole)]
     # Position by position who does it: the reference for the arithmetic that GPUs do.
-    sharing = max(min(programs, (tiles - whole) * SHARERS), 1)
-    each, extra = divmod((tiles - whole) * steps, sharing)
-    doers = [number for number in range(sharing) for _ in range(each + (number < extra))]
+    left = tiles - whole
+    crews, crew = (left, min(programs // left, sharers)) if 0 < 2 * left <= programs else (1, programs)
+    each, extra = divmod(left * steps // crews, crew)
+    doers = [
+        number * crew + place for number in range(crews) for place in range(crew) for _ in range(each + (place < extra))
+    ]
     for tile in range(whole, tiles):
         row = doers[(tile - whole) * steps : (tile - whole + 1) * steps]
         names = sorted(set(row))

@@ -45,7 +45,7 @@ class Machine:
         flops: dense 16-bit operations per second of one multiprocessor's matrix units, as large products reach it.
         memory: bytes per second of the memory.
         cache: bytes per second of the L2 cache to one multiprocessor.
-        launch: seconds that a tile takes before its first and after its last product.
+        launch: seconds of a launch beside its products, as events measure them.
         rates: what one multiprocessor does in a cycle.
     """
 
@@ -53,7 +53,7 @@ class Machine:
     flops: float
     memory: float
     cache: float
-    launch: float = 2.0e-6
+    launch: float = 6.0e-6
     rates: Rates = field(default_factory=Rates)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.interp.stream import _items
 from tessera.ir.target.arithmetic import ConstantOp, ElementwiseOp
-from tessera.ir.tile.stream import SHARERS
 from tessera.ir.types import element_type
 from tessera.lower.scalars import Scalars
 from tessera.lower.simt.stream import Walk
@@ -48,11 +48,12 @@ class Builder:
 class Written:
     """The walk, as ops and as a function."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharers: int) -> None:
+        self.sharers = sharers
         self.build: Any = Builder()
         self.block = Block(arg_types=[U32] * 5)
         *given, number = self.block.args
-        self.walk = Walk.of(self.build, *given)
+        self.walk = Walk.of(self.build, sharers, *given)
         self.results = (self.walk.items, *self.walk.item(number))
 
     def run(self, *given: int) -> tuple[int, ...]:
@@ -66,9 +67,9 @@ class Written:
         return tuple(known[value] for value in self.results)
 
 
-@pytest.fixture(scope="module")
-def written() -> Written:
-    return Written()
+@pytest.fixture(scope="module", params=[8, 32])
+def written(request: pytest.FixtureRequest) -> Written:
+    return Written(request.param)
 
 
 def cases() -> list[tuple[int, int, int]]:
@@ -116,9 +117,14 @@ def test_every_step_is_done_once_and_nobody_waits_for_ever(
                 waits.append((program, tile, others))
             assert bool(others) == (owner and first > 0)
     assert len(done) == tiles * steps
-    if tiles * SHARERS >= programs:
+    crew = min(programs // tiles, written.sharers)
+    if crew >= 2:  # equally many share each tile
+        assert Counter(loads) == Counter(
+            [len(range(place, steps, crew)) for place in range(crew)] * tiles + [0] * (programs - tiles * crew)
+        )
+    else:
         assert max(loads) - min(loads) <= (steps if tiles % programs == 0 else 1)
-    assert max(others for *_, others in [(0, 0, 0), *waits]) <= SHARERS
+    assert max(others for *_, others in [(0, 0, 0), *waits]) <= written.sharers
     helpers = [program - back for program, _, others in waits for back in range(1, others + 1)]
     assert sorted(helpers) == sorted(left), "who leaves sums is waited for, once"
     for program, tile, others in waits:
@@ -136,4 +142,4 @@ def test_the_interpreter_shares_steps_out_in_the_same_way(
         for number in range(written.run(program, programs, tiles, steps, 0)[0])
         for item in [written.run(program, programs, tiles, steps, number)[2:]]
     }
-    assert found == {(one.tile, one.number, *one.share) for one in _items(tiles, programs, steps)}
+    assert found == {(one.tile, one.number, *one.share) for one in _items(tiles, programs, steps, written.sharers)}

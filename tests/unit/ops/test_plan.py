@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import ops as op
 from tessera.ops.linalg.grouped import grouped_kernel
-from tessera.ops.linalg.plan import plan, points, tuning_space
+from tessera.ops.linalg.plan import plan, points, ranked, tuning_space
 from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized
 from tessera.ops.linalg.problem import Forced, Options
 from tessera.target.registry import target_named
@@ -124,6 +124,22 @@ def test_epilogues_of_whole_tiles_hand_nothing_through_shared_memory(steps):
     assert "stmatrix" in made.dumps["ptx"]  # the result itself goes there, for the bulk store
     assert "ld.shared" not in made.dumps["ptx"]
     assert "st.shared" not in made.dumps["ptx"]
+
+
+@pytest.mark.parametrize(
+    ("block", "options"),
+    [
+        *(((rows, columns, 64), {}) for rows, columns in [(128, 128), (128, 256), (256, 128), (64, 256), (128, 192)]),
+        *(((rows, columns, 64), {"ping_pong": True}) for rows, columns in [(128, 128), (64, 256)]),
+        ((128, 256, 64), {"trans_a": True}),
+    ],
+)
+def test_results_of_odd_rows_are_put_into_rows_before_they_are_stored(block, options):
+    made = gemm.compile(2048, 2003, 512, target="sm_90a", block=block, dump=("ptx",), **options)
+    assert uses(made, "wgmma")
+    assert "stmatrix" in made.dumps["ptx"]
+    assert "ld.shared.b16" in made.dumps["ptx"], "neighbouring threads store neighbouring elements"
+    assert spills(made) == 0
 
 
 STREAMED = [
@@ -288,22 +304,32 @@ def test_the_ends_of_tiles_decide_whether_groups_take_turns():
     def turns(k, **options):
         return gemm.plan(8192, 8192, k, target="sm_90a", **options).ping_pong
 
-    assert [turns(k) for k in (8192, 4096, 512)] == [False, False, True]
-    assert [turns(k, epilogue=chain) for k in (16384, 4096, 512)] == [False, True, True]
+    assert [turns(k) for k in (8192, 4096)] == [False, False]
+    assert [turns(k, epilogue=chain) for k in (16384, 4096, 1024, 512)] == [False, False, True, True]
     assert not turns(512, epilogue=chain, ping_pong=False)
     assert not turns(512, block=(128, 256, 64))
 
 
-def test_tiles_that_just_miss_a_round_are_shared_out():
-    """162 tiles on 132 multiprocessors would leave most of the second round empty."""
+def test_the_plan_is_the_first_of_the_ranked_schedules():
+    for shape in ((4096, 4096, 4096), (16, 4096, 4096), (1000, 777, 333), (97, 371, 2048)):
+        problem = sized(*shape, ts.bf16, ts.bf16, Options())
+        found = ranked(problem, HOPPER)
+        assert found[0].space() == plan(problem, HOPPER).space()
+        assert [each.seconds for each in found] == sorted(each.seconds for each in found)
+    assert {bool(each.pack_b) for each in found} == {False, True}
+
+
+def test_few_tiles_of_many_terms_are_shared_out():
+    """Clusters of eight would leave multiprocessors idle; programs that share a round of tiles each fetch all alone."""
 
     def shared(size, k, **options):
         return gemm.plan(size, size, k, target="sm_90a", **options).stream_k
 
-    assert [shared(2304, 8192), shared(4096, 8192), shared(2048, 8192), shared(2304, 64)] == [1, 0, 0, 0]
-    assert not shared(2304, 8192, stream_k=0)
-    assert not shared(2304, 8192, triangular_only="lower")
-    assert not shared(2304, 8192, block=(128, 256, 64))
+    sizes = (128, 65536), (256, 65536), (256, 1024), (2304, 8192), (4096, 8192)
+    assert [shared(*size) for size in sizes] == [1, 1, 0, 0, 0]
+    assert not shared(256, 65536, stream_k=0)
+    assert not shared(256, 65536, triangular_only="lower")
+    assert not shared(256, 65536, block=(128, 64, 128))
 
 
 def test_plans_fit_shared_memory_on_every_target():
@@ -428,5 +454,5 @@ def test_batches_of_few_odd_rows_are_not_copied_but_deep_products_of_such_are():
 def test_deep_products_by_threads_leave_it_to_the_launch_how_many_programs_share_their_tiles():
     deep = plan(sized(167, 37, 97905, ts.f32, ts.f32, Options()), HOPPER)
     assert (deep.path, deep.split_k) == ("fma", 1)
-    shallow = plan(sized(32, 1024, 1024, ts.f32, ts.f32, Options()), HOPPER)
+    shallow = plan(sized(32, 256, 1024, ts.f32, ts.f32, Options()), HOPPER)
     assert (shallow.path, shallow.split_k) == ("fma", 4)

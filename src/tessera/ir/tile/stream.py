@@ -6,10 +6,11 @@ Source: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense M
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     operand_def,
     prop_def,
@@ -23,12 +24,9 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Names
-from tessera.ir.tile.types import TileType
-from tessera.ir.types import i1, index
-
-SHARERS = 8
-"""Programs for each tile that share out steps where there are few tiles, as `split_k` allows: sums are added one by
-one, so that more would wait longer than they save."""
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import dtype_of, i1, index
+from tessera.target.gpu_rates import sharers
 
 COMBINING = ("add", "mul", "maximum", "minimum", "and", "or", "xor")
 """What combines partial results: parts of a loop may be combined in any grouping."""
@@ -117,6 +115,21 @@ class CollectSumsOp(TesseraOp):
         for fn in self.combining:
             if fn not in COMBINING:
                 raise VerifyException(f"parts are combined by {', '.join(COMBINING)}, not {fn}")
+
+
+def sharers_of(grid: Operation) -> int:
+    """Return how many programs for each tile share out steps at most, where a launch has few tiles.
+
+    Args:
+        grid: the launch.
+    """
+    most = max((bytes_of(op.partials.types) for op in grid.walk() if isinstance(op, CollectSumsOp)), default=1)
+    return sharers(most)
+
+
+def bytes_of(types: Iterable[Attribute]) -> int:
+    """Return the bytes of the elements of tiles."""
+    return sum(prod(shape_of(type_)) * dtype_of(element_of(type_)).bytes for type_ in types)
 
 
 def _verify_sums(partials: Sequence[SSAValue]) -> None:

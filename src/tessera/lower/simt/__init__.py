@@ -115,7 +115,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     walk = _Walk.of(context, grid, inner)
     share = next((op for op in inner if isinstance(op, ShareOp)), None)
     if share is not None:
-        share_out(context, share, walk.stride, walk.count, walk.one_tile)
+        share_out(context, grid, share, walk.stride, walk.count, walk.one_tile)
     else:
         context.tiles = walk.there_and_back if decisions.UNEVEN.on(grid) else walk.one_way
     context.lower_block([op for op in body if op not in inner])

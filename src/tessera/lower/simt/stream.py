@@ -18,7 +18,7 @@ from tessera.ir.target import stream as target
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp
 from tessera.ir.target.types import FragmentType
-from tessera.ir.tile.stream import SHARERS, CollectSumsOp, LeaveSumsOp, ShareOp
+from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp, sharers_of
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.types import element_type, i1, index
 from tessera.lower.simt.context import Part, Share, SimtContext
@@ -67,12 +67,23 @@ def _first_step(n: _Numbers, at: SSAValue, each: SSAValue, extra: SSAValue) -> S
     return n("add", n("mul", at, each), n("minimum", at, extra))
 
 
+def _first_step_of_crews(
+    n: _Numbers, at: SSAValue, length: SSAValue, crew: SSAValue, each: SSAValue, extra: SSAValue
+) -> SSAValue:
+    """Return the same where every `crew` programs share `length` steps."""
+    number = n("floordiv", at, crew)
+    place = n("sub", at, n("mul", number, crew))
+    return n("add", n("mul", number, length), _first_step(n, place, each, extra))
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """What a program goes through, in order: `items` parts of tiles.
 
-    The tiles from `base` on are one sequence of steps, `steps` for each. Every program, or `SHARERS` for each tile
-    where there are few, does `each` steps of it, and the first `extra` programs one more.
+    The tiles from `base` on are one sequence of steps, `steps` for each, which the programs share out. Where there are
+    two programs or more for each tile, equally many share it: those that do the same steps of several tiles do so at
+    the same time, and find in the cache what the others fetch. So `crew` programs share `length` steps, those of a
+    tile or of all: each does `each` of them, and the first `extra` ones one more.
 
     Args:
         numbers: builds arithmetic.
@@ -81,6 +92,8 @@ class Walk:
         steps: steps of a tile, at least 1.
         rounds: whole tiles that each program does.
         base: the first tile of the sequence.
+        length: see above.
+        crew: see above.
         each: see above.
         extra: see above.
         start: the first step of the sequence that the program does.
@@ -96,6 +109,8 @@ class Walk:
     steps: SSAValue
     rounds: SSAValue
     base: SSAValue
+    length: SSAValue
+    crew: SSAValue
     each: SSAValue
     extra: SSAValue
     start: SSAValue
@@ -105,21 +120,40 @@ class Walk:
     items: SSAValue
 
     @classmethod
-    def of(cls, context: SimtContext, program: SSAValue, programs: SSAValue, tiles: SSAValue, steps: SSAValue) -> Walk:
-        """Compute the numbers that determine a program's work; all are unsigned 32-bit."""
+    def of(
+        cls,
+        context: SimtContext,
+        sharers: int,
+        program: SSAValue,
+        programs: SSAValue,
+        tiles: SSAValue,
+        steps: SSAValue,
+    ) -> Walk:
+        """Compute the numbers that determine a program's work; all are unsigned 32-bit.
+
+        Args:
+            context: the launch.
+            sharers: programs for each tile that share out steps at most.
+            program: the program's number.
+            programs: how many there are.
+            tiles: tiles of the launch.
+            steps: steps of a tile.
+        """
         n = _Numbers(context)
         full = n("floordiv", tiles, programs)
         even = n.test("eq", n("mul", full, programs), tiles)
         rounds = n.choose(even, full, n("sub", n("maximum", full, 1), 1))
         base = n("mul", rounds, programs)
         left = n("sub", tiles, base)
-        total = n("mul", left, steps)
-        sharing = n("maximum", n("minimum", programs, n("mul", left, SHARERS)), 1)
-        each = n("floordiv", total, sharing)
-        extra = n("sub", total, n("mul", each, sharing))
+        few = n.test("lt", n("mul", left, 2), n("add", programs, 1))
+        of_tile = n("minimum", n("floordiv", programs, n("maximum", left, 1)), sharers)
+        crew, length = n.choose(few, of_tile, programs), n.choose(few, steps, n("mul", left, steps))
+        sharing = n.choose(few, n("mul", left, of_tile), programs)
+        each = n("floordiv", length, crew)
+        extra = n("sub", length, n("mul", each, crew))
         place = n("minimum", program, sharing)
         after = n("minimum", n("add", program, 1), sharing)
-        start, stop = (_first_step(n, at, each, extra) for at in (place, after))
+        start, stop = (_first_step_of_crews(n, at, length, crew, each, extra) for at in (place, after))
         ends = n("floordiv", stop, steps)  # tiles whose last step is done
         partly = n.choose(n.test("eq", n("mul", ends, steps), stop), 0, 1)
         some = n.test("lt", start, stop)
@@ -131,6 +165,8 @@ class Walk:
             steps,
             rounds,
             base,
+            length,
+            crew,
             each,
             extra,
             start,
@@ -159,31 +195,38 @@ class Walk:
     def _program_of(self, step: SSAValue) -> SSAValue:
         """Return which program does a step of the sequence."""
         n = self.numbers
+        number = n("floordiv", step, n("maximum", self.length, 1))
+        step = n("sub", step, n("mul", number, self.length))
         larger = n("add", self.each, 1)
         cut = n("mul", self.extra, larger)
         after = n("floordiv", n("sub", step, cut), n("maximum", self.each, 1))
-        return n.choose(n.test("lt", step, cut), n("floordiv", step, larger), n("add", self.extra, after))
+        place = n.choose(n.test("lt", step, cut), n("floordiv", step, larger), n("add", self.extra, after))
+        return n("add", n("mul", number, self.crew), place)
 
 
 OneTile = Callable[[SSAValue, Callable[[Sequence[SSAValue]], list[SSAValue]], Sequence[SSAValue]], None]
 """Lowers one tile, given its number, a role's ops and the state before it, and yields the state after it."""
 
 
-def share_out(context: SimtContext, share: ShareOp, programs: SSAValue, count: SSAValue, one_tile: OneTile) -> None:
+def share_out(
+    context: SimtContext, grid: GridOp, share: ShareOp, programs: SSAValue, count: SSAValue, one_tile: OneTile
+) -> None:
     """Let the roles of a persistent launch walk parts of tiles.
 
     Args:
         context: the launch.
+        grid: its grid.
         share: the op that says what a program does of its tile.
         programs: how many programs there are, an index.
         count: how many tiles there are, an index.
         one_tile: lowers one tile.
     """
-    scalars = context.scalars
+    scalars, sharers = context.scalars, sharers_of(grid)
 
     def tiles(run: Callable[[Sequence[SSAValue]], list[SSAValue]], state: Sequence[SSAValue]) -> None:
         steps = scalars.binary("maximum", context.scalar(share.steps), 1)
-        walk = Walk.of(context, *(scalars.cast(x, U32) for x in (context.value(ProgramIdOp()), programs, count, steps)))
+        numbers = (context.value(ProgramIdOp()), programs, count, steps)
+        walk = Walk.of(context, sharers, *(scalars.cast(x, U32) for x in numbers))
         loop = Block(arg_types=[index, *(value.type for value in state)])
         with context.into(loop):
             tile, first, last, owner, others = walk.item(scalars.cast(loop.args[0], U32))
@@ -379,12 +422,7 @@ def _in_groups(
     context: SimtContext, left: _Left, fragments: Sequence[SSAValue], others: SSAValue
 ) -> Sequence[SSAValue]:
     """Combine sums with those that have been left, several loads at a time, and return the result."""
-    scalars, words = context.scalars, 0
-    for fragment in fragments:
-        assert isinstance(fragment.type, FragmentType)
-        words += fragment.type.linear.registers * max(fragment.type.dtype.bytes // 4, 1)
-    width = max(min(GROUP_WORDS // words, MOST_TOGETHER), 1)
-    width = 1 << width.bit_length() - 1
+    scalars, width = context.scalars, _width(fragments)
     n, number, sums, done = _Numbers(context), scalars.cast(others, U32), fragments, scalars.constant(0)
     count = n("floordiv", number, width)
     while True:
@@ -394,6 +432,16 @@ def _in_groups(
         done = scalars.cast(n("sub", number, n("mod", number, width)), index)
         width //= 2
         count = n("mod", n("floordiv", number, width), 2)
+
+
+def _width(fragments: Sequence[SSAValue]) -> int:
+    """Return the programs whose sums are loaded at once, a power of two: the owner's own stay in registers."""
+    words = 0
+    for fragment in fragments:
+        assert isinstance(fragment.type, FragmentType)
+        words += fragment.type.linear.registers * max(fragment.type.dtype.bytes // 4, 1)
+    width = max(min(GROUP_WORDS // words, MOST_TOGETHER), 1)
+    return 1 << width.bit_length() - 1
 
 
 def _copied_bits(layout: LinearLayout) -> list[tuple[str, int]]:
@@ -457,9 +505,11 @@ def _collect(context: SimtContext, op: CollectSumsOp) -> None:
     sums: Sequence[SSAValue] = fragments
     others = context.scalar(op.others)
     left = _Left(context, op.combining, offsets, size)
-    if context.share is not None:
-        zero = context.scalars.constant(0)
-        sums = left.loop(fragments, others, zero, 1, left.take_one)
+    if context.share is not None and _width(fragments) == 1:
+        sums = left.loop(fragments, others, context.scalars.constant(0), 1, left.take_one)
+    elif context.share is not None:
+        left.take_all(others)
+        sums = _combined(context, left, fragments, others)
     elif context.part is not None:
         sums = _where_some(context, left, fragments, others)
     for total, value in zip(op.sums, sums, strict=True):
@@ -482,7 +532,9 @@ def _where_some(
 def _combined(context: SimtContext, left: _Left, fragments: Sequence[SSAValue], others: SSAValue) -> list[SSAValue]:
     """Combine sums with what programs have left, and return the results."""
     sums = list(fragments)
-    alone = [number for number, fragment in enumerate(fragments) if not _has_copies(fragment, left.fns[number])]
+    alone = [
+        number for number, fragment in enumerate(fragments) if not _has_copies(context, fragment, left.fns[number])
+    ]
     if alone:
         combined = _in_groups(context, left.only(alone), [fragments[number] for number in alone], others)
         for number, total in zip(alone, combined, strict=True):
@@ -493,7 +545,7 @@ def _combined(context: SimtContext, left: _Left, fragments: Sequence[SSAValue], 
     return sums
 
 
-def _has_copies(fragment: SSAValue, fn: str) -> bool:
+def _has_copies(context: SimtContext, fragment: SSAValue, fn: str) -> bool:
     """Return whether several threads hold a sum, so that each can combine it with parts of its own."""
     assert isinstance(fragment.type, FragmentType)
-    return fn in _REDUCTIONS and bool(_copied_bits(fragment.type.linear))
+    return context.part is not None and fn in _REDUCTIONS and bool(_copied_bits(fragment.type.linear))

@@ -103,7 +103,7 @@ def seconds_of(
     sums = prod(block) / (32 * warps)
     rate = machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
     tile = 2.0 * prod(block) * steps * terms / rate * (1 + gpu.READ * 2 / sqrt(sums))
-    busy = min(sqrt(warps * min(together, waves) / gpu.SINGLE_WARPS), 1.0)
+    busy = min((warps * min(together, waves) / gpu.SINGLE_WARPS) ** gpu.SINGLE_GROWTH, 1.0)
     single = (0 if problem.a_aligned else block[0]) + (0 if problem.b_aligned else block[1])
     copied = steps * terms * single / (gpu.SINGLE * busy)
     tile = max(tile, copied) + min(tile, copied) / together  # programs of a multiprocessor hide it from each other

@@ -15,7 +15,7 @@ from tessera.ops.linalg.by_threads import parts_of, seconds_of
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
 from tessera.target import gpu_rates as gpu
-from tessera.target.machines import relative_rate
+from tessera.target.machines import Machine, relative_rate
 from tessera.target.records import TargetRecord
 
 
@@ -87,12 +87,14 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     elif _is_realigned(problem, target, choice.path):
         compute = steady = _realigned(problem, target, choice)
     elif choice.shared:
-        fixed += gpu.SHARING + 2 * sums
-        steady = tiles / machine.units * max(compute, cache)
+        steady, joined = _shared(problem, machine, choice, tiles, max(compute, cache))
+        fixed += joined
     else:
         steady = waves * max(compute, cache)
     if choice.path == "wgmma" and choice.turns:
-        steady = max(steady, waves * _ending(problem, choice))
+        ending = waves * _ending(problem, choice)
+        # Both groups wait for the same units where elements are stored one by one.
+        steady = max(steady, ending) if problem.out_aligned else steady + ending
         fixed += gpu.SECOND_GROUP
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
@@ -129,6 +131,28 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float
     return compute, cache
 
 
+def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile: float) -> tuple[float, float]:
+    """Return the seconds of tiles whose steps programs share, and those in which partial sums meet.
+
+    Args:
+        problem: the product.
+        machine: the GPU's rates.
+        choice: the schedule.
+        tiles: how many there are.
+        tile: seconds of one.
+    """
+    block = choice.block_m, choice.block_n
+    size = prod(block) * problem.acc.bytes
+    crew = min(machine.units // max(tiles, 1), gpu.sharers(size))
+    if crew > 1:
+        return tile / crew, _meeting(problem, block, crew)
+    # Programs are at different terms, so that none finds in the cache what others fetch.
+    left = tiles - max(tiles // machine.units - 1, 0) * machine.units
+    fetched = left * problem.k * (choice.block_m * problem.a.bytes + choice.block_n * problem.b.bytes)
+    apart = fetched / (machine.memory * gpu.APART) if problem.bytes > gpu.CACHE_BYTES else 0.0
+    return max(tiles / machine.units * tile, apart), gpu.SHARING + 2 * size / gpu.EXCHANGE
+
+
 def _is_realigned(problem: Problem, target: TargetRecord, path: str) -> bool:
     """Return whether rows that may begin at any element are brought in line on their way to the matrix units."""
     return path == "mma" and target.has("wgmma") and not problem.aligned
@@ -154,7 +178,8 @@ def _meeting(problem: Problem, block: tuple[int, int], parts: int) -> float:
 def _ending(problem: Problem, choice: Choice) -> float:
     """Return the seconds from a tile's last product to its store: its epilogue, element by element of a thread."""
     share = choice.block_m * choice.block_n / (32 * choice.warps) / gpu.SHARE
-    return share * (gpu.STORE + problem.work * gpu.OPERATION)
+    store = gpu.STORE if problem.out_aligned else gpu.SINGLE_STORE
+    return share * (store + problem.work * gpu.OPERATION)
 
 
 def _tf32_rate(problem: Problem, rows: int, columns: int) -> float:

@@ -190,6 +190,21 @@ def _with_copies(problem: Problem, pack_a: Order, pack_b: Order, after: Plan, me
     )
 
 
+def ranked(problem: Problem, target: TargetRecord) -> list[Plan]:
+    """Return all schedules that the plan for a GPU is chosen from, the fastest by the model first.
+
+    Args:
+        problem: the product.
+        target: a GPU.
+    """
+    free, memory = Forced(), target.machine.memory
+    found = [made for made in _gpu_candidates(problem, target, free) if _is_scheduled(problem, made, target)]
+    for a, b, after in _packings(problem, target):
+        made = (made for made in _gpu_candidates(after, target, free) if _is_scheduled(after, made, target))
+        found += [_with_copies(problem, a, b, each, memory) for each in made]
+    return sorted(found, key=lambda p: p.seconds)
+
+
 def _fastest(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
     candidates = sorted(_gpu_candidates(problem, target, forced), key=lambda p: p.seconds)
     return next(made for made in candidates if _is_scheduled(problem, made, target))
@@ -369,13 +384,15 @@ def _ways(
         useful = divisible and idle and why_no_registers(prod(units), choice.warps, 1) is None
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
-    waves = ceil(tiles / count)
-    part_full = alone and not problem.triangular and count < tiles < _FULL * waves * count
+    part_full = count < tiles < _FULL * ceil(tiles / count) * count
+    few = problem.k // block_k >= _FEW_STEPS * count // max(tiles, 1) >= 2 * _FEW_STEPS
     free = asked is None and forced.stream_k is None and forced.block is None
-    if free and part_full:
+    if free and alone and not problem.triangular and (part_full or few):
         yield 1, True
 
 
+_FEW_STEPS = 4
+"""Steps of each program from which on all of them may share few tiles."""
 _FULL = 0.8
 """Part of the last round of tiles and those before it from which tiles are never shared out over all programs."""
 

@@ -46,6 +46,7 @@ class Problem:
         b_aligned: the same of the right operand.
         a_lines: whether they are multiples of 128 bytes, so that each row of a box is one line of the L2 cache.
         b_lines: the same of the right operand.
+        out_aligned: whether rows of the result begin at multiples of 16 bytes, as bulk copies need.
         same: whether both operands are one array.
         promote: terms that are summed apart before they are added to the accumulator; 0 for none.
         triangular: `lower` or `upper` where only that part of the result is wanted.
@@ -77,6 +78,7 @@ class Problem:
     b_aligned: bool = True
     a_lines: bool = True
     b_lines: bool = True
+    out_aligned: bool = True
     same: bool = False
     promote: int = 0
     triangular: str = ""
@@ -139,6 +141,7 @@ class Problem:
             b_aligned=cols % ALIGN_BYTES == 0,
             a_lines=rows % LINE_BYTES == 0,
             b_lines=cols % LINE_BYTES == 0,
+            out_aligned=self.n * self.out.bytes % ALIGN_BYTES == 0,
         )
 
 

@@ -33,7 +33,6 @@ all of them run at the same time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -51,7 +50,7 @@ from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp, cons
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import RolesOp
-from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp
+from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp, bytes_of
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, index
@@ -111,7 +110,7 @@ class SplitSumsPass(GridPass):
         """Say how many programs share tiles of products: as many as run at once, each with a few steps."""
         terms = max((shape_of(op.a.type)[-1] for op in grid.walk() if isinstance(op, MmaOp)), default=0)
         if terms:
-            resident = max(4 * gpu.RESIDENT_SUMS // _bytes(total.partials.types), 1)
+            resident = max(4 * gpu.RESIDENT_SUMS // bytes_of(total.partials.types), 1)
             decisions.PART_STEPS.write(grid, -(-gpu.PART_TERMS // terms))
             decisions.SHARING_PROGRAMS.write(grid, min(resident * self.target.machine.units, FLAG_BYTES // 4))
 
@@ -175,17 +174,13 @@ def _check_sum(fn: str, type_: Attribute, profile: str) -> None:
 
 
 def _check_room(loops: Iterable[scf.ForOp]) -> None:
-    if _bytes(result.type for loop in loops for result in loop.results) > HELD_BYTES:
+    if bytes_of(result.type for loop in loops for result in loop.results) > HELD_BYTES:
         raise Unfit("its sums take most registers")
-
-
-def _bytes(types: Iterable[Attribute]) -> int:
-    return sum(prod(shape_of(type_)) * dtype_of(element_of(type_)).bytes for type_ in types)
 
 
 def _most(grid: GridOp, total: CollectSumsOp) -> int:
     """Return how many programs share a tile at most: the last one reads what all of them leave."""
-    most = max(gpu.LEFT_BYTES // _bytes(total.partials.types), 2)
+    most = max(gpu.LEFT_BYTES // bytes_of(total.partials.types), 2)
     return min(most, gpu.MOST_PARTS) if any(isinstance(op, MmaOp) for op in grid.walk()) else most
 
 

@@ -234,14 +234,19 @@ def _is_turned(value: SSAValue) -> bool | None:
 
 
 def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp], groups: int) -> int:
-    """Return the least shared memory that a launch's stores need for each group of consumers."""
+    """Return the least shared memory that a launch's stores need for each group of consumers.
+
+    Tiles of 16-bit elements that the copy engine cannot store go through shared memory as a whole: stored as matrix
+    instructions leave them, each warp would write a few bytes of eight rows at a time.
+    """
     total = 0
     for op in stores:
+        assert isinstance(op.value.type, TileType)
         try:
             bulk = _candidate(kernel, grid, op)
+            total += least_store_bytes(bulk.part_bytes * bulk.parts, bulk.parts, groups)
         except Unfit:
-            continue
-        total += least_store_bytes(bulk.part_bytes * bulk.parts, bulk.parts, groups)
+            total += _bytes_of(op.value.type) if op.value.type.dtype.bytes <= 2 else 0
     return total
 
 

@@ -3,7 +3,8 @@
 Programs that walk whole tiles leave multiprocessors idle while the last of them are done: 512 tiles on 132
 multiprocessors take as long as 528. Here whole tiles are walked in all full rounds but the last; the steps of the tiles
 that are left, one round and a part of one, form one sequence, of which each program does an equal part. Where a launch
-has few tiles, no more programs take part than `SHARERS` for each tile.
+has two programs or more for each tile, equally many share it, so that those which do the same steps of several tiles
+find in the cache what the others fetch; no more take part than `sharers_of` allows.
 
 Before::
 
