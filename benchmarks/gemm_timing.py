@@ -6,7 +6,8 @@ inside a program that keeps the GPU busy, and the only fair figure for one of 20
 lies about a microsecond, which every contestant pays.
 
 Flushed is the way of `triton.testing.do_bench`: L2 is overwritten, then one call is timed between two events. The
-host queues the call while the flush still runs, so launching costs nothing unless it takes longer than that.
+host queues the call while the flush still runs, which is repeated where a call takes the host longer than that, so that
+launching costs nothing.
 
 Both are applied to every contestant alike, to the same tensors, in turns, and the median turn counts.
 """
@@ -28,6 +29,9 @@ REPLAY_S = 5e-3
 """Time of a graph: its own launch, a few microseconds, is to vanish in it."""
 MOST_LAUNCHES = 1000
 MOST_SETS = 64
+LEAD = 2.0
+"""How much longer flushes take than the host takes to queue a call: it has other work now and then."""
+HOST_CALLS = 5
 PAUSE_S = 0.02
 """Before a turn, so that each starts from a GPU alike warm."""
 
@@ -160,12 +164,24 @@ class Timer:
         """
         call()
         flush_s = self._span(self._flush.zero_)
-        repeats = _repeats(budget_s, self._span(call) + flush_s)
+        flushes = math.ceil(LEAD * self._host_s(call) / flush_s)
+        repeats = _repeats(budget_s, self._span(call) + flushes * flush_s)
         spans: list[tuple[Any, Any]] = []
         for _ in range(repeats):
-            self._flush.zero_()
+            for _ in range(flushes):
+                self._flush.zero_()
             spans.append(self._between(call))
         return self._median(spans)
+
+    def _host_s(self, call: Call) -> float:
+        """Return how long the host takes to queue a timed call."""
+        found = list[float]()
+        for _ in range(HOST_CALLS):
+            self.torch.cuda.synchronize()
+            start = time.perf_counter()
+            self._between(call)
+            found.append(time.perf_counter() - start)
+        return median(found)
 
     def _replayed(self, graph: Any) -> float:
         graph.replay()
