@@ -543,6 +543,20 @@ _SIMT = (
         "predicate = emitter.both(owner, masks[register] if masks is not None else None)",
         "predicate = masks[register] if masks is not None else None",
     ),
+    _ptx(
+        "words-that-hold-no-element-are-loaded",
+        "backends/nvidia/realign.py",
+        'limit = ops.select(I32, wanted, reach, "0")',
+        "limit = reach",
+    ),
+    Mutant(
+        "what-stands-beside-a-tensor-is-copied",
+        "ptx",
+        "backends/nvidia/realign.py",
+        "known = self.box.axes[self.axis] not in self.box.checked",
+        "known = True",
+        ("shared=1", "plans=0"),
+    ),
 )
 
 _SCHEDULE = (

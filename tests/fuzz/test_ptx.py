@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.target.artifact import Artifact, Launch
 from tessera.tools.emulate.errors import Fault, TooLong
 from tessera.tools.emulate.launch import Emulation, Limits
@@ -29,8 +31,6 @@ ROWS = ((M, N), (N, 1)), ((M,), (1,))
 
 
 def artifact(target: str = "sm_80") -> Artifact:
-    import tessera as ts
-
     return ts.compile(sums, target=target, dims={"m": M, "n": N}, dump=["ptx"])
 
 
@@ -81,6 +81,39 @@ def test_a_launch_with_another_number_of_parameters_is_found() -> None:
 def test_a_kernel_that_takes_too_long_is_left() -> None:
     with pytest.raises(TooLong):
         totals(artifact(), budget=1000)
+
+
+@ts.kernel
+def tails(x: ts.Tensor["m", ts.i16], y: ts.Tensor["m", ts.i16]) -> None:
+    for i in ts.tile.grid((m, 8)):
+        buffer = ts.tile.alloc_shared((8,), ts.i16)
+        ts.tile.cp_async(buffer, x[i : i + 8])
+        ts.tile.commit_group()
+        ts.tile.wait_group(0)
+        ts.tile.barrier()
+        y[i : i + 8] = buffer
+
+
+def copied(text: str, given: Artifact) -> tuple[Any, Any]:
+    """Return 11 numbers and what `tails` makes of them; the last one shares its word with none."""
+    x, y, device = np.arange(1, 12, dtype=np.int16), np.zeros(11, np.int16), Device()
+    pointers = [device.add(array.view(np.uint8), np.ones(array.nbytes, bool)) for array in (x, y)]
+    Emulation(replace(given, dumps={"ptx": text})).run(device, pointers, (((11,), (1,)),) * 2, [], Limits(10**7))
+    return x, device.back(1).view(np.int16)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_of_the_word_that_an_array_ends_in_no_more_than_its_elements_is_copied(target: str) -> None:
+    """LLVM knows that the words of these runs are aligned, so that no address is rounded."""
+    given = ts.compile(tails, target=target, dump=["ptx"])
+    text = given.dumps["ptx"]
+    assert isinstance(text, str)
+    assert "ld.weak.global.b32" in text
+    np.testing.assert_array_equal(*copied(text, given))
+    with pytest.raises(Fault, match="outside of all arrays"):
+        copied(text.replace("ld.weak.global", "ld.global"), given)
+    with pytest.raises(Fault, match="outside of all arrays"):
+        copied(re.sub(r"@%p\d+ ld.weak", "ld.weak", text), given)
 
 
 def test_random_programs_are_as_they_mean() -> None:

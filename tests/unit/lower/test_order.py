@@ -160,3 +160,26 @@ def test_updates_that_commute_are_not_ordered_but_a_read_behind_them_is() -> Non
 
     assert barriers(histogram) == 0
     assert barriers(told) == 1
+
+
+def test_an_atomic_load_is_a_read_among_others() -> None:
+    def loads(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32]) -> None:
+        for i in ts.tile.grid((n, 1024)):
+            y[i : i + 1024] = x[i : i + 1024] + ts.tile.atomic_load(x[i + 1023 - ts.tile.arange(1024)])
+
+    def stores(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32]) -> None:
+        for i in ts.tile.grid((n, 1024)):
+            y[i : i + 1024] = ts.tile.atomic_load(x[i + 1023 - ts.tile.arange(1024)])
+            x[i : i + 1024] = ts.tile.full((1024,), 0, ts.i32)
+
+    def adds(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32]) -> None:
+        for i in ts.tile.grid((n, 1024)):
+            ts.tile.atomic_add(x[i + ts.tile.arange(1024)], 1)
+            y[i : i + 1024] = ts.tile.atomic_load(x[i + 1023 - ts.tile.arange(1024)])
+
+    sizes = {0: (1024,), 1: (1024,)}
+    for function, waits in ((loads, 0), (stores, 1), (adds, 1)):
+        func = lowered(function)
+        assert sum(isinstance(op, BarrierOp) for op in func.walk()) == waits
+        assert not Machine(func, sizes).run()
+        assert bool(Machine(without_barriers(func), sizes).run()) is bool(waits)

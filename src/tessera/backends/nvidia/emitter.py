@@ -185,6 +185,15 @@ class NvidiaEmitter(SimtEmitter):
             return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]
         return result
 
+    def load_holding(self, pointer: str, predicate: str) -> str:
+        """Load the aligned i32 around elements of which some may be outside; 0 where the predicate is false.
+
+        The instruction says `.weak`, which loads are anyway: so the emulator knows that one byte of the word has to
+        belong to an array, and no more. An address does not tell, as LLVM drops the rounding of one that is aligned.
+        """
+        text = "mov.b32 $0, 0; @$2 ld.weak.global.b32 $0, [$1];"
+        return self.asm(text, "=&r,l,b,~{memory}", [I32], [("ptr addrspace(1)", pointer), ("i1", predicate)])[0]
+
     def load_vector(self, instruction: str, words: Sequence[LLVMType], address: tuple[str, str]) -> list[str]:
         """Load neighbouring words at once, by an instruction that LLVM does not have.
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tessera.backends.llvm.ops import I32, I64
-from tessera.backends.simt.emitter import SimtEmitter
+from tessera.backends.nvidia.emitter import NvidiaEmitter
 from tessera.backends.simt.memory import BoxAddresses
 from tessera.numerics.dtypes import DType
 
@@ -36,7 +36,7 @@ class Runs:
         dtype: the elements, of 1 or 2 bytes.
     """
 
-    def __init__(self, emitter: SimtEmitter, box: BoxAddresses, axis: int, count: int, dtype: DType):
+    def __init__(self, emitter: NvidiaEmitter, box: BoxAddresses, axis: int, count: int, dtype: DType):
         self.emitter, self.box, self.axis, self.count = emitter, box, axis, count
         self.bits = 8 * dtype.bytes
         self.per_word = WORD_BYTES // dtype.bytes
@@ -61,7 +61,7 @@ class Runs:
 
     def _word(self, aligned: str, number: int, predicate: str) -> str:
         pointer = self.emitter.fn.assign(f"getelementptr i32, ptr addrspace(1) {aligned}, i64 {number}")
-        return self.emitter.load_words(pointer, [I32], predicate)[0]
+        return self.emitter.load_holding(pointer, predicate)
 
     def _inside(self, at: Sequence[int], before: str) -> list[str]:
         """Return for each word whether it holds an element of the run that is inside the tensor.

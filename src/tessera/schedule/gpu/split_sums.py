@@ -135,6 +135,8 @@ def _loops(grid: GridOp, profile: str) -> list[tuple[scf.ForOp, list[str]]]:
     loops = _outermost(grid)
     if not loops:
         raise Unfit("the grid has no outermost loop")
+    if not any(loop.results for loop in loops):
+        raise Unfit("its loops carry nothing")
     if any(isinstance(op, RolesOp) for op in grid.walk()):
         raise Unfit("its warps have roles: split_k and stream_k are for that")
     if decisions.CLUSTER.on(grid) or decisions.STREAM_K.on(grid):

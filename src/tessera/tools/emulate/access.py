@@ -16,7 +16,7 @@ from tessera.tools.emulate.groups import Groups
 from tessera.tools.emulate.machine import Array, Machine, Step
 from tessera.tools.emulate.memory import GLOBAL_BASE, PARAM_BASE, POISON, Bytes
 from tessera.tools.emulate.rounding import from_bf16, to_bf16
-from tessera.tools.emulate.text import Address, Instruction, Number, Operand, Register, Symbol
+from tessera.tools.emulate.text import Address, Instruction, Operand, Register, Symbol
 from tessera.tools.emulate.values import DTYPES, Read, handles, items, reader, type_of, writer
 
 _PARTLY = "partly"
@@ -46,37 +46,15 @@ def marked(code: Sequence[Instruction]) -> list[Instruction]:
     """Mark loads of which it is enough that one byte belongs to an array: what they read besides is not used.
 
     These are loads at the address of a compare-and-swap of 32 bits (atomics of 16 bits leave the other half of the word
-    as it is), and loads at addresses whose low bits were cleared: the aligned words that hold what lies anywhere.
+    as it is), and loads that say `.weak`: aligned words that hold what lies anywhere.
     """
     swapped = {one.operands[1] for one in code if one.name == "atom" and one.has("cas") and one.parts[-1] == "b32"}
-    rounded = set[Operand]()
-    for one in code:
-        if _clears_low_bits(one) or (_moves_by_a_number(one) and one.operands[1] in rounded):
-            rounded.add(one.operands[0])
     return [
         replace(one, parts=(_PARTLY, *one.parts))
-        if one.name == "ld" and (one.operands[1] in swapped or _base(one.operands[1]) in rounded)
+        if one.name == "ld" and (one.operands[1] in swapped or one.has("weak"))
         else one
         for one in code
     ]
-
-
-def _clears_low_bits(instruction: Instruction) -> bool:
-    if instruction.name != "and" or not instruction.has("b64"):
-        return False
-    mask = instruction.operands[2]
-    return isinstance(mask, Number) and mask.value % (1 << 64) in [(1 << 64) - size for size in (4, 8, 16)]
-
-
-def _moves_by_a_number(instruction: Instruction) -> bool:
-    """Return whether an instruction adds a number; `or` does, where the bits of the number are cleared."""
-    if instruction.name not in ("add", "or") or len(instruction.operands) != 3:
-        return False
-    return isinstance(instruction.operands[2], Number)
-
-
-def _base(operand: Operand) -> Operand | None:
-    return operand.base if isinstance(operand, Address) else None
 
 
 def located(machine: Machine, space: str, addresses: Array, width: int, partly: bool = False) -> tuple[Bytes, Array]:

@@ -17,10 +17,10 @@ def move(scope: Scope, region: Region) -> list[tree.Stmt]:
         axes, shape = _square(axes, shape)
     if not shape or elements(shape) > scope.palette.limit:
         return []
-    if scope.predicate is not None and not fits(scope.predicate, shape):
+    if not _allowed(scope, shape):
         return []
     dtype = region.tensor.dtype
-    if dice.rarely(0.2) and (turned := _in_place(region, axes)) is not None:
+    if dice.rarely(0.2) and (turned := _in_place(scope, region, axes)) is not None:
         return [turned]
     load = tree.Load(region.tensor.name, axes, dtype)
     makers = [_turned, _mirrored, _folded, _shifted, _gathered, _mixed, _swept]
@@ -46,6 +46,11 @@ def move(scope: Scope, region: Region) -> list[tree.Stmt]:
             tree.Store(region.tensor.name, target, dtype, kept, saturate=saturate),
         ]
     return [tree.Store(region.tensor.name, target, dtype, value, saturate=saturate)]
+
+
+def _allowed(scope: Scope, shape: Shape) -> bool:
+    """Return whether the condition of an enclosing `if` on a tile, if any, fits what is stored."""
+    return scope.predicate is None or fits(scope.predicate, shape)
 
 
 def _part(scope: Scope, region: Region) -> tuple[tuple[tree.Axis, ...], Shape]:
@@ -77,10 +82,10 @@ def _square(axes: tuple[tree.Axis, ...], shape: Shape) -> tuple[tuple[tree.Axis,
     return square, tree.index_shape(square)
 
 
-def _in_place(region: Region, axes: tuple[tree.Axis, ...]) -> tree.Stmt | None:
+def _in_place(scope: Scope, region: Region, axes: tuple[tree.Axis, ...]) -> tree.Stmt | None:
     """Return what transposes the largest square of a matrix in place, and does nothing else; None of another rank."""
     square, shape = _square(axes, tree.index_shape(axes))
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2 or not _allowed(scope, shape):
         return None
     name, dtype = region.tensor.name, region.tensor.dtype
     turned = tree.Transpose(tree.Load(name, square, dtype), (1, 0), 1)

@@ -185,7 +185,7 @@ class Machine:
             return  # a shared buffer
         arg = self.pointers[op.pointer]
         everything = np.arange(self.writer[arg].size)
-        if isinstance(op, GatherOp):
+        if isinstance(op, GatherOp) or (isinstance(op, AtomicOp) and not op.writes):
             self._read(op, arg, everything, np.full(everything.size, MANY))
         else:
             self._write(op, arg, everything, ATOMIC if isinstance(op, AtomicOp) else MANY)

@@ -101,6 +101,13 @@ def centred(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32]) -> None:
         y[n : n + 16] = apart
 
 
+def waiting(x: ts.Tensor["N", ts.i32]) -> None:
+    for n in ts.tile.grid((N, 1)):
+        for _ in ts.tile.range(x[n]):
+            while x[n] < 0:
+                pass
+
+
 def largest(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32]) -> None:
     for n in ts.tile.grid((N, 16)):
         most = ts.tile.full((16,), -1.0, ts.f32)
@@ -202,6 +209,7 @@ def test_what_could_not_help_or_has_no_room_is_not_split_unless_asked_for(kernel
         (looked_at, "the loop carries something that is not a sum, a maximum or the like"),
         (mixed, "the loop carries something that is not a sum, a maximum or the like"),
         (centred, "a loop needs the sums of another one"),
+        (waiting, "its loops carry nothing"),
     ],
 )
 def test_other_loops_stay_and_say_why_where_asked(kernel: Kernel, reason: str) -> None:
