@@ -87,3 +87,44 @@ def case_of(name: str, shape: Sequence[int], order: Sequence[int], block: Sequen
 )
 def test_permutes(case, backend):
     check(case, backend)
+
+
+@conformance(
+    [
+        case_of("bf16", (50, 3, 66), (2, 1, 0), (8, 8, 8)),
+        case_of("bf16", (50, 3, 30), (2, 1, 0), (8, 8, 8)),
+        case_of("bf16", (30, 3, 66), (2, 1, 0), (8, 8, 8), 1),
+        case_of("bf16", (30, 3, 20), (2, 1, 0), (8, 8, 8)),
+        case_of("f32", (67, 3, 2, 25), (1, 3, 2, 0), (2, 16, 4, 16)),
+        case_of("i8", (65, 66), (1, 0), (24, 16)),
+        case_of("f64", (17, 3, 40), (2, 0, 1), (1, 4, 1)),
+    ]
+)
+def test_permutes_in_short_blocks(case, backend):
+    check(case, backend)
+
+
+def _mixed(x: ts.Tensor["A", "B", ts.f32], z: ts.Tensor["B", "A", ts.f32], y: ts.Tensor["B", "A", ts.f32]):
+    for i, j in ts.tile.grid((A, 8), (B, 16)):
+        later = (ts.tile.arange(16) + j)[:, None] >= (ts.tile.arange(8) + i)[None, :]
+        y[j : j + 16, i : i + 8] = ts.tile.where(later, x[i : i + 8, j : j + 16].T, z[j : j + 16, i : i + 8])
+
+
+@conformance(
+    [
+        Case(
+            f"mixed-{a}x{b}",
+            _mixed,
+            lambda rng, a=a, b=b: [
+                normal(rng, (a, b), ts.f32),
+                normal(rng, (b, a), ts.f32),
+                Output((b, a), ts.f32),
+            ],
+            lambda x, z, y: np.where(np.arange(len(z))[:, None] >= np.arange(len(x))[None, :], x.T, z),
+            backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"),
+        )
+        for a, b in [(70, 50), (70, 9), (20, 90), (5, 5)]
+    ]
+)
+def test_elements_of_a_permute_may_know_their_places(case, backend):
+    check(case, backend)

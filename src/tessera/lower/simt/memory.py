@@ -19,6 +19,7 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element, SharedElement
 from tessera.lower.boxes import BoxOperands, box_operands
+from tessera.lower.facts import nearest
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.neighbours import vector_of
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
@@ -40,13 +41,7 @@ def _place_load(placements: Placements, op: LoadOp) -> None:
 def _nearest(op: LoadOp | StoreOp) -> list[int]:
     """Return the tile's axes, those first whose elements lie nearest to one another, as far as that is known."""
     kernel = op.tensor.owner.parent_op() if isinstance(op.tensor.owner, Block) else None
-    axes = list(reversed(range(len(op.kept))))
-    if not isinstance(kernel, KernelOp):
-        return axes
-    info = kernel.info_of(op.tensor)
-    if info.order:
-        axes.sort(key=lambda axis: -info.order.index(op.kept[axis]))
-    return sorted(axes, key=lambda axis: info.strides[op.kept[axis]] != 1)
+    return nearest(kernel, op) if isinstance(kernel, KernelOp) else list(reversed(range(len(op.kept))))
 
 
 def box_of(context: SimtContext, op: Any, shape: tuple[int, ...]) -> BoxOperands:
@@ -112,41 +107,43 @@ def _store(context: SimtContext, op: StoreOp) -> None:
 
 
 def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:
-    """Return the layout to store in: the value's own if a thread stores 8 bytes at once, else the coalesced one.
+    """Return the layout to store in: the value's own if a thread has 8 bytes in a row, else the coalesced one.
 
-    A matrix fragment's rows are short, so that storing it as it is would touch every memory sector several
-    times; one trip through shared memory costs less. Rows that are not aligned are stored an element at a time: then
-    neighbouring threads take neighbouring elements, for the same reason. Where shared memory
-    is full, such a tile stays; others need so little of it in bulk stores that a smaller one pays.
+    If the thread stores them one by one, the row has to go on in its neighbours. A matrix fragment's rows are short, so
+    that storing it as it is would touch every memory sector several times; one trip through shared memory costs less.
+    Rows that are not aligned are stored an element at a time: then neighbouring threads take neighbouring elements, for
+    the same reason. Where shared memory is full, such a tile stays; others need so little of it in bulk stores that a
+    smaller one pays.
 
     Args:
         context: the state of the lowering.
         op: the store.
         vector: elements that one access may move.
     """
-    own, nearest = context.layout_of(op.value), _nearest(op)
+    own, axes = context.layout_of(op.value), _nearest(op)
     element_bytes = dtype_of(element_of(op.value.type)).bytes
-    moved = min(vector, own.contiguous_per_thread(nearest[0]))
-    if moved * element_bytes >= 8:
+    held = own.contiguous_per_thread(axes[0])
+    moved = min(vector, held)
+    if held * element_bytes >= 8 and (moved * element_bytes >= 8 or _run(own, axes, held) > held):
         return own
-    fit = 0 in own.columns(LANE) or _run(own, nearest, moved) * element_bytes >= LEAST_RUN_BYTES
+    fit = 0 in own.columns(LANE) or _run(own, axes, moved) * element_bytes >= LEAST_RUN_BYTES
     if fit and own.size * element_bytes < SMALL_BYTES:
         return own
     most = vector if vector * element_bytes < 16 else None
     if most is not None and not context.has_room(own.size * element_bytes):
         return own
-    return context.placements.default(tile_shape(op.value), nearest=nearest, most=most)
+    return context.placements.default(tile_shape(op.value), nearest=axes, most=most)
 
 
-def _run(layout: LinearLayout, nearest: Sequence[int], moved: int) -> int:
+def _run(layout: LinearLayout, axes: Sequence[int], moved: int) -> int:
     """Return how many neighbours the lanes of a warp store at once; a row goes on where the one before it ends.
 
     Args:
         layout: of the tile.
-        nearest: its axes, those first whose elements lie nearest to one another.
+        axes: its axes, those first whose elements lie nearest to one another.
         moved: neighbours along the first one that a lane stores at once.
     """
-    units = [layout.unit(axis, bit) for axis in nearest for bit in range(layout.out_sizes[axis].bit_length() - 1)]
+    units = [layout.unit(axis, bit) for axis in axes for bit in range(layout.out_sizes[axis].bit_length() - 1)]
     units, lanes = units[moved.bit_length() - 1 :], layout.columns(LANE)
     return moved << next((bits for bits, unit in enumerate(units) if unit not in lanes), len(units))
 
