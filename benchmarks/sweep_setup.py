@@ -264,20 +264,21 @@ def permutes(make: Maker) -> Setup:
 
 
 def _transposing(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Return blocks of 2048 elements: 64 that lie together where they are written, and where they are read."""
+    """Return blocks of 4096 elements, 2048 of small tensors: 64 that lie together where they are written, and read."""
+    total = 4096 if math.prod(sizes) >= 1 << 22 else 2048
     written = list(reversed(range(len(sizes))))
     read = sorted(written, key=lambda place: strides[place])
-    rest = [(place, 2048) for place in written]
-    return blocks(sizes, [*_together(sizes, written), *_together(sizes, read), *rest], 2048)
+    rest = [(place, total) for place in written]
+    return blocks(sizes, [*_together(sizes, written), *_together(sizes, read), *rest], total)
 
 
 def _together(sizes: Sequence[int], order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield dimensions in an order, each with how far a block of 64 elements reaches along it."""
     left = 64
     for place in order:
-        most = min(power_of_two(sizes[place]), left)
+        most = min(power_of_two(sizes[place]), power_of_two(left))
         yield place, most
-        left //= most
+        left = -(-left // min(sizes[place], most))
 
 
 def gathers(make: Maker) -> Setup:

@@ -16,12 +16,14 @@ from tessera.ir.layouts import (
     bank_conflicts,
     blocked,
     conversion_kind,
+    exchange_layout,
     lane_map,
     reduction,
     register_map,
     row_major,
     shared_addresses,
     vector_width,
+    wavefronts,
     xor_swizzle,
 )
 
@@ -323,6 +325,20 @@ def test_bank_conflicts_by_counting(tile: LinearLayout, elem_bytes: int, swizzle
             taken, fewest = _wavefronts(addresses, range(start, start + vec), elem_bytes)
             assert bank_conflicts(tile, shared, elem_bytes, vec) == taken - fewest
         vec *= 2
+
+
+@given(st.data(), st.sampled_from([1, 2, 4, 8]))
+def test_exchanges_hold_each_element_once(data: st.DataObject, elem_bytes: int) -> None:
+    written = data.draw(register_tiles())
+    read = data.draw(bijections(written.out_sizes))
+    shared = exchange_layout(written, read, elem_bytes)
+    assert shared.is_injective
+    assert shared.is_surjective
+    width = vector_width(written, shared, elem_bytes)
+    addresses = shared_addresses(written, shared).order_registers_by((0,))
+    starts = range(0, written.registers, width)
+    taken = sum(_wavefronts(addresses, range(at, at + width), elem_bytes)[0] for at in starts)
+    assert taken <= wavefronts(written, shared, elem_bytes)
 
 
 @given(layouts(), shapes())

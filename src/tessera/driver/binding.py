@@ -87,7 +87,20 @@ def tensor_facts(name: str, pointer: int, view: ArrayView, strides: tuple[int, .
         alignment(name, pointer, view),
         tuple(1 if _unmapped(stride, view) else class_of(stride, view.dtype.bytes) for stride in strides),
         tuple(class_of(size, view.dtype.bytes) for size in view.shape),
+        order=order_of(strides),
     )
+
+
+def order_of(strides: Sequence[int | None]) -> tuple[int, ...]:
+    """Return dimensions by their strides, the longest first; none where that is their own order, or is not known.
+
+    Matrices have none: which of their dimensions has stride 1 says as much.
+    """
+    steps = [step for step in strides if step is not None and step > 0]
+    if len(steps) < len(strides) or len(steps) < 3:
+        return ()
+    order = tuple(sorted(range(len(steps)), key=lambda axis: -steps[axis]))
+    return () if order == tuple(range(len(steps))) else order
 
 
 def with_aliases(
@@ -143,6 +156,7 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int
         WIDEST,
         tuple(1 if step is None else class_of(step, dtype.bytes) for step in strides),
         tuple(1 if size is None else class_of(size, dtype.bytes) for size in shape),
+        order=order_of(strides),
     )
 
 

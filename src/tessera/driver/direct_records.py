@@ -53,7 +53,7 @@ def make_record(signature: Signature, key: frozenset[str], origin: Origin, given
     Raises:
         NotDirect: the entry cannot serve such calls.
     """
-    sizes = _SizeGuards(signature, origin.variant.fixed, key)
+    sizes = _SizeGuards(signature, origin.variant.fixed, key | _ordered(signature, origin))
     arguments, constants = _guards(signature, key, origin, given, sizes)
     placed = [
         given.place(number, param.name)
@@ -74,6 +74,13 @@ def make_record(signature: Signature, key: frozenset[str], origin: Origin, given
         _work(origin, given),
         _memory(origin),
     )
+
+
+def _ordered(signature: Signature, origin: Origin) -> set[str]:
+    """Return names of sizes to guard: the entry does not compare strides with each other, whose order code follows."""
+    params = zip(signature.runtime_params, origin.spec.args, strict=True)
+    dims = [dim for param, fact in params if isinstance(param, TensorParam) and fact.order for dim in param.dims]
+    return {name for dim in dims for name in dim.names}
 
 
 def _memory(origin: Origin) -> MemoryGuards:
@@ -122,7 +129,7 @@ class _SizeGuards:
     Args:
         signature: the kernel's parameters.
         fixed: sizes that the code holds as constants, by dimension.
-        key: names whose values select a tuning result.
+        key: names whose values are guarded, as they select a tuning result or tell orders of strides apart.
     """
 
     def __init__(self, signature: Signature, fixed: dict[str, int], key: frozenset[str]) -> None:

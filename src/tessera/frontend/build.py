@@ -193,6 +193,7 @@ def _tensor_info(param: TensorParam, facts: ArgFacts) -> ArgInfo:
         tuple(facts.strides) or (DYNAMIC,) * rank,
         tuple(facts.stride_div) or (1,) * rank,
         tuple(facts.dim_div) or (1,) * rank,
+        order=facts.order,
     )
 
 

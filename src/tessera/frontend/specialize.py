@@ -24,6 +24,7 @@ class ArgFacts:
         dim_div: number that divides each size.
         alias: the first tensor argument that starts at the same address, -1 when none before it does.
         view: the first tensor argument that is the same view of that memory (dtype, sizes and strides), -1 likewise.
+        order: dimensions by their strides, the longest first; empty where that is their own order, and of matrices.
     """
 
     kind: Literal["tensor", "scalar"]
@@ -35,6 +36,7 @@ class ArgFacts:
     dim_div: tuple[int, ...] = ()
     alias: int = -1
     view: int = -1
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

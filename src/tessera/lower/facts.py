@@ -9,6 +9,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
+from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of
@@ -27,6 +28,14 @@ MOST_STEPS = (1 << 32) - 1
 
 DEPTH = 24
 """Steps of arithmetic that ranges are followed through."""
+
+
+def nearest(kernel: KernelOp, op: Slice) -> list[int]:
+    """Return the axes of a box's tile, those first whose elements lie nearest to one another as far as is known."""
+    info, axes = kernel.info_of(op.tensor), list(reversed(range(len(op.kept))))
+    if info.order:
+        axes.sort(key=lambda axis: -info.order.index(op.kept[axis]))
+    return sorted(axes, key=lambda axis: info.strides[op.kept[axis]] != 1)
 
 
 def divisor(known: dict[SSAValue, int], kernel: KernelOp, value: SSAValue) -> int:

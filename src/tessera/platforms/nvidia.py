@@ -70,6 +70,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
+        from tessera.schedule.gpu.fit_permutes import FitPermutesPass
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
@@ -98,6 +99,7 @@ class NvidiaPlatform(Platform):
             ShareReciprocalsPass(),
             RaiseCopiesPass(target, knobs),
             WidenProgramsPass(target, knobs),
+            FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
             BatchProgramsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),

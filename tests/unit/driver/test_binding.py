@@ -67,6 +67,14 @@ def test_nothing_is_known_on_a_gpu_of_strides_that_its_copy_engine_cannot_follow
     assert [facts[kind].strides for kind in facts] == [(-1, 1)] * 2
 
 
+def test_order_of_a_permuted_array():
+    x = np.zeros((3, 4, 5, 6), np.float32)
+    orders = [(1, 2, 0, 3), (3, 2, 1, 0), (0, 1, 2, 3), (0, 1, 3, 2)]
+    assert [facts_of(x.transpose(order)).order for order in orders] == [(2, 0, 1, 3), (3, 2, 1, 0), (), (0, 1, 3, 2)]
+    assert facts_of(x[0, 0].T).order == ()
+    assert facts_of(np.broadcast_to(x[:, :1], (3, 9, 5, 6)).transpose(1, 0, 2, 3)).order == ()
+
+
 def test_strides_of_one_element_dimensions_make_no_variants():
     wide = np.zeros((4, 8), np.float32)
     assert facts_of(wide[:1]) == facts_of(np.zeros((1, 8), np.float32))

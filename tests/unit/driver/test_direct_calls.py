@@ -144,6 +144,29 @@ def test_sizes_of_one_class_share_a_record():
     np.testing.assert_array_equal(x, wanted)
 
 
+def test_orders_of_strides_have_variants_and_sizes_of_their_own():
+    @ts.kernel
+    def fresh(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["A", "B", "C", ts.f32]):
+        for a, b, c in ts.tile.grid((A, 4), (B, 4), (C, 4)):
+            y[a : a + 4, b : b + 4, c : c + 4] = x[a : a + 4, b : b + 4, c : c + 4]
+
+    def call(shape, order):
+        x = numbers(*shape).transpose(order)
+        y = np.empty(x.shape, np.float32)
+        fresh(x, y)
+        np.testing.assert_array_equal(y, x)
+
+    for _ in range(4):
+        call((8, 16, 32), (2, 1, 0))
+    assert served(fresh)
+    assert fresh._last.origin.spec.args[0].order == (2, 1, 0)
+    call((8, 48, 32), (2, 1, 0))  # of the same class
+    assert not served(fresh)
+    other = (8, 32, 16), (1, 2, 0)
+    call(*other)
+    assert fresh._last.origin.spec.args[0].order == (2, 0, 1)
+
+
 def test_the_variant_is_that_of_the_python_path():
     rng = np.random.default_rng(3)
     for _ in range(40):

@@ -67,7 +67,7 @@ class At:
 def tile_module() -> ModuleOp:
     """A kernel that holds every op of TIR-H."""
     infos = [
-        structure.ArgInfo("A", ("M", "K"), 16, (-1, 1), (8, 1), (1, 8)),
+        structure.ArgInfo("A", ("M", "K"), 16, (-1, 1), (8, 1), (1, 8), order=(1, 0)),
         structure.ArgInfo("C", ("M", "N"), 16, (-1, 1), (1, 1), (1, 1), written=True),
         structure.ArgInfo("counts", ("128",), 4, (1,), (1,), (1,), written=True, alias=1),
         structure.ArgInfo("alpha"),

@@ -16,6 +16,7 @@ from tessera.ir.layouts import (
     bank_conflicts,
     blocked,
     conversion_kind,
+    exchange_layout,
     fragment_layout,
     fragment_repeats,
     from_fragment,
@@ -28,6 +29,7 @@ from tessera.ir.layouts import (
     row_major,
     shared_addresses,
     vector_width,
+    wavefronts,
     xor_swizzle,
     zeros1d,
 )
@@ -447,6 +449,31 @@ def test_classic_transpose_conflict() -> None:
     assert bank_conflicts(row, row_major(shape), 4) == 0
     assert bank_conflicts(column, row_major(shape), 4, vec=1) == 31
     assert bank_conflicts(column, xor_swizzle(shape, 4, vec_bytes=4), 4, vec=1) == 0
+
+
+@pytest.mark.parametrize("elem_bytes", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("shape", "vector"), [((64, 32), 8), ((16, 128), 8), ((32, 1, 64), 1), ((32, 2, 4, 2, 4), 1), ((8, 1, 32, 8), 4)]
+)
+def test_exchanges_meet_in_no_bank(shape: tuple[int, ...], vector: int, elem_bytes: int) -> None:
+    """A tile is written along its first axis and read along its last, each with all lanes at once."""
+    axes = list(range(len(shape)))
+    sides = [_along(shape, order, vector) for order in (axes, axes[::-1])]
+    shared = exchange_layout(sides[0], sides[1], elem_bytes)
+    for side in sides:
+        assert bank_conflicts(side, shared, elem_bytes) == 0
+        assert wavefronts(side, shared, elem_bytes) <= side.registers * max(1, elem_bytes // 4)
+
+
+def _along(shape: tuple[int, ...], order: list[int], vector: int) -> LinearLayout:
+    """Return a layout of four warps whose threads, lanes and warps follow one another along the axes of an order."""
+    bits = [(axis, 1 << bit) for axis in order for bit in range(shape[axis].bit_length() - 1)]
+    vectors = [tuple(at if a == axis else 0 for a in range(len(shape))) for axis, at in bits]
+    held = vector.bit_length() - 1
+    registers = [*vectors[:held], *vectors[held + 7 :]]
+    return LinearLayout.make(
+        {"register": registers, "lane": vectors[held : held + 5], "warp": vectors[held + 5 : held + 7]}, shape
+    )
 
 
 def test_lanes_share_a_word() -> None:

@@ -179,6 +179,8 @@ def wrong_shared_ops() -> Iterator[tuple[str, Callable[[], Operation]]]:
         "record of rank 0",
         lambda: kernel([structure.ArgInfo("x")], [TensorType.of([-1], F32)]),
     )
+    unordered = structure.ArgInfo("x", ("N",), 1, (1,), (1,), (1,), order=(1,))
+    yield "[1] is no order of its dimensions", lambda: kernel([unordered], [TensorType.of([-1], F32)])
     yield (
         "neither tensor nor scalar",
         lambda: kernel([structure.ArgInfo("x")], [TileType.of([4], F32)]),

@@ -25,6 +25,7 @@ from tessera.ir.layouts.convert import (
     reduction,
     register_map,
 )
+from tessera.ir.layouts.exchange import exchange_layout, wavefronts
 from tessera.ir.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout, axis_names
 from tessera.ir.layouts.shared import (
     OFFSET,
@@ -52,6 +53,7 @@ __all__ = [
     "bank_conflicts",
     "blocked",
     "conversion_kind",
+    "exchange_layout",
     "fragment_layout",
     "fragment_repeats",
     "from_fragment",
@@ -64,6 +66,7 @@ __all__ = [
     "row_major",
     "shared_addresses",
     "vector_width",
+    "wavefronts",
     "xor_swizzle",
     "zeros1d",
 ]

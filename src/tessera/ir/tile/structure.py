@@ -46,6 +46,8 @@ class ArgInfo:
         written: whether the kernel stores to it.
         alias: the first argument that starts at the same address, -1 when none before it does. Such arguments are one
             memory; two others of which the kernel stores to one have no element in common.
+        order: dimensions by their strides, the longest first; empty where that is their own order. It only makes code
+            faster: arrays of any strides may be passed.
     """
 
     name: str
@@ -56,6 +58,7 @@ class ArgInfo:
     dim_div: tuple[int, ...] = ()
     written: bool = False
     alias: int = -1
+    order: tuple[int, ...] = ()
 
     def to_attr(self) -> DictionaryAttr:
         """Return the record as an IR attribute."""
@@ -73,6 +76,7 @@ class ArgInfo:
                 "dim_div": ints(self.dim_div),
                 "written": IntegerAttr(int(self.written), i1),
                 "alias": IntAttr(self.alias),
+                "order": ints(self.order),
             }
         )
 
@@ -93,6 +97,7 @@ class ArgInfo:
             ints("dim_div"),
             bool(data["written"].value.data),
             data["alias"].data,
+            ints("order"),
         )
 
     def to_text(self) -> str:
@@ -101,6 +106,8 @@ class ArgInfo:
         if self.dims:
             parts.append(f"dims {json.dumps(self.dims, ensure_ascii=False)} strides {list(self.strides)}")
             parts.append(f"stride_div {list(self.stride_div)} dim_div {list(self.dim_div)}")
+        if self.order:
+            parts.append(f"order {list(self.order)}")
         if self.align != 1:
             parts.append(f"align {self.align}")
         if self.written:
@@ -117,15 +124,20 @@ def _parse_argument(parser: Parser) -> Parser.Argument:
 
 
 def _parse_info(parser: Parser) -> ArgInfo:
+    def numbers() -> tuple[int, ...]:
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
+
     def ints(keyword: str) -> tuple[int, ...]:
         parser.parse_keyword(keyword)
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
+        return numbers()
 
     parser.parse_keyword("as")
     info = ArgInfo(parser.parse_str_literal())
     if parser.parse_optional_keyword("dims"):
         dims = tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal))
         info = replace(info, dims=dims, strides=ints("strides"), stride_div=ints("stride_div"), dim_div=ints("dim_div"))
+    if parser.parse_optional_keyword("order"):
+        info = replace(info, order=numbers())
     if parser.parse_optional_keyword("align"):
         info = replace(info, align=parser.parse_integer())
     if parser.parse_optional_keyword("written"):
@@ -204,6 +216,8 @@ class KernelOp(TesseraOp):
                 for part in (info.dims, info.strides, info.stride_div, info.dim_div):
                     if len(part) != arg.type.rank:
                         raise VerifyException(f"argument {info.name}: record of rank {len(part)}, not {arg.type.rank}")
+                if info.order and sorted(info.order) != list(range(arg.type.rank)):
+                    raise VerifyException(f"argument {info.name}: {list(info.order)} is no order of its dimensions")
             elif not is_scalar(arg.type):
                 raise VerifyException(f"argument {info.name} is neither tensor nor scalar: {arg.type}")
         self._verify_aliases()

@@ -10,7 +10,17 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import CompilerFault, ResourceError
-from tessera.ir.layouts import REGISTER, LinearLayout, conversion_kind, register_map
+from tessera.ir.layouts import (
+    REGISTER,
+    LinearLayout,
+    axis_names,
+    conversion_kind,
+    exchange_layout,
+    ldmatrix,
+    register_map,
+    shared_addresses,
+    wavefronts,
+)
 from tessera.ir.locations import location_of
 from tessera.ir.notes import add_note
 from tessera.ir.target.arithmetic import ElementwiseOp, IotaOp, RelayoutOp, SplatOp
@@ -239,22 +249,23 @@ class SimtContext:
         """Return a fragment in another layout, by way of a transient shared buffer."""
         type_ = fragment.type
         assert isinstance(type_, FragmentType)
-        buffer = self.to_shared(fragment)
-        return self.value(BufferLoadOp(buffer, FragmentType.of(type_.element, layout)))
+        offsets = _offsets_between(type_, layout)
+        if offsets is None:
+            buffer = self.to_shared(fragment, "xor" if len(type_.shape) >= 2 else "none")
+            return self.value(BufferLoadOp(buffer, FragmentType.of(type_.element, layout)))
+        buffer = self.to_shared(self.relabel(fragment, offsets[0]))
+        return self.relabel(self.value(BufferLoadOp(buffer, FragmentType.of(type_.element, offsets[1]))), layout)
 
-    def to_shared(self, fragment: SSAValue, perm: Sequence[int] | None = None, *, plain: bool = False) -> SSAValue:
+    def to_shared(self, fragment: SSAValue, swizzle: str = "none") -> SSAValue:
         """Store a fragment to a new transient shared buffer and return the buffer, ready to be read.
 
         Args:
             fragment: the elements.
-            perm: the order in which dimensions are stored.
-            plain: whether elements are read one by one, at places that a swizzle would move.
+            swizzle: of the buffer, see `BufferType`; elements that are read one by one have none.
         """
         type_ = fragment.type
         assert isinstance(type_, FragmentType)
-        swizzle = "xor" if len(type_.shape) >= 2 and not plain else "none"
-        buffer_type = BufferType.of(type_.shape, type_.element, "shared", swizzle, perm=perm)
-        buffer = self.transient(buffer_type)
+        buffer = self.transient(BufferType.of(type_.shape, type_.element, "shared", swizzle))
         self.emit(BufferStoreOp(fragment, buffer))
         self.emit(BarrierOp())
         return buffer
@@ -319,6 +330,28 @@ class SimtContext:
         from tessera.lower.facts import divisor
 
         return divisor(self.divisors, self.params.kernel, value)
+
+
+def _offsets_between(written: FragmentType, read: LinearLayout) -> tuple[LinearLayout, LinearLayout] | None:
+    """Return where in a plain buffer the elements of two layouts lie, None where a swizzled tile serves them as well.
+
+    Fragments of matrices are stored by instructions of their own, which want its rows.
+    """
+    width, sides = written.dtype.bytes, (written.linear.unique_registers(), read.unique_registers())
+    tile = BufferType.of(written.shape, written.element, "shared", "xor").shared_layout()
+    if len(written.shape) < 2 or ldmatrix(sides[0], tile, width) is not None:
+        return None
+    best = exchange_layout(*sides, width)
+    turns = [sum(wavefronts(side, shared, width) for side in sides) for shared in (tile, best)]
+    if turns[1] >= turns[0]:
+        return None
+    first, second = (shared_addresses(side, best) for side in (written.linear, read))
+    return _one_axis(first), _one_axis(second)
+
+
+def _one_axis(offsets: LinearLayout) -> LinearLayout:
+    """Return a layout of offsets as that of a tile of one dimension."""
+    return LinearLayout(offsets.bases, offsets.out_sizes, axis_names(1))
 
 
 def _shared_bytes(op: AllocOp) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.ir.layouts import LinearLayout
+from tessera.ir.layouts import LANE, LinearLayout
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
 from tessera.ir.target.arithmetic import ElementwiseOp
@@ -18,6 +19,7 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element, SharedElement
 from tessera.lower.boxes import BoxOperands, box_operands
+from tessera.lower.facts import nearest
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.neighbours import vector_of
 from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
@@ -25,22 +27,21 @@ from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 
 U32, U64 = element_type(dtypes.u32), element_type(dtypes.u64)
+SMALL_BYTES, LEAST_RUN_BYTES = 4096, 8
+"""Smaller tiles are stored as threads hold them if the lanes of a warp have so many bytes in a row, or copies."""
 
 
 @infers(LoadOp)
 def _place_load(placements: Placements, op: LoadOp) -> None:
     if is_tile(op.result) and placements.of(op.result) is None:
         shape = tile_shape(op.result)
-        placements.place(op.result, placements.default(shape, _fastest(op)), LOADED)
+        placements.place(op.result, placements.default(shape, nearest=_nearest(op)), LOADED)
 
 
-def _fastest(op: LoadOp | StoreOp) -> int | None:
-    """Return the tile's axis whose elements are neighbours in memory where that is known and not the last."""
+def _nearest(op: LoadOp | StoreOp) -> list[int]:
+    """Return the tile's axes, those first whose elements lie nearest to one another, as far as that is known."""
     kernel = op.tensor.owner.parent_op() if isinstance(op.tensor.owner, Block) else None
-    if not isinstance(kernel, KernelOp):
-        return None
-    steps = [kernel.info_of(op.tensor).strides[axis] for axis in op.kept]
-    return steps.index(1) if 1 in steps[:-1] and steps[-1] != 1 else None
+    return nearest(kernel, op) if isinstance(kernel, KernelOp) else list(reversed(range(len(op.kept))))
 
 
 def box_of(context: SimtContext, op: Any, shape: tuple[int, ...]) -> BoxOperands:
@@ -106,27 +107,45 @@ def _store(context: SimtContext, op: StoreOp) -> None:
 
 
 def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:
-    """Return the layout to store in: the value's own if a thread has 16 bytes in a row, else the coalesced one.
+    """Return the layout to store in: the value's own if a thread has 8 bytes in a row, else the coalesced one.
 
-    A matrix fragment's rows are short, so that storing it as it is would touch every memory sector several
-    times; one trip through shared memory costs less. Rows that are not aligned are stored an element at a time: then
-    neighbouring threads take neighbouring elements, for the same reason. Where shared memory
-    is full, such a tile stays; others need so little of it in bulk stores that a smaller one pays.
+    If the thread stores them one by one, the row has to go on in its neighbours. A matrix fragment's rows are short, so
+    that storing it as it is would touch every memory sector several times; one trip through shared memory costs less.
+    Rows that are not aligned are stored an element at a time: then neighbouring threads take neighbouring elements, for
+    the same reason. Where shared memory is full, such a tile stays; others need so little of it in bulk stores that a
+    smaller one pays.
 
     Args:
         context: the state of the lowering.
         op: the store.
         vector: elements that one access may move.
     """
-    own = context.layout_of(op.value)
-    last = len(own.out_sizes) - 1
+    own, axes = context.layout_of(op.value), _nearest(op)
     element_bytes = dtype_of(element_of(op.value.type)).bytes
-    if own.contiguous_per_thread(last) * element_bytes >= 8 or own.size * element_bytes < 4096:
+    held = own.contiguous_per_thread(axes[0])
+    moved = min(vector, held)
+    if held * element_bytes >= 8 and (moved * element_bytes >= 8 or _run(own, axes, held) > held):
+        return own
+    fit = 0 in own.columns(LANE) or _run(own, axes, moved) * element_bytes >= LEAST_RUN_BYTES
+    if fit and own.size * element_bytes < SMALL_BYTES:
         return own
     most = vector if vector * element_bytes < 16 else None
     if most is not None and not context.has_room(own.size * element_bytes):
         return own
-    return context.placements.default(tile_shape(op.value), most=most)
+    return context.placements.default(tile_shape(op.value), nearest=axes, most=most)
+
+
+def _run(layout: LinearLayout, axes: Sequence[int], moved: int) -> int:
+    """Return how many neighbours the lanes of a warp store at once; a row goes on where the one before it ends.
+
+    Args:
+        layout: of the tile.
+        axes: its axes, those first whose elements lie nearest to one another.
+        moved: neighbours along the first one that a lane stores at once.
+    """
+    units = [layout.unit(axis, bit) for axis in axes for bit in range(layout.out_sizes[axis].bit_length() - 1)]
+    units, lanes = units[moved.bit_length() - 1 :], layout.columns(LANE)
+    return moved << next((bits for bits, unit in enumerate(units) if unit not in lanes), len(units))
 
 
 def linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | None) -> tuple[SSAValue, SSAValue | None]:

@@ -151,7 +151,7 @@ class _Read:
         source, element = self.source, element_of(self.source.type)
         if plain and not all(self._inside(axis) for axis in range(len(steps))):
             source = context.fill_outside(source, self.renamed.sizes, 0)
-        buffer = context.to_shared(source, plain=True)
+        buffer = context.to_shared(source)
         if plain:
             return self._shifted(buffer, layout)
         at = [_Place(*self._place(axis, step, layout)) for axis, step in enumerate(steps)]
@@ -263,7 +263,7 @@ def _take(context: SimtContext, op: TakeOp) -> None:
     layout = context.placements.layout_or_default(op.result)
     source = context.tile(op.source, context.layout_of(op.source))
     index = context.tile(op.index, layout)
-    buffer, at = context.to_shared(source, plain=True), list[_Place]()
+    buffer, at = context.to_shared(source), list[_Place]()
     for axis, size in enumerate(tile_shape(op.source)):
         if axis == op.axis.data:
             at.append(_Place(_near(context, index, size, layout), size, False))

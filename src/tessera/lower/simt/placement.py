@@ -7,7 +7,7 @@ are not placed are lazy: each use computes them in the layout it wants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,7 @@ class Placements:
         fastest: int | None = None,
         element_bytes: int | None = None,
         *,
+        nearest: Sequence[int] = (),
         across: bool = False,
         most: int | None = None,
     ) -> LinearLayout:
@@ -89,6 +90,7 @@ class Placements:
         Args:
             shape: the tile's.
             fastest: axis whose elements are neighbours in memory.
+            nearest: all axes, those first whose elements lie nearest to one another; in place of `fastest`.
             element_bytes: bytes of an element, by default of the narrowest that such tiles are loaded or stored as.
             across: whether the lanes of a warp follow one another across `fastest` instead of along it.
             most: neighbours that a thread takes at most.
@@ -105,8 +107,8 @@ class Placements:
                 },
                 (),
             )
-        fast = rank - 1 if fastest is None else fastest
-        order = [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]
+        fast = nearest[0] if nearest else rank - 1 if fastest is None else fastest
+        order = list(nearest) or [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]
         threads = self.target.warp_size * self.num_warps
         unit = element_bytes or self.narrowest.get(shape, 4)
         vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads), most or self.neighbours.get(shape, 16))

@@ -99,7 +99,7 @@ def _renumbered(context: SimtContext, op: ReshapeOp, layout: LinearLayout) -> SS
     before, after = tile_shape(op.source), tile_shape(op.result)
     source = context.tile(op.source, context.layout_of(op.source))
     assert isinstance(source.type, FragmentType)
-    buffer = context.to_shared(source, plain=True)
+    buffer = context.to_shared(source)
     u32 = element_type(dtypes.u32)
 
     def constant(value: int) -> SSAValue:

@@ -1,0 +1,156 @@
+"""Gives programs that permute dimensions blocks with whole runs of memory where they read and where they write.
+
+Memory moves by sectors of 32 bytes and pages that are best read in runs of 128. A program that reads rows of a block
+and writes its columns touches as much of each as its block is long along either, whatever was in the mind of whoever
+wrote it. Where each element depends on its own place alone, blocks of other sizes compute the same
+(`ir/regridding.py`).
+
+Before::
+
+    grid(%A, %B, %C) by [8, 8, 8] { %x = load X[...] [8, 8, 8]; store %x, Y[...] [8, 8, 8] }
+
+After, where X has its neighbours along A and Y along C, in bf16::
+
+    grid(%A, %B, %C) by [64, 1, 64] when <A and C are long> { ... }
+    grid(%A, %B, %C) by [64, 8, 8] when <A is long, C is not> { ... }
+    grid(%A, %B, %C) by [8, 8, 64] when <C is long, A is not> { ... }
+    grid(%A, %B, %C) by [8, 8, 8] when <neither is> { ... }
+
+Each launch decides from its sizes; where they are known, one is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+from xdsl.ir import SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tessera.data import dataclass
+from tessera.ir.batching import largest_tile
+from tessera.ir.inserter import Inserter
+from tessera.ir.notes import Unfit, note
+from tessera.ir.regridding import Regrid
+from tessera.ir.tile.elementwise import constant_value
+from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceOp
+from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.types import dtype_of
+from tessera.lower.facts import nearest
+from tessera.schedule.scheduled_pass import GridPass
+
+RUN_BYTES, LONGEST_RUN = 128, 64
+"""A block's run of neighbours has so many bytes, or elements."""
+MOST_ELEMENTS = 4096
+"""Of a block that is changed, as long as dimensions without runs have some to give."""
+
+
+@dataclass(frozen=True)
+class FitPermutesPass(GridPass):
+    """Changes the blocks of launches that read along one dimension and write along another.
+
+    Args:
+        target: the GPU.
+        knobs: `batch` and `num_warps` belong to blocks as they are written.
+    """
+
+    name: ClassVar[str] = "fit-permutes"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Change the blocks of a launch whose runs are short."""
+        asked = self.knobs.batch or self.knobs.num_warps or grid.guard is not None
+        if asked or any(isinstance(op, MmaOp | ReduceOp) for op in grid.walk()):
+            return
+        runs = _runs(kernel, grid)
+        short = [number for number, run in runs.items() if grid.block_sizes[number] < run]
+        if len(runs) != 2 or not short:
+            return
+        try:
+            regrid = Regrid(kernel, grid)
+        except Unfit:
+            return
+        if not any(number in regrid.fixed for number in runs):
+            _replace(regrid, runs, short)
+
+
+def _runs(kernel: KernelOp, grid: GridOp) -> dict[int, int]:
+    """Return the dimensions of a grid along which tiles have neighbours in memory, with how many a run has."""
+    places, largest, runs = list[SSAValue](grid.body.block.args), largest_tile(grid), dict[int, int]()
+    for op in grid.walk():
+        if not isinstance(op, LoadOp | StoreOp):
+            continue
+        tile = op.result if isinstance(op, LoadOp) else op.value
+        starts = [op.offsets[op.kept[axis]] for axis in nearest(kernel, op)[:1]]
+        if prod(shape_of(tile.type)) == largest and starts and starts[0] in places:
+            run = min(LONGEST_RUN, RUN_BYTES // dtype_of(element_of(tile.type)).bytes)
+            number = places.index(starts[0])
+            runs[number] = max(run, runs.get(number, 1))
+    return runs
+
+
+def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int]) -> None:
+    """Put launches with longer runs in the place of one, and leave it for the sizes that have none."""
+    grid, written = regrid.grid, list(regrid.grid.block_sizes)
+    insert = Inserter(InsertPoint.before(grid), grid)
+    choices = list[tuple[list[int], SSAValue | None]]()
+    long = {number: _is_long(insert, grid.extents[number], runs[number]) for number in short}
+    for taken in product((True, False), repeat=len(short)):
+        guard = _guard(insert, [(long[number], wanted) for number, wanted in zip(short, taken, strict=True)])
+        if guard != 0:
+            changed = [number for number, wanted in zip(short, taken, strict=True) if wanted]
+            blocks = _blocks(written, runs, changed, regrid.fixed)
+            choices.append((blocks, guard if isinstance(guard, SSAValue) else None))
+    if [blocks for blocks, _ in choices] == [written]:
+        return
+    launches = [_with_blocks(regrid, blocks, guard) for blocks, guard in choices]
+    for new in launches:
+        Rewriter.insert_op(new, InsertPoint.before(grid))
+    names = " or ".join("x".join(map(str, blocks)) for blocks, _ in choices)
+    by_sizes = ", as the sizes of a launch say" if len(choices) > 1 else ""
+    note(launches[0], "permutes", [f"blocks of {'x'.join(map(str, written))} are moved as {names}{by_sizes}"])
+    Rewriter.erase_op(grid)
+
+
+def _with_blocks(regrid: Regrid, blocks: Sequence[int], guard: SSAValue | None) -> GridOp:
+    changed = {n: size for n, size in enumerate(blocks) if size != regrid.grid.block_sizes[n]}
+    return regrid.with_blocks(changed, guard)
+
+
+def _is_long(insert: Inserter, extent: SSAValue, run: int) -> SSAValue | bool:
+    """Return whether a dimension fills three quarters of a run: where only a launch knows, as 1 or 0."""
+    size, least = constant_value(extent), run - run // 4
+    if size is not None:
+        return size >= least
+    return insert.binary("minimum", insert.binary("floordiv", extent, insert.constant(least)), insert.constant(1))
+
+
+def _guard(insert: Inserter, conditions: Sequence[tuple[SSAValue | bool, bool]]) -> SSAValue | int:
+    """Return whether conditions are as wanted: 1 or 0, or what a launch computes."""
+    found: SSAValue | None = None
+    for condition, wanted in conditions:
+        if isinstance(condition, bool):
+            if condition != wanted:
+                return 0
+            continue
+        value = condition if wanted else insert.binary("sub", insert.constant(1), condition)
+        found = value if found is None else insert.binary("mul", found, value)
+    return 1 if found is None else found
+
+
+def _blocks(
+    written: Sequence[int], runs: Mapping[int, int], changed: Sequence[int], fixed: Collection[int]
+) -> list[int]:
+    """Return the blocks of a program with longer runs along some dimensions, and less of what has none."""
+    if not changed:
+        return list(written)
+    blocks = [runs[number] if number in changed else size for number, size in enumerate(written)]
+    others = [number for number in range(len(blocks)) if number not in runs and number not in fixed]
+    while prod(blocks) > MOST_ELEMENTS and (widest := max((blocks[number] for number in others), default=1)) > 1:
+        number = max(others, key=lambda number: (blocks[number] == widest, number))
+        blocks[number] = (widest + 1) // 2
+    return blocks
