@@ -98,6 +98,7 @@ def test_permutes(case, backend):
         case_of("f32", (67, 3, 2, 25), (1, 3, 2, 0), (2, 16, 4, 16)),
         case_of("i8", (65, 66), (1, 0), (24, 16)),
         case_of("f64", (17, 3, 40), (2, 0, 1), (1, 4, 1)),
+        case_of("f32", (40, 300), (1, 0), (512, 8)),
     ]
 )
 def test_permutes_in_short_blocks(case, backend):

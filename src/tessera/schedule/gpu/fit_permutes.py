@@ -1,6 +1,6 @@
 """Gives programs that permute dimensions blocks with whole runs of memory where they read and where they write.
 
-Memory moves by sectors of 32 bytes and pages that are best read in runs of 128. A program that reads rows of a block
+Memory moves by sectors of 32 bytes, and best in runs of several. A program that reads rows of a block
 and writes its columns touches as much of each as its block is long along either, whatever was in the mind of whoever
 wrote it. Where each element depends on its own place alone, blocks of other sizes compute the same
 (`ir/regridding.py`).
@@ -45,7 +45,7 @@ from tessera.lower.facts import nearest
 from tessera.schedule.scheduled_pass import GridPass
 
 RUN_BYTES, LONGEST_RUN = 128, 64
-"""A block's run of neighbours has so many bytes, or elements."""
+"""A block's run of neighbours has so many bytes, or elements, where it has less than half as written: two sectors."""
 MOST_ELEMENTS = 4096
 """Of a block that is changed, as long as dimensions without runs have some to give."""
 
@@ -67,7 +67,7 @@ class FitPermutesPass(GridPass):
         if asked or any(isinstance(op, MmaOp | ReduceOp) for op in grid.walk()):
             return
         runs = _runs(kernel, grid)
-        short = [number for number, run in runs.items() if grid.block_sizes[number] < run]
+        short = [number for number, run in runs.items() if grid.block_sizes[number] < run // 2]
         if len(runs) != 2 or not short:
             return
         try:
@@ -149,8 +149,10 @@ def _blocks(
     if not changed:
         return list(written)
     blocks = [runs[number] if number in changed else size for number, size in enumerate(written)]
-    others = [number for number in range(len(blocks)) if number not in runs and number not in fixed]
-    while prod(blocks) > MOST_ELEMENTS and (widest := max((blocks[number] for number in others), default=1)) > 1:
-        number = max(others, key=lambda number: (blocks[number] == widest, number))
-        blocks[number] = (widest + 1) // 2
+    while prod(blocks) > MOST_ELEMENTS:
+        spare = [n for n, size in enumerate(blocks) if size > runs.get(n, 1) and n not in fixed]
+        if not spare:
+            break
+        widest = max(spare, key=lambda number: blocks[number])  # the first of equals: later ones often lie nearer
+        blocks[widest] = max((blocks[widest] + 1) // 2, runs.get(widest, 1))
     return blocks

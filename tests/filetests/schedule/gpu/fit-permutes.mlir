@@ -32,14 +32,32 @@ tessera_tile.kernel @known profile "fast" (
   %a = tessera_tile.constant 20 : index
   %b = tessera_tile.constant 999 : index
   // CHECK-NOT: when
-  // CHECK: tessera_tile.grid({{.*}}) by [16, 32] {
-  // CHECK: tessera_notes.permutes = ["blocks of 16x16 are moved as 16x32"]
+  // CHECK: tessera_tile.grid({{.*}}) by [8, 32] {
+  // CHECK: tessera_notes.permutes = ["blocks of 8x8 are moved as 8x32"]
   // CHECK-NOT: tessera_tile.grid
-  tessera_tile.grid(%a, %b) by [16, 16] {
+  tessera_tile.grid(%a, %b) by [8, 8] {
   ^bb0(%i: index, %j: index):
-    %part = tessera_tile.load %x[%i, %j] [16, 16] : !tessera_tile.tensor<20x999xf32> -> !tessera_tile.tile<16x16xf32>
-    %turned = tessera_tile.transpose %part [1, 0] : !tessera_tile.tile<16x16xf32> -> !tessera_tile.tile<16x16xf32>
-    tessera_tile.store %turned, %y[%j, %i] [16, 16] : !tessera_tile.tile<16x16xf32>, !tessera_tile.tensor<999x20xf32>
+    %part = tessera_tile.load %x[%i, %j] [8, 8] : !tessera_tile.tensor<20x999xf32> -> !tessera_tile.tile<8x8xf32>
+    %turned = tessera_tile.transpose %part [1, 0] : !tessera_tile.tile<8x8xf32> -> !tessera_tile.tile<8x8xf32>
+    tessera_tile.store %turned, %y[%j, %i] [8, 8] : !tessera_tile.tile<8x8xf32>, !tessera_tile.tensor<999x20xf32>
+  }
+  tessera_tile.return
+}
+
+// -----
+// A block that is longer than a run gives way to the other dimension.
+tessera_tile.kernel @wide profile "fast" (
+    %x: !tessera_tile.tensor<?x?xf32> as "X" dims ["A", "B"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x?xf32> as "Y" dims ["B", "A"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16 written) {
+  %a = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x?xf32>
+  %b = tessera_tile.dim %x[1] : !tessera_tile.tensor<?x?xf32>
+  // CHECK: tessera_tile.grid({{.*}}) by [128, 32] when {{.*}} {
+  // CHECK: tessera_tile.grid({{.*}}) by [512, 8] when {{.*}} {
+  tessera_tile.grid(%a, %b) by [512, 8] {
+  ^bb0(%i: index, %j: index):
+    %part = tessera_tile.load %x[%i, %j] [512, 8] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<512x8xf32>
+    %turned = tessera_tile.transpose %part [1, 0] : !tessera_tile.tile<512x8xf32> -> !tessera_tile.tile<8x512xf32>
+    tessera_tile.store %turned, %y[%j, %i] [8, 512] : !tessera_tile.tile<8x512xf32>, !tessera_tile.tensor<?x?xf32>
   }
   tessera_tile.return
 }
@@ -52,18 +70,18 @@ tessera_tile.kernel @part profile "fast" (
     %z: !tessera_tile.tensor<?x?xf32> as "Z" dims ["A", "B"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16 written) {
   %a = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x?xf32>
   %b = tessera_tile.dim %x[1] : !tessera_tile.tensor<?x?xf32>
-  // CHECK: tessera_tile.grid({{.*}}) by [16, 16] {
-  tessera_tile.grid(%a, %b) by [16, 16] {
+  // CHECK: tessera_tile.grid({{.*}}) by [8, 8] {
+  tessera_tile.grid(%a, %b) by [8, 8] {
   ^bb0(%i: index, %j: index):
-    %part = tessera_tile.load %x[%i, %j] [16, 16] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<16x16xf32>
-    %turned = tessera_tile.transpose %part [1, 0] : !tessera_tile.tile<16x16xf32> -> !tessera_tile.tile<16x16xf32>
-    tessera_tile.store %turned, %y[%j, %i] [16, 16] : !tessera_tile.tile<16x16xf32>, !tessera_tile.tensor<?x?xf32>
+    %part = tessera_tile.load %x[%i, %j] [8, 8] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<8x8xf32>
+    %turned = tessera_tile.transpose %part [1, 0] : !tessera_tile.tile<8x8xf32> -> !tessera_tile.tile<8x8xf32>
+    tessera_tile.store %turned, %y[%j, %i] [8, 8] : !tessera_tile.tile<8x8xf32>, !tessera_tile.tensor<?x?xf32>
   }
-  // CHECK: tessera_tile.grid({{.*}}) by [16, 16] {
-  tessera_tile.grid(%a, %b) by [16, 16] {
+  // CHECK: tessera_tile.grid({{.*}}) by [8, 8] {
+  tessera_tile.grid(%a, %b) by [8, 8] {
   ^bb0(%i: index, %j: index):
-    %part = tessera_tile.load %x[%i, %j] [16, 16] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<16x16xf32>
-    tessera_tile.store %part, %z[%i, %j] [16, 16] : !tessera_tile.tile<16x16xf32>, !tessera_tile.tensor<?x?xf32>
+    %part = tessera_tile.load %x[%i, %j] [8, 8] : !tessera_tile.tensor<?x?xf32> -> !tessera_tile.tile<8x8xf32>
+    tessera_tile.store %part, %z[%i, %j] [8, 8] : !tessera_tile.tile<8x8xf32>, !tessera_tile.tensor<?x?xf32>
   }
   tessera_tile.return
 }
