@@ -7,6 +7,7 @@ import numpy as np
 
 import tessera as ts
 from tessera.numerics.dtypes import DType
+from tessera.numerics.tolerances import of_rounding
 from tests.conformance.data import integers, normal
 from tests.conformance.harness import BACKENDS, Case, Output, check, conformance, dtype
 
@@ -128,4 +129,44 @@ def _mixed(x: ts.Tensor["A", "B", ts.f32], z: ts.Tensor["B", "A", ts.f32], y: ts
     ]
 )
 def test_elements_of_a_permute_may_know_their_places(case, backend):
+    check(case, backend)
+
+
+def _scaled(block: tuple[int, int]) -> Any:
+    """Return a transpose times a row and a column: in blocks of one, both look like single elements."""
+    rows, columns = block
+
+    def kernel(
+        x: ts.Tensor["A", "B", ts.f32],
+        row: ts.Tensor["A", ts.f32],
+        column: ts.Tensor["B", ts.f32],
+        y: ts.Tensor["B", "A", ts.f32],
+    ):
+        for i, j in ts.tile.grid((A, rows), (B, columns)):
+            turned = x[i : i + rows, j : j + columns].T
+            y[j : j + columns, i : i + rows] = turned * row[i : i + rows] * column[j : j + columns][:, None]
+
+    return kernel
+
+
+@conformance(
+    [
+        Case(
+            f"scaled-{a}x{b}-{block[0]}x{block[1]}",
+            _scaled(block),
+            lambda rng, a=a, b=b: [
+                normal(rng, (a, b), ts.f32),
+                normal(rng, (a,), ts.f32),
+                normal(rng, (b,), ts.f32),
+                Output((b, a), ts.f32),
+            ],
+            lambda x, row, column, y: (x * row[:, None]).T * column[:, None],
+            of_rounding(ts.f32, 2),
+            backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"),
+        )
+        for a, b in [(70, 50), (70, 9), (9, 70)]
+        for block in [(1, 1), (1, 8), (8, 1), (8, 8)]
+    ]
+)
+def test_vectors_scale_a_permute_along_their_own_dimension(case, backend):
     check(case, backend)

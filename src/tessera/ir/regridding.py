@@ -23,7 +23,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp, memory_of
-from tessera.ir.tile.types import element_of
+from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.tile.writes import stored_memories
 from tessera.ir.types import dtype_of, index
 
@@ -72,6 +72,9 @@ class Regrid:
                 self._owns(op.source, op.axis.data, None)
             elif isinstance(op, ArangeOp):
                 self._owns(op.result, 0, self._counts_for(op))
+            elif isinstance(op, ReshapeOp | BroadcastOp):
+                self._single(op.source)
+                self._single(op.result)
         self._check_owners()
 
     def owner(self, value: SSAValue, axis: int) -> int | None:
@@ -139,6 +142,12 @@ class Regrid:
 
     def _owns(self, value: SSAValue, axis: int, number: int | None) -> None:
         self._owners.setdefault(self.dimensions.of(value, axis), set()).add(number)
+
+    def _single(self, value: SSAValue) -> None:
+        """Say that axes of one element may stand for no dimension: in a block of one, nothing shows that they do."""
+        for axis, size in enumerate(shape_of(value.type)):
+            if size == 1:
+                self._owns(value, axis, None)
 
     def _box(self, op: LoadOp | StoreOp) -> None:
         places = list(self.grid.body.block.args)
