@@ -106,6 +106,18 @@ MULTIPLY_ADDS_F64 = 0.041
 """Parts of the matrix units' 16-bit rate at which threads multiply and add, and that for sums of 64 bits."""
 READ = 1.59
 """Multiply-adds in the time in which a thread reads an element of an operand from shared memory."""
+BY_THREADS = {
+    (16, 16): 0.75,
+    (32, 16): 0.83,
+    (64, 16): 0.86,
+    (64, 64): 0.88,
+    (64, 32): 1.14,
+    (32, 64): 1.04,
+    (64, 128): 1.08,
+    (128, 256): 0.85,
+    (256, 128): 0.85,
+}
+"""How much faster than that tiles are which threads compute."""
 REGISTERS = 2048
 OTHERS = 64
 """Registers of a multiprocessor for each lane of a warp, and those of a thread beside two for each of its sums."""

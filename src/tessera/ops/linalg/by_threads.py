@@ -108,4 +108,5 @@ def seconds_of(
     copied = steps * terms * single / (gpu.SINGLE * busy)
     tile = max(tile, copied) + min(tile, copied) / together  # programs of a multiprocessor hide it from each other
     rounds = ceil(programs / (machine.units * together))
-    return max(waves * tile, rounds * max(steps * gpu.STEP, tile)) + rounds * ending
+    seconds = max(waves * tile, rounds * max(steps * gpu.STEP, tile)) + rounds * ending
+    return seconds / gpu.BY_THREADS.get(block, 1.0)
