@@ -171,9 +171,9 @@ def _late_reduction(loop: scf.ForOp, place: int, profile: str) -> _Late | None:
     block, end = loop.body.block, loop.body.block.last_op
     assert end is not None
     carried, joined = block.args[place + 1], end.operands[place].owner
-    if not isinstance(joined, ElementwiseOp) or joined.parent is not block or carried not in joined.args:
+    if not isinstance(joined, ElementwiseOp) or len(joined.args) != 2 or carried not in joined.args:
         return None
-    if any(value.uses.get_length() != 1 for value in (carried, joined.result)):
+    if joined.parent is not block or any(value.uses.get_length() != 1 for value in (carried, joined.result)):
         return None
     added = joined.args[1 - list(joined.args).index(carried)]
     shaping = list[Operation]()
