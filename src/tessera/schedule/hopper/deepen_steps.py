@@ -27,7 +27,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -149,6 +149,8 @@ def _terms(loop: scf.ForOp, dimensions: Dimensions) -> tuple[Axis, dict[LoadOp, 
             raise Unfit("the loop does more than to add products of what it loads")
     if any(not isinstance(use.operation, LoadOp) for use in block.args[0].uses):
         raise Unfit("the loop's counter says more than where to load")
+    if any(_source(operand) not in loads for op in products for operand in (op.a, op.b)):
+        raise Unfit("an operand of a product is not loaded by the loop, so that each step adds it once more")
     if not products or not all(_is_sum(loop, place) for place in range(len(loop.iter_args))):
         raise Unfit("the loop carries more than sums of products")
     found = {dimensions.of(op.a, 1) for op in products}
@@ -157,6 +159,14 @@ def _terms(loop: scf.ForOp, dimensions: Dimensions) -> tuple[Axis, dict[LoadOp, 
     if len(found) != 1 or found & others or dimensions.why_whole(next(iter(found))) is not None:
         raise Unfit("products sum over more than one dimension, or over one that has other uses")
     return next(iter(found)), loads
+
+
+def _source(value: SSAValue) -> Operation | Block:
+    """Return what gives the elements of an operand, in whatever order and type."""
+    owner = value.owner
+    while isinstance(owner, TransposeOp | CastOp | RoundTf32Op):
+        owner = owner.operands[0].owner
+    return owner
 
 
 def _is_sum(loop: scf.ForOp, place: int) -> bool:

@@ -88,6 +88,24 @@ def powers(a: ts.Tensor["M", "M", ts.bf16], c: ts.Tensor["M", "M", ts.f32]) -> N
         c[m : m + 32, m : m + 32] = acc
 
 
+def repeated(a: A, b: B, c: C) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        x, y = a[m : m + 64, 0:32], b[0:32, n : n + 64]
+        for _ in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(x, y, acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def one_repeated(a: A, b: B, c: C) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        x = a[m : m + 64, 0:32]
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(x, b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
 def step_of(kernel: Any, target: str = "sm_90a", **knobs: int) -> tuple[Any, str]:
     """Return the step of the only loop after the pass, and its note."""
     module = aligned(kernel, SIZES)
@@ -134,6 +152,8 @@ def test_what_is_asked_for() -> None:
         (filled, "under a mask or with a fill"),
         (apart, "does not move on by what it reads"),
         (powers, "does not move on by what it reads"),
+        (repeated, "an operand of a product is not loaded by the loop"),
+        (one_repeated, "an operand of a product is not loaded by the loop"),
     ],
 )
 def test_loops_that_stay_as_they_are(kernel: Any, reason: str) -> None:
