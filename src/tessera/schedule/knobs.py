@@ -337,7 +337,8 @@ class Knobs:
     stream: int | None = _declared(
         Knob(
             "stream",
-            "MiB of a tensor that is only written from which on it is stored past the caches, on x86-64; 0 never does",
+            "MiB of a tensor that is only written from which on it is stored past the caches, on x86-64, where all "
+            "tensors of the kernel take three times as much; 0 never does",
             16,
             (0, 1, 4, 16, 64),
             passes=("stream-stores",),

@@ -372,12 +372,12 @@ def test_extent_that_the_host_cannot_compute_is_refused():
     assert caught.value.code == "grid-extent"
 
 
-def look_up(x: ts.Tensor["m", 128, ts.f32], at: ts.Tensor["k", ts.i32], y: ts.Tensor["k", 128, ts.f32]):
+def look_up(x: ts.Tensor["m", 512, ts.f32], at: ts.Tensor["k", ts.i32], y: ts.Tensor["k", 512, ts.f32]):
     for i in ts.tile.grid((k, 32)):
         y[i : i + 32, :] = x[at[i : i + 32], :]
 
 
-def write_rows(x: ts.Tensor["k", 128, ts.f32], at: ts.Tensor["k", ts.i32], y: ts.Tensor["m", 128, ts.f32]):
+def write_rows(x: ts.Tensor["k", 512, ts.f32], at: ts.Tensor["k", ts.i32], y: ts.Tensor["m", 512, ts.f32]):
     for i in ts.tile.grid((k, 32)):
         y[at[i : i + 32], :] = x[i : i + 32, :]
 
@@ -391,7 +391,7 @@ def test_rows_at_indices_are_chunks_under_one_test(kernel, kind):
     tested = [op for op in chunks if list(op.checked_list) == [0] and not isinstance(op.offsets[0].owner, scf.ForOp)]
     assert chunks
     for op in chunks:
-        assert op.vector.data == 16
+        assert op.vector.data == 64, "four vectors"
     for op in tested:  # stands in the else of a test that precedes the loop along the row
         branch = op.parent_op().parent_op()
         assert isinstance(branch, scf.IfOp)

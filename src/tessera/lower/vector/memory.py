@@ -7,6 +7,7 @@ what is about to be written is stored before, unless it reads each chunk where t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
 from xdsl.ir import SSAValue
@@ -20,7 +21,7 @@ from tessera.ir.target.memory import ScatterOp as TargetScatterOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.types import TileType, element_of
+from tessera.ir.tile.types import TensorType, TileType
 from tessera.ir.types import dtype_of, i1, index
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.indexed import Elements, Gather
@@ -32,6 +33,8 @@ from tessera.lower.vector.site import Site
 
 STREAM_UNIT = 1 << 20
 """Bytes in which a decision says how large a tensor is that is stored past the caches."""
+TOUCHED = 3
+"""How many times as large all tensors of the kernel are together."""
 
 
 def node_of(context: VectorContext, value: SSAValue | None) -> Node | None:
@@ -93,10 +96,12 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
 def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
     """Return whether a tensor is so large that it is stored past the caches; None where it is known not to be.
 
+    Not where the last cache holds all that the kernel touches: then whoever comes next finds there what is stored.
+
     Raises:
         VerifyError: the store does not write rows of neighbours.
     """
-    params, scalars, least = context.params, context.writer.scalars, decisions.STREAM.of(op)
+    scalars, least = context.writer.scalars, decisions.STREAM.of(op)
     if least is None:
         return None
     if op.mask is not None or not box.kept or not box.unit[box.kept[-1]]:
@@ -105,15 +110,38 @@ def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:
             location=location_of(op),
             help="it belongs on stores without a mask, along a dimension of stride 1",
         )
-    least = least * STREAM_UNIT // dtype_of(element_of(op.value.type)).bytes
-    known = [params.known_size(box.arg, axis) for axis in range(len(op.size_list))]
-    total: SSAValue | int = prod(size for size in known if size is not None)
-    for axis, size in enumerate(known):
-        if size is None:
-            total = scalars.mul(params.size(box.arg, axis), total)
-    if isinstance(total, int):
-        return None if total < least else scalars.constant(True, i1)
-    return scalars.binary("ge", total, scalars.constant(least))
+    stored, everything = _bytes(context, [box.arg]), _bytes(context, _memories(context))
+    wanted: SSAValue | None = None
+    for total, limit in ((stored, least * STREAM_UNIT), (everything, TOUCHED * least * STREAM_UNIT)):
+        if not isinstance(total, int):
+            large = scalars.binary("ge", total, scalars.constant(limit))
+            wanted = large if wanted is None else scalars.binary("and", wanted, large)
+        elif total < limit:
+            return None
+    return scalars.constant(True, i1) if wanted is None else wanted
+
+
+def _memories(context: VectorContext) -> list[int]:
+    """Return the tensor arguments that are memory of their own."""
+    tensors = [value.index for value in context.params.kernel.body.block.args if isinstance(value.type, TensorType)]
+    return [arg for arg in tensors if context.params.memory(arg) == arg]
+
+
+def _bytes(context: VectorContext, tensors: Sequence[int]) -> SSAValue | int:
+    """Return the bytes of some tensor arguments together."""
+    params, scalars = context.params, context.writer.scalars
+    fixed, others = 0, list[SSAValue]()
+    for arg in tensors:
+        type_ = params.kernel.body.block.args[arg].type
+        assert isinstance(type_, TensorType)
+        known = [params.known_size(arg, axis) for axis in range(len(type_.shape))]
+        one = prod(size for size in known if size is not None) * dtype_of(type_.element).bytes
+        unknown = [params.size(arg, axis) for axis, size in enumerate(known) if size is None]
+        if unknown:
+            others.append(reduce(scalars.mul, unknown, scalars.constant(one)))
+        else:
+            fixed += one
+    return reduce(scalars.add, others, scalars.constant(fixed)) if others else fixed
 
 
 def _reads_same_place(node: Node, box: Box) -> bool:

@@ -13,6 +13,7 @@ from tessera.lower.vector.nodes import (
     SCATTERED_COST,
     Apply,
     Box,
+    Convert,
     Coord,
     Coords,
     Load,
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 
 F64 = element_type(dtypes.f64)
-INTERLEAVED = ((20, 4), (12, 2))
-"""Vector instructions of a chunk from which on several are computed side by side, and how many."""
+INTERLEAVED = ((20, 4), (12, 2), (0, 4))
+"""Vector instructions of a chunk from which on several are computed side by side, and how many: also where there are
+few, which the tests of a loop would outnumber."""
 
 
 def run_nest(
@@ -78,7 +80,7 @@ def run_nest(
 
 
 def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[Node]) -> int:
-    """Return the width of chunks of several vectors where arithmetic dominates, else the given one.
+    """Return the width of chunks of several vectors where arithmetic or tests dominate, else the given one.
 
     A long chain of dependent instructions fills a core's schedulers before the next chunk begins; chains side by side
     keep its units busy. Four chains need
@@ -88,7 +90,7 @@ def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[
     if width < context.lanes:
         return width
     parts = {node: node for root in roots for node, _ in walk(root)}
-    if any(isinstance(node, Gather) or (node.cost >= SCATTERED_COST and isinstance(node, Load)) for node in parts):
+    if any(_is_scattered(node) for node in parts):
         return width
     cost = sum(node.cost for node in parts)
     for least, count in INTERLEAVED:
@@ -99,10 +101,15 @@ def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[
     return width
 
 
+def _is_scattered(node: Node) -> bool:
+    """Return whether the lanes of a chunk are loaded from places apart."""
+    return isinstance(node, Gather | Load) and node.cost >= SCATTERED_COST
+
+
 def _roomy(context: VectorContext, parts: Iterable[Node]) -> bool:
     """Return whether registers hold four chunks of these tiles."""
     many = bool({"avx512f", "neon"} & context.target.features)
-    return many and all(node.element != F64 for node in parts if isinstance(node, Apply))
+    return many and all(node.element != F64 for node in parts if isinstance(node, Apply | Convert))
 
 
 def _by_strips(shape: Sequence[int], roots: Sequence[Node], waiting: Sequence[Pending]) -> bool:
