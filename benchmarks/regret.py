@@ -5,8 +5,9 @@
 
 Works are those of `sweep.py`. Of the schedules that the model ranks for a product, the first ones of each tile are
 measured (`--most` in all), in turns with PyTorch's product, single calls after a flush of L2. The regret of a work is
-the time of the chosen schedule by that of the fastest measured one, less 1. Every result is compared with float64.
-`--jobs` processes compile at the same time; only one of them measures.
+the time of the chosen schedule by that of the fastest measured one, less 1. Every result is compared with float64; one
+that is wrong, or a process that fails, makes the exit status 1. `--jobs` processes compile at the same time, of which
+only one measures.
 """
 
 from __future__ import annotations
@@ -79,18 +80,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workers = [context.Process(target=measured_share, args=share) for share in shares]
     for worker in workers:
         worker.start()
-    rows = list[Row]()
+    rows, faults = list[Row](), list[str]()
     for _ in workers:
-        for row in iter(found.get, None):
-            rows.append(row)
+        for one in iter(found.get, None):
+            (faults if isinstance(one, str) else rows).append(one)
     for worker in workers:
         worker.join()
+        if worker.exitcode:
+            faults.append(f"a process ended with status {worker.exitcode}: its works are missing")
     if args.csv:
         with args.csv.open("w", newline="") as out:
             lines = csv.writer(out)
             lines.writerow(Row.__annotations__)
             lines.writerows([getattr(row, name) for name in Row.__annotations__] for row in rows)
-    return printed(rows)
+    printed(rows)
+    for fault in faults:
+        print(fault)
+    return int(bool(faults) or not rows)
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -126,6 +132,8 @@ def measured_share(args: argparse.Namespace, job: int, compiled: Any, measuring:
         schedules = [Schedules(torch, work, args) for work in works(args)[job :: args.jobs]]
         compiled.wait()
         for each in schedules:
+            for fault in each.faults:
+                found.put(fault)
             with measuring:
                 for row in each.measured():
                     found.put(row)
@@ -152,6 +160,7 @@ class Schedules:
         setup, plans = self._setup(), list[Plan]()
         expected = setup.expected().to(setup.out.dtype).double()
         self.calls: list[tuple[Plan, Gemm]] = []
+        self.faults: list[str] = []
 
         def noted(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
             chosen = plan(problem, target, forced)
@@ -160,16 +169,17 @@ class Schedules:
             return chosen
 
         with mock.patch.object(prepare, "plan", noted):
-            self._checked(Gemm(work.kind == "bmm"), setup, expected)
+            bound(Gemm(work.kind == "bmm"), setup)()
         for each in plans:
             call = Gemm(work.kind == "bmm")
             with mock.patch.object(prepare, "plan", lambda *_, each=each: each):
                 try:
                     self._checked(call, setup, expected)
                 except WrongResult as error:
-                    print(f"[{work.number}] {work.name}: {each}: {error}", file=sys.stderr, flush=True)
+                    self.faults.append(f"[{work.number}] {work.name}: {each}: {error}")
                     continue
             self.calls.append((each, call))
+        self.chosen = plans[0]
         del setup, expected
         torch.cuda.empty_cache()
 
@@ -191,9 +201,9 @@ class Schedules:
         seconds = timer.flushed_in_turns(contestants | setup.peers, self.args.turns)
         peer = min(seconds[name] for name in setup.peers)
         for place, (schedule, _) in enumerate(self.calls):
-            words = str(schedule).replace(" predicted", "")
-            taken = seconds[str(place)]
-            yield Row(self.work.number, self.work.name, words, schedule.seconds, taken, peer, place == 0)
+            words, taken = str(schedule).replace(" predicted", ""), seconds[str(place)]
+            chosen = schedule is self.chosen
+            yield Row(self.work.number, self.work.name, words, schedule.seconds, taken, peer, chosen)
         del setup, contestants
         self.torch.cuda.empty_cache()
 
@@ -215,14 +225,17 @@ def others(chosen: Plan, plans: Sequence[Plan]) -> Iterator[Plan]:
             yield each
 
 
-def printed(rows: Sequence[Row]) -> int:
-    """Print each work's regret, the largest last; return 1 where a chosen schedule was wrong."""
+def printed(rows: Sequence[Row]) -> None:
+    """Print the regret of each work whose chosen schedule is right, the largest last."""
     regrets = list[float]()
     outcomes = list[tuple[float, str]]()
     groups: dict[int, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.number, []).append(row)
-    for group in groups.values():
+    right = [group for group in groups.values() if group[0].chosen]
+    if not right:
+        return
+    for group in right:
         chosen, best = group[0], min(group, key=lambda row: row.seconds)
         regret = chosen.seconds / best.seconds - 1
         regrets.append(regret)
@@ -231,10 +244,9 @@ def printed(rows: Sequence[Row]) -> int:
         outcomes.append((regret, line + (f"; {1e6 * best.seconds:.1f} µs by {best.schedule}" if regret else "")))
     for _, line in sorted(outcomes):
         print(line)
-    ratio = math.exp(mean(math.log(group[0].peer / group[0].seconds) for group in groups.values()))
+    ratio = math.exp(mean(math.log(group[0].peer / group[0].seconds) for group in right))
     summary = f"regret {mean(regrets):.1%} in the mean, {max(regrets):.0%} at most; {ratio:.2f} of PyTorch"
     print(f"{len(regrets)} works, {len(rows)} schedules: {summary}")
-    return int(any(not group[0].chosen for group in groups.values()))
 
 
 if __name__ == "__main__":

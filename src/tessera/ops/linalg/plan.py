@@ -197,11 +197,13 @@ def ranked(problem: Problem, target: TargetRecord) -> list[Plan]:
         problem: the product.
         target: a GPU.
     """
-    free, memory = Forced(), target.machine.memory
-    found = [made for made in _gpu_candidates(problem, target, free) if _is_scheduled(problem, made, target)]
+
+    def scheduled(given: Problem) -> Iterator[Plan]:
+        return (made for made in _gpu_candidates(given, target, Forced()) if _is_scheduled(given, made, target))
+
+    found = list(scheduled(problem))
     for a, b, after in _packings(problem, target):
-        made = (made for made in _gpu_candidates(after, target, free) if _is_scheduled(after, made, target))
-        found += [_with_copies(problem, a, b, each, memory) for each in made]
+        found += [_with_copies(problem, a, b, made, target.machine.memory) for made in scheduled(after)]
     return sorted(found, key=lambda p: p.seconds)
 
 
