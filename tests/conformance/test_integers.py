@@ -129,6 +129,44 @@ def test_arithmetic_wraps_and_never_traps(dtype):
             assert row == expected
 
 
+SHIFTS = (7, 15, 16, 17, 24, 31, 32, 40, 48, 63)
+
+
+def products(source: ts.DType, wide: ts.DType, narrow: ts.DType) -> Any:
+    """Return a kernel that keeps few bits of products that were computed in more."""
+
+    @ts.kernel
+    def parts_of_products(
+        a: ts.Tensor["n", source], b: ts.Tensor["n", source], y: ts.Tensor[1 + 2 * len(SHIFTS), "n", narrow]
+    ):
+        for i in ts.tile.grid((n, 64)):
+            left, right = a[i : i + 64].to(wide), b[i : i + 64].to(wide)
+            y[0, i : i + 64] = ts.tile.mulhi(left, right).to(narrow)
+            for k in ts.tile.static_range(len(SHIFTS)):
+                y[1 + 2 * k, i : i + 64] = ((left * right) >> SHIFTS[k]).to(narrow)
+                y[2 + 2 * k, i : i + 64] = ((left * right) // (1 << min(SHIFTS[k], wide.bits - 2))).to(narrow)
+
+    return parts_of_products
+
+
+@pytest.mark.parametrize("narrow", [ts.i16, ts.u8], ids=str)
+@pytest.mark.parametrize("wide", [ts.i32, ts.u32, ts.i64, ts.u64], ids=str)
+@pytest.mark.parametrize("source", [ts.i16, ts.u16, ts.i8], ids=str)
+def test_high_bits_of_products_of_narrow_integers(source, wide, narrow):
+    """LLVM 22 takes bits of 32-bit products for those beyond the 32nd of wider ones (LLVM issue 218844)."""
+    pairs = [(a, b) for a in extremes(source) for b in extremes(source)]
+    a, b = (np.array(column, source.numpy()) for column in zip(*pairs, strict=True))
+    wholes = [wrapped(wrapped(x, wide) * wrapped(y, wide), wide) for x, y in pairs]
+    wanted = [[(wrapped(x, wide) * wrapped(y, wide)) >> wide.bits for x, y in pairs]]
+    for shift in SHIFTS:
+        wanted.append([_shift_right(whole, shift, wide.bits) for whole in wholes])
+        wanted.append([whole >> min(shift, wide.bits - 2) for whole in wholes])
+    y = np.zeros((len(wanted), len(pairs)), narrow.numpy())
+    products(source, wide, narrow)(a, b, y)
+    for got, expected in zip(y.tolist(), wanted, strict=True):
+        assert got == [wrapped(value, narrow) for value in expected]
+
+
 @pytest.mark.parametrize("target", INTEGERS, ids=str)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 def test_floats_saturate_to_integers(source, target):

@@ -19,6 +19,9 @@ _llvm: Any = llvm  # llvmlite ships no types
 
 _PHI = re.compile(r"(%\S+) = phi (.*)")
 _NAME = re.compile(r"\[ (%[^,]+),")
+_PRODUCT = re.compile(r"^( *)(%\S+) = (mul (?:nuw |nsw )*<(\d+) x (i64|i128)> ([^,]+), (.+))$", re.MULTILINE)
+_CONSTANT = re.compile(r"(%\S+) = [sz]ext <\d+ x i\d+> splat \(i\d+ (-?\d+)\)")
+_SHIFTED = re.compile(r" = (?:[al]shr|[us]div) (?:exact )?<\d+ x i(?:64|128)> (%[^,\s]+),")
 MOST_LOOPS = 40
 """Functions with more loops are not value-numbered."""
 
@@ -39,12 +42,45 @@ def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:
     return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
 
 
+def _hide_products(ir: str) -> str:
+    """Add a zero that LLVM cannot see to wide products of vectors that are shifted right or divided.
+
+    Its x86 back end takes 16 bits of a 32-bit product for those of a wider one, whose bits beyond the 32nd are copies
+    of the sign, or zeros (LLVM issue 218844, mended after release 22). It does so where both operands fit 16 bits.
+    """
+    shifted = set(_SHIFTED.findall(ir))
+    if not shifted:
+        return ir
+    large = {name for name, value in _CONSTANT.findall(ir) if not -(1 << 15) <= int(value) < 1 << 16}
+
+    def product(found: re.Match[str]) -> str:
+        space, name, text, lanes, element, *operands = found.groups()
+        hides = name in shifted and large.isdisjoint(operands)
+        return _hidden(space, name, text, lanes, element) if hides else found[0]
+
+    return _PRODUCT.sub(product, ir)
+
+
+def _hidden(space: str, name: str, product: str, lanes: str, element: str) -> str:
+    """Return the lines of a product to which such a zero is added."""
+    type_ = f"<{lanes} x {element}>"
+    lines = (
+        f'{name}.zero = call i32 asm "", "=r,0"(i32 0)',
+        f"{name}.wide = zext i32 {name}.zero to {element}",
+        f"{name}.lane = insertelement {type_} poison, {element} {name}.wide, i64 0",
+        f"{name}.zeros = shufflevector {type_} {name}.lane, {type_} poison, <{lanes} x i32> zeroinitializer",
+        f"{name}.product = {product}",
+        f"{name} = add {type_} {name}.product, {name}.zeros",
+    )
+    return "\n".join(space + line for line in lines)
+
+
 def _optimised(ir: str, machine: Any) -> Any:
     """Parse and run the few passes that our IR, which is in SSA form already, gains from.
 
     Value numbering (NewGVN) is left out where it may not come to an end (`_is_numbered`).
     """
-    module = _llvm.parse_assembly(ir)
+    module = _llvm.parse_assembly(_hide_products(ir) if machine.triple.startswith("x86_64") else ir)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()

@@ -2,7 +2,7 @@
 
 Assemblers let them meet where all paths from the branch do. They do so for regions that only their branch enters; where
 branches of both sides of another one enter the same block, ptxas (CUDA 13) leaves threads apart, which PTX allows, and
-`bar.sync` and its like then find half a warp.
+`bar.sync` and its like then find half a warp. Where no such instruction follows, it does no harm.
 
 Source: PTX ISA 9.2, "Parallel Synchronization and Communication Instructions: barrier", on `.aligned`.
 """
@@ -67,11 +67,26 @@ class _Graph:
             ahead += [follower for follower in self.next[at] if not self.is_over(follower, at)]
         return None
 
+    def behind(self, block: int) -> set[int]:
+        """Return the blocks that may follow one, itself among them where it is in a loop."""
+        seen, ahead = set[int](), list(self.next[block])
+        while ahead:
+            at = ahead.pop()
+            if at not in seen:
+                seen.add(at)
+                ahead += self.next[at]
+        return seen
+
 
 def _target(instruction: Instruction) -> int:
     (target,) = instruction.operands
     assert isinstance(target, Number)
     return target.value
+
+
+def _is_collective(instruction: Instruction) -> bool:
+    """Return whether all threads of a warp have to execute an instruction together."""
+    return instruction.name == "bar" or instruction.has("sync") or instruction.has("aligned")
 
 
 def _ways(last: Instruction, jump: int | None, stop: int, number: dict[int, int], end: int) -> list[int]:
@@ -105,7 +120,7 @@ def _dominators(before: Sequence[Sequence[int]], root: int) -> list[int]:
 
 
 def check_meetings(code: Sequence[Instruction], parted: Iterable[int]) -> None:
-    """Refuse branches at which threads of a warp part to regions that others enter.
+    """Refuse branches at which threads of a warp part to regions that others enter, before they have to be together.
 
     Args:
         code: the instructions of an entry.
@@ -118,9 +133,11 @@ def check_meetings(code: Sequence[Instruction], parted: Iterable[int]) -> None:
     if not places:
         return
     graph = _Graph(code)
+    together = {graph.block_of[place] for place, instruction in enumerate(code) if _is_collective(instruction)}
     for place in places:
-        entered = graph.entered(graph.block_of[place])
-        if entered is not None:
+        block = graph.block_of[place]
+        entered = graph.entered(block)
+        if entered is not None and not together.isdisjoint(graph.behind(block)):
             line = code[graph.starts[entered]].line
             raise Fault(
                 f"threads of a warp part in line {code[place].line} and may not meet: other ways lead to line {line}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_access import Access
-from tessera.tools.fuzz.generate_buffers import buffer_region
+from tessera.tools.fuzz.generate_buffers import buffer_axes
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_scope import INDEX, Scope
 from tessera.tools.fuzz.types import OPERANDS, Type, elements, is_float
@@ -217,17 +217,17 @@ def write_parts(scope: Scope) -> list[tree.Stmt]:
             made += _store_part(scope, name, (tree.Span(tree.Number(start), end - start), *rest))
         return [tree.Barrier(), *made, tree.Barrier()]
     shape = tuple(dice.between(1, size) if dice.chance(0.5) else size for size in type_.shape if dice.chance(0.8))
-    axes = Access(scope, buffer_region(name, type_), write=True).axes(shape, picks=0.35)
+    axes = buffer_axes(scope, name, shape, picks=0.35, write=True)
     if (
         axes is None
         or tree.index_shape(axes) != shape
         or (not shape and any(isinstance(a, tree.NewAxis) for a in axes))
     ):
         return []
-    made += _store_part(scope, name, axes)
-    if shape and dice.chance(0.2):
-        made = [tree.If(Expressions(scope).draw("bool", shape, 1), tuple(made))]
-    return [tree.Barrier(), *made, tree.Barrier()]
+    if not shape or dice.chance(0.8):
+        return [tree.Barrier(), *_store_part(scope, name, axes), tree.Barrier()]
+    stored = _store_part(replace(scope, predicate=shape), name, axes)
+    return [tree.Barrier(), tree.If(Expressions(scope).draw("bool", shape, 1), tuple(stored)), tree.Barrier()]
 
 
 def _store_part(scope: Scope, name: str, axes: tuple[tree.Axis, ...]) -> list[tree.Stmt]:

@@ -334,7 +334,10 @@ def _fma(args: Sequence[Val], dtype: str, profile: str) -> Val:
         err = slack if err is None else err + slack
     if bits(dtype) < 32:  # computed in f32, as all arithmetic of narrow formats
         exact = nearest(exact, "f32")
-    return rounded(dtype, exact, err, known_of(a, b, c))
+    known = known_of(a, b, c)
+    if dtype == "f64":  # the sum may be finite where float64 has no room for the product
+        known = either(known, np.isfinite(a.data * b.data) | ~(np.isfinite(a.data) & np.isfinite(b.data)))
+    return rounded(dtype, exact, err, known)
 
 
 def _fma_slack(a: Val, b: Val, c: Val, dtype: str) -> Array | None:

@@ -66,7 +66,9 @@ def _picked(value: Val, places: Sequence[Array], fill: Array) -> Val:
     for at, size in zip(places, value.shape, strict=True):
         inside &= ((at >= 0) & (at < size)).astype(bool)
     safe = tuple(np.where(inside, at, 0).astype(np.int64) for at in places)
-    err = None if value.err is None else np.where(inside, value.err[safe], 0.0)
-    terms = None if value.terms is None else np.where(inside, value.terms[safe], 0.0)
+    err, terms = (
+        None if part is None else np.where(inside, np.broadcast_to(part, value.shape)[safe], 0.0)
+        for part in (value.err, value.terms)
+    )
     data, known = np.where(inside, value.data[safe], fill), value.mask()[safe] | ~inside
     return Val(value.dtype, data, err, known, terms=terms)

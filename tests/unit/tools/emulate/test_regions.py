@@ -25,6 +25,7 @@ MEETING = {
         A: setp.lt.u32 %p3, %r0, 5; @%p3 bra TAIL; bra END; TAIL: add.u32 %r2, %r2, 1; END: add.u32 %r2, %r2, 1;""",
 }
 CROSSING = MEETING["crossing, all threads one way"].replace("99", "9")
+TOGETHER = " bar.warp.sync 0xffffffff; "
 
 
 @pytest.mark.parametrize("name", MEETING)
@@ -34,4 +35,15 @@ def test_regions_of_one_entry_are_right(name: str) -> None:
 
 def test_a_region_that_two_branches_enter_is_found() -> None:
     with pytest.raises(Fault, match="part in line 22 and may not meet"):
-        run(CROSSING, [TID, TID, np.full(32, 100, np.uint32)], {"%r2": np.uint32})
+        run(CROSSING + TOGETHER, [TID, TID, np.full(32, 100, np.uint32)], {"%r2": np.uint32})
+
+
+@pytest.mark.parametrize("before", ["", TOGETHER])
+def test_threads_that_never_have_to_be_together_may_part(before: str) -> None:
+    run(before + CROSSING, [TID, TID, np.full(32, 100, np.uint32)], {"%r2": np.uint32})
+
+
+def test_threads_that_part_in_a_loop_have_to_be_together_before_the_branch_again() -> None:
+    again = f"LOOP: {TOGETHER} {CROSSING} setp.lt.u32 %p4, %r2, 0; @%p4 bra LOOP;"
+    with pytest.raises(Fault, match="may not meet"):
+        run(again, [TID, TID, np.full(32, 100, np.uint32)], {"%r2": np.uint32})
