@@ -12,10 +12,13 @@ After, eight rows together::
 
     grid(%rows) by [8]:   %x = load %X[%i, 0] [8, 256]
                           %sum = reduce "sum" %x axis 1
+
+Sizes of several dimensions that are not known choose among launches, one for each that may be long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
@@ -25,10 +28,12 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
 from tessera.ir.batching import Apart, batch_of, largest_tile, moved_bytes
+from tessera.ir.inserter import Inserter
 from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.schedule.launch_guards import all_are, at_least
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 2048
@@ -43,6 +48,8 @@ MOST_ELEMENTS = 8192
 """Of the largest tile of a block that takes more programs to move so many."""
 PROGRAMS_PER_MULTIPROCESSOR = 2
 """As many are kept where the grid's size is known: too few large programs leave multiprocessors idle."""
+MOST_LAUNCHES = 3
+"""Of one that chooses by its sizes: each is compiled."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +64,44 @@ class BatchProgramsPass(GridPass):
     name: ClassVar[str] = "batch-programs"
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
-        """Rewrite a launch along the last dimension of the grid along which that is possible."""
+        """Rewrite a launch along the last dimension of the grid that has enough programs.
+
+        Where sizes are not known, there is a launch for each dimension that may be the one.
+        """
         if any(isinstance(op, MmaOp) for op in grid.walk()):
             return
-        reasons = list[str]()
-        for axis in reversed(range(len(grid.block_sizes))):
-            programs = self.knobs.batch or self._programs(grid, axis)
-            if programs == 1:
-                continue
+        wanted = {axis: self.knobs.batch or self._programs(grid, axis) for axis in reversed(range(len(grid.extents)))}
+        axes = [axis for axis, programs in wanted.items() if programs > 1]
+        if all(constant_value(extent) is not None for extent in grid.extents):
+            axes.sort(key=lambda axis: -wanted[axis])
+        reasons, fitting = list[str](), list[int]()
+        for axis in axes:
             try:
-                new = batch_of(kernel, grid, axis, programs).grid_of_batches()
+                batch_of(kernel, grid, axis, wanted[axis]).grid_of_batches().erase(safe_erase=False)
             except Apart as reason:
                 reasons.append(f"programs of dimension {axis} run apart: {reason}")
                 continue
-            Rewriter.insert_op(new, InsertPoint.before(grid))
-            Rewriter.erase_op(grid)
-            note(new, "batch", [f"{programs} neighbouring programs of dimension {axis} of the grid run as one"])
-            return
-        if reasons:
+            fitting.append(axis)
+            if self.knobs.batch or grid.guard is not None or len(fitting) == MOST_LAUNCHES:
+                break
+        if fitting:
+            self._replace(kernel, grid, {axis: wanted[axis] for axis in fitting})
+        elif reasons:
             note(grid, "batch", reasons)
+
+    def _replace(self, kernel: KernelOp, grid: GridOp, wanted: Mapping[int, int]) -> None:
+        """Put launches of batches along dimensions in the place of one."""
+        launches = [
+            (axis, batch_of(kernel, grid, axis, wanted[axis]).grid_of_batches(guard))
+            for axis, guard in _choices(grid, wanted)
+        ]
+        texts = [
+            f"{wanted[axis]} neighbouring programs of dimension {axis} of the grid run as one" for axis, _ in launches
+        ]
+        for _, new in launches:
+            Rewriter.insert_op(new, InsertPoint.before(grid))
+        note(launches[0][1], "batch", texts)
+        Rewriter.erase_op(grid)
 
     def _programs(self, grid: GridOp, axis: int) -> int:
         """Return how many programs become one along a dimension of the grid: a power of two."""
@@ -92,6 +118,30 @@ class BatchProgramsPass(GridPass):
             there = prod(count or 0 for count in counts)
             most = min(most, there // (PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units))
         return 1 << max(most, 1).bit_length() - 1
+
+
+def _choices(grid: GridOp, wanted: Mapping[int, int]) -> list[tuple[int, SSAValue | None]]:
+    """Return the dimensions along which a launch may run batches, each with when it does.
+
+    That is the first one that fills half a batch, or the first of all.
+    """
+    insert = Inserter(InsertPoint.before(grid), grid)
+    long = {axis: at_least(insert, grid.extents[axis], grid.block_sizes[axis] * wanted[axis] // 2) for axis in wanted}
+    first, *others = wanted
+    guards = dict[int, SSAValue]()
+    for place, axis in enumerate(others):
+        shorter = [(long[before], False) for before in (first, *others[:place])]
+        guard = all_are(insert, [*shorter, (long[axis], True)])
+        if isinstance(guard, SSAValue):
+            guards[axis] = guard
+        elif guard:
+            return [(axis, None)]
+    if not guards:
+        return [(first, None)]
+    rest: SSAValue = insert.constant(1)
+    for guard in guards.values():
+        rest = insert.binary("sub", rest, guard)
+    return [(first, rest), *guards.items()]
 
 
 def _takes_single_steps(op: Operation) -> bool:

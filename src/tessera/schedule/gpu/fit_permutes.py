@@ -34,7 +34,6 @@ from tessera.ir.batching import largest_tile
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit, note
 from tessera.ir.regridding import Regrid
-from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
@@ -42,6 +41,7 @@ from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.lower.facts import nearest
+from tessera.schedule.launch_guards import all_are, at_least
 from tessera.schedule.scheduled_pass import GridPass
 
 RUN_BYTES, LONGEST_RUN = 128, 64
@@ -98,9 +98,12 @@ def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int]) -> N
     grid, written = regrid.grid, list(regrid.grid.block_sizes)
     insert = Inserter(InsertPoint.before(grid), grid)
     choices = list[tuple[list[int], SSAValue | None]]()
-    long = {number: _is_long(insert, grid.extents[number], runs[number]) for number in short}
+    long = {
+        number: at_least(insert, grid.extents[number], runs[number] - runs[number] // 4)  # most of a run
+        for number in short
+    }
     for taken in product((True, False), repeat=len(short)):
-        guard = _guard(insert, [(long[number], wanted) for number, wanted in zip(short, taken, strict=True)])
+        guard = all_are(insert, [(long[number], wanted) for number, wanted in zip(short, taken, strict=True)])
         if guard != 0:
             changed = [number for number, wanted in zip(short, taken, strict=True) if wanted]
             blocks = _blocks(written, runs, changed, regrid.fixed)
@@ -119,27 +122,6 @@ def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int]) -> N
 def _with_blocks(regrid: Regrid, blocks: Sequence[int], guard: SSAValue | None) -> GridOp:
     changed = {n: size for n, size in enumerate(blocks) if size != regrid.grid.block_sizes[n]}
     return regrid.with_blocks(changed, guard)
-
-
-def _is_long(insert: Inserter, extent: SSAValue, run: int) -> SSAValue | bool:
-    """Return whether a dimension fills three quarters of a run: where only a launch knows, as 1 or 0."""
-    size, least = constant_value(extent), run - run // 4
-    if size is not None:
-        return size >= least
-    return insert.binary("minimum", insert.binary("floordiv", extent, insert.constant(least)), insert.constant(1))
-
-
-def _guard(insert: Inserter, conditions: Sequence[tuple[SSAValue | bool, bool]]) -> SSAValue | int:
-    """Return whether conditions are as wanted: 1 or 0, or what a launch computes."""
-    found: SSAValue | None = None
-    for condition, wanted in conditions:
-        if isinstance(condition, bool):
-            if condition != wanted:
-                return 0
-            continue
-        value = condition if wanted else insert.binary("sub", insert.constant(1), condition)
-        found = value if found is None else insert.binary("mul", found, value)
-    return 1 if found is None else found
 
 
 def _blocks(

@@ -90,3 +90,44 @@ tessera_tile.kernel @blocks profile "fast" (
   }
   tessera_tile.return
 }
+
+// -----
+// Of two sizes that are not known either may be long: batches go along the last one, or, where that has fewer than 64 rows
+// and the first has as many, along the first.
+tessera_tile.kernel @planes profile "fast" (
+    %x: !tessera_tile.tensor<?x?x16xf32> as "X" dims ["A", "B", "16"] strides [-1, -1, 1] stride_div [16, 16, 1] dim_div [1, 1, 16] align 16,
+    %y: !tessera_tile.tensor<?x?x16xf32> as "Y" dims ["A", "B", "16"] strides [-1, -1, 1] stride_div [16, 16, 1] dim_div [1, 1, 16] align 16 written) {
+  %a = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x?x16xf32>
+  %b = tessera_tile.dim %x[1] : !tessera_tile.tensor<?x?x16xf32>
+  // CHECK: [[LAST:%.+]] = tessera_tile.elementwise "minimum"
+  // CHECK: [[FIRST:%.+]] = tessera_tile.elementwise "minimum"
+  // CHECK: [[SHORT:%.+]] = tessera_tile.elementwise "sub"({{.*}}, [[LAST]])
+  // CHECK: [[OTHER:%.+]] = tessera_tile.elementwise "mul"([[SHORT]], [[FIRST]])
+  // CHECK: [[USUAL:%.+]] = tessera_tile.elementwise "sub"({{.*}}, [[OTHER]])
+  // CHECK: tessera_tile.grid({{.*}}) by [1, 128] when [[USUAL]] {
+  // CHECK: tessera_tile.grid({{.*}}) by [128, 1] when [[OTHER]] {
+  tessera_tile.grid(%a, %b) by [1, 1] {
+  ^bb0(%i: index, %j: index):
+    %zero = tessera_tile.constant 0 : index
+    %v = tessera_tile.load %x[%i, %j, %zero] [1, 1, 16] drop [0, 1] : !tessera_tile.tensor<?x?x16xf32> -> !tessera_tile.tile<16xf32>
+    tessera_tile.store %v, %y[%i, %j, %zero] [1, 1, 16] drop [0, 1] : !tessera_tile.tile<16xf32>, !tessera_tile.tensor<?x?x16xf32>
+  }
+  tessera_tile.return
+}
+
+// -----
+// Where they are known, batches go along the dimension that has more programs.
+tessera_tile.kernel @known profile "fast" (
+    %x: !tessera_tile.tensor<4096x4x16xf32> as "X" dims ["4096", "4", "16"] strides [64, 16, 1] stride_div [16, 16, 1] dim_div [16, 4, 16] align 16,
+    %y: !tessera_tile.tensor<4096x4x16xf32> as "Y" dims ["4096", "4", "16"] strides [64, 16, 1] stride_div [16, 16, 1] dim_div [16, 4, 16] align 16 written) {
+  %a = tessera_tile.constant 4096 : index
+  %b = tessera_tile.constant 4 : index
+  // CHECK: tessera_tile.grid({{.*}}) by [32, 1] {
+  tessera_tile.grid(%a, %b) by [1, 1] {
+  ^bb0(%i: index, %j: index):
+    %zero = tessera_tile.constant 0 : index
+    %v = tessera_tile.load %x[%i, %j, %zero] [1, 1, 16] drop [0, 1] : !tessera_tile.tensor<4096x4x16xf32> -> !tessera_tile.tile<16xf32>
+    tessera_tile.store %v, %y[%i, %j, %zero] [1, 1, 16] drop [0, 1] : !tessera_tile.tile<16xf32>, !tessera_tile.tensor<4096x4x16xf32>
+  }
+  tessera_tile.return
+}
