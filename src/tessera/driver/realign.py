@@ -36,12 +36,14 @@ from tessera.target.artifact import Artifact, evaluate
 if TYPE_CHECKING:
     from tessera.driver.kernel import Kernel
 
-LEAST_REREADS = 8
-"""Programs that read the same elements, from which on copies cost less than they save: causal attention over 1024
-positions, in blocks of 128, reads each key by 8 programs."""
 LEAST_BYTES, AT_ONCE = 1 << 19, 330
 """Bytes that each of the programs which run at once reads of misplaced arrays, from which on the call takes longer than
-its start on copies: a step of a product, of 16 KB, takes 1.25 µs, and the host takes 30 µs more."""
+its start on copies: the host takes 30 µs more."""
+READ_RATE, COPY_RATE = 13e9, 1.25e12
+"""Bytes that such a program reads in a second, a step of a product, of 16 KB, in 1.25 µs, and bytes that are copied in
+one: causal attention over 1024 positions, in blocks of 128, reads each key by 8 programs, which is twice the time."""
+LEAST_GAIN = 2.0
+"""How many times as long as copies take what they replace takes at least."""
 ALIGN_BYTES = 16
 """Rows of copies begin at multiples of this."""
 BLOCK, MOST_COLUMNS = 2048, 128
@@ -157,20 +159,25 @@ def on_copies(
 
 
 def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
-    """Return whether many programs of a kernel's only launch read what is misplaced again, and much of it.
+    """Return whether programs of the only launch that a call has read what is misplaced again, and much of it.
 
     Args:
         artifact: the code for the arrays as they are.
         spec: facts of the call.
         size: bytes of the copies.
     """
-    (launch, *others), rereads = artifact.launches, artifact.reflection["schedule"].get("rereads", 0)
-    if others or not rereads or any(_has_scalars(extent) for extent, _ in launch.grid):
+    rereads = artifact.reflection["schedule"].get("rereads", 0)
+    if not rereads or any(_has_scalars(extent) for launch in artifact.launches for extent, _ in launch.grid):
         return False
     sizes = [fact.sizes for fact in spec.args]
-    counts = [-(-evaluate(extent, sizes, ()) // block) for extent, block in launch.grid]
+    launches = [[-(-evaluate(extent, sizes, ()) // block) for extent, block in each.grid] for each in artifact.launches]
+    running = [counts for counts in launches if all(counts)]
+    if len(running) != 1:
+        return False
+    (counts,) = running
     fewest = min(count for axis, count in enumerate(counts) if rereads >> axis & 1)
-    return fewest >= LEAST_REREADS and size * fewest >= LEAST_BYTES * min(prod(counts), AT_ONCE)
+    each = size * fewest / min(prod(counts), AT_ONCE)
+    return each >= LEAST_BYTES and each / READ_RATE >= LEAST_GAIN * size / COPY_RATE
 
 
 def _has_scalars(expr: Any) -> bool:

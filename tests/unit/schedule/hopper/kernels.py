@@ -42,6 +42,16 @@ def gemm(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts
         c[m : m + 64, n : n + 64] = acc
 
 
+def gemm_of_odd_blocks(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]
+) -> None:
+    for m, n in ts.tile.grid((M, 144), (N, 112)):
+        acc = ts.tile.zeros((144, 112), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 144, k : k + 64], b[k : k + 64, n : n + 112], acc)
+        c[m : m + 144, n : n + 112] = acc
+
+
 def gemm_wide(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
     for m, n in ts.tile.grid((M, 64), (N, 128)):
         acc = ts.tile.zeros((64, 128), ts.f32)
