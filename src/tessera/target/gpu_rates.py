@@ -1,28 +1,28 @@
 """What products reach of a GPU's rates (`target.machines`), and what else takes time: the numbers plans are chosen by.
 
-Rates of tiles and what is added to them are fitted to 2 000 schedules of 135 products on an H100
+Rates of tiles and what is added to them are fitted to 2 400 schedules of 141 products on an H100
 (`benchmarks/regret.py`); those of tf32, f64 and epilogues come from an H200.
 """
 
 from __future__ import annotations
 
 TILE_RATE = {
-    (128, 256): 1.106,
-    (256, 128): 1.026,
-    (128, 128): 0.72,
-    (128, 192): 0.941,
-    (192, 128): 1.023,
-    (64, 192): 0.762,
+    (128, 256): 1.12,
+    (256, 128): 1.0,
+    (128, 128): 0.718,
+    (128, 192): 0.969,
+    (192, 128): 0.864,
+    (64, 192): 0.717,
     (64, 256): 0.789,
-    (128, 64): 0.569,
+    (128, 64): 0.566,
     (64, 128): 0.623,
-    (64, 64): 0.462,
-    (128, 32): 0.331,
-    (64, 32): 0.268,
+    (64, 64): 0.545,
+    (128, 32): 0.341,
+    (64, 32): 0.307,
 }
 """Part of the matrix units' rate (`Machine.flops`) that a tile of this size reaches, for warp-specialised products."""
 
-ACROSS_LINES = 1.57
+ACROSS_LINES = 1.68
 """How much longer operands take from the L2 cache whose rows are no multiples of 128 bytes (3000, 4104 terms)."""
 PAIRED_RATE = 0.93
 """Part of the rate that pairs of programs reach which fetch an operand together."""
@@ -30,34 +30,43 @@ PAIRED_RATE = 0.93
 CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
 """Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
 
-SHARED_COLUMNS = 1.8
-"""What memory takes longer where several rows of tiles fetch the right operand."""
+SHARED_COLUMNS = 1.31
+ONE_COLUMN = 1.07
+READ_AGAIN = 0.5
+"""What memory takes longer where programs fetch both operands, and one of them, together; and the power by which it
+does where those of several waves fetch them again."""
 
-MEETING = 0.57e-6
-EXCHANGE = 56e9
+ALONE = 1.53
+STARTING = 0.483e-6
+"""How much faster the L2 cache serves a few programs, and seconds by which the start of as many as run at once is later
+than that of one."""
+
+MEETING = 0.357e-6
+EXCHANGE = 51.0e9
 """Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
 
-TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.8, (64, 128): 0.6, (64, 64): 0.333}
+TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.427}
 """The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
-SECOND_GROUP = 0.05e-6
+SECOND_GROUP = 0.0526e-6
 """Seconds until the second of them has its first tile."""
 
-SHARED_RATE = 0.68
+SHARED_RATE = 0.703
 SHARING = 0.13e-6
 """Part of the rate, and seconds added, where programs share the last tiles' steps through memory (stream-K)."""
 
-APART = 1.7
+APART = 1.72
 CACHE_BYTES = 50e6
 """What they fetch, each at other terms, by the rate of memory, where operands are larger than this."""
 
+BETWEEN = 0.246e-6
 SHARE = 128
-STORE = 0.54e-6
-SINGLE_STORE = 1.43e-6
+STORE = 0.598e-6
+SINGLE_STORE = 1.39e-6
 OPERATION = 0.2e-6
-"""Elements of a thread's share of a tile, and seconds from its last product on: a store, one of single elements, and
-each operation."""
+"""Seconds from a tile's last product to the next one's first, and those that so many elements of a thread's share add:
+of a store, of one of single elements, and of each operation."""
 
-TURNED_RATE = {16: 0.192, 32: 0.318, 64: 0.416}
+TURNED_RATE = {16: 0.192, 32: 0.318, 64: 0.422}
 """By rows, the part of the matrix units' rate that tiles of turned products reach."""
 
 BY_REGISTERS = 0.89
@@ -67,18 +76,20 @@ PRODUCTS_PER_ELEMENT = 32
 
 REALIGNED_RATE = {
     (128, 128): 0.146,
-    (128, 64): 0.142,
-    (64, 128): 0.164,
-    (64, 64): 0.173,
-    (64, 32): 0.102,
-    (32, 64): 0.111,
+    (128, 64): 0.149,
+    (64, 128): 0.161,
+    (64, 64): 0.169,
+    (64, 32): 0.101,
+    (32, 64): 0.121,
 }
 REALIGNED_TERMS = 64
-REALIGNED_STEP = 1.54e-6
+REALIGNED_STEP = 1.42e-6
 REALIGNED_WARPS = 16
 REALIGNED_START = 0.04e-6
+REALIGNED_END = 1.0
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
-the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
+the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, seconds before the first step, and the part
+of a tile's end that others do not hide."""
 PART_TERMS = 256
 """Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
 MOST_PARTS = 64
@@ -89,8 +100,8 @@ LEFT_BYTES = 1 << 19
 """That one program reads of others, which share its tile, at most: a few microseconds."""
 LEAST_SHARERS = 8
 """Programs that may share the steps of a tile where there are few tiles, whatever its sums take."""
-SHARING_FEW = 1.0e-6
-LEFT = 0.55e11
+SHARING_FEW = 1.14e-6
+LEFT = 0.466e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
 SINGLE = 6.3e9
@@ -126,7 +137,7 @@ STEP = 0.28e-6
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 
-COPIES = 3.1e-6
+COPIES = 3.65e-6
 """Seconds that the launch of copies of operands adds, beside their bytes: 2 to 3 on the GPU, more on the host."""
 
 

@@ -53,7 +53,7 @@ class Machine:
     flops: float
     memory: float
     cache: float
-    launch: float = 6.0e-6
+    launch: float = 5.6e-6
     rates: Rates = field(default_factory=Rates)
 
 

@@ -7,7 +7,7 @@ feed them worse) and the time of its bytes from the L2 cache and from memory. Al
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil, prod, sqrt
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
@@ -72,8 +72,8 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     """Return the predicted seconds of a schedule, and what bounds it."""
     machine = target.machine
     tiles = tile_count(problem, choice.block_m, choice.block_n) * choice.split
-    compute, cache = _tile(problem, target, choice)
-    fixed = machine.launch + (choice.split - 1) * gpu.MEETING
+    compute, cache = _tile(problem, target, choice, tiles)
+    fixed = machine.launch + gpu.STARTING * min(tiles / machine.units, 1) + (choice.split - 1) * gpu.MEETING
     sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
@@ -92,14 +92,13 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     else:
         steady = waves * max(compute, cache)
     if choice.path == "wgmma" and choice.turns:
-        ending = waves * _ending(problem, choice)
-        # Both groups wait for the same units where elements are stored one by one.
-        steady = max(steady, ending) if problem.out_aligned else steady + ending
+        each = _ending(problem, choice)
+        # No product runs beside the last end, nor any where both groups store elements one by one.
+        steady = max(steady, (waves - 1) * each) + each if problem.out_aligned else steady + waves * each
         fixed += gpu.SECOND_GROUP
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
-    # What only one row of tiles fetches leaves the cache first, and what lay there can stay.
-    memory = problem.bytes / machine.memory * (1.0 if problem.m <= choice.block_m else gpu.SHARED_COLUMNS)
+    memory = _moved(problem, machine, choice) / machine.memory
     engine = "multiply-adds" if choice.path == "fma" else "matrix units"
     bound = "memory" if memory > steady else (engine if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
@@ -107,7 +106,23 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     return (steady**8 + memory**8) ** (1 / 8) + fixed, note
 
 
-def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, float]:
+def _moved(problem: Problem, machine: Machine, choice: Choice) -> float:
+    """Return the bytes that memory moves, weighed: programs of a wave share what they read, waves may not."""
+    rows, columns = ceil(problem.m / choice.block_m), ceil(problem.n / choice.block_n)
+    if rows == 1 or columns == 1:  # the operand that all programs read stays in the cache
+        return problem.bytes * (1.0 if rows == 1 else gpu.ONE_COLUMN)
+    left, right = choice.block_m * problem.k * problem.a.bytes, choice.block_n * problem.k * problem.b.bytes
+    once = rows * left + columns * right
+    if once <= gpu.CACHE_BYTES:
+        return problem.bytes * gpu.SHARED_COLUMNS
+    high = min(rows, max(round(sqrt(machine.units * right / left)), 1))
+    wide = min(columns, max(machine.units // high, 1))
+    waves = rows * columns / (high * wide)
+    again = max(waves * (high * left + wide * right) / once, 1.0)
+    return problem.bytes * gpu.SHARED_COLUMNS * again**gpu.READ_AGAIN
+
+
+def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) -> tuple[float, float]:
     """Return the seconds that a tile's products take, and those that its operands take from the cache."""
     machine, block_m, block_n = target.machine, choice.block_m, choice.block_n
     depth = ceil(problem.k / choice.split)
@@ -127,8 +142,8 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float
     rows, columns = min(block_m, problem.m), min(block_n, problem.n)
     left = rows * problem.a.bytes * (1.0 if problem.a_lines else gpu.ACROSS_LINES)
     right = columns * problem.b.bytes * (1.0 if problem.b_lines else gpu.ACROSS_LINES) / choice.cluster
-    cache = depth * (left + right) / machine.cache
-    return compute, cache
+    alone = min(machine.units / max(min(tiles, machine.units), 1), gpu.ALONE)
+    return compute, depth * (left + right) / (machine.cache * alone)
 
 
 def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile: float) -> tuple[float, float]:
@@ -147,10 +162,12 @@ def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile
     if crew > 1:
         return tile / crew, _meeting(problem, block, crew)
     # Programs are at different terms, so that none finds in the cache what others fetch.
-    left = tiles - max(tiles // machine.units - 1, 0) * machine.units
+    waves = max(tiles // machine.units - 1, 0)  # of whole tiles
+    left = tiles - waves * machine.units
     fetched = left * problem.k * (choice.block_m * problem.a.bytes + choice.block_n * problem.b.bytes)
     apart = fetched / (machine.memory * gpu.APART) if problem.bytes > gpu.CACHE_BYTES else 0.0
-    return max(tiles / machine.units * tile, apart), gpu.SHARING + 2 * size / gpu.EXCHANGE
+    steady = waves * tile + max(left / machine.units * tile, apart)
+    return steady, gpu.SHARING + 2 * size / gpu.EXCHANGE
 
 
 def _is_realigned(problem: Problem, target: TargetRecord, path: str) -> bool:
@@ -166,8 +183,8 @@ def _realigned(problem: Problem, target: TargetRecord, choice: Choice) -> float:
     work = 2.0 * prod(block) * problem.k / parts / (target.machine.flops * gpu.REALIGNED_RATE.get(block, 0.1))
     steps = ceil(problem.k / parts / gpu.REALIGNED_TERMS) * gpu.REALIGNED_STEP * sum(block) / 128
     programs, together = tiles * parts, units * (gpu.REALIGNED_WARPS // choice.warps)
-    fixed = gpu.REALIGNED_START + _ending(problem, choice) + _meeting(problem, block, parts)
-    return max(programs / units * work, ceil(programs / together) * steps) + fixed
+    fixed = gpu.REALIGNED_START + gpu.REALIGNED_END * _ending(problem, choice) + _meeting(problem, block, parts)
+    return max(programs / units * work, ceil(programs / together) * steps) + ceil(programs / together) * fixed
 
 
 def _meeting(problem: Problem, block: tuple[int, int], parts: int) -> float:
@@ -179,7 +196,7 @@ def _ending(problem: Problem, choice: Choice) -> float:
     """Return the seconds from a tile's last product to its store: its epilogue, element by element of a thread."""
     share = choice.block_m * choice.block_n / (32 * choice.warps) / gpu.SHARE
     store = gpu.STORE if problem.out_aligned else gpu.SINGLE_STORE
-    return share * (store + problem.work * gpu.OPERATION)
+    return gpu.BETWEEN + share * (store + problem.work * gpu.OPERATION)
 
 
 def _tf32_rate(problem: Problem, rows: int, columns: int) -> float:
