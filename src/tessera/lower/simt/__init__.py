@@ -27,7 +27,7 @@ from tessera.ir.tile.types import TensorType, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Bounds
 from tessera.lower.boxes import access_elements
-from tessera.lower.facts import divisor
+from tessera.lower.facts import divisor, nearest
 from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.neighbours import Known, neighbours_of
@@ -35,6 +35,7 @@ from tessera.lower.simt.order import mark_tile_loop, order_accesses
 from tessera.lower.simt.placement import Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
+from tessera.lower.simt.split import ACCESS_BYTES
 from tessera.lower.simt.stream import divide, share_out
 from tessera.lower.simt.turns import take_back_turns
 from tessera.numerics import dtypes
@@ -205,7 +206,8 @@ def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:
 
 def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
     """Return, for each shape of tiles in global memory, bytes of the narrowest element and elements of an access."""
-    narrowest, neighbours = dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
+    narrowest = dict[tuple[int, ...], int]()
+    accesses = dict[tuple[int, ...], dict[int, list[tuple[int, int]]]]()
     known = Known(params, Bounds(params.kernel), partial(divisor, {}, params.kernel))
     for top in plan.body:
         for op in top.walk():
@@ -215,16 +217,41 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
                     shape = padded_shape(tile.type.shape)
                     element_bytes = dtype_of(element_of(tile.type)).bytes
                     narrowest[shape] = min(narrowest.get(shape, 16), element_bytes)
-                    neighbours[shape] = max(neighbours.get(shape, 1), _moved_at_once(known, op, shape))
-    return narrowest, neighbours
+                    found = _moved_at_once(known, op, shape)
+                    if found is not None:
+                        axis, at_once = found
+                        accesses.setdefault(shape, {}).setdefault(axis, []).append((at_once, element_bytes))
+    return narrowest, {
+        shape: max(map(_best_vector, accesses.get(shape, {}).values()), default=1) for shape in narrowest
+    }
 
 
-def _moved_at_once(known: Known, op: LoadOp | StoreOp | GatherOp | ScatterOp, shape: tuple[int, ...]) -> int:
-    """Return how many elements an access to global memory moves at once at most."""
+def _best_vector(accesses: Sequence[tuple[int, int]]) -> int:
+    """Return how many neighbours a thread has of a tile that several accesses move, each so many at once at most.
+
+    An access of fewer touches the same sectors again for each part of a thread's neighbours, unless parts are 16 bytes.
+    That is worse than what other accesses lose by moving as few as it does: stores of single elements of bf16 that lie
+    8 apart reach a fifth of the memory's rate.
+
+    Args:
+        accesses: elements that each moves at once, and bytes of an element.
+    """
+
+    def cost(vector: int) -> float:
+        moved = [(min(vector, at_once), size) for at_once, size in accesses]
+        return sum((1 if each * size >= ACCESS_BYTES else vector // each) / each for each, size in moved)
+
+    found = {at_once for at_once, _ in accesses}
+    return min(sorted(found, reverse=True), key=cost)
+
+
+def _moved_at_once(
+    known: Known, op: LoadOp | StoreOp | GatherOp | ScatterOp, shape: tuple[int, ...]
+) -> tuple[int, int] | None:
+    """Return along which axis elements lie nearest, and how many are moved at once; None where they lie anywhere."""
     if isinstance(op, LoadOp | StoreOp):
-        return access_elements(known.params, op, known.divisor, shape)
-    found = neighbours_of(known, op)
-    return found[1] if found is not None else 1
+        return nearest(known.params.kernel, op)[0], access_elements(known.params, op, known.divisor, shape)
+    return neighbours_of(known, op)
 
 
 def _reduced(plan: LaunchPlan) -> frozenset[tuple[tuple[int, ...], int]]:
