@@ -207,7 +207,7 @@ def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:
 def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
     """Return, for each shape of tiles in global memory, bytes of the narrowest element and elements of an access."""
     narrowest = dict[tuple[int, ...], int]()
-    accesses = dict[tuple[int, ...], dict[int, list[tuple[int, int]]]]()
+    accesses = dict[tuple[int, ...], dict[int, list[Moved]]]()
     known = Known(params, Bounds(params.kernel), partial(divisor, {}, params.kernel))
     for top in plan.body:
         for op in top.walk():
@@ -220,29 +220,44 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
                     found = _moved_at_once(known, op, shape)
                     if found is not None:
                         axis, at_once = found
-                        accesses.setdefault(shape, {}).setdefault(axis, []).append((at_once, element_bytes))
+                        moved = Moved(at_once, element_bytes, isinstance(op, StoreOp | ScatterOp))
+                        accesses.setdefault(shape, {}).setdefault(axis, []).append(moved)
     return narrowest, {
         shape: max(map(_best_vector, accesses.get(shape, {}).values()), default=1) for shape in narrowest
     }
 
 
-def _best_vector(accesses: Sequence[tuple[int, int]]) -> int:
-    """Return how many neighbours a thread has of a tile that several accesses move, each so many at once at most.
-
-    An access of fewer touches the same sectors again for each part of a thread's neighbours, unless parts are 16 bytes.
-    That is worse than what other accesses lose by moving as few as it does: stores of single elements of bf16 that lie
-    8 apart reach a fifth of the memory's rate.
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How an access could move a tile.
 
     Args:
-        accesses: elements that each moves at once, and bytes of an element.
+        at_once: elements that it moves at once at most.
+        bytes: of an element.
+        stored: whether it is a store.
+    """
+
+    at_once: int
+    bytes: int
+    stored: bool
+
+
+def _best_vector(accesses: Sequence[Moved]) -> int:
+    """Return how many neighbours a thread has of a tile: as many as the widest access moves, if stores move 16 bytes.
+
+    A store of fewer sends each sector to the L2 cache again for each part of a thread's neighbours: those of single
+    elements of bf16 that lie 8 apart reach a fifth of the memory's rate. Loads find theirs in the L1 cache.
     """
 
     def cost(vector: int) -> float:
-        moved = [(min(vector, at_once), size) for at_once, size in accesses]
-        return sum((1 if each * size >= ACCESS_BYTES else vector // each) / each for each, size in moved)
+        total = 0.0
+        for access in accesses:
+            each = min(vector, access.at_once)
+            apart = access.stored and each * access.bytes < ACCESS_BYTES
+            total += (vector // each if apart else 1) / each
+        return total
 
-    found = {at_once for at_once, _ in accesses}
-    return min(sorted(found, reverse=True), key=cost)
+    return min(sorted({access.at_once for access in accesses}, reverse=True), key=cost)
 
 
 def _moved_at_once(

@@ -13,6 +13,8 @@ def rows(parts: Parts) -> tree.Grid:
     dice = parts.dice
     dtype = dice.pick(("f32", "f32", "bf16", "f16", "f64", "i32"))
     block, width = dice.pick((1, 2, 4, 16, 64)), dice.pick((32, 64, 128, 256, 512))
+    if dice.aside.random() < 0.5:  # chunks of these leave something over
+        width = dice.aside.choice((20, 33, 100, 300))
     extent, length = parts.size("M", block, 3), parts.size("N", width, 3)
     m, n = tree.Name("m", INDEX), tree.Name("n", INDEX)
     place: tuple[tree.Axis, ...] = (tree.Span(m, block), tree.Span(n, width))
