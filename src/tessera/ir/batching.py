@@ -67,18 +67,15 @@ class Batch:
         self._blocks: list[Block] = []
         self._like: Operation = grid
 
-    def grid_of_batches(self, guard: SSAValue | None = None) -> GridOp:
+    def grid_of_batches(self) -> GridOp:
         """Return the new launch, next to the old one; it is not inserted.
-
-        Args:
-            guard: when it has programs, see `GridOp`; the old one's by default.
 
         Raises:
             Apart: something in the body has no meaning for several programs at once.
         """
         sizes = list(self.grid.block_sizes)
         sizes[self.axis] *= self.programs
-        new = GridOp(list(self.grid.extents), sizes, self.grid.guard if guard is None else guard)
+        new = GridOp(list(self.grid.extents), sizes, self.grid.guard)
         new.location = self.grid.location
         new.attributes.update(self.grid.attributes)
         try:

@@ -86,10 +86,8 @@ REALIGNED_TERMS = 64
 REALIGNED_STEP = 1.42e-6
 REALIGNED_WARPS = 16
 REALIGNED_START = 0.04e-6
-REALIGNED_END = 1.0
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
-the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, seconds before the first step, and the part
-of a tile's end that others do not hide."""
+the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
 PART_TERMS = 256
 """Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
 MOST_PARTS = 64

@@ -23,7 +23,7 @@ from tessera.ops.linalg.problem import Options
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.target.registry import target_named
-from tests.unit.schedule.hopper.kernels import attention, gemm_of_odd_blocks
+from tests.unit.schedule.hopper.kernels import attention, product_of
 
 CUDA = Device("cuda", 0)
 HEADS = 3
@@ -177,10 +177,11 @@ def test_calls_that_copies_do_not_pay_for_run_as_they_are(monkeypatch, positions
 @pytest.mark.parametrize(("terms", "copied"), [(4096, True), (256, False)])
 def test_of_launches_by_sizes_the_one_that_has_programs_decides(monkeypatch, terms, copied) -> None:
     """Blocks of 144 x 112 are computed as several others: each call runs one launch of them."""
-    gpu, kernel = Recorded(monkeypatch), Kernel[..., Any](gemm_of_odd_blocks)
-    sizes, pointers = ((4096, terms), (terms, 400), (4096, 400)), [0x10002, 0x20002, 0x30000]
-    views = [view_of((rows, columns), (columns, 1)) for rows, columns in sizes]
-    facts = [tensor_facts(n, p, view, view.strides) for n, p, view in zip("abc", pointers, views, strict=True)]
+    gpu, kernel = Recorded(monkeypatch), Kernel[..., Any](product_of(144, 112, 64))
+    a, b, bias = view_of((4096, terms), (terms, 1)), view_of((terms, 400), (400, 1)), view_of((400,), (1,))
+    views, pointers = [a, b, bias, view_of((4096, 400), (400, 1))], [0x10002, 0x20002, 0x30000, 0x40000]
+    names = ("a", "b", "bias", "c")
+    facts = [tensor_facts(n, p, view, view.strides) for n, p, view in zip(names, pointers, views, strict=True)]
     spec = Specialization(tuple(facts))
     variant = gpu.variant_for(kernel, spec, views, CUDA)
     assert len(variant.artifact.launches) > 1

@@ -300,6 +300,16 @@ class GridOp(TesseraOp):
         """The tile size of each dimension."""
         return tuple(block.data for block in self.blocks.data)
 
+    def when(self, guard: SSAValue) -> GridOp:
+        """Move the body to a launch with a guard, which is returned; neither is in a block."""
+        new = GridOp(list(self.extents), self.block_sizes, guard)
+        new.location = self.location
+        new.attributes.update(self.attributes)
+        new.body.detach_block(0)
+        new.body.add_block(self.body.detach_block(0))
+        self.erase()
+        return new
+
     def verify_(self) -> None:
         """Check that there is one extent, block size and offset per dimension."""
         if not len(self.extents) == len(self.block_sizes) == len(self.body.block.args):

@@ -32,10 +32,9 @@ from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_laun
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.neighbours import Known, neighbours_of
 from tessera.lower.simt.order import mark_tile_loop, order_accesses
-from tessera.lower.simt.placement import Placements, padded_shape, place_block
+from tessera.lower.simt.placement import ACCESS_BYTES, Placements, padded_shape, place_block
 from tessera.lower.simt.prefer import prefer_consumers
 from tessera.lower.simt.rules import lowers
-from tessera.lower.simt.split import ACCESS_BYTES
 from tessera.lower.simt.stream import divide, share_out
 from tessera.lower.simt.turns import take_back_turns
 from tessera.numerics import dtypes

@@ -12,14 +12,12 @@ from tessera.ir.target.types import BufferType, FragmentType
 from tessera.ir.tile.exchange import ExchangeOp, is_whole
 from tessera.ir.types import element_type
 from tessera.lower.simt.context import SimtContext, tile_shape
-from tessera.lower.simt.placement import follow, infers
+from tessera.lower.simt.placement import ACCESS_BYTES, follow, infers
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 
 ROUND_BYTES = 32 << 10
 """Shared memory that warps exchange registers through at a time."""
-ACCESS_BYTES = 16
-"""What a thread stores to shared memory by one instruction."""
 
 infers(ExchangeOp)(follow)
 

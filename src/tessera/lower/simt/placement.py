@@ -30,6 +30,8 @@ SEGMENT = 128
 """Bytes of neighbours that the lanes of a row access together where a warp takes several rows to reduce them."""
 
 
+ACCESS_BYTES = 16
+"""That a thread moves by one instruction at most."""
 FEW_ROWS = 16
 """Rows that are reduced in registers where there is room: warps have other columns then, and nothing to exchange."""
 
@@ -111,7 +113,9 @@ class Placements:
         order = list(nearest) or [fast, *(axis for axis in reversed(range(rank)) if axis != fast)]
         threads = self.target.warp_size * self.num_warps
         unit = element_bytes or self.narrowest.get(shape, 4)
-        vector = min(16 // unit, shape[fast], max(1, prod(shape) // threads), most or self.neighbours.get(shape, 16))
+        vector = min(
+            ACCESS_BYTES // unit, shape[fast], max(1, prod(shape) // threads), most or self.neighbours.get(shape, 16)
+        )
         per_thread = [vector if axis == fast else 1 for axis in range(rank)]
         left = [size // box for size, box in zip(shape, per_thread, strict=True)]
         lanes = self._spread(self.target.warp_size, left, [*order[1:], fast] if across else order)

@@ -11,10 +11,8 @@ from tessera.ir.target.memory import BufferStoreOp
 from tessera.ir.target.types import FragmentType
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 from tessera.lower.simt.context import SimtContext
-from tessera.lower.simt.placement import Placements, infers
+from tessera.lower.simt.placement import ACCESS_BYTES, Placements, infers
 from tessera.lower.simt.rules import lowers
-
-ACCESS_BYTES = 16
 
 
 @lowers(AllocLinksOp)

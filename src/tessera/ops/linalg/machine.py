@@ -183,7 +183,7 @@ def _realigned(problem: Problem, target: TargetRecord, choice: Choice) -> float:
     work = 2.0 * prod(block) * problem.k / parts / (target.machine.flops * gpu.REALIGNED_RATE.get(block, 0.1))
     steps = ceil(problem.k / parts / gpu.REALIGNED_TERMS) * gpu.REALIGNED_STEP * sum(block) / 128
     programs, together = tiles * parts, units * (gpu.REALIGNED_WARPS // choice.warps)
-    fixed = gpu.REALIGNED_START + gpu.REALIGNED_END * _ending(problem, choice) + _meeting(problem, block, parts)
+    fixed = gpu.REALIGNED_START + _ending(problem, choice) + _meeting(problem, block, parts)
     return max(programs / units * work, ceil(programs / together) * steps) + ceil(programs / together) * fixed
 
 

@@ -72,36 +72,22 @@ class BatchProgramsPass(GridPass):
             return
         wanted = {axis: self.knobs.batch or self._programs(grid, axis) for axis in reversed(range(len(grid.extents)))}
         axes = [axis for axis, programs in wanted.items() if programs > 1]
-        if all(constant_value(extent) is not None for extent in grid.extents):
+        known = all(constant_value(extent) is not None for extent in grid.extents)
+        if known:
             axes.sort(key=lambda axis: -wanted[axis])
-        reasons, fitting = list[str](), list[int]()
+        reasons, fitting = list[str](), dict[int, GridOp]()
         for axis in axes:
             try:
-                batch_of(kernel, grid, axis, wanted[axis]).grid_of_batches().erase(safe_erase=False)
+                fitting[axis] = batch_of(kernel, grid, axis, wanted[axis]).grid_of_batches()
             except Apart as reason:
                 reasons.append(f"programs of dimension {axis} run apart: {reason}")
                 continue
-            fitting.append(axis)
-            if self.knobs.batch or grid.guard is not None or len(fitting) == MOST_LAUNCHES:
+            if known or self.knobs.batch or grid.guard is not None or len(fitting) == MOST_LAUNCHES:
                 break
         if fitting:
-            self._replace(kernel, grid, {axis: wanted[axis] for axis in fitting})
+            _replace(grid, fitting, wanted)
         elif reasons:
             note(grid, "batch", reasons)
-
-    def _replace(self, kernel: KernelOp, grid: GridOp, wanted: Mapping[int, int]) -> None:
-        """Put launches of batches along dimensions in the place of one."""
-        launches = [
-            (axis, batch_of(kernel, grid, axis, wanted[axis]).grid_of_batches(guard))
-            for axis, guard in _choices(grid, wanted)
-        ]
-        texts = [
-            f"{wanted[axis]} neighbouring programs of dimension {axis} of the grid run as one" for axis, _ in launches
-        ]
-        for _, new in launches:
-            Rewriter.insert_op(new, InsertPoint.before(grid))
-        note(launches[0][1], "batch", texts)
-        Rewriter.erase_op(grid)
 
     def _programs(self, grid: GridOp, axis: int) -> int:
         """Return how many programs become one along a dimension of the grid: a power of two."""
@@ -120,7 +106,23 @@ class BatchProgramsPass(GridPass):
         return 1 << max(most, 1).bit_length() - 1
 
 
-def _choices(grid: GridOp, wanted: Mapping[int, int]) -> list[tuple[int, SSAValue | None]]:
+def _replace(grid: GridOp, batches: Mapping[int, GridOp], wanted: Mapping[int, int]) -> None:
+    """Put launches of batches along dimensions in the place of one; those that never run are erased."""
+    choices = _choices(grid, {axis: wanted[axis] for axis in batches})
+    for axis in batches.keys() - choices.keys():
+        batches[axis].erase(safe_erase=False)
+    launches = [batches[axis] if guard is None else batches[axis].when(guard) for axis, guard in choices.items()]
+    for new in launches:
+        Rewriter.insert_op(new, InsertPoint.before(grid))
+    note(
+        launches[0],
+        "batch",
+        [f"{wanted[axis]} neighbouring programs of dimension {axis} of the grid run as one" for axis in choices],
+    )
+    Rewriter.erase_op(grid)
+
+
+def _choices(grid: GridOp, wanted: Mapping[int, int]) -> dict[int, SSAValue | None]:
     """Return the dimensions along which a launch may run batches, each with when it does.
 
     That is the first one that fills half a batch, or the first of all.
@@ -135,13 +137,13 @@ def _choices(grid: GridOp, wanted: Mapping[int, int]) -> list[tuple[int, SSAValu
         if isinstance(guard, SSAValue):
             guards[axis] = guard
         elif guard:
-            return [(axis, None)]
+            return {axis: None}
     if not guards:
-        return [(first, None)]
+        return {first: None}
     rest: SSAValue = insert.constant(1)
     for guard in guards.values():
         rest = insert.binary("sub", rest, guard)
-    return [(first, rest), *guards.items()]
+    return {first: rest, **guards}
 
 
 def _takes_single_steps(op: Operation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -42,14 +43,26 @@ def gemm(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts
         c[m : m + 64, n : n + 64] = acc
 
 
-def gemm_of_odd_blocks(
-    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]
-) -> None:
-    for m, n in ts.tile.grid((M, 144), (N, 112)):
-        acc = ts.tile.zeros((144, 112), ts.f32)
-        for k in ts.tile.range(0, K, 64):
-            acc = ts.tile.mma(a[m : m + 144, k : k + 64], b[k : k + 64, n : n + 112], acc)
-        c[m : m + 144, n : n + 112] = acc
+def product_of(bm: int, bn: int, bk: int, end: str = "") -> Callable[..., None]:
+    """Return a product in blocks of a size, with a bias; `end` adds what forbids other blocks."""
+
+    def kernel(
+        a: ts.Tensor["M", "K", ts.bf16],
+        b: ts.Tensor["K", "N", ts.bf16],
+        bias: ts.Tensor["N", ts.bf16],
+        c: ts.Tensor["M", "N", ts.bf16],
+    ):
+        for m, n in ts.tile.grid((M, bm), (N, bn)):
+            acc = ts.tile.zeros((bm, bn), ts.f32)
+            for k in ts.tile.range(0, K, bk):
+                acc = ts.tile.mma(a[m : m + bm, k : k + bk], b[k : k + bk, n : n + bn], acc)
+            if end == "columns":
+                acc = acc - ts.tile.max(acc, 0)[None, :]
+            elif end == "number":
+                acc = acc * m + n
+            c[m : m + bm, n : n + bn] = acc + bias[n : n + bn].to(ts.f32)[None, :]
+
+    return kernel
 
 
 def gemm_wide(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -23,28 +22,9 @@ from tessera.schedule.products import MatrixProduct, Operand
 from tessera.target.artifact import evaluate
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
+from tests.unit.schedule.hopper.kernels import product_of
 
 SIZES = {"M": 4096, "N": 4096, "K": 4096}
-
-
-def product_of(bm: int, bn: int, bk: int, end: str = "") -> Callable[..., None]:
-    def kernel(
-        a: ts.Tensor["M", "K", ts.bf16],
-        b: ts.Tensor["K", "N", ts.bf16],
-        bias: ts.Tensor["N", ts.bf16],
-        c: ts.Tensor["M", "N", ts.bf16],
-    ):
-        for m, n in ts.tile.grid((M, bm), (N, bn)):
-            acc = ts.tile.zeros((bm, bn), ts.f32)
-            for k in ts.tile.range(0, K, bk):
-                acc = ts.tile.mma(a[m : m + bm, k : k + bk], b[k : k + bk, n : n + bn], acc)
-            if end == "columns":
-                acc = acc - ts.tile.max(acc, 0)[None, :]
-            elif end == "number":
-                acc = acc * m + n
-            c[m : m + bm, n : n + bn] = acc + bias[n : n + bn].to(ts.f32)[None, :]
-
-    return kernel
 
 
 def in_f32(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
