@@ -10,20 +10,15 @@ import json
 import re
 import sys
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 import llvmlite.binding as llvm
 
 _llvm: Any = llvm  # llvmlite ships no types
 
-_PHI = re.compile(r"(%\S+) = phi (.*)")
-_NAME = re.compile(r"\[ (%[^,]+),")
 _PRODUCT = re.compile(r"^( *)(%\S+) = (mul (?:nuw |nsw )*<(\d+) x (i64|i128)> ([^,]+), (.+))$", re.MULTILINE)
 _CONSTANT = re.compile(r"(%\S+) = [sz]ext <\d+ x i\d+> splat \(i\d+ (-?\d+)\)")
 _SHIFTED = re.compile(r" = (?:[al]shr|[us]div) (?:exact )?<\d+ x i(?:64|128)> (%[^,\s]+),")
-MOST_LOOPS = 40
-"""Functions with more loops are not value-numbered."""
 
 
 @cache
@@ -78,7 +73,8 @@ def _hidden(space: str, name: str, product: str, lanes: str, element: str) -> st
 def _optimised(ir: str, machine: Any) -> Any:
     """Parse and run the few passes that our IR, which is in SSA form already, gains from.
 
-    Value numbering (NewGVN) is left out where it may not come to an end (`_is_numbered`).
+    Combining instructions takes time in proportion to their number. Value numbering (NewGVN, the only one that llvmlite
+    offers) does not: of some programs it comes to no end in minutes.
     """
     module = _llvm.parse_assembly(_hide_products(ir) if machine.triple.startswith("x86_64") else ir)
     module.triple = machine.triple
@@ -92,37 +88,11 @@ def _optimised(ir: str, machine: Any) -> Any:
     inline.add_always_inliner_pass()
     inline.run(module, _llvm.create_pass_builder(machine, options))
     passes = _llvm.create_new_module_pass_manager()
-    if all(_is_numbered(str(function)) for function in module.functions):
-        passes.add_new_gvn_pass()
-    else:
-        passes.add_instruction_combine_pass()
+    passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, _llvm.create_pass_builder(machine, options))
     return module
-
-
-def _is_numbered(function: str) -> bool:
-    """Return whether NewGVN comes to an end: it aborts the process where it visits a value a hundred times.
-
-    It may after very many loops, and after a few where a loop's values change places: it takes them for equal, finds
-    that they are not, and starts again.
-    """
-    return function.count("!llvm.loop") <= MOST_LOOPS and not _has_rotation(function)
-
-
-def _has_rotation(function: str) -> bool:
-    """Return whether values that a loop carries change places among each other."""
-    for _, phis in groupby(function.splitlines(), lambda line: " = phi " in line):
-        following = {name: _NAME.findall(rest) for line in phis for name, rest in _PHI.findall(line)}
-        others = {name: [v for v in values if v in following and v != name] for name, values in following.items()}
-        while others:  # what leads to no other value of the block is in no cycle
-            ends = [name for name, values in others.items() if not any(v in others for v in values)]
-            if not ends:
-                return True
-            for name in ends:
-                del others[name]
-    return False
 
 
 def compile_ir(ir: str, triple: str, cpu: str, features: str, native: bool, assembly: bool) -> tuple[bytes, str]:
