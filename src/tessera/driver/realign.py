@@ -44,8 +44,9 @@ READ_RATE, COPY_RATE = 13e9, 1.25e12
 one: causal attention over 1024 positions, in blocks of 128, reads each key by 8 programs, which is twice the time."""
 LEAST_GAIN = 2.0
 """How many times as long as copies take what they replace takes at least."""
-ALIGN_BYTES = 16
-"""Rows of copies begin at multiples of this."""
+ALIGN_BYTES, LINE_BYTES, LONG_BYTES = 16, 128, 1024
+"""Rows of copies begin at multiples of the first, those of so many bytes at lines of the L2 cache: what a box takes of
+each row is then one line."""
 BLOCK, MOST_COLUMNS = 2048, 128
 """Elements of an array that a program copies, and the most of one of several rows."""
 START_BYTES = 256
@@ -75,7 +76,7 @@ class Copy:
 
     @classmethod
     def of(cls, place: int, view: ArrayView, strides: Sequence[int]) -> Copy | None:
-        """Return a copy of an array with rows that begin at multiples of 16 bytes, None of one without equal rows."""
+        """Return a copy of an array with rows that bulk copies fetch, None of one without equal rows."""
         order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
         *outer, inner = order
         width = view.dtype.bytes
@@ -84,7 +85,8 @@ class Copy:
         if any(strides[a] != strides[b] * view.shape[b] for a, b in pairwise(outer)):
             return None
         columns, pitch = view.shape[inner], strides[outer[-1]] if outer else 1
-        row = -(-columns * width // ALIGN_BYTES) * ALIGN_BYTES // width
+        unit = (LINE_BYTES if columns * width >= LONG_BYTES else ALIGN_BYTES) // width
+        row = -(-columns // unit) * unit
         made, step, rows = [1] * len(order), row, 1
         for axis in reversed(outer):
             made[axis], step, rows = step, step * view.shape[axis], rows * view.shape[axis]

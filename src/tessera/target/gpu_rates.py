@@ -1,70 +1,80 @@
 """What products reach of a GPU's rates (`target.machines`), and what else takes time: the numbers plans are chosen by.
 
-Rates of tiles and what is added to them are fitted to 2 400 schedules of 141 products on an H100
-(`benchmarks/regret.py`); those of tf32, f64 and epilogues come from an H200.
+Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
+were fitted to 2 400 of 141 others (`benchmarks/regret.py`); those of tf32 and f64 come from an H200.
 """
 
 from __future__ import annotations
 
 TILE_RATE = {
-    (128, 256): 1.12,
-    (256, 128): 1.0,
-    (128, 128): 0.718,
-    (128, 192): 0.969,
-    (192, 128): 0.864,
-    (64, 192): 0.717,
-    (64, 256): 0.789,
-    (128, 64): 0.566,
-    (64, 128): 0.623,
-    (64, 64): 0.545,
-    (128, 32): 0.341,
-    (64, 32): 0.307,
+    (128, 256): 1.17,
+    (256, 128): 0.924,
+    (128, 128): 0.766,
+    (128, 192): 0.964,
+    (192, 128): 0.962,
+    (64, 192): 0.772,
+    (64, 256): 0.761,
+    (128, 64): 0.55,
+    (64, 128): 0.711,
+    (64, 64): 0.507,
+    (128, 32): 0.335,
+    (64, 32): 0.299,
 }
 """Part of the matrix units' rate (`Machine.flops`) that a tile of this size reaches, for warp-specialised products."""
 
-ACROSS_LINES = 1.68
+COOL = 1.18
+COOL_GROWTH = 0.688
+"""Where few multiprocessors work, power allows a higher clock: the number of all by that of those, at most, and the
+power of it by which products are faster."""
+
+ACROSS_LINES = 1.89
 """How much longer operands take from the L2 cache whose rows are no multiples of 128 bytes (3000, 4104 terms)."""
-PAIRED_RATE = 0.93
+PAIRED_RATE = 0.976
 """Part of the rate that pairs of programs reach which fetch an operand together."""
 
 CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
 """Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
 
-SHARED_COLUMNS = 1.31
-ONE_COLUMN = 1.07
+SHARED_COLUMNS = 1.3
+ONE_COLUMN = 0.951
 READ_AGAIN = 0.5
 """What memory takes longer where programs fetch both operands, and one of them, together; and the power by which it
 does where those of several waves fetch them again."""
 
-ALONE = 1.53
-STARTING = 0.483e-6
+ALONE = 1.45
+STARTING = 0.481e-6
 """How much faster the L2 cache serves a few programs, and seconds by which the start of as many as run at once is later
 than that of one."""
 
-MEETING = 0.357e-6
-EXCHANGE = 51.0e9
+MEETING = 0.326e-6
+EXCHANGE = 52.8e9
 """Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
 
-TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.427}
+TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.424}
 """The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
 SECOND_GROUP = 0.0526e-6
 """Seconds until the second of them has its first tile."""
 
-SHARED_RATE = 0.703
+SHARED_RATE = 0.698
+CREW_RATE = 0.852
 SHARING = 0.13e-6
-"""Part of the rate, and seconds added, where programs share the last tiles' steps through memory (stream-K)."""
+"""Part of the rate where programs share the last tiles' steps through memory (stream-K), the same where several share
+each of a few tiles, and seconds added."""
 
-APART = 1.72
+APART = 1.79
 CACHE_BYTES = 50e6
 """What they fetch, each at other terms, by the rate of memory, where operands are larger than this."""
 
-BETWEEN = 0.246e-6
+LEAST_TILE = 0.792e-6
+"""Seconds that a tile takes at least, however few its terms: its copies and its store are waited for."""
+BETWEEN = 0.281e-6
 SHARE = 128
-STORE = 0.598e-6
-SINGLE_STORE = 1.39e-6
-OPERATION = 0.2e-6
+STORE = 0.662e-6
+SINGLE_STORE = 1.46e-6
+STORING_WARPS = 4
+OPERATION = 0.27e-6
 """Seconds from a tile's last product to the next one's first, and those that so many elements of a thread's share add:
-of a store, of one of single elements, and of each operation."""
+of a store, of one of single elements by so many warps at most, and of each operation."""
 
 TURNED_RATE = {16: 0.192, 32: 0.318, 64: 0.422}
 """By rows, the part of the matrix units' rate that tiles of turned products reach."""
@@ -78,12 +88,12 @@ REALIGNED_RATE = {
     (128, 128): 0.146,
     (128, 64): 0.149,
     (64, 128): 0.161,
-    (64, 64): 0.169,
-    (64, 32): 0.101,
-    (32, 64): 0.121,
+    (64, 64): 0.183,
+    (64, 32): 0.0978,
+    (32, 64): 0.12,
 }
 REALIGNED_TERMS = 64
-REALIGNED_STEP = 1.42e-6
+REALIGNED_STEP = 1.25e-6
 REALIGNED_WARPS = 16
 REALIGNED_START = 0.04e-6
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
@@ -94,37 +104,50 @@ MOST_PARTS = 64
 """Programs that share a tile of products at most: there are no copies of its sums in other threads."""
 RESIDENT_SUMS = 12288
 """Sums of products that the programs of a multiprocessor keep in registers."""
+HELD_BYTES = 96 << 10
+"""Sums of a program that others share unasked, at most: more leave 8 warps no registers for what a part needs."""
 LEFT_BYTES = 1 << 19
 """That one program reads of others, which share its tile, at most: a few microseconds."""
 LEAST_SHARERS = 8
 """Programs that may share the steps of a tile where there are few tiles, whatever its sums take."""
-SHARING_FEW = 1.14e-6
-LEFT = 0.466e11
+SHARING_FEW = 1.33e-6
+LEFT = 0.494e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
-SINGLE = 6.3e9
+SINGLE = 5.85e9
 SINGLE_WARPS = 12
-SINGLE_GROWTH = 0.56
+SINGLE_GROWTH = 0.529
 """Elements of 4 bytes that a multiprocessor copies one by one in a second (1777 x 145 x 5407 in f32 on an H200), the
 warps from which on it does, and the power of their number by which fewer do."""
+HIDDEN = 0.678
+"""Part of the shorter one of copies and products that a program does not hide behind the longer one."""
+PROGRAM = 0.3e-6
+"""Seconds that a program by threads takes beside its steps and its end."""
 
 WARP_WIDE = 0.59
 """Part of what warpgroup products reach that warp-wide ones do, where both exist."""
-MULTIPLY_ADDS = 0.0905
+MULTIPLY_ADDS = 0.0948
 MULTIPLY_ADDS_F64 = 0.041
 """Parts of the matrix units' 16-bit rate at which threads multiply and add, and that for sums of 64 bits."""
-READ = 1.59
+ISSUING_WARPS = 8
+ISSUING_GROWTH = 0.299
+"""Warps of a multiprocessor that keep its units busy, and the power of their number by which fewer do not."""
+READ = 1.61
 """Multiply-adds in the time in which a thread reads an element of an operand from shared memory."""
 BY_THREADS = {
-    (16, 16): 0.75,
-    (32, 16): 0.83,
-    (64, 16): 0.86,
-    (64, 64): 0.88,
-    (64, 32): 1.14,
-    (32, 64): 1.04,
-    (64, 128): 1.08,
+    (16, 16): 0.739,
+    (32, 16): 0.837,
+    (64, 16): 0.939,
+    (64, 64): 0.879,
+    (64, 32): 1.03,
+    (32, 64): 0.973,
+    (64, 128): 1.11,
     (128, 256): 0.85,
-    (256, 128): 0.85,
+    (256, 128): 0.846,
+    (32, 32): 0.966,
+    (128, 128): 1.16,
+    (128, 64): 1.03,
+    (16, 32): 0.932,
 }
 """How much faster than that tiles are which threads compute."""
 REGISTERS = 2048
@@ -135,7 +158,7 @@ STEP = 0.28e-6
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 
-COPIES = 3.65e-6
+COPIES = 3.46e-6
 """Seconds that the launch of copies of operands adds, beside their bytes: 2 to 3 on the GPU, more on the host."""
 
 

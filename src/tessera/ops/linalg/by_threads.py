@@ -65,10 +65,11 @@ def parts_of(problem: Problem, target: TargetRecord, block: tuple[int, int], til
         block: rows and columns of a tile.
         tiles: tiles of the launch.
     """
-    if not target.has("cp_async"):
+    size = problem.acc.bytes * prod(block)
+    if not target.has("cp_async") or size > gpu.HELD_BYTES:
         return 1
     room = target.machine.units * max(gpu.RESIDENT_SUMS // prod(block), 1) // max(tiles, 1)
-    left = gpu.LEFT_BYTES // (problem.acc.bytes * prod(block))
+    left = gpu.LEFT_BYTES // size
     return max(min(room, problem.k // gpu.PART_TERMS, left, gpu.MOST_PARTS), 1)
 
 
@@ -103,10 +104,13 @@ def seconds_of(
     sums = prod(block) / (32 * warps)
     rate = machine.flops * (gpu.MULTIPLY_ADDS_F64 if problem.acc.bytes == 8 else gpu.MULTIPLY_ADDS)
     tile = 2.0 * prod(block) * steps * terms / rate * (1 + gpu.READ * 2 / sqrt(sums))
-    busy = min((warps * min(together, waves) / gpu.SINGLE_WARPS) ** gpu.SINGLE_GROWTH, 1.0)
+    running = warps * min(together, waves)
+    busy = min((running / gpu.SINGLE_WARPS) ** gpu.SINGLE_GROWTH, 1.0)
     single = (0 if problem.a_aligned else block[0]) + (0 if problem.b_aligned else block[1])
     copied = steps * terms * single / (gpu.SINGLE * busy)
-    tile = max(tile, copied) + min(tile, copied) / together  # programs of a multiprocessor hide it from each other
+    tile *= max(gpu.ISSUING_WARPS / running, 1.0) ** gpu.ISSUING_GROWTH  # few warps wait for each other's results
+    # Programs of a multiprocessor hide the shorter one from each other.
+    tile = max(tile, copied) + gpu.HIDDEN * min(tile, copied) / together
     rounds = ceil(programs / (machine.units * together))
     seconds = max(waves * tile, rounds * max(steps * gpu.STEP, tile)) + rounds * ending
-    return seconds / gpu.BY_THREADS.get(block, 1.0)
+    return seconds / gpu.BY_THREADS.get(block, 1.0) + programs / machine.units * gpu.PROGRAM

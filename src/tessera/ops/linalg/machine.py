@@ -71,7 +71,7 @@ class Choice:
 def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, str]:
     """Return the predicted seconds of a schedule, and what bounds it."""
     machine = target.machine
-    tiles = tile_count(problem, choice.block_m, choice.block_n) * choice.split
+    tiles = _launched(problem, choice) * choice.split
     compute, cache = _tile(problem, target, choice, tiles)
     fixed = machine.launch + gpu.STARTING * min(tiles / machine.units, 1) + (choice.split - 1) * gpu.MEETING
     sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
@@ -98,12 +98,19 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
         fixed += gpu.SECOND_GROUP
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
+    least = waves * gpu.LEAST_TILE if choice.path == "wgmma" else 0.0
     memory = _moved(problem, machine, choice) / machine.memory
     engine = "multiply-adds" if choice.path == "fma" else "matrix units"
     bound = "memory" if memory > steady else (engine if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
-    # Near the larger of the two, yet less work is better where both plans wait for memory.
-    return (steady**8 + memory**8) ** (1 / 8) + fixed, note
+    # Near the largest of them, yet less work is better where both plans wait for memory.
+    return (steady**8 + memory**8 + least**8) ** (1 / 8) + fixed, note
+
+
+def _launched(problem: Problem, choice: Choice) -> int:
+    """Return the tiles of a launch: clusters take as many rows of them as they have programs, past the end too."""
+    rows = choice.block_m * choice.cluster
+    return ceil(problem.m / rows) * choice.cluster * ceil(problem.n / choice.block_n) * (problem.batch or 1)
 
 
 def _moved(problem: Problem, machine: Machine, choice: Choice) -> float:
@@ -133,10 +140,13 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
         part *= _tf32_rate(problem, *units)
     if choice.path != "wgmma":
         part = min(1.0, (block_m * block_n / 16384) ** 0.35)
+    crew = _crew(problem, machine, choice, tiles) if choice.shared else 1
     if choice.shared:
-        part *= gpu.SHARED_RATE
+        part *= gpu.CREW_RATE if crew > 1 else gpu.SHARED_RATE
     if choice.cluster > 1:
         part *= gpu.PAIRED_RATE
+    idle = machine.units / max(min(tiles * crew, machine.units), 1)
+    part *= min(idle, gpu.COOL) ** gpu.COOL_GROWTH
     compute = 2.0 * block_m * block_n * depth / (_rate(problem, target, choice.path) * part)
     # Rows and columns past the end are not fetched.
     rows, columns = min(block_m, problem.m), min(block_n, problem.n)
@@ -144,6 +154,11 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
     right = columns * problem.b.bytes * (1.0 if problem.b_lines else gpu.ACROSS_LINES) / choice.cluster
     alone = min(machine.units / max(min(tiles, machine.units), 1), gpu.ALONE)
     return compute, depth * (left + right) / (machine.cache * alone)
+
+
+def _crew(problem: Problem, machine: Machine, choice: Choice, tiles: int) -> int:
+    """Return how many programs share each of a few tiles."""
+    return min(machine.units // max(tiles, 1), gpu.sharers(choice.block_m * choice.block_n * problem.acc.bytes))
 
 
 def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile: float) -> tuple[float, float]:
@@ -158,8 +173,7 @@ def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile
     """
     block = choice.block_m, choice.block_n
     size = prod(block) * problem.acc.bytes
-    crew = min(machine.units // max(tiles, 1), gpu.sharers(size))
-    if crew > 1:
+    if (crew := _crew(problem, machine, choice, tiles)) > 1:
         return tile / crew, _meeting(problem, block, crew)
     # Programs are at different terms, so that none finds in the cache what others fetch.
     waves = max(tiles // machine.units - 1, 0)  # of whole tiles
@@ -195,7 +209,8 @@ def _meeting(problem: Problem, block: tuple[int, int], parts: int) -> float:
 def _ending(problem: Problem, choice: Choice) -> float:
     """Return the seconds from a tile's last product to its store: its epilogue, element by element of a thread."""
     share = choice.block_m * choice.block_n / (32 * choice.warps) / gpu.SHARE
-    store = gpu.STORE if problem.out_aligned else gpu.SINGLE_STORE
+    # Single elements are stored one after the other, however many warps do it.
+    store = gpu.STORE if problem.out_aligned else gpu.SINGLE_STORE * max(choice.warps / gpu.STORING_WARPS, 1.0)
     return gpu.BETWEEN + share * (store + problem.work * gpu.OPERATION)
 
 

@@ -63,8 +63,6 @@ from tessera.target.artifact import FLAG_BYTES, MOST_PARTS
 
 FEW_STEPS = 4
 """Loops known to have fewer are left as they are."""
-HELD_BYTES = 96 << 10
-"""Sums of a program that are split unasked, at most. More leave 8 warps no registers for what a part needs."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _check_sum(fn: str, type_: Attribute, profile: str) -> None:
 
 
 def _check_room(loops: Iterable[scf.ForOp]) -> None:
-    if bytes_of(result.type for loop in loops for result in loop.results) > HELD_BYTES:
+    if bytes_of(result.type for loop in loops for result in loop.results) > gpu.HELD_BYTES:
         raise Unfit("its sums take most registers")
 
 
