@@ -1,8 +1,9 @@
 """Measures plain kernels in tiles of any size on a GPU: products beside cuBLAS, the attention example beside cuDNN.
 
-    python benchmarks/tiles.py [--blocks 96x192x48 128x96x64] [--size 4096] [--heads 64 80 96 128 256] [--turns 3]
+    python benchmarks/tiles.py [--blocks 96x192x48 64x64x32] [--sizes 4096 3008] [--as-written] [--heads 64 80 96]
+                               [--turns 3]
 
-Products are bf16, square, one loop over K with the tile as it is written: rows, columns, terms. Attention is
+Products are bf16, square, one loop over K in tiles of rows, columns and terms; `--as-written` keeps those. Attention is
 `examples/flash_attention.py` as a user writes it, 4 x 16 heads of 4096 positions. Results are checked, contestants take
 turns, L2 is flushed before each call. Ratios above 1 mean that Tessera is faster; a wrong result ends the run.
 """
@@ -10,6 +11,7 @@ turns, L2 is flushed before each call. Ratios above 1 mean that Tessera is faste
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +22,10 @@ from rich.table import Table
 
 import tessera as ts
 
-BLOCKS = ("128x256x64", "96x192x48", "128x96x64", "192x128x64", "128x192x64", "160x128x64", "128x80x32", "128x128x32")
+BLOCKS = (
+    *("128x256x64", "128x128x32", "64x64x32", "32x32x32", "192x128x64", "128x192x64"),
+    *("160x128x64", "96x192x48", "128x96x64", "128x80x32"),
+)
 HEADS = (64, 80, 96, 128, 256)
 BATCH, COUNT, POSITIONS = 4, 16, 4096
 ERROR = {"product": 4e-3, "attention": 2e-2}
@@ -29,10 +34,10 @@ ERROR = {"product": 4e-3, "attention": 2e-2}
 Call = Callable[[], Any]
 
 
-def product_in(rows: int, columns: int, terms: int) -> Any:
+def product_in(rows: int, columns: int, terms: int, space: dict[str, list[int]]) -> Any:
     """Return a product as one writes it, in tiles of a size."""
 
-    @ts.kernel
+    @ts.kernel.autotune(space=space)
     def product(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.bf16]):
         for m, n in ts.tile.grid((M, rows), (N, columns)):
             acc = ts.tile.zeros((rows, columns), ts.f32)
@@ -49,7 +54,9 @@ def block_of(text: str) -> tuple[int, int, int]:
     return rows, columns, terms
 
 
-def measured_product(torch: Any, timer: Timer, turns: int, block: str, size: int) -> tuple[str, float, float]:
+def measured_product(
+    torch: Any, timer: Timer, turns: int, block: str, size: int, space: dict[str, list[int]]
+) -> tuple[str, float, float]:
     """Return the name of a product, its seconds and those of cuBLAS.
 
     Raises:
@@ -57,7 +64,7 @@ def measured_product(torch: Any, timer: Timer, turns: int, block: str, size: int
     """
     a, b = (torch.randn(size, size, device="cuda").bfloat16() for _ in range(2))
     out, other = torch.full_like(a, torch.nan), torch.empty_like(a)
-    kernel = product_in(*block_of(block))
+    kernel = product_in(*block_of(block), space)
     kernel(a, b, out)
     exact = a.double() @ b.double()
     error = float((out.double() - exact).norm() / exact.norm())
@@ -65,7 +72,7 @@ def measured_product(torch: Any, timer: Timer, turns: int, block: str, size: int
         raise SystemExit(f"product in {block}: off by {error:.1e}")
     contestants: dict[str, Call] = {"ours": lambda: kernel(a, b, out), "cuBLAS": lambda: torch.mm(a, b, out=other)}
     seconds = timer.flushed_in_turns(contestants, turns)
-    return f"product in {block}", seconds["ours"], seconds["cuBLAS"]
+    return f"product of {size}³ in {block}", seconds["ours"], seconds["cuBLAS"]
 
 
 def measured_attention(torch: Any, timer: Timer, turns: int, head: int, is_causal: bool) -> tuple[str, float, float]:
@@ -99,7 +106,8 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--blocks", nargs="*", default=BLOCKS, help="rows x columns x terms of tiles")
-    parser.add_argument("--size", type=int, default=4096, help="rows, columns and terms of products")
+    parser.add_argument("--sizes", nargs="+", type=int, default=(4096,), help="rows, columns and terms of products")
+    parser.add_argument("--as-written", action="store_true", help="products keep their tiles")
     parser.add_argument("--heads", nargs="*", type=int, default=HEADS, help="sizes of heads of attention")
     parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
@@ -107,8 +115,9 @@ def main() -> int:
     if torch is None or not torch.cuda.is_available():
         raise SystemExit("needs PyTorch and a GPU")
     timer, lines = Timer(torch, 0.04), list[tuple[str, float, float]]()
-    for block in args.blocks:
-        lines.append(measured_product(torch, timer, args.turns, block, args.size))
+    space = {"fit_blocks": [0]} if args.as_written else {}
+    for size, block in itertools.product(args.sizes, args.blocks):
+        lines.append(measured_product(torch, timer, args.turns, block, size, space))
     for head in args.heads:
         for is_causal in (False, True):
             lines.append(measured_attention(torch, timer, args.turns, head, is_causal))

@@ -111,7 +111,7 @@ class Knobs:
             "depth of the ring buffers of pipelined copies; 1 keeps one role",
             "what shared memory holds: at most 8 with roles, 4 without, 2 where threads fill them",
             takers=BOTH,
-            passes=("deepen-steps", "warp-specialize", "stage-copies"),
+            passes=("fit-blocks", "deepen-steps", "warp-specialize", "stage-copies"),
             alias="num_stages",
         )
     )
@@ -120,7 +120,10 @@ class Knobs:
             "terms",
             "terms of a step of a loop that does nothing but add products",
             "128 bytes of each row, or 256 for small tiles; as written where a power of two has more",
-            passes=("deepen-steps",),
+            passes=(
+                "fit-blocks",
+                "deepen-steps",
+            ),
             needs=HOPPER,
             lacks="bulk copies",
         )
@@ -169,7 +172,10 @@ class Knobs:
             1,
             (1, 2, 4, 8),  # CUDA: every GPU with clusters can run eight programs of one at once
             takers=BOTH,
-            passes=("split-k",),
+            passes=(
+                "fit-blocks",
+                "split-k",
+            ),
             needs=("clusters",),
             lacks="schedule that splits K",
         )
@@ -181,7 +187,10 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=("stream-k",),
+            passes=(
+                "fit-blocks",
+                "stream-k",
+            ),
             needs=HOPPER,
             lacks="persistent programs",
         )
@@ -190,7 +199,7 @@ class Knobs:
         Knob(
             "fit_blocks",
             "0 computes products in tiles as they are written, of any size",
-            "tiles that instructions do not take whole, or in large parts, are computed as others",
+            "tiles that instructions do not take whole, and small ones, are computed as others where that is faster",
             (0, 1),
             passes=("fit-blocks",),
         )
@@ -210,7 +219,7 @@ class Knobs:
             "neighbouring programs along the rows that fetch the operands they share once",
             1,
             (1, 2, 4),
-            passes=("stream-k", "pair-tiles"),
+            passes=("fit-blocks", "stream-k", "pair-tiles"),
             needs=("clusters", "wgmma"),
             lacks="clusters that share copies",
         )
@@ -235,7 +244,7 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=("stream-k", "warp-specialize", "pipeline-products"),
+            passes=("fit-blocks", "stream-k", "warp-specialize", "pipeline-products"),
             needs=HOPPER,
             lacks="groups of consumers",
         )
@@ -245,7 +254,10 @@ class Knobs:
             "producer_registers",
             "registers of a thread that fetches, where warps have roles: a multiple of 8",
             "56 or 24, by the consumer warps",
-            passes=("warp-specialize",),
+            passes=(
+                "fit-blocks",
+                "warp-specialize",
+            ),
             needs=HOPPER,
             lacks="warp roles",
         )
@@ -255,7 +267,10 @@ class Knobs:
             "consumer_registers",
             "registers of a thread that computes, where warps have roles: a multiple of 8",
             "240",
-            passes=("warp-specialize",),
+            passes=(
+                "fit-blocks",
+                "warp-specialize",
+            ),
             needs=HOPPER,
             lacks="warp roles",
         )
@@ -267,7 +282,7 @@ class Knobs:
             "the fastest that fit",
             ("wgmma", "mma_sync", "fma"),
             takers=BOTH,
-            passes=("warp-specialize", "choose-products"),
+            passes=("fit-blocks", "warp-specialize", "choose-products"),
         )
     )
     keep_copies: int | None = _declared(

@@ -17,7 +17,7 @@ def test_products_in_any_tile(block: str) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 104), (104, 248)))
     out = np.full((200, 248), np.nan, ml_dtypes.bfloat16)
-    tiles.product_in(*tiles.block_of(block))(a, b, out)
+    tiles.product_in(*tiles.block_of(block), {})(a, b, out)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = np.linalg.norm(out.astype(np.float64) - exact) / np.linalg.norm(exact)
     assert error < tiles.ERROR["product"]

@@ -45,6 +45,7 @@ class TileWork:
         sums: how many tiles of sums a program has.
         weight: registers that it needs beside them, as `why_no_registers` counts them.
         computed: whether threads compute an operand of what is loaded, so that its transposes may be computed.
+        plain: whether its loop does nothing but load and multiply, so that registers are left for a larger tile.
     """
 
     product: MatrixProduct
@@ -54,6 +55,7 @@ class TileWork:
     sums: int = 1
     weight: int = 0
     computed: bool = False
+    plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +89,20 @@ class Blocks:
 
 
 def is_served(work: TileWork, target: TargetRecord) -> bool:
-    """Return whether instructions compute tiles as they are written: whole, or in parts that are large enough.
+    """Return whether tiles stay as they are written: instructions compute them whole, or in large parts.
+
+    Loops that only load and multiply choose whatever they are written in, if roles compute them.
 
     Args:
         work: the tile.
         target: the GPU.
     """
     sizes = work.rows, work.columns
+    path = path_of(work.product, target).path
+    if path == "wgmma" and work.plain:
+        return False
     if not any(size & (size - 1) for size in sizes):
         return True
-    path = path_of(work.product, target).path
     least = GROUP_ROWS if path == "wgmma" else LEAST_ROWS
     parts = [parts_of(size, LEAST_PART) or (1,) for size in sizes]
     if path == "wgmma":
@@ -114,7 +120,9 @@ def blocks_for(work: TileWork, target: TargetRecord, free: tuple[bool, bool]) ->
     """
     path: Path = path_of(work.product, target).path
     if path == "wgmma":
-        sizes = _fixed(ROLE_TILES, work, free)
+        own = work.rows, work.columns
+        tiles = (*ROLE_TILES, own) if prod(own) < prod(ROLE_TILES[-1]) else ROLE_TILES
+        sizes = _fixed(tiles, work, free)
         return [_of_roles(work, size, target) for size in sizes if _why_not(work, size, target) is None]
     return [_of_warps(size, target) for size in _fixed(WARP_TILES, work, free)] if all(free) else []
 

@@ -11,10 +11,11 @@ After, a launch for each size of tiles that is best for some sizes of the tensor
     grid(%M, %N) by [64, 64] when %small { ... }
 
 Each element of a result is computed as before: of the same terms, in the same order. That is known only where the
-number of a program says nothing but where its boxes start (`ir/regridding.py`). Blocks whose sizes are powers of two
-stay, and so do those that roles compute in parts of 64 or more. What a launch takes is estimated from its rounds of
-tiles over the multiprocessors (`schedule/hopper/blocks.py`); where all sizes are known, the fastest launch alone is
-left. Steps have 128 bytes of each row, or as they are written where a power of two has fewer.
+number of a program says nothing but where its boxes start (`ir/regridding.py`). Blocks of loops that do more than load
+and multiply stay if their sizes are powers of two, or roles compute them in parts of 64 or more. What a launch takes is
+estimated from its rounds of tiles over the multiprocessors (`schedule/hopper/blocks.py`); where all sizes are known,
+the fastest launch alone is left. Steps have 128 bytes of each row, or as they are written where a power of two has
+fewer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from math import prod
 from typing import ClassVar, Literal
 
 from xdsl.dialects import scf
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -46,6 +47,8 @@ from tessera.schedule.products import ALIGN_BYTES, MatrixProduct, Operand
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import PANEL_BYTES
 
+OF_BLOCKS = ("num_warps",)
+"""Knobs that belong to blocks as they are written, whatever those are; where instructions take them, all others do."""
 USUAL_TERMS = 1024
 """Terms of a sum where a launch does not know them."""
 
@@ -64,11 +67,10 @@ class FitBlocksPass(GridPass):
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Change the blocks of a launch where instructions do not take them, or note why they stay."""
         products = [op for op in grid.walk() if isinstance(op, MmaOp)]
-        if self.knobs.fit_blocks == 0 or not any(map(_is_odd, products)):
+        if self.knobs.fit_blocks == 0 or not products:
             return
         try:
-            if self.knobs.num_warps is not None:
-                raise Unfit(f"num_warps={self.knobs.num_warps} was asked for")
+            self._check_knobs(any(map(_is_odd, products)))
             work = _work(kernel, grid, products)
             if is_served(work, self.target):
                 return
@@ -78,9 +80,24 @@ class FitBlocksPass(GridPass):
             if not choices:
                 raise Unfit(next(iter(regrid.fixed.values()), "no other blocks are known to be faster"))
         except Unfit as reason:
-            note(grid, "blocks", [f"blocks stay as they are: {reason}"])
+            if any(map(_is_odd, products)):
+                note(grid, "blocks", [f"blocks stay as they are: {reason}"])
             return
         _replace(regrid, places, work, choices)
+
+    def _check_knobs(self, odd: bool) -> None:
+        """Check that nothing was asked for that belongs to the blocks as they are written.
+
+        Args:
+            odd: whether their sizes are no powers of two.
+
+        Raises:
+            Unfit: something was.
+        """
+        given = self.knobs.given()
+        for name in OF_BLOCKS if odd else given:
+            if name in given:
+                raise Unfit(f"{name}={given[name]} was asked for")
 
 
 def _is_odd(op: MmaOp) -> bool:
@@ -116,7 +133,15 @@ def _work(kernel: KernelOp, grid: GridOp, products: Sequence[MmaOp]) -> TileWork
     sums = len({op.acc for op in products if not isinstance(op.acc.owner, MmaOp)})
     (rows, columns), out = next(iter(shapes)), dtype_of(element_of(stores[0].value.type))
     computed = any(isinstance(op, CastOp) for op in loop.body.block.ops)
-    return TileWork(product, rows, columns, out, sums, int(heavy), computed)
+    plain = all(map(_feeds_products, loop.body.block.ops))
+    return TileWork(product, rows, columns, out, sums, int(heavy), computed, plain)
+
+
+def _feeds_products(op: Operation) -> bool:
+    """Return whether an op of a loop is a product, loads for one or computes no tile."""
+    return isinstance(op, MmaOp | LoadOp | TransposeOp | scf.YieldOp) or not any(
+        isinstance(result.type, TileType) for result in op.results
+    )
 
 
 def _operand(kernel: KernelOp, value: SSAValue, name: str, axis: int) -> Operand:

@@ -87,10 +87,40 @@ def test_launches_choose_among_tiles_of_warpgroups(block: tuple[int, int, int]) 
     assert said(module) == f"tiles of {block[0]}x{block[1]} are computed as {tiles}, as the sizes of a launch say"
 
 
-@pytest.mark.parametrize("block", [(128, 256, 64), (64, 32, 16), (192, 128, 64), (64, 192, 40), (32, 512, 32)])
-def test_what_instructions_take_stays(block: tuple[int, int, int]) -> None:
-    module = fitted(product_of(*block))
-    assert blocks(module) == [block[:2]]
+@pytest.mark.parametrize("block", [(128, 256, 64), (256, 128, 64), (128, 128, 64), (64, 64, 32), (192, 128, 64)])
+def test_launches_choose_whatever_they_are_written_in(block: tuple[int, int, int]) -> None:
+    assert blocks(fitted(product_of(*block))) == [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64)]
+
+
+@pytest.mark.parametrize(("block", "own"), [((64, 32, 16), [(64, 32)]), ((32, 32, 32), [])])
+def test_smaller_tiles_are_one_more_choice_if_instructions_take_them(
+    block: tuple[int, int, int], own: list[tuple[int, int]]
+) -> None:
+    assert blocks(fitted(product_of(*block)))[5:] == own
+
+
+@pytest.mark.parametrize(
+    "given", [{"stages": 3}, {"terms": 64}, {"num_warps": 4}, {"cluster": 2}, {"split_k": 2}, {"mma_kind": "mma_sync"}]
+)
+def test_small_tiles_stay_where_knobs_belong_to_them(given: dict[str, Any]) -> None:
+    assert blocks(fitted(product_of(64, 64, 32), knobs=Knobs(**given))) == [(64, 64)]
+
+
+@pytest.mark.parametrize("block", [(128, 64), (64, 64)])
+def test_loops_that_compute_more_stay_in_blocks_that_instructions_take(block: tuple[int, int]) -> None:
+    rows, columns = block
+
+    def summed(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]):
+        for m, n in ts.tile.grid((M, rows), (N, columns)):
+            acc, sums = ts.tile.zeros((rows, columns), ts.f32), ts.tile.zeros((rows,), ts.f32)
+            for k in ts.tile.range(0, K, 64):
+                left = a[m : m + rows, k : k + 64]
+                acc = ts.tile.mma(left, b[k : k + 64, n : n + columns], acc)
+                sums += ts.tile.sum(left.to(ts.f32), 1)
+            c[m : m + rows, n : n + columns] = acc * sums[:, None]
+
+    module = fitted(summed)
+    assert blocks(module) == [block]
     assert said(module) == ""
 
 
