@@ -120,10 +120,7 @@ class Knobs:
             "terms",
             "terms of a step of a loop that does nothing but add products",
             "128 bytes of each row, or 256 for small tiles; as written where a power of two has more",
-            passes=(
-                "fit-blocks",
-                "deepen-steps",
-            ),
+            passes=("fit-blocks", "deepen-steps"),
             needs=HOPPER,
             lacks="bulk copies",
         )
@@ -172,10 +169,7 @@ class Knobs:
             1,
             (1, 2, 4, 8),  # CUDA: every GPU with clusters can run eight programs of one at once
             takers=BOTH,
-            passes=(
-                "fit-blocks",
-                "split-k",
-            ),
+            passes=("fit-blocks", "split-k"),
             needs=("clusters",),
             lacks="schedule that splits K",
         )
@@ -187,10 +181,7 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=(
-                "fit-blocks",
-                "stream-k",
-            ),
+            passes=("fit-blocks", "stream-k"),
             needs=HOPPER,
             lacks="persistent programs",
         )
@@ -254,10 +245,7 @@ class Knobs:
             "producer_registers",
             "registers of a thread that fetches, where warps have roles: a multiple of 8",
             "56 or 24, by the consumer warps",
-            passes=(
-                "fit-blocks",
-                "warp-specialize",
-            ),
+            passes=("fit-blocks", "warp-specialize"),
             needs=HOPPER,
             lacks="warp roles",
         )
@@ -267,10 +255,7 @@ class Knobs:
             "consumer_registers",
             "registers of a thread that computes, where warps have roles: a multiple of 8",
             "240",
-            passes=(
-                "fit-blocks",
-                "warp-specialize",
-            ),
+            passes=("fit-blocks", "warp-specialize"),
             needs=HOPPER,
             lacks="warp roles",
         )

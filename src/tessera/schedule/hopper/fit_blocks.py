@@ -116,6 +116,8 @@ def _work(kernel: KernelOp, grid: GridOp, products: Sequence[MmaOp]) -> TileWork
     if len(shapes) != 1 or len(next(iter(shapes))) != 2:
         raise Unfit("its products are of several sizes")
     loop, first = only_loop(grid), products[0]
+    if any(op.sums_in_order for op in products):
+        raise Unfit("strict gives the order of sums, which warpgroup instructions do not take")
     if any(op.parent is not loop.body.block for op in products):
         raise Unfit("products are computed outside of the loop, or in a branch")
     rest = [op for op in grid.body.block.ops if op is not loop]

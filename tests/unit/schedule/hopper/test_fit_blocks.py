@@ -99,6 +99,12 @@ def test_smaller_tiles_are_one_more_choice_if_instructions_take_them(
     assert blocks(fitted(product_of(*block)))[5:] == own
 
 
+def test_sums_in_the_order_of_strict_stay() -> None:
+    with ts.numerics.profile("strict"):
+        made = ts.compile(ts.kernel(product_of(64, 64, 32)), target="sm_90a", dims=SIZES)
+    assert list(made.reflection["kernels"]) == ["kernel"]
+
+
 @pytest.mark.parametrize(
     "given", [{"stages": 3}, {"terms": 64}, {"num_warps": 4}, {"cluster": 2}, {"split_k": 2}, {"mma_kind": "mma_sync"}]
 )
