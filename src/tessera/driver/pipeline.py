@@ -119,11 +119,16 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
                 runner.run(copy, "schedule", passes, before=module)
             return _finish(copy, target, dump, runner, generate)
         except ResourceError:
-            # Layout conversions need shared memory that the schedule cannot foresee: try shallower rings.
-            depth = _schedule_of(copy).get("stages", 1)
-            if forced or len(passes) < len(all_passes) or not isinstance(depth, int) or depth < 2:
+            # Layout conversions need shared memory that the schedule cannot foresee: try tiles as they are written, of
+            # which there is one launch, and shallower rings.
+            found = _schedule_of(copy).get("stages", 1)
+            depth = found if isinstance(found, int) else max(found)
+            if forced or len(passes) < len(all_passes) or depth < 2:
                 raise
-            knobs = replace(knobs, stages=depth - 1)
+            if depth is not found and knobs.fit_blocks is None:
+                knobs = replace(knobs, fit_blocks=0)
+            else:
+                knobs = replace(knobs, stages=depth - 1)
 
 
 def remaining(module: ModuleOp, stage: str, passes: tuple[Pass, ...], after: str) -> tuple[Pass, ...]:

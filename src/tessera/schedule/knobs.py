@@ -190,7 +190,7 @@ class Knobs:
         Knob(
             "fit_blocks",
             "0 computes products in tiles as they are written, of any size",
-            "tiles that instructions do not take whole, and small ones, are computed as others where that is faster",
+            "tiles that instructions do not take whole, or of plain loops, are computed as others where that is faster",
             (0, 1),
             passes=("fit-blocks",),
         )

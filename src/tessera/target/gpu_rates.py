@@ -24,8 +24,8 @@ TILE_RATE = {
 
 COOL = 1.18
 COOL_GROWTH = 0.688
-"""Where few multiprocessors work, power allows a higher clock: the number of all by that of those, at most, and the
-power of it by which products are faster."""
+"""Multiprocessors are faster where others are idle, as the power of the GPU is limited: by the number of all by that
+of those that work, or the first of these if it is less, to the power of the second."""
 
 ACROSS_LINES = 1.89
 """How much longer operands take from the L2 cache whose rows are no multiples of 128 bytes (3000, 4104 terms)."""
@@ -55,7 +55,7 @@ TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.
 SECOND_GROUP = 0.0526e-6
 """Seconds until the second of them has its first tile."""
 
-SHARED_RATE = 0.698
+SHARED_RATE = 0.782
 CREW_RATE = 0.852
 SHARING = 0.13e-6
 """Part of the rate where programs share the last tiles' steps through memory (stream-K), the same where several share

@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import ops as op
 from tessera.ops.linalg.grouped import grouped_kernel
+from tessera.ops.linalg.machine import Choice, predict
 from tessera.ops.linalg.plan import plan, points, ranked, tuning_space
 from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized
 from tessera.ops.linalg.problem import Forced, Options
@@ -456,3 +457,16 @@ def test_deep_products_by_threads_leave_it_to_the_launch_how_many_programs_share
     assert (deep.path, deep.split_k) == ("fma", 1)
     shallow = plan(sized(32, 256, 1024, ts.f32, ts.f32, Options()), HOPPER)
     assert (shallow.path, shallow.split_k) == ("fma", 4)
+
+
+@pytest.mark.parametrize("tile", [(128, 128), (64, 128)])
+def test_tiles_that_fill_the_gpu_are_shared_at_no_other_rate(tile: tuple[int, int]) -> None:
+    """One tile more than run at once takes longer, not a time by another rate of the units."""
+
+    def seconds(columns: int) -> float:
+        problem = sized(tile[0], columns * tile[1], 8192, ts.bf16, ts.bf16, Options())
+        choice = Choice("wgmma", *tile, 8, shared=True)
+        return predict(problem, HOPPER, choice)[0]
+
+    units = HOPPER.machine.units
+    assert seconds(units) < seconds(units + 1) < 1.1 * seconds(units)

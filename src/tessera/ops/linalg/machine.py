@@ -157,8 +157,9 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
 
 
 def _crew(problem: Problem, machine: Machine, choice: Choice, tiles: int) -> int:
-    """Return how many programs share each of a few tiles."""
-    return min(machine.units // max(tiles, 1), gpu.sharers(choice.block_m * choice.block_n * problem.acc.bytes))
+    """Return how many programs share each tile: 1 where there are as many tiles as run at once, or more."""
+    most = gpu.sharers(choice.block_m * choice.block_n * problem.acc.bytes)
+    return max(min(machine.units // max(tiles, 1), most), 1)
 
 
 def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile: float) -> tuple[float, float]:

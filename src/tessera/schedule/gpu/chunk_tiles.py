@@ -104,21 +104,26 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
     it. Half as long chunks, two or three of them, leave room. Rows of many chunks are better off with few long ones.
     """
     tile = _largest(grid, set())
-    elements = 0 if tile is None else _elements(tile)
-    if tile is not None and max(shape_of(tile.type)) == prod(shape_of(tile.type)) and _has(grid, SCANS):
+    if tile is None or (elements := _elements(tile)) <= ELEMENTS // 2:
+        return ELEMENTS
+    size = prod(shape_of(tile.type))
+    # Of several rows each is read once, and they are cut between rows; elements of 8 bytes have two registers each.
+    is_row = max(shape_of(tile.type)) == size == elements
+    if is_row and any(isinstance(op, SCANS) and _is_as_long(op, size) for op in grid.walk()):
         return SCANNED_ELEMENTS
-    if not _has(grid, (ReduceOp, ReduceByOp)) or elements <= ELEMENTS // 2:
+    if not any(isinstance(op, ReduceOp | ReduceByOp) for op in grid.walk()):
         return ELEMENTS
     live = live_registers(grid.body.block)
     if elements < ELEMENTS + ELEMENTS // 2:
         return ELEMENTS // 2 if min(ELEMENTS / elements, 1.0) * live > LIVE else ELEMENTS
     held = min(LONG_ELEMENTS / elements, 1.0) * live
-    rewritten = held <= LONG_LIVE and _is_rewritten(kernel, grid, prod(shape_of(tile.type)) if tile is not None else 0)
-    return LONG_ELEMENTS if rewritten else ELEMENTS
+    again = is_row and held <= LONG_LIVE and _is_rewritten(kernel, grid, size)
+    return LONG_ELEMENTS if again else ELEMENTS
 
 
-def _has(grid: GridOp, kinds: tuple[type[Operation], ...]) -> bool:
-    return any(isinstance(op, kinds) for op in grid.walk())
+def _is_as_long(op: Operation, size: int) -> bool:
+    """Return whether the first operand of an op has so many elements."""
+    return prod(shape_of(op.operands[0].type)) == size
 
 
 def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int) -> bool:

@@ -26,7 +26,8 @@ from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import REDUCING, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import TileType, shape_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import dtype_of
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.schedule.products import SUMS_PER_WARP
@@ -37,11 +38,11 @@ ELEMENTS_PER_WARP = 1024
 ROW_BYTES_PER_WARP = 4096
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
-LONG_CHUNK, LONG_SCAN = 16384, 8192
+LONG_CHUNK, SCANNED = 16384, 8192
 """Elements of chunks of rows that are written again, which take a warp for each 1024 of them: two programs of fewer
 would evict each other's rows from the L1 cache (LayerNorm of 75890 in bf16 on an H100: 0.51 to 0.69 of a copy's rate);
-and of tiles that are scanned by warps of 2048 each, so that more programs run (sums of rows of 12000 in f32: 0.77 to
-0.97)."""
+and of chunks of rows that are scanned, in warps of 2048, so that more programs run (sums of rows of 12000 in f32: 0.77
+to 0.97)."""
 ROWS_PER_WARP = 16
 FEW_ROWS = 8
 LEAST_COLUMNS = 256
@@ -106,7 +107,7 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, sha
     each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest), _of_columns(ops, largest)) if reduces else ELEMENTS_PER_WARP
     if largest >= LONG_CHUNK and any(map(_stores_chunks, ops)):
         each = ELEMENTS_PER_WARP
-    if largest >= LONG_SCAN and any(isinstance(op, ScanOp | ScanByOp) for op in ops):
+    if largest == SCANNED and any(map(_scans_row, ops)):
         each = MOST_ELEMENTS_PER_WARP
     return _power_of_two(largest / each, 4 if not reduces else 1, min(16, most))
 
@@ -114,6 +115,16 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, sha
 def _stores_chunks(op: Operation) -> bool:
     """Return whether an op stores a part of a longer row in each round of a loop."""
     return isinstance(op, StoreOp) and isinstance(op.parent_op(), scf.ForOp)
+
+
+def _scans_row(op: Operation) -> bool:
+    """Return whether an op scans a long chunk of one row, of at most 4 bytes an element."""
+    if not isinstance(op, ScanOp | ScanByOp):
+        return False
+    return all(
+        max(shape_of(part.type)) == SCANNED == _elements(part.type) and dtype_of(element_of(part.type)).bytes <= 4
+        for part in op.operands
+    )
 
 
 def _of_rows(ops: Iterable[Operation], elements: int) -> int:

@@ -42,13 +42,12 @@ from tessera.ir.tile.types import DYNAMIC, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.schedule.hopper.blocks import Blocks, TileWork, blocks_for, is_served
 from tessera.schedule.hopper.deepen_steps import change_steps
+from tessera.schedule.knobs import KNOBS
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import ALIGN_BYTES, MatrixProduct, Operand
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import PANEL_BYTES
 
-OF_BLOCKS = ("num_warps",)
-"""Knobs that belong to blocks as they are written, whatever those are; where instructions take them, all others do."""
 USUAL_TERMS = 1024
 """Terms of a sum where a launch does not know them."""
 
@@ -59,13 +58,14 @@ class FitBlocksPass(GridPass):
 
     Args:
         target: the GPU.
-        knobs: `fit_blocks` = 0 leaves blocks as they are; `num_warps` belongs to the blocks as they are written.
+        knobs: `fit_blocks` = 0 leaves blocks as they are, and so do knobs that belong to blocks as they are written:
+            `num_warps`, and of blocks whose sizes are powers of two all others.
     """
 
     name: ClassVar[str] = "fit-blocks"
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
-        """Change the blocks of a launch where instructions do not take them, or note why they stay."""
+        """Change the blocks of a launch, or note why odd ones stay."""
         products = [op for op in grid.walk() if isinstance(op, MmaOp)]
         if self.knobs.fit_blocks == 0 or not products:
             return
@@ -89,14 +89,15 @@ class FitBlocksPass(GridPass):
         """Check that nothing was asked for that belongs to the blocks as they are written.
 
         Args:
-            odd: whether their sizes are no powers of two.
+            odd: whether they have sizes that are no powers of two: they keep `num_warps` alone, others all knobs.
 
         Raises:
             Unfit: something was.
         """
         given = self.knobs.given()
-        for name in OF_BLOCKS if odd else given:
-            if name in given:
+        asked = [name for name, value in given.items() if name != "fit_blocks" and value != KNOBS[name].default]
+        for name in asked:
+            if not odd or name == "num_warps":
                 raise Unfit(f"{name}={given[name]} was asked for")
 
 
@@ -135,8 +136,15 @@ def _work(kernel: KernelOp, grid: GridOp, products: Sequence[MmaOp]) -> TileWork
     sums = len({op.acc for op in products if not isinstance(op.acc.owner, MmaOp)})
     (rows, columns), out = next(iter(shapes)), dtype_of(element_of(stores[0].value.type))
     computed = any(isinstance(op, CastOp) for op in loop.body.block.ops)
-    plain = all(map(_feeds_products, loop.body.block.ops))
+    plain = all(map(_feeds_products, loop.body.block.ops)) and not any(_takes_room(loop, op) for op in rest)
     return TileWork(product, rows, columns, out, sums, int(heavy), computed, plain)
+
+
+def _takes_room(loop: scf.ForOp, op: Operation) -> bool:
+    """Return whether an op outside of a program's loop loads a tile that takes as much room as its sums do."""
+    if not isinstance(op, LoadOp) or len(shape_of(op.result.type)) < 2:
+        return False
+    return op.is_before_in_block(loop) or dtype_of(element_of(op.result.type)).bytes > 2
 
 
 def _feeds_products(op: Operation) -> bool:

@@ -197,6 +197,23 @@ def test_long_rows_that_are_written_again_have_long_chunks(kernel: Any, width: i
     assert f"chunks of {chunk}" in said if chunk else not said
 
 
+def of_several_rows(x: ts.Tensor["m", 16384, ts.f32], y: ts.Tensor["m", 16384, ts.f32]):
+    for i in ts.tile.grid((m, 2)):
+        rows = x[i : i + 2, :]
+        y[i : i + 2, :] = rows / ts.tile.sum(rows, 1)[:, None]
+
+
+def scans_little(x: ts.Tensor["m", "n", ts.f32], w: ts.Tensor[8, ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        y[i, :] = row / ts.tile.sum(row) * ts.tile.sum(ts.tile.cumsum(w[:], 0))
+
+
+def test_rows_that_are_read_once_or_scanned_beside_keep_their_chunks() -> None:
+    assert "in one pass over chunks of 16384" in note(of_several_rows, {})
+    assert note(scans_little, {"n": 12000}) == ""
+
+
 def test_dimensions_that_nothing_is_summed_along_come_first() -> None:
     assert "tiles of 154 elements are computed in one pass over chunks of 77" in note(
         cases._blocks,  # pyright: ignore[reportPrivateUsage]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,63 @@ def test_launches_choose_whatever_they_are_written_in(block: tuple[int, int, int
 def test_smaller_tiles_are_one_more_choice_if_instructions_take_them(
     block: tuple[int, int, int], own: list[tuple[int, int]]
 ) -> None:
-    assert blocks(fitted(product_of(*block)))[5:] == own
+    tiles = [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64), *own]
+    assert blocks(fitted(product_of(*block))) == tiles
+
+
+def begun(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]):
+    for m, n in ts.tile.grid((M, 128), (N, 128)):
+        acc = c[m : m + 128, n : n + 128].to(ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 128, k : k + 64], b[k : k + 64, n : n + 128], acc)
+        c[m : m + 128, n : n + 128] = acc
+
+
+def added(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]):
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 32], b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] += acc
+
+
+def turned(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    r: ts.Tensor["N", "M", ts.bf16],
+    c: ts.Tensor["M", "N", ts.bf16],
+):
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 32], b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc + r[n : n + 64, m : m + 64].T
+
+
+def beside(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    r: ts.Tensor["M", "N", ts.bf16],
+    c: ts.Tensor["M", "N", ts.bf16],
+):
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 32):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 32], b[k : k + 32, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc + r[m : m + 64, n : n + 64]
+
+
+@pytest.mark.parametrize(("kernel", "launches"), [(begun, 1), (added, 1), (turned, 1), (beside, 5)])
+def test_what_ends_of_tiles_load_has_room(kernel: Callable[..., None], launches: int) -> None:
+    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims=SIZES)
+    measured = made.reflection["kernels"].values()
+    assert len(measured) == launches
+    assert all(each["spill_store_bytes"] == 0 for each in measured)
+
+
+@pytest.mark.parametrize("given", [{"fit_blocks": 1}, {"cluster": 1}, {"split_k": 1}])
+def test_knobs_that_change_nothing_keep_no_tiles(given: dict[str, Any]) -> None:
+    assert len(blocks(fitted(product_of(64, 64, 32), knobs=Knobs(**given)))) == 5
 
 
 def test_sums_in_the_order_of_strict_stay() -> None:
