@@ -122,10 +122,11 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
             # Layout conversions need shared memory that the schedule cannot foresee: try tiles as they are written, of
             # which there is one launch, and shallower rings.
             found = _schedule_of(copy).get("stages", 1)
-            depth = found if isinstance(found, int) else max(found)
+            depths = [found] if isinstance(found, int) else found  # one, or those of several launches
+            depth = max(depths)
             if forced or len(passes) < len(all_passes) or depth < 2:
                 raise
-            if depth is not found and knobs.fit_blocks is None:
+            if len(depths) > 1 and knobs.fit_blocks is None:
                 knobs = replace(knobs, fit_blocks=0)
             else:
                 knobs = replace(knobs, stages=depth - 1)

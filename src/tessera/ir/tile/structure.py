@@ -60,6 +60,11 @@ class ArgInfo:
     alias: int = -1
     order: tuple[int, ...] = ()
 
+    def stride_divisor(self, axis: int) -> int:
+        """Return a number that divides the stride of a dimension, in elements: the stride itself where it is known."""
+        stride = self.strides[axis]
+        return self.stride_div[axis] if stride == DYNAMIC else stride
+
     def to_attr(self) -> DictionaryAttr:
         """Return the record as an IR attribute."""
 

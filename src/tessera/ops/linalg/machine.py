@@ -109,8 +109,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
 
 def _launched(problem: Problem, choice: Choice) -> int:
     """Return the tiles of a launch: clusters take as many rows of them as they have programs, past the end too."""
-    rows = choice.block_m * choice.cluster
-    return ceil(problem.m / rows) * choice.cluster * ceil(problem.n / choice.block_n) * (problem.batch or 1)
+    return tile_count(problem, choice.block_m * choice.cluster, choice.block_n) * choice.cluster
 
 
 def _moved(problem: Problem, machine: Machine, choice: Choice) -> float:

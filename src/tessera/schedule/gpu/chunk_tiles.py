@@ -40,8 +40,9 @@ from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import DYNAMIC, TileType, element_of, shape_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.lower.simt.placement import ACCESS_BYTES
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 16384
@@ -57,8 +58,8 @@ LONG_LIVE = 53248
 SCANNED_ELEMENTS = ELEMENTS // 2
 """Of a chunk of rows that are scanned: their elements wait for each other, so that several programs have to run."""
 
-ACCESS_BYTES, VECTOR_BYTES = 16, 8
-"""That one access moves at most, and at least where it moves several elements."""
+VECTOR_BYTES = 8
+"""That an access of several elements moves at least."""
 
 LIVE = 20480
 """Registers of tiles that a program with 512 threads may hold for two of them to run at a time: 64 for each thread,
@@ -129,9 +130,10 @@ def _is_as_long(op: Operation, size: int) -> bool:
 def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int) -> bool:
     """Return whether rows are stored that are as long as those read, by accesses of several elements and 8 bytes."""
     long = [op for op in grid.walk() if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
-    least = [max(VECTOR_BYTES, 2 * dtype_of(element_of(op.tensor.type)).bytes) for op in long]
-    wide = all(_moved_bytes(kernel, op) >= bytes_ for op, bytes_ in zip(long, least, strict=True))
-    return wide and any(isinstance(op, StoreOp) for op in long)
+    wide = (
+        _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * dtype_of(element_of(op.tensor.type)).bytes) for op in long
+    )
+    return any(isinstance(op, StoreOp) for op in long) and all(wide)
 
 
 def _moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
@@ -140,11 +142,7 @@ def _moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
     inner = next((axis for axis in op.kept if info.strides[axis] == 1), None)
     if inner is None or constant_value(op.offsets[inner]) != 0:
         return width
-    steps = [
-        (info.stride_div[axis] if stride == DYNAMIC else stride) * width
-        for axis, stride in enumerate(info.strides)
-        if axis != inner
-    ]
+    steps = [info.stride_divisor(axis) * width for axis in range(len(info.strides)) if axis != inner]
     return gcd(ACCESS_BYTES, info.align, *steps)
 
 

@@ -28,6 +28,7 @@ from tessera.ir.tile.reduce import REDUCING, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.schedule.gpu import chunk_tiles
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.schedule.products import SUMS_PER_WARP
@@ -38,11 +39,6 @@ ELEMENTS_PER_WARP = 1024
 ROW_BYTES_PER_WARP = 4096
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
-LONG_CHUNK, SCANNED = 16384, 8192
-"""Elements of chunks of rows that are written again, which take a warp for each 1024 of them: two programs of fewer
-would evict each other's rows from the L1 cache (LayerNorm of 75890 in bf16 on an H100: 0.51 to 0.69 of a copy's rate);
-and of chunks of rows that are scanned, in warps of 2048, so that more programs run (sums of rows of 12000 in f32: 0.77
-to 0.97)."""
 ROWS_PER_WARP = 16
 FEW_ROWS = 8
 LEAST_COLUMNS = 256
@@ -105,9 +101,12 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, sha
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
     reduces = any(isinstance(op, REDUCING) for op in ops)
     each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest), _of_columns(ops, largest)) if reduces else ELEMENTS_PER_WARP
-    if largest >= LONG_CHUNK and any(map(_stores_chunks, ops)):
+    # Two programs of fewer warps would evict each other's rows, which are read again, from the L1 cache (LayerNorm of
+    # 75890 in bf16 on an H100: 0.51 to 0.69 of a copy's rate).
+    if largest >= chunk_tiles.ELEMENTS and any(map(_stores_chunks, ops)):
         each = ELEMENTS_PER_WARP
-    if largest == SCANNED and any(map(_scans_row, ops)):
+    # More programs of fewer warps run at a time (sums of rows of 12000 in f32: 0.77 to 0.97).
+    if largest == chunk_tiles.SCANNED_ELEMENTS and any(map(_scans_row, ops)):
         each = MOST_ELEMENTS_PER_WARP
     return _power_of_two(largest / each, 4 if not reduces else 1, min(16, most))
 
@@ -122,7 +121,8 @@ def _scans_row(op: Operation) -> bool:
     if not isinstance(op, ScanOp | ScanByOp):
         return False
     return all(
-        max(shape_of(part.type)) == SCANNED == _elements(part.type) and dtype_of(element_of(part.type)).bytes <= 4
+        max(shape_of(part.type)) == chunk_tiles.SCANNED_ELEMENTS == _elements(part.type)
+        and dtype_of(element_of(part.type)).bytes <= 4
         for part in op.operands
     )
 

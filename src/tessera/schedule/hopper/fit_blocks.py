@@ -38,7 +38,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
-from tessera.ir.tile.types import DYNAMIC, TileType, element_of, shape_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.schedule.hopper.blocks import Blocks, TileWork, blocks_for, is_served
 from tessera.schedule.hopper.deepen_steps import change_steps
@@ -175,8 +175,8 @@ def _operand(kernel: KernelOp, value: SSAValue, name: str, axis: int) -> Operand
     contiguous = where.get(True, "strided")
     loaded = dtype_of(element_of(load.result.type))
     steps = [
-        (info.stride_div[place] if stride == DYNAMIC else stride) * loaded.bytes
-        for place, stride in enumerate(info.strides)
+        info.stride_divisor(place) * loaded.bytes
+        for place in range(len(info.strides))
         if place != {"k": along, "other": other}.get(contiguous)
     ]
     aligned = not any(step % ALIGN_BYTES or step == 0 for step in (info.align, *steps))

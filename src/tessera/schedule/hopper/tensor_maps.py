@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.structure import KernelOp
-from tessera.ir.tile.types import DYNAMIC, shape_of
+from tessera.ir.tile.types import shape_of
 from tessera.lower.facts import divisor
 from tessera.numerics.dtypes import DType
 from tessera.schedule.hopper.limits import why_no_box
@@ -66,9 +66,8 @@ def check_tensor(
         raise Unfit(f"{info.name} has more than {MOST_MAPPED} elements in a dimension")
     if 0 in info.strides:
         raise Unfit(f"{info.name} repeats elements by a stride of 0")
-    for axis, stride in enumerate(info.strides):
-        known = info.stride_div[axis] if stride == DYNAMIC else stride
-        if axis != contiguous and known * dtype.bytes % ALIGN_BYTES:
+    for axis in range(len(info.strides)):
+        if axis != contiguous and info.stride_divisor(axis) * dtype.bytes % ALIGN_BYTES:
             raise Misplaced(f"stride {axis} of {info.name} is not known to be a multiple of 16 bytes")
     if len(info.strides) > MOST_DIMENSIONS:
         raise Unfit(f"{info.name} has more than {MOST_DIMENSIONS} dimensions")
