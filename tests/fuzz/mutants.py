@@ -730,8 +730,8 @@ _ROLES = (
         "ptx",
         "strides-of-any-length-are-copied-in-bulk",
         "schedule/hopper/tensor_maps.py",
-        "known * dtype.bytes % ALIGN_BYTES:",
-        "known * dtype.bytes % 2:",
+        "info.stride_divisor(axis) * dtype.bytes % ALIGN_BYTES:",
+        "info.stride_divisor(axis) * dtype.bytes % 2:",
     ),
     _hopper(
         "ptx",
