@@ -1,5 +1,5 @@
-"""Programs that once showed a fault: each runs right on the CPU, in the interpreter and there after each pass, and
-compiles for GPUs.
+"""Programs that once showed a fault: each runs right on the CPU, in the interpreter, there after each pass, and on a GPU
+where there is one, and compiles for GPUs.
 
 A file is a program as `tessera.tools.fuzz.serial` writes it, already small. Its name says what was wrong.
 """
@@ -35,6 +35,14 @@ def test_past_failures_compile_for_gpus(path: Path, target: str, tmp_path: Path)
     program = loads(path.read_text(encoding="utf-8"))
     outcome = check(program, Device("compile", target), tmp_path)
     assert outcome.kind == "compiled", f"{outcome.detail}\n{source(program)}"
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_past_failures_on_a_gpu(path: Path, tmp_path: Path) -> None:
+    program = loads(path.read_text(encoding="utf-8"))
+    outcome = check(program, Device("cuda"), tmp_path)
+    assert outcome.kind == "same", f"{outcome.detail}\n{source(program)}"
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)

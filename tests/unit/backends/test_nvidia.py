@@ -19,6 +19,7 @@ from tessera.target.nvidia import NVIDIA_TARGETS
 from tessera.target.registry import target_named
 from tests.unit.lower.support import lowered
 from tests.unit.lower.test_simt import attention, product
+from tests.unit.schedule.hopper.kernels import attention_of
 
 
 def compiled(function: Any, target: str = "sm_90a", **options: Any) -> Any:
@@ -153,6 +154,18 @@ def test_a_product_uses_the_instructions_of_its_target(target: str, expected: se
     counts = compiled(product, target, sizes={"M": 64, "N": 64, "K": 64}).reflection["instructions"]
     assert expected <= counts.keys()
     assert not absent & counts.keys()
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_descriptors_of_a_warpgroup_product_are_sums_of_32_bits_beside_a_constant(turns: int) -> None:
+    kernel = ts.kernel.autotune(space={"pipeline": [1], "ping_pong": [turns]})(attention_of(64, 128, 64, False))
+    ptx = ts.compile(kernel, target="sm_90a", dims={"H": 64, "S": 1024}, dump=("ptx",)).dumps["ptx"]
+    issued = [line for line in ptx.splitlines() if "wgmma.mma_async" in line]
+    assert len(issued) >= 4 + 4, "the first product and one of the loop, 64 deep"
+    for line in issued:
+        operands = line.split("wgmma.mma_async")[1].split("}", 1)[1]
+        assert "%rd" not in operands, "64-bit sums lose their upper word in CUDA 13's ptxas"
+        assert re.search(r"mov\.b64 right, \{%r\d+, \d+\};", line)
 
 
 def test_wide_rows_move_sixteen_bytes_at_a_time() -> None:

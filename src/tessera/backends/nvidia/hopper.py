@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.llvm.ops import F32, I32, I64
+from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.matrix import operand_words
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
@@ -37,13 +37,17 @@ _FIRST_TURN = 2
 Turns are taken by the warpgroups of one group, so that the two uses of 2 do not meet.
 """
 
-_SWIZZLES = {128: 1 << 62, 64: 2 << 62, 32: 3 << 62}
-"""How a descriptor says in which rows of bytes an operand is swizzled."""
+_SWIZZLES = {128: 1 << 30, 64: 2 << 30, 32: 3 << 30}
+"""How the upper word of a descriptor says in which rows of bytes an operand is swizzled."""
 _PLACE_MASK = (1 << 18) - 1
 
 
 class _Operand:
     """A shared operand of a warpgroup product, as descriptors see it.
+
+    A descriptor's upper word is constant, and its lower word, which holds the address, never carries into it. So only
+    lower words are computed, and each instruction joins the two: the assembler of CUDA 13 loses the upper word of some
+    sums of 64 bits on their way to the uniform registers that `wgmma` reads.
 
     Args:
         emitter: the emitter.
@@ -61,12 +65,11 @@ class _Operand:
         self.row_bytes = min(columns * self.bytes, PANEL_BYTES)
         self.panel_bytes = rows * self.row_bytes
         leading = 16 if self.k_contiguous else self.panel_bytes
-        constant = _SWIZZLES[self.row_bytes] | (type_.swizzle_bytes >> 4) << 32 | (leading >> 4) << 16
+        self.upper = _SWIZZLES[self.row_bytes] | type_.swizzle_bytes >> 4
         # In a cluster the address also names the program; the descriptor holds the place in its memory alone.
         place = emitter.ops.binary("and", I32, emitter.shared_address(emitter.unit(value)), str(_PLACE_MASK))
         field = emitter.ops.binary("lshr", I32, place, "4")
-        wide = emitter.ops.convert("zext", I32, field, I64)
-        self.base = emitter.ops.binary("or", I64, wide, str(constant - (1 << 64) if constant >> 63 else constant))
+        self.base = emitter.ops.binary("or", I32, field, str((leading >> 4) << 16))
         self.emitter = emitter
 
     def offset(self, along: int, k: int) -> int:
@@ -77,9 +80,9 @@ class _Operand:
         return along * self.bytes // self.row_bytes * self.panel_bytes + k * self.row_bytes
 
     def descriptor(self, bytes_: int, base: str | None = None) -> str:
-        """Return the descriptor that many bytes further."""
+        """Return the lower word of the descriptor that many bytes further."""
         start = base or self.base
-        return start if bytes_ == 0 else self.emitter.ops.binary("add", I64, start, str(bytes_ >> 4))
+        return start if bytes_ == 0 else self.emitter.ops.binary("add", I32, start, str(bytes_ >> 4))
 
 
 def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
@@ -173,7 +176,7 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
             b_descriptor = b.descriptor(b.offset(0, k))
             if a is not None:
                 along = tile * groups * _GROUP_ROWS
-                left = [("i64", a.descriptor(a.offset(along, k), group_base))]
+                left = [("i32", a.descriptor(a.offset(along, k), group_base))]
             else:
                 per_step = instruction.a.registers
                 at = (tile * (depth // instruction.k) + k // instruction.k) * per_step
@@ -200,14 +203,13 @@ def _fence(emitter: NvidiaEmitter, words: list[tuple[str, str]]) -> list[tuple[s
 
 
 def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:
-    """Return A's descriptor at the 64 rows of this warpgroup."""
+    """Return the lower word of A's descriptor at the 64 rows of this warpgroup."""
     if emitter.num_warps <= GROUP_WARPS:
         return a.base
     group = emitter.entry("group", f"lshr i32 {emitter.warp()}, 2")
     step = a.offset(_GROUP_ROWS, 0) >> 4
     moved = emitter.entry(("group", step), f"mul i32 {group}, {step}")
-    wide = emitter.entry(("group.wide", step), f"zext i32 {moved} to i64")
-    return emitter.ops.binary("add", I64, a.base, wide)
+    return emitter.ops.binary("add", I32, a.base, moved)
 
 
 def _issue(
@@ -223,7 +225,10 @@ def _issue(
     count = instruction.n // 2
     outputs = ", ".join(f"${i}" for i in range(count))
     names = [f"${count + i}" for i in range(len(left))]
-    first = names[0] if a is not None else "{" + ", ".join(names) + "}"
+    joined = f"mov.b64 right, {{${count + len(left)}, {b.upper}}}; "
+    if a is not None:
+        joined += f"mov.b64 left, {{{names[0]}, {a.upper}}}; "
+    first = "left" if a is not None else "{" + ", ".join(names) + "}"
     whole = instruction.acc_dtype == "i32"
     kind, type_ = ("r", I32) if whole else ("f", F32)
     flags = "p" if whole else "p, 1, 1"  # integers have no signs to flip
@@ -231,13 +236,12 @@ def _issue(
         flags += f", {int(not a.k_contiguous)}" if a is not None else ""
         flags += f", {int(not b.k_contiguous)}"
     text = (
-        f"{{ .reg .pred p; setp.ne.b32 p, {int(acc is not None)}, 0; "
-        f"{warpgroup_mnemonic(instruction)} {{{outputs}}}, {first}, ${count + len(left)}, {flags}; }}"
+        f"{{ .reg .pred p; .reg .b64 left, right; setp.ne.b32 p, {int(acc is not None)}, 0; {joined}"
+        f"{warpgroup_mnemonic(instruction)} {{{outputs}}}, {first}, right, {flags}; }}"
     )
-    kinds = ["l" if t == "i64" else "r" for t, _ in left]
     tied = [str(i) for i in range(count)] if acc is not None else []
-    constraints = ",".join([*[f"={kind}"] * count, *kinds, "l", *tied, "~{memory}"])
-    args = [*left, ("i64", b_descriptor), *((str(type_), value) for value in acc or ())]
+    constraints = ",".join([*[f"={kind}"] * count, *["r"] * (len(left) + 1), *tied, "~{memory}"])
+    args = [*left, ("i32", b_descriptor), *((str(type_), value) for value in acc or ())]
     return emitter.asm(text, constraints, [type_] * count, args)
 
 
