@@ -157,15 +157,15 @@ def test_a_product_uses_the_instructions_of_its_target(target: str, expected: se
 
 
 @pytest.mark.parametrize("turns", [0, 1])
-def test_descriptors_of_a_warpgroup_product_are_sums_of_32_bits_beside_a_constant(turns: int) -> None:
+def test_descriptors_of_a_warpgroup_product_get_their_upper_word_from_a_constant(turns: int) -> None:
     kernel = ts.kernel.autotune(space={"pipeline": [1], "ping_pong": [turns]})(attention_of(64, 128, 64, False))
     ptx = ts.compile(kernel, target="sm_90a", dims={"H": 64, "S": 1024}, dump=("ptx",)).dumps["ptx"]
-    issued = [line for line in ptx.splitlines() if "wgmma.mma_async" in line]
-    assert len(issued) >= 4 + 4, "the first product and one of the loop, 64 deep"
-    for line in issued:
-        operands = line.split("wgmma.mma_async")[1].split("}", 1)[1]
-        assert "%rd" not in operands, "64-bit sums lose their upper word in CUDA 13's ptxas"
-        assert re.search(r"mov\.b64 right, \{%r\d+, \d+\};", line)
+    wide = set(re.findall(r"cvt\.u64\.u32\s+(%rd\d+), %r\d+;", ptx))
+    joined = re.findall(r"(?:or\.b|add\.s)64\s+(%rd\d+), (%rd\d+), \d{19};", ptx)
+    made = {result for result, lower in joined if lower in wide}
+    issued = re.findall(r"wgmma\.mma_async\S* \{[^}]*\}, (?:(%rd\d+)|\{[^}]*\}), (%rd\d+), p", ptx)
+    assert len(issued) > 8, "two products of four steps and more"
+    assert {operand for pair in issued for operand in pair if operand} <= made
 
 
 def test_wide_rows_move_sixteen_bytes_at_a_time() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.llvm.ops import F32, I32
+from tessera.backends.llvm.ops import F32, I32, I64
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.matrix import operand_words
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
@@ -37,25 +37,26 @@ _FIRST_TURN = 2
 Turns are taken by the warpgroups of one group, so that the two uses of 2 do not meet.
 """
 
-_SWIZZLES = {128: 1 << 30, 64: 2 << 30, 32: 3 << 30}
-"""How the upper word of a descriptor says in which rows of bytes an operand is swizzled."""
+_SWIZZLES = {128: 1 << 62, 64: 2 << 62, 32: 3 << 62}
+"""How a descriptor says in which rows of bytes an operand is swizzled."""
 _PLACE_MASK = (1 << 18) - 1
 
 
 class _Operand:
     """A shared operand of a warpgroup product, as descriptors see it.
 
-    A descriptor's upper word is constant, and its lower word, which holds the address, never carries into it. So only
-    lower words are computed, and each instruction joins the two: the assembler of CUDA 13 loses the upper word of some
-    sums of 64 bits on their way to the uniform registers that `wgmma` reads.
+    Places that are known at run time alone are added up in 32 bits, before the constant upper word is joined: ptxas of
+    CUDA 13 loses the upper word of a sum of 64 bits whose terms aren't uniform to it, on the way to the uniform registers
+    that `wgmma` reads.
 
     Args:
         emitter: the emitter.
         value: the buffer.
         axis: which logical axis is K.
+        shared: whether all warpgroups read the same rows; else each reads 64 rows of its own.
     """
 
-    def __init__(self, emitter: NvidiaEmitter, value: SSAValue, axis: int):
+    def __init__(self, emitter: NvidiaEmitter, value: SSAValue, axis: int, shared: bool):
         type_ = value.type
         assert isinstance(type_, BufferType)
         self.bytes = type_.dtype.bytes
@@ -65,11 +66,16 @@ class _Operand:
         self.row_bytes = min(columns * self.bytes, PANEL_BYTES)
         self.panel_bytes = rows * self.row_bytes
         leading = 16 if self.k_contiguous else self.panel_bytes
-        self.upper = _SWIZZLES[self.row_bytes] | type_.swizzle_bytes >> 4
+        constant = _SWIZZLES[self.row_bytes] | (type_.swizzle_bytes >> 4) << 32 | (leading >> 4) << 16
         # In a cluster the address also names the program; the descriptor holds the place in its memory alone.
         place = emitter.ops.binary("and", I32, emitter.shared_address(emitter.unit(value)), str(_PLACE_MASK))
         field = emitter.ops.binary("lshr", I32, place, "4")
-        self.base = emitter.ops.binary("or", I32, field, str((leading >> 4) << 16))
+        if not shared and emitter.num_warps > GROUP_WARPS:
+            group = emitter.entry("group", f"lshr i32 {emitter.warp()}, 2")
+            step = self.offset(_GROUP_ROWS, 0) >> 4
+            field = emitter.ops.binary("add", I32, field, emitter.entry(("group", step), f"mul i32 {group}, {step}"))
+        wide = emitter.ops.convert("zext", I32, field, I64)
+        self.base = emitter.ops.binary("or", I64, wide, str(constant - (1 << 64) if constant >> 63 else constant))
         self.emitter = emitter
 
     def offset(self, along: int, k: int) -> int:
@@ -79,10 +85,9 @@ class _Operand:
             return along * self.row_bytes + inside // self.row_bytes * self.panel_bytes + inside % self.row_bytes
         return along * self.bytes // self.row_bytes * self.panel_bytes + k * self.row_bytes
 
-    def descriptor(self, bytes_: int, base: str | None = None) -> str:
-        """Return the lower word of the descriptor that many bytes further."""
-        start = base or self.base
-        return start if bytes_ == 0 else self.emitter.ops.binary("add", I32, start, str(bytes_ >> 4))
+    def descriptor(self, bytes_: int) -> str:
+        """Return the descriptor that many bytes further."""
+        return self.base if bytes_ == 0 else self.emitter.ops.binary("add", I64, self.base, str(bytes_ >> 4))
 
 
 def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
@@ -158,8 +163,8 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
     groups = emitter.num_warps // GROUP_WARPS
     assert isinstance(op.b.type, BufferType)
     depth = op.b.type.shape[0]
-    b = _Operand(emitter, op.b, 0)
-    a = None if isinstance(op.a.type, FragmentType) else _Operand(emitter, op.a, 1)
+    b = _Operand(emitter, op.b, 0, shared=True)
+    a = None if isinstance(op.a.type, FragmentType) else _Operand(emitter, op.a, 1, shared=False)
     a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
     per_tile = instruction.n // 2
     a_words = _fence(emitter, a_words)
@@ -168,7 +173,6 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
     zero = _is_zero(op.acc)
     acc = emitter.units(op.acc)
     tiles = len(acc) // per_tile
-    group_base = _group_base(emitter, a) if a is not None else ""
     results: list[str] = []
     for tile in range(tiles):
         current: list[str] | None = None if zero else acc[tile * per_tile : (tile + 1) * per_tile]
@@ -176,7 +180,7 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
             b_descriptor = b.descriptor(b.offset(0, k))
             if a is not None:
                 along = tile * groups * _GROUP_ROWS
-                left = [("i32", a.descriptor(a.offset(along, k), group_base))]
+                left = [("i64", a.descriptor(a.offset(along, k)))]
             else:
                 per_step = instruction.a.registers
                 at = (tile * (depth // instruction.k) + k // instruction.k) * per_step
@@ -202,16 +206,6 @@ def _fence(emitter: NvidiaEmitter, words: list[tuple[str, str]]) -> list[tuple[s
     return [("i32", word) for word in fenced]
 
 
-def _group_base(emitter: NvidiaEmitter, a: _Operand) -> str:
-    """Return the lower word of A's descriptor at the 64 rows of this warpgroup."""
-    if emitter.num_warps <= GROUP_WARPS:
-        return a.base
-    group = emitter.entry("group", f"lshr i32 {emitter.warp()}, 2")
-    step = a.offset(_GROUP_ROWS, 0) >> 4
-    moved = emitter.entry(("group", step), f"mul i32 {group}, {step}")
-    return emitter.ops.binary("add", I32, a.base, moved)
-
-
 def _issue(
     emitter: NvidiaEmitter,
     instruction: WgmmaInstruction,
@@ -225,10 +219,7 @@ def _issue(
     count = instruction.n // 2
     outputs = ", ".join(f"${i}" for i in range(count))
     names = [f"${count + i}" for i in range(len(left))]
-    joined = f"mov.b64 right, {{${count + len(left)}, {b.upper}}}; "
-    if a is not None:
-        joined += f"mov.b64 left, {{{names[0]}, {a.upper}}}; "
-    first = "left" if a is not None else "{" + ", ".join(names) + "}"
+    first = names[0] if a is not None else "{" + ", ".join(names) + "}"
     whole = instruction.acc_dtype == "i32"
     kind, type_ = ("r", I32) if whole else ("f", F32)
     flags = "p" if whole else "p, 1, 1"  # integers have no signs to flip
@@ -236,12 +227,13 @@ def _issue(
         flags += f", {int(not a.k_contiguous)}" if a is not None else ""
         flags += f", {int(not b.k_contiguous)}"
     text = (
-        f"{{ .reg .pred p; .reg .b64 left, right; setp.ne.b32 p, {int(acc is not None)}, 0; {joined}"
-        f"{warpgroup_mnemonic(instruction)} {{{outputs}}}, {first}, right, {flags}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {int(acc is not None)}, 0; "
+        f"{warpgroup_mnemonic(instruction)} {{{outputs}}}, {first}, ${count + len(left)}, {flags}; }}"
     )
+    kinds = ["l" if t == "i64" else "r" for t, _ in left]
     tied = [str(i) for i in range(count)] if acc is not None else []
-    constraints = ",".join([*[f"={kind}"] * count, *["r"] * (len(left) + 1), *tied, "~{memory}"])
-    args = [*left, ("i32", b_descriptor), *((str(type_), value) for value in acc or ())]
+    constraints = ",".join([*[f"={kind}"] * count, *kinds, "l", *tied, "~{memory}"])
+    args = [*left, ("i64", b_descriptor), *((str(type_), value) for value in acc or ())]
     return emitter.asm(text, constraints, [type_] * count, args)
 
 
