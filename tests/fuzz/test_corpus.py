@@ -1,4 +1,4 @@
-"""Programs that once showed a fault: each runs right on the CPU, in the interpreter, there after each pass, and on a GPU
+"""Programs that once showed a fault: each runs right on the CPU, in the interpreter, there after each pass, on a GPU
 where there is one, and compiles for GPUs.
 
 A file is a program as `tessera.tools.fuzz.serial` writes it, already small. Its name says what was wrong.

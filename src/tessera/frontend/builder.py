@@ -33,8 +33,8 @@ from tessera.target.dims import Dim, Quotient, solved
 
 OpT = TypeVar("OpT", bound=Operation)
 
-MAX_ELEMENTS = 2**26
-"""Elements of the largest tile: far beyond what any target holds, so that a slip cannot exhaust the host."""
+MAX_ELEMENTS = 2**28
+"""Elements of the largest tile: long rows go in chunks, a slip ends, and offsets of bytes in a tile take 31 bits."""
 
 MAX_STEPS = 2**19
 """Expressions and statements that one compilation may go through: a few seconds, and what they emit is compiled."""

@@ -54,3 +54,23 @@ def test_a_tool_that_cannot_run_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(CompilerFault, match="cannot be run") as caught:
         assemble(tmp_path / "ptxas", "", target_named("sm_90a"))
     assert caught.value.code == "invalid-ptx"
+
+
+ENTRY = "\n.visible .entry kernel_{}()\n{{\n\tret;\n}}\n"
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_several_kernels_are_assembled_at_once_where_the_tool_can(tmp_path: Path, knows: bool) -> None:
+    tool, log = tmp_path / "ptxas", tmp_path / "log"
+    refuse = (
+        "" if knows else 'case "$*" in *split-compile*) echo "Unknown option \'split-compile\'" >&2; exit 255;; esac'
+    )
+    tool.write_text(
+        f'#!/bin/sh\necho "$*" >> {log}\n{refuse}\nwhile [ "$1" != -o ]; do shift; done; echo code > "$2"\n'
+    )
+    tool.chmod(0o755)
+    code, _ = assemble(tool, "".join(map(ENTRY.format, range(2))), target_named("sm_90a"))
+    assert code == b"code\n"
+    assert ["-split-compile=0" in call for call in log.read_text().splitlines()] == ([True] if knows else [True, False])
+    assemble(tool, ENTRY.format(0), target_named("sm_90a"))
+    assert "split-compile" not in log.read_text().splitlines()[-1], "one kernel has nothing to share out"

@@ -168,6 +168,17 @@ def test_nested_loops_are_compiled_a_few_times_each():
     assert time.monotonic() - start < 10
 
 
+def test_a_row_of_seventy_million_elements_is_a_tile():
+    def kernel(x: ts.Tensor["n", ts.i8], y: ts.Tensor[1, ts.i64]):
+        for _ in ts.tile.grid((1, 1)):
+            y[0] = ts.tile.sum(x[:].to(ts.i64))
+        return y
+
+    x = np.ones(70_000_007, np.int8)
+    x[::1_000_003] = -100
+    assert run(kernel, x, np.zeros(1, np.int64))[0] == len(x) - 70 * 101
+
+
 def test_huge_tiles_and_loops_are_refused():
     def tile(y: ts.Tensor["n", ts.f32]):
         y[0 : 2**40] = 0.0

@@ -14,6 +14,7 @@ from tessera.backends.llvm.refusals import refusal
 from tessera.backends.nvidia import ptx
 from tessera.backends.nvidia.assembler_faults import respelled
 from tessera.backends.nvidia.ptx import llvm, parsed, target_machine
+from tessera.backends.nvidia.ptxas import several_at_once
 from tessera.errors import CompilerFault, TargetError
 from tessera.target.nvidia import compute_capability
 from tessera.target.records import TargetRecord
@@ -68,7 +69,7 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         CompilerFault: the assembler rejects the PTX.
     """
     nvjitlink = _nvjitlink()
-    options = [f"-arch={target.name}", "-O3", "-verbose"]
+    options = [f"-arch={target.name}", "-O3", "-verbose", *several_at_once(ptx)]
     try:
         handle = nvjitlink.create(len(options), options)
     except nvjitlink.nvJitLinkError as error:

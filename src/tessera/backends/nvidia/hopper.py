@@ -45,9 +45,9 @@ _PLACE_MASK = (1 << 18) - 1
 class _Operand:
     """A shared operand of a warpgroup product, as descriptors see it.
 
-    Places that are known at run time alone are added up in 32 bits, before the constant upper word is joined: ptxas of
-    CUDA 13 loses the upper word of a sum of 64 bits whose terms aren't uniform to it, on the way to the uniform registers
-    that `wgmma` reads.
+    Places that are known at run time alone are added up in 32 bits, before the constant upper word is joined: where a
+    sum of 64 bits has terms that ptxas of CUDA 13 does not find uniform, it loses the sum's upper word on the way to
+    the uniform registers that `wgmma` reads.
 
     Args:
         emitter: the emitter.

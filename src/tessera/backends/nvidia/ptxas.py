@@ -26,9 +26,16 @@ def assemble(tool: Path, ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         source.write_text(ptx, encoding="utf-8")
         command = [str(tool), f"-arch={target.name}", "-O3", "-v", "-o", str(cubin), str(source)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run([*command, *several_at_once(ptx)], capture_output=True, text=True, check=False)
+            if done.returncode and "split-compile" in done.stderr:  # an older one of the search path
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
             raise CompilerFault(f"{tool} cannot be run: {error}", code="invalid-ptx") from error
         if done.returncode:
             raise CompilerFault(f"the assembler rejects the generated PTX: {done.stderr.strip()}", code="invalid-ptx")
         return cubin.read_bytes(), done.stderr
+
+
+def several_at_once(ptx: str) -> list[str]:
+    """Return the option by which assemblers take as many kernels at once as the machine has cores, code unchanged."""
+    return ["-split-compile=0"] if ptx.count("\n.visible .entry ") > 1 else []
