@@ -14,6 +14,7 @@ from tessera.numerics import dtypes
 from tessera.ops.linalg.by_threads import parts_of, seconds_of
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
+from tessera.schedule.products import LINE_BYTES
 from tessera.target import gpu_rates as gpu
 from tessera.target.machines import Machine, relative_rate
 from tessera.target.records import TargetRecord
@@ -99,7 +100,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
     least = waves * gpu.LEAST_TILE if choice.path == "wgmma" else 0.0
-    memory = _moved(problem, machine, choice) / machine.memory
+    memory = (_moved(problem, machine, choice) + _written_across(problem, choice)) / machine.memory
     engine = "multiply-adds" if choice.path == "fma" else "matrix units"
     bound = "memory" if memory > steady else (engine if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
@@ -126,6 +127,14 @@ def _moved(problem: Problem, machine: Machine, choice: Choice) -> float:
     waves = rows * columns / (high * wide)
     again = max(waves * (high * left + wide * right) / once, 1.0)
     return problem.bytes * gpu.SHARED_COLUMNS * again**gpu.READ_AGAIN
+
+
+def _written_across(problem: Problem, choice: Choice) -> float:
+    """Return the bytes that memory moves more where rows of tiles begin and end inside lines: lines written in part."""
+    if problem.n * problem.out.bytes % LINE_BYTES == 0:
+        return 0.0
+    rows = problem.m * ceil(problem.n / (choice.block_m if choice.turned else choice.block_n)) * (problem.batch or 1)
+    return rows * LINE_BYTES * (gpu.WRITTEN_ACROSS if problem.out_aligned else gpu.WRITTEN_SINGLE)
 
 
 def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) -> tuple[float, float]:
