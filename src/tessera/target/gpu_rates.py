@@ -36,9 +36,9 @@ CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
 """Part of the multiprocessors that programs in clusters of this size can take: a cluster stays in one part of a GPU."""
 
 WRITTEN_ACROSS = 1.0
-WRITTEN_SINGLE = 2.5
+WRITTEN_SINGLE = 3.0
 """Lines that memory moves more for each row of a tile that begins or ends inside one: at multiples of 16 bytes, and
-anywhere. Fitted to 415 schedules of 26 products with 16 to 248 terms, whose time is that of their results."""
+anywhere. Fitted to 767 schedules of 48 products with 16 to 248 terms, whose time is that of their results."""
 SHARED_COLUMNS = 1.3
 ONE_COLUMN = 0.951
 READ_AGAIN = 0.5
@@ -79,6 +79,9 @@ STORING_WARPS = 4
 OPERATION = 0.27e-6
 """Seconds from a tile's last product to the next one's first, and those that so many elements of a thread's share add:
 of a store, of one of single elements by so many warps at most, and of each operation."""
+STORED_COLUMNS = 128
+STORED_GROWTH = 0.6
+"""The power by which more warps take longer than that for single elements of rows that are longer than this."""
 
 TURNED_RATE = {16: 0.192, 32: 0.318, 64: 0.422}
 """By rows, the part of the matrix units' rate that tiles of turned products reach."""

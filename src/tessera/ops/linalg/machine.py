@@ -133,7 +133,7 @@ def _written_across(problem: Problem, choice: Choice) -> float:
     """Return the bytes that memory moves more where rows of tiles begin and end inside lines: lines written in part."""
     if problem.n * problem.out.bytes % LINE_BYTES == 0:
         return 0.0
-    rows = problem.m * ceil(problem.n / (choice.block_m if choice.turned else choice.block_n)) * (problem.batch or 1)
+    rows = problem.m * ceil(problem.n / _columns(choice)) * (problem.batch or 1)
     return rows * LINE_BYTES * (gpu.WRITTEN_ACROSS if problem.out_aligned else gpu.WRITTEN_SINGLE)
 
 
@@ -218,9 +218,21 @@ def _meeting(problem: Problem, block: tuple[int, int], parts: int) -> float:
 def _ending(problem: Problem, choice: Choice) -> float:
     """Return the seconds from a tile's last product to its store: its epilogue, element by element of a thread."""
     share = choice.block_m * choice.block_n / (32 * choice.warps) / gpu.SHARE
-    # Single elements are stored one after the other, however many warps do it.
-    store = gpu.STORE if problem.out_aligned else gpu.SINGLE_STORE * max(choice.warps / gpu.STORING_WARPS, 1.0)
+    store = gpu.STORE if problem.out_aligned else _stored_singly(choice)
     return gpu.BETWEEN + share * (store + problem.work * gpu.OPERATION)
+
+
+def _stored_singly(choice: Choice) -> float:
+    """Return the seconds of a thread's share that is stored by elements: one after the other, whoever does it."""
+    crowd = choice.warps / gpu.STORING_WARPS
+    if crowd <= 1:
+        return gpu.SINGLE_STORE
+    return gpu.SINGLE_STORE * crowd * (_columns(choice) / gpu.STORED_COLUMNS) ** gpu.STORED_GROWTH
+
+
+def _columns(choice: Choice) -> int:
+    """Return the columns of the result that a tile takes."""
+    return choice.block_m if choice.turned else choice.block_n
 
 
 def _tf32_rate(problem: Problem, rows: int, columns: int) -> float:
