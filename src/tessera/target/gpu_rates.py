@@ -81,7 +81,7 @@ OPERATION = 0.27e-6
 of a store, of one of single elements by so many warps at most, and of each operation."""
 STORED_COLUMNS = 128
 STORED_GROWTH = 0.6
-"""The power by which more warps take longer than that for single elements of rows that are longer than this."""
+"""The power by which more warps than that take longer for single elements, the more columns beside these a tile has."""
 
 TURNED_RATE = {16: 0.192, 32: 0.318, 64: 0.422}
 """By rows, the part of the matrix units' rate that tiles of turned products reach."""
