@@ -263,10 +263,11 @@ def _contents(module: ModuleOp) -> list[object]:
             op,
             op.parent,
             tuple(op.operands),
-            tuple([(value, value.type) for value in op.results]),
-            tuple(op.properties.items()),
-            tuple(op.attributes.items()),
-            tuple([tuple(block.arg_types) for region in op.regions for block in region.blocks]),
+            tuple(op.results),
+            [value.type for value in op.results],
+            op.properties.copy(),
+            op.attributes.copy(),
+            [tuple(block.arg_types) for region in op.regions for block in region.blocks],
         )
         for op in ops_inside(module.body)
     ]
