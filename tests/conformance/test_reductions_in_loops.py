@@ -49,6 +49,48 @@ def twice(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["C", ts.f32], BB: ts
         y[c : c + 16] = total
 
 
+def sides(
+    x: ts.Tensor["A", "B", "C", "D", ts.bf16],
+    y: ts.Tensor["B", "D", ts.f32],
+    high: ts.Tensor["B", "D", ts.f32],
+    first: ts.i64,
+    step: ts.constexpr,
+) -> None:
+    for b, d in ts.tile.grid((B, 1), (D, 8)):
+        total, most = ts.tile.zeros((8,), ts.f32), ts.tile.full((8,), -9.0, ts.f32)
+        for a in ts.tile.range(ts.tile.maximum(first, 0), A, step):
+            for c in ts.tile.range(0, C, 16):
+                block = ts.tile.load(x[a, b, c : c + 16, d : d + 8], fill=0.0).to(ts.f32)
+                total = total + ts.tile.sum(block, 0)
+                most = ts.tile.maximum(most, ts.tile.max(block, 0))
+        y[b, d : d + 8] = total
+        high[b, d : d + 8] = most
+
+
+def triangle(x: ts.Tensor["A", "B", "C", ts.i32], y: ts.Tensor["C", ts.i32]) -> None:
+    for c in ts.tile.grid((C, 16)):
+        total = ts.tile.zeros((16,), ts.i32)
+        for a in ts.tile.range(A):
+            for b in ts.tile.range(0, ts.tile.minimum(a, B)):
+                total = total + x[a, b, c : c + 16]
+            for b in ts.tile.range(0, B, 3):
+                total = total ^ x[a, b, c : c + 16]
+        y[c : c + 16] = total
+
+
+def ragged(x: ts.Tensor["A", "B", "C", ts.i32], y: ts.Tensor["C", ts.i32]) -> None:
+    for c in ts.tile.grid((C, 16)):
+        total = ts.tile.zeros((16,), ts.i32)
+        for a in ts.tile.range(A):
+            for b in ts.tile.range(0, B, 3):
+                total = total + x[a, b, c : c + 16]
+            for b in ts.tile.range(a % 3, B - a):
+                total = total + 3 * x[a, b, c : c + 16]
+            for b in ts.tile.range(1, B):
+                total = total + 5 * x[a, b, c : c + 16]
+        y[c : c + 16] = total
+
+
 def across(x: ts.Tensor["A", "B", ts.f32], y: ts.Tensor["A", ts.f32]) -> None:
     for a in ts.tile.grid((A, 16)):
         most = ts.tile.full((16,), -9.0, ts.f32)
@@ -207,6 +249,51 @@ def _from_the_second(size: int, stored: int) -> Case:
     )
 
 
+def _sides(shape: tuple[int, int, int, int], first: int = 0, step: int = 1) -> Case:
+    def reference(x: np.ndarray, y: np.ndarray, high: np.ndarray, first: int) -> Any:
+        taken = x.astype(np.float64)[max(first, 0) :: step]
+        total = Close(taken.sum((0, 2)), np.abs(taken).sum((0, 2)))
+        most = taken.max((0, 2), initial=-9.0)
+        return total, np.maximum(most, 0.0) if shape[2] % 16 and taken.size else most
+
+    return Case(
+        f"sides-{'x'.join(map(str, shape))}-{first}-{step}",
+        sides,
+        lambda rng: (
+            _values(rng, shape, "bf16"),
+            Output((shape[1], shape[3]), dtype("f32")),
+            Output((shape[1], shape[3]), dtype("f32")),
+            first,
+        ),
+        reference,
+        of_sum(dtype("f32"), shape[0] * shape[2]),
+        {"step": step},
+        backends=BACKENDS,
+    )
+
+
+def _of_integers(kernel: Callable[..., None], shape: tuple[int, int, int]) -> Case:
+    def reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        total = np.zeros(shape[2], np.int32)
+        for a in range(shape[0]):
+            if kernel is triangle:
+                total += x[a, : min(a, shape[1])].sum(0, dtype=np.int32)
+                total ^= np.bitwise_xor.reduce(x[a, ::3], 0)
+            else:
+                total += x[a, ::3].sum(0, dtype=np.int32) + 5 * x[a, 1:].sum(0, dtype=np.int32)
+                total += 3 * x[a, a % 3 : max(shape[1] - a, 0)].sum(0, dtype=np.int32)
+        return total
+
+    return Case(
+        f"{kernel.__name__}-{'x'.join(map(str, shape))}",
+        kernel,
+        lambda rng: (rng.integers(-(2**30), 2**30, shape, np.int32), Output((shape[2],), dtype("i32"))),
+        reference,
+        EXACT,
+        backends=BACKENDS,
+    )
+
+
 def _steps_between(first: int, last: int, step: int) -> Case:
     def reference(x: np.ndarray, y: np.ndarray, first: int, last: int) -> np.ndarray:
         padded = np.concatenate([x, np.zeros(4, x.dtype)])
@@ -244,6 +331,10 @@ CASES = [
     *map(_chosen, (1, 16, 100)),
     *map(_channels, ((40, 5, 3), (7, 70, 10), (19, 2, 100), (1, 3, 33), (5, 3, 5000))),
     *(_twice(shape, rows) for shape, rows in (((5, 21, 17), 4), ((33, 3, 16), 4), ((4, 64, 20), 32))),
+    *(_twice(shape, rows) for shape, rows in (((17, 5, 9), 2), ((8, 9, 30), 4), ((70, 3, 5), 8))),
+    *map(_sides, ((41, 3, 23, 5), (8, 1, 16, 8), (19, 2, 70, 9), (3, 2, 5, 3), (100, 1, 1, 1))),
+    *(_sides((41, 2, 23, 5), *along) for along in ((-7, 3), (40, 1), (41, 2), (FAR - 1, 1), (11, 1 << 40))),
+    *(_of_integers(kernel, shape) for kernel in (triangle, ragged) for shape in ((19, 7, 20), (8, 10, 16))),
     *(_whole(name, size, 256) for name in ("bf16", "f32") for size in (1, 255, 256, 257, 1003)),
     *(
         _steps_between(*ends, 3)

@@ -16,13 +16,13 @@ After::
     %sum = scf.for %k = <the first step that is left> to %hi step 64 iter_args(%part = %most) { as before }
 
 Loops of small tiles that only add up do as many steps at once as have 1024 elements: enough bytes are in flight then.
+What is left of such a loop is done for several steps of the loop around it (`outer_steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -32,8 +32,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.carried_sums import combining_functions
-from tessera.ir.effects import Effect, effect_of, reads_only
-from tessera.ir.inserter import Inserter, ceildiv
+from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import LoadOp, StoreOp
@@ -41,15 +40,14 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.boxes import stays_in_tensor
-from tessera.lower.facts import MOST_INDEX, divisor, ends_by, lies_inside, near, nonnegative
+from tessera.lower.facts import MOST_INDEX, divisor, ends_by, lies_inside, nonnegative
+from tessera.schedule.gpu.outer_steps import do_together
+from tessera.schedule.gpu.steps import at_once, only_reads, split_loop
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 1024
 """Of the steps that a loop does at once: 32 for each thread of a warp."""
-MOST_STEPS = 8
-"""Steps that a loop does at once."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,8 @@ class FullBoxesPass(GridPass):
             _programs_apart(grid, boxes)
             return
         steps = [boxes.in_steps(loop) for loop in loops]
-        if any(count is not None for count in steps):
+        outer = [do_together(loop, kernel.profile.data) for loop in reversed(loops)]
+        if any(count is not None for count in steps) or any(outer):
             note(grid, "full_boxes", ["loops do the steps without bounds first, and then what is left"])
 
 
@@ -122,18 +121,18 @@ class _Boxes:
         """Let a loop that only adds up do full steps first; return how many at once, None where it stays as it is."""
         step = constant_value(loop.step)
         body = list(loop.body.block.ops)[:-1]
-        if step is None or not nonnegative(loop.lb) or not all(_only_reads(op) for op in body):
+        if step is None or not nonnegative(loop.lb) or not all(only_reads(op) for op in body):
             return None
         try:
             combining_functions(loop)
         except Unfit:
             return None
         reach = self.reach(body, loop.body.block.args[0], loop.ub)
-        count = _at_once(body, loop)
+        count = at_once(body, loop, ELEMENTS)
         behind = (count - 1) * int(step) + max(reach.values(), default=1) - 1
         if (count == 1 and not reach) or max(behind, count * int(step)) > MOST_INDEX:
             return None
-        _split(loop, int(step), count, reach)
+        split_loop(loop, count * int(step), behind, _steps(loop, int(step), count, reach))
         return count
 
 
@@ -146,46 +145,6 @@ def _further(offset: SSAValue, start: SSAValue) -> int | None:
         return None
     other = constant_value(owner.args[1 - list(owner.args).index(start)])
     return None if other is None or other < 0 else int(other)
-
-
-def _only_reads(op: Operation) -> bool:
-    return not op.regions and (effect_of(op) <= Effect.PURE or reads_only(op))
-
-
-def _at_once(body: Sequence[Operation], loop: scf.ForOp) -> int:
-    """Return how many steps of a loop are done at once: a power of two, and no more than there are."""
-    types = [value.type for op in body for value in op.results if isinstance(value.type, TileType)]
-    largest = max((prod(shape_of(type_)) for type_ in types), default=ELEMENTS)
-    if not any(isinstance(op, LoadOp) for op in body):
-        return 1
-    most = min(ELEMENTS // largest, MOST_STEPS)
-    bounds = [constant_value(bound) for bound in (loop.lb, loop.ub, loop.step)]
-    if None not in bounds:
-        first, last, step = (int(bound or 0) for bound in bounds)
-        most = min(most, (last - first) // step)
-    return 1 << max(most, 1).bit_length() - 1
-
-
-def _split(loop: scf.ForOp, step: int, count: int, reach: dict[tuple[int, int], int]) -> None:
-    """Do as many steps at once as end inside, in a loop of their own before the one for what is left."""
-    insert = Inserter(InsertPoint.before(loop), loop)
-    behind = (count - 1) * step + max(reach.values(), default=1) - 1
-    end = insert.binary("sub", _near_end(insert, loop.ub), insert.constant(behind))
-    length, zero = insert.constant(count * step), insert.constant(0)
-    most = scf.ForOp(loop.lb, end, length, list(loop.iter_args), Region(_steps(loop, step, count, reach)))
-    insert.add(most)
-    some = insert.binary("maximum", insert.binary("sub", end, loop.lb), zero)
-    times = ceildiv(insert, some, length, insert.constant(1))
-    loop.operands[0] = insert.binary("add", loop.lb, insert.binary("mul", times, length))
-    for place, result in enumerate(most.results):
-        loop.operands[3 + place] = result
-
-
-def _near_end(insert: Inserter, end: SSAValue) -> SSAValue:
-    """Return the end of a loop from no less than 0, moved to where no sum with it wraps around."""
-    if near(end):
-        return end
-    return insert.binary("minimum", insert.binary("maximum", end, insert.constant(0)), insert.constant(MOST_INDEX))
 
 
 def _steps(loop: scf.ForOp, step: int, count: int, reach: dict[tuple[int, int], int]) -> Block:
