@@ -63,12 +63,13 @@ def case_of(stored: str, size: tuple[int, int, int], tile: tuple[int, ...], name
 
 
 def _cases() -> list[Case]:
-    """Every order of storage with every tile and every size, of f32; f64; sums that programs share."""
+    """Every order of storage with every tile and every size, of f32; f64; rows of 16 bytes and others."""
     orders = ("nn", "nt", "tn", "tt")
     found = [
         case_of(o, SIZES[(i + j) % 3], tile, "f32", j % 2) for i, o in enumerate(orders) for j, tile in enumerate(TILES)
     ]
     found += [case_of(order, SIZES[0], TILES[0], "f64", 0) for order in orders]
+    found += [case_of(order, (68, 44, 36), TILES[0], "f32", pad) for order in orders for pad in (0, 1)]
     return found
 
 

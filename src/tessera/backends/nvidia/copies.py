@@ -6,8 +6,8 @@ from tessera.backends.llvm.ops import I32
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.realign import RUN_BYTES, WORD_BYTES, Runs
 from tessera.backends.simt.emitter import register_accesses
-from tessera.backends.simt.memory import BoxAddresses, SharedAddresses, copy_layout, store_shared
-from tessera.ir.layouts import REGISTER
+from tessera.backends.simt.memory import BoxAddresses, SharedAddresses, copy_layout, store_shared, turning_layout
+from tessera.ir.layouts import REGISTER, LinearLayout
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import CommitOp, MemcpyOp, WaitOp
 from tessera.ir.target.types import BufferType
@@ -26,7 +26,7 @@ def emit_memcpy(emitter: NvidiaEmitter, op: MemcpyOp) -> None:
     if (count := _run(op, fast)) is not None:
         _copy_runs(emitter, op, fast, count)
         return
-    layout = copy_layout(buffer.shape, fast, vector, 32, emitter.num_warps)
+    layout = _split_copy(op, buffer, fast, emitter.num_warps)
     box = BoxAddresses(emitter, op, layout, dtype)
     shared = SharedAddresses(emitter, buffer, emitter.unit(op.buffer), layout, [0] * len(buffer.shape))
     owner = emitter.owner_predicate(layout)
@@ -42,6 +42,14 @@ def emit_memcpy(emitter: NvidiaEmitter, op: MemcpyOp) -> None:
         # Threads that share an element all load and store it: the same value to the same place.
         words = emitter.load_words(source, types, inside)
         store_shared(emitter, target, list(zip(types, words, strict=True)))
+
+
+def _split_copy(op: MemcpyOp, buffer: BufferType, fast: int, num_warps: int) -> LinearLayout:
+    """Return how a copy is split over the threads."""
+    loaded = [axis for axis, dim in enumerate(op.axis_list) if constant_value(op.strides[dim]) == 1]
+    if op.vector.data == 1 and loaded and fast not in loaded:
+        return turning_layout(buffer.shape, fast, loaded[0], 32, num_warps)
+    return copy_layout(buffer.shape, fast, op.vector.data, 32, num_warps)
 
 
 def _run(op: MemcpyOp, fast: int) -> int | None:

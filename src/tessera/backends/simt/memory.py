@@ -529,6 +529,10 @@ def emit_buffer_store(emitter: SimtEmitter, op: BufferStoreOp) -> None:
             store_shared(emitter, addresses.offset(access.at[0]), words)
 
 
+TURNED = 8
+"""Neighbours in memory of which a warp reads runs, where what it copies becomes neighbours along another axis."""
+
+
 def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, num_warps: int) -> LinearLayout:
     """Return how a copy is split over the threads: each moves `vector` elements along `fast` at a time.
 
@@ -548,3 +552,27 @@ def copy_layout(shape: Sequence[int], fast: int, vector: int, warp_size: int, nu
         left = [max(1, size // b) for size, b in zip(left, box, strict=True)]
         boxes.append(box)
     return blocked(shape, per_thread, boxes[0], boxes[1], [fast, *others])
+
+
+def turning_layout(shape: Sequence[int], stored: int, loaded: int, warp_size: int, num_warps: int) -> LinearLayout:
+    """Return how a copy is split over the threads whose elements are neighbours along other axes than where they go.
+
+    Lanes lie along both axes: each warp reads runs of eight elements, and writes runs of the others side by side. Warps
+    follow one another along `stored`: what a thread moves beside its first elements lies at constant distances.
+
+    Args:
+        shape: of the buffer.
+        stored: the axis along which elements are neighbours in the buffer.
+        loaded: the axis along which they are in the tensor.
+        warp_size: lanes of a warp.
+        num_warps: warps of a program.
+    """
+    run = min(TURNED, shape[loaded])
+    lanes = [run if axis == loaded else warp_size // run if axis == stored else 1 for axis in range(len(shape))]
+    lanes[stored] = min(lanes[stored], shape[stored])
+    lanes[loaded] = warp_size // lanes[stored]
+    warps = [1] * len(shape)
+    warps[stored] = min(num_warps, max(shape[stored] // lanes[stored], 1))
+    warps[loaded] = num_warps // warps[stored]
+    others = [axis for axis in range(len(shape)) if axis not in (stored, loaded)]
+    return blocked(shape, [1] * len(shape), lanes, warps, [loaded, stored, *others])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from tessera.backends.llvm import casts, elementwise
 from tessera.backends.llvm.ops import I32
 from tessera.backends.llvm.text import phi_text
@@ -114,6 +116,23 @@ class _Product:
         widest = ALONG_TERMS if self.registers >= MANY else WIDEST
         self.left = _Operand(emitter, a, emitter.unit(op.a), self.layout, 0, widest)
         self.right = _Operand(emitter, b, emitter.unit(op.b), self.layout, 1, widest)
+        self.lines = self._lines()
+
+    def _lines(self) -> list[list[int]]:
+        """Return the registers of each row, or of each column, every other line from its end.
+
+        A register file gives an instruction two operands a cycle, and what the one before it read costs nothing: those
+        of a line share a factor, and so do neighbours of two lines. It is one of those that threads hold side by side,
+        where one operand is read along terms: of the other the next terms are there already.
+        """
+        by_columns = self.left.terms > 1 and self.right.terms == 1
+        found: dict[int, dict[int, int]] = {}
+        for register in range(self.registers):
+            row, column = self.layout.apply(register=register)
+            line, place = (column, row) if by_columns else (row, column)
+            found.setdefault(line, {})[place] = register
+        lines = [[found[line][place] for place in sorted(found[line])] for line in sorted(found)]
+        return [line[::-1] if number % 2 else line for number, line in enumerate(lines)]
 
     def run_length(self) -> int:
         """Return the terms of straight code."""
@@ -121,15 +140,21 @@ class _Product:
 
     def add(self, sums: list[str], length: int) -> list[str]:
         """Return the sums with a run of terms added, one after the other."""
-        left: dict[tuple[int, int], str] = {}
-        right: dict[tuple[int, int], str] = {}
-        for k in range(length):
-            if k % self.left.terms == 0:
-                left = self.left.read(k, self.dtype)
-            if k % self.right.terms == 0:
-                right = self.right.read(k, self.dtype)
-            sums = [self._multiply_add(left, right, register, k, value) for register, value in enumerate(sums)]
+        sums, group = list(sums), max(self.left.terms, self.right.terms)
+        for start in range(0, length, group):
+            terms = range(start, start + group)
+            left, right = (self._read(operand, terms) for operand in (self.left, self.right))
+            for line, k in product(self.lines, terms):
+                for register in line:
+                    sums[register] = self._multiply_add(left, right, register, k, sums[register])
         return sums
+
+    def _read(self, operand: _Operand, terms: range) -> dict[tuple[int, int], str]:
+        """Return an operand's elements by row or column, and term."""
+        found: dict[tuple[int, int], str] = {}
+        for k in terms[:: operand.terms]:
+            found |= operand.read(k, self.dtype)
+        return found
 
     def _multiply_add(
         self, left: dict[tuple[int, int], str], right: dict[tuple[int, int], str], register: int, k: int, value: str
@@ -145,27 +170,27 @@ class _Product:
 @SIMT.register(TensorCoreOp)
 def emit_emulated_product(emitter: SimtEmitter, op: TensorCoreOp) -> None:
     """Emit a multiply-add per term and register: straight code, or a loop over runs of terms where that is long."""
-    product = _Product(emitter, op)
+    whole = _Product(emitter, op)
     assert op.result is not None
-    length, sums = product.run_length(), emitter.units(op.acc)
-    if length == product.depth:
-        emitter.bind(op.result, product.add(list(sums), length))
+    length, sums = whole.run_length(), emitter.units(op.acc)
+    if length == whole.depth:
+        emitter.bind(op.result, whole.add(list(sums), length))
         return
-    fn, unit = emitter.fn, of_dtype(product.dtype)
+    fn, unit = emitter.fn, of_dtype(whole.dtype)
     head, end, before = fn.label("k.head"), fn.label("k.end"), fn.block
     fn.branch(head)
     fn.start(head)
     k, carried = fn.fresh("k"), [fn.fresh("acc") for _ in sums]
     places = [fn.reserve() for _ in (k, *carried)]
-    product.left.start(k, length)
-    product.right.start(k, length)
-    results = product.add(list(carried), length)
+    whole.left.start(k, length)
+    whole.right.start(k, length)
+    results = whole.add(list(carried), length)
     following = emitter.ops.binary("add", I32, k, str(length))
     rows = zip(places, [k, *carried], ["0", *sums], [following, *results], strict=True)
     for number, (place, name, first, back) in enumerate(rows):
         phi_type = "i32" if number == 0 else str(unit)
         fn.fill(place, f"{name} = {phi_text(phi_type, [(first, before), (back, fn.block)])}")
-    more = emitter.ops.compare("ult", I32, following, str(product.depth))
+    more = emitter.ops.compare("ult", I32, following, str(whole.depth))
     fn.branch_if(more, head, end, f", !llvm.loop {emitter.module.loop()}")
     fn.start(end)
     emitter.bind(op.result, results)

@@ -172,8 +172,9 @@ def _copy(context: SimtContext, op: CpAsyncOp) -> None:
     assert isinstance(buffer.type, BufferType)
     box = box_of(context, op, buffer.type.shape)
     stored_last = buffer.type.permutation.index(len(buffer.type.shape) - 1)
-    vector_bytes = min(box.vector, buffer.type.shape[stored_last]) * dtype_of(buffer.type.element).bytes
-    asynchronous = context.target.has("cp_async") and vector_bytes in (4, 8, 16) and box.unit_axis == stored_last
+    vector = min(box.vector, buffer.type.shape[stored_last]) if box.unit_axis == stored_last else 1
+    vector_bytes = vector * dtype_of(buffer.type.element).bytes
+    asynchronous = context.target.has("cp_async") and vector_bytes in (4, 8, 16)
     if not asynchronous:
         context.note("copies", _why_plain(context, op, box, vector_bytes, stored_last))
     context.emit(
@@ -185,7 +186,7 @@ def _copy(context: SimtContext, op: CpAsyncOp) -> None:
             box.sizes,
             box.axes,
             box.checked,
-            box.vector if box.unit_axis == stored_last else 1,
+            vector,
             "cp.async" if asynchronous else "plain",
         )
     )

@@ -126,11 +126,7 @@ class StageCopiesPass(ScheduledPass):
 
 
 def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
-    found = [
-        Staged(op, transposed := stored_transposed(kernel, op), _swizzle(op, transposed, target))
-        for op in unit.walk()
-        if isinstance(op, LoadOp) and qualifies(op)
-    ]
+    found = [_staged(kernel, op, target) for op in unit.walk() if isinstance(op, LoadOp) and qualifies(op)]
     if not found:
         return
     loops: dict[scf.ForOp, list[Staged]] = {}
@@ -166,12 +162,17 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
 
 def _may_be_async(kernel: KernelOp, op: LoadOp) -> bool:
     """Return whether what is known of a tensor's address and strides lets `cp.async` copy its rows."""
+    return _known_alignment(kernel, op) % LEAST_ASYNC_BYTES == 0
+
+
+def _known_alignment(kernel: KernelOp, op: LoadOp) -> int:
+    """Return the bytes that divide the addresses of a tensor's rows, 1 where its elements are not neighbours."""
     info, size = kernel.info_of(op.tensor), dtype_of(element_of(op.result.type)).bytes
     steps = [
         divisor if stride == DYNAMIC else stride for stride, divisor in zip(info.strides, info.stride_div, strict=True)
     ]
     others = [step * size for stride, step in zip(info.strides, steps, strict=True) if stride != 1]
-    return 1 in info.strides and gcd(info.align, *others) % LEAST_ASYNC_BYTES == 0
+    return gcd(info.align, *others) if 1 in info.strides else 1
 
 
 def _stages(target: TargetRecord, knobs: Knobs, once: int, ring: int, found: Sequence[Staged], most: int) -> int:
@@ -210,17 +211,24 @@ def _only_products(value: SSAValue) -> bool:
     return True
 
 
-def _swizzle(op: LoadOp, transposed: bool, target: TargetRecord) -> str:
-    """Return how the buffer of a load is stored: in panels where a warpgroup instruction reads it.
+def _staged(kernel: KernelOp, op: LoadOp, target: TargetRecord) -> Staged:
+    """Return how the buffer of a load is stored.
 
-    Rows of terms are permuted, as those who read them read a column at a time. Threads that multiply and add read
-    whole rows where those of another dimension lie side by side: these stay as they are, at addresses that are known.
+    Where a warpgroup instruction reads it, in panels. Rows of terms are permuted, as those who read them read a column
+    at a time. Threads that multiply and add read rows of what they hold side by side, at addresses that are known: what
+    is copied by 4 bytes anyway is put into such rows on the way.
     """
-    users = list(_products(op.result))
+    users, along_memory = list(_products(op.result)), stored_transposed(kernel, op)
     if any(decisions.WARPGROUP.on(user) for user, _ in users):
-        return "panels"
-    across = all(along_terms == transposed and by_threads(target, user) for user, along_terms in users)
-    return "none" if across else "xor"
+        return Staged(op, along_memory, "panels")
+    terms = {along_terms for _, along_terms in users}
+    if len(terms) > 1 or not all(by_threads(target, user) for user, _ in users):
+        return Staged(op, along_memory, "xor")
+    (across,) = terms
+    if across == along_memory:
+        return Staged(op, along_memory, "none")
+    single = dtype_of(element_of(op.result.type)).bytes == _known_alignment(kernel, op) == LEAST_ASYNC_BYTES
+    return Staged(op, across if single and target.has("cp_async") else along_memory, "xor")
 
 
 def _products(value: SSAValue, turned: bool = False) -> Iterator[tuple[MmaOp, bool]]:

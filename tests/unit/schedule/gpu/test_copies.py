@@ -41,6 +41,14 @@ def scaled(a: ts.Tensor["M", 16, ts.bf16], b: ts.Tensor[16, "N", ts.bf16], c: ts
         c[m : m + 16, n : n + 16] = ts.tile.mma(a[m : m + 16, :] * 2, b[:, n : n + 16], accumulator=ts.f32)
 
 
+def by_threads(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["N", "K", ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 32), (N, 64)):
+        acc = ts.tile.zeros((32, 64), ts.f32)
+        for k in ts.tile.range(0, K, 16):
+            acc = ts.tile.mma(a[m : m + 32, k : k + 16], b[n : n + 64, k : k + 16].T, acc)
+        c[m : m + 32, n : n + 64] = acc
+
+
 def staged(function: Any, target: str = "sm_80", stages: int | None = None) -> Any:
     module = built(function).module
     StageCopiesPass(target_named(target), Knobs(stages=stages)).apply(module)
@@ -75,6 +83,23 @@ def test_transposed_operands_become_views(stages: int) -> None:
     c = np.full((50, 50), np.nan, np.float32)
     interpret(module, [q, k, c])
     np.testing.assert_allclose(c, q.astype(np.float64) @ k.astype(np.float64).T, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("target", "terms", "shapes"),
+    [
+        ("sm_80", 64, {(3, 32, 16), (3, 64, 16)}),
+        ("sm_80", 66, {(3, 32, 16), (3, 64, 16)}),
+        ("sm_80", 65, {(3, 16, 32), (3, 16, 64)}),
+        ("sm_90a", 65, {(3, 16, 32), (3, 16, 64)}),
+        ("sm_75", 65, {(3, 32, 16), (3, 64, 16)}),
+    ],
+)
+def test_what_threads_multiply_is_transposed_where_copies_take_4_bytes(target: str, terms: int, shapes: Any) -> None:
+    module = aligned(by_threads, {"M": 64, "N": 64, "K": terms})
+    StageCopiesPass(target_named(target), Knobs(stages=3)).apply(module)
+    module.verify()
+    assert {op.result.type.shape for op in module.walk() if isinstance(op, AllocSharedOp)} == shapes
 
 
 def test_depth_follows_the_knob_the_target_and_the_memory() -> None:
