@@ -22,15 +22,17 @@ from types import TracebackType
 from typing import ClassVar, Literal, Self
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
 from tessera.errors import CallError, CompilerFault, TesseraError
-from tessera.ir.decisions import check_decisions
 from tessera.ir.record import passed
-from tessera.ir.rewriting import ops_inside, rewrite
+from tessera.ir.rewriting import rewrite
 from tessera.ir.text import text_of
+from tessera.ir.verifying import verify
+from tessera.ir.walking import ops_inside
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,9 @@ class PassRunner:
                 elapsed = perf_counter() - start
                 passed(module, stage, step.name)
                 if self.verify == "pass" and known != (known := _contents(module)):
-                    _verify(module)
+                    verify(module)
                 elif self.verify == "stage" and position == len(passes) - 1:
-                    _verify(module)
+                    verify(module)
             self._record(module, stage, str(step), elapsed)
 
     def transform(self, module: ModuleOp, stage: str, name: str, step: Callable[[ModuleOp], ModuleOp]) -> ModuleOp:
@@ -223,7 +225,7 @@ class PassRunner:
             start = perf_counter()
             result = step(module)
             elapsed = perf_counter() - start
-            _verify(result)
+            verify(result)
         self._record(result, stage, name, elapsed)
         return result
 
@@ -258,25 +260,14 @@ def _contents(module: ModuleOp) -> list[object]:
 
     It holds on to the ops, so that one that is erased is no other's twin.
     """
-    return [
-        (
-            op,
-            op.parent,
-            tuple(op.operands),
-            tuple(op.results),
-            [value.type for value in op.results],
-            op.properties.copy(),
-            op.attributes.copy(),
-            [tuple(block.arg_types) for region in op.regions for block in region.blocks],
-        )
-        for op in ops_inside(module.body)
-    ]
+    return [_content(op) for op in ops_inside(module.body)]
 
 
-def _verify(module: ModuleOp) -> None:
-    module.verify()
-    for op in module.walk():
-        check_decisions(op)
+def _content(op: Operation) -> tuple[object, ...]:
+    blocks = [block.arg_types for region in op.regions for block in region.blocks] if op.regions else None
+    operands = op._operands  # pyright: ignore[reportPrivateUsage]
+    types = [value.type for value in op.results]
+    return op, op.parent, operands, op.results, types, op.properties.copy(), op.attributes.copy(), blocks
 
 
 class _Blame:

@@ -8,15 +8,17 @@ costs more than what the patterns do.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import TypeVar, get_args
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
-from xdsl.ir import Operation, Region, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener, RewritePattern
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.worklist import Worklist
+
+from tessera.ir.walking import ops_inside
 
 Pattern = TypeVar("Pattern", bound=RewritePattern)
 Op = TypeVar("Op", bound=Operation)
@@ -65,7 +67,7 @@ class _Driver:
     def run(self, module: ModuleOp) -> None:
         changed = True
         while changed:
-            for op in reversed(list(ops_inside(module.body))):
+            for op in reversed(ops_inside(module.body)):
                 self._push(op)
             changed = self._empty()
 
@@ -126,12 +128,3 @@ class _Driver:
         for result in op.results:
             for use in result.uses:
                 self._push(use.operation)
-
-
-def ops_inside(region: Region) -> Iterator[Operation]:
-    """Yield the ops of a region and of the regions inside it, in program order."""
-    for block in region.blocks:
-        for op in block.ops:
-            yield op
-            for inner in op.regions:
-                yield from ops_inside(inner)
