@@ -19,6 +19,7 @@ from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.ir.traits import has_trait
 from tessera.numerics.functions import FUNCTIONS
 
 Known = dict[Hashable, tuple[Operation, ...]]
@@ -48,11 +49,11 @@ def _first(op: Operation, known: Known) -> Operation:
 def _visit(block: Block, known: Known) -> None:
     for op in list(block.ops):
         if op.regions:
-            inherited: Known = {} if op.has_trait(IsolatedFromAbove) else known
+            inherited: Known = {} if has_trait(op, IsolatedFromAbove) else known
             for region in op.regions:
                 for inner in region.blocks:
                     _visit(inner, inherited.copy())
-        elif op.results and not op.has_trait(IsTerminator) and effect_of(op) <= Effect.RANDOM:
+        elif op.results and not has_trait(op, IsTerminator) and effect_of(op) <= Effect.RANDOM:
             first = _first(op, known)
             if first is not op:
                 for old, new in zip(op.results, first.results, strict=True):

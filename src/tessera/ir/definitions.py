@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, i32
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues, Use
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue, SSAValues, Use
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
@@ -47,7 +47,7 @@ class TesseraOp(IRDLOperation):
         self,
         *,
         operands: Sequence[Operand] = (),
-        result_types: Sequence[Attribute | Sequence[Attribute] | None] = (),
+        result_types: Sequence[Attribute | list[Attribute] | tuple[Attribute, ...] | None] = (),
         properties: Mapping[str, Attribute | None] | None = None,
         attributes: Mapping[str, Attribute | None] | None = None,
         regions: Sequence[Region] = (),
@@ -104,26 +104,34 @@ class TesseraOp(IRDLOperation):
             self.add_region(region)
 
 
+_VALUES = frozenset[type]({OpResult, BlockArgument})
+"""The classes of values, which xDSL's checks take long to tell: they are abstract classes to Python."""
+
+_LISTS = (list, tuple)
+
+
 def _values_of(given: Operand) -> Sequence[SSAValue]:
     """Return the values of one definition's operands."""
-    match given:
-        case None:
-            return ()
-        case SSAValue():
-            return (given,)
-        case Operation():
-            return (SSAValue.get(given),)
-        case _:
-            return [SSAValue.get(each) for each in given]
+    if given is None:
+        return ()
+    if isinstance(given, _LISTS):
+        return [_value_of(each) for each in given]
+    if type(given) in _VALUES or isinstance(given, Operation):
+        return (_value_of(given),)
+    return [_value_of(each) for each in cast("Sequence[SSAValue | Operation]", given)]
 
 
-def _types_of(given: Sequence[Attribute | Sequence[Attribute] | None]) -> list[Attribute]:
+def _value_of(given: Any) -> SSAValue:
+    return given if type(given) in _VALUES else SSAValue.get(given)
+
+
+def _types_of(given: Sequence[Attribute | list[Attribute] | tuple[Attribute, ...] | None]) -> list[Attribute]:
     flat: list[Attribute] = []
     for each in given:
-        if isinstance(each, Attribute):
-            flat.append(each)
-        elif each is not None:
+        if isinstance(each, _LISTS):
             flat += each
+        elif each is not None:
+            flat.append(each)
     return flat
 
 

@@ -22,6 +22,7 @@ from tessera.ir.tile.reduce import REDUCING, ReduceByOp, ReduceOp, ScanByOp, Sca
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import memory_of, profile_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.traits import has_trait
 from tessera.ir.types import dtype_of
 from tessera.numerics.order import is_ordered
 
@@ -249,7 +250,7 @@ def _conflict(
             if isinstance(inner, ACCESSES):
                 access = _Access(inner, when.get(op, [levels[op]]), op in when)
                 accesses.setdefault(memory_of(inner.tensor), []).append(access)
-            elif not (inner.regions or inner.has_trait(IsTerminator) or effect_of(inner) <= Effect.RANDOM):
+            elif not (inner.regions or has_trait(inner, IsTerminator) or effect_of(inner) <= Effect.RANDOM):
                 return f"{inner.name.split('.')[-1]} stands between them"
     for found in accesses.values():
         if not all(_in_order(a, b, axes) for place, a in enumerate(found) for b in found[place + 1 :]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from types import UnionType
 from typing import TypeVar, get_args
 
@@ -48,18 +49,29 @@ def rewrite(module: ModuleOp, patterns: Sequence[RewritePattern]) -> None:
 
 def types_matched(pattern: RewritePattern) -> tuple[type[Operation], ...]:
     """Return the classes of the ops that a pattern is for."""
-    match = type(pattern).match_and_rewrite
+    return _types_matched(type(pattern))
+
+
+@lru_cache(maxsize=1024)
+def _types_matched(cls: type[RewritePattern]) -> tuple[type[Operation], ...]:
+    match = cls.match_and_rewrite
     if match not in _TYPED:
         return (Operation,)
     named = inspect.get_annotations(match, eval_str=True)["op"]
     return get_args(named) if isinstance(named, UnionType) else (named,)
 
 
+@lru_cache(maxsize=16384)
+def _is_for(cls: type[RewritePattern], op: type[Operation]) -> bool:
+    """Return whether patterns of a class are for ops of another."""
+    return issubclass(op, _types_matched(cls))
+
+
 class _Driver:
     """Keeps the ops that wait for their patterns."""
 
     def __init__(self, patterns: Sequence[RewritePattern]) -> None:
-        self._patterns = [(pattern, types_matched(pattern)) for pattern in patterns]
+        self._patterns = patterns
         self._of_type = dict[type[Operation], list[RewritePattern]]()
         self._waiting = Worklist[Operation]()
         self._matched: Operation | None = None
@@ -74,7 +86,7 @@ class _Driver:
     def _patterns_of(self, op: Operation) -> list[RewritePattern]:
         found = self._of_type.get(type(op))
         if found is None:
-            found = [pattern for pattern, types in self._patterns if isinstance(op, types)]
+            found = [pattern for pattern in self._patterns if _is_for(type(pattern), type(op))]
             self._of_type[type(op)] = found
         return found
 

@@ -6,8 +6,6 @@ has the last word: it says what is wrong, with the ops around.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, Region
 from xdsl.ir.core import ErasedSSAValue
@@ -15,6 +13,7 @@ from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.decisions import check_decisions
+from tessera.ir.traits import has_trait
 from tessera.ir.walking import ops_in
 
 
@@ -59,10 +58,4 @@ def _is_closed(region: Region, parent: Operation) -> bool:
             return False
         op = op.next_op
     last = block.last_op
-    return _is(type(parent), NoTerminator) or (last is not None and _is(type(last), IsTerminator))
-
-
-@lru_cache(maxsize=1024)
-def _is(cls: type[Operation], trait: type[IsTerminator | NoTerminator]) -> bool:
-    """Return whether ops of a class have a trait."""
-    return cls.has_trait(trait)
+    return has_trait(parent, NoTerminator) or (last is not None and has_trait(last, IsTerminator))

@@ -18,16 +18,12 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import i1, index
-
-
-def ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
-    """Return plain integers as an attribute."""
-    return ArrayAttr([IntAttr(v) for v in values])
 
 
 class Slice:

@@ -53,6 +53,7 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp, bytes_of
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.traits import has_trait
 from tessera.ir.types import dtype_of, index
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
@@ -267,7 +268,7 @@ def _collect_late(total: CollectSumsOp) -> None:
     while following is not None:
         inside = list(following.walk())
         needs = any(operand in total.results for op in inside for operand in op.operands)
-        if needs or any(_does_something(op) for op in inside) or following.has_trait(IsTerminator):
+        if needs or any(_does_something(op) for op in inside) or has_trait(following, IsTerminator):
             break
         following = following.next_op
     block = total.parent_block()

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.dialects.scf import ForOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.attributes import ints
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.atomics import AtomicOp
@@ -75,7 +75,7 @@ def _pair(grid: GridOp, programs: int) -> None:
     body = grid.body.block
     rows = grid.block_sizes[0]
     sizes = [rows * programs, *grid.block_sizes[1:]]
-    grid.blocks = ArrayAttr([IntAttr(size) for size in sizes])
+    grid.blocks = ints(sizes)
     first = body.args[0]
     assert body.first_op is not None
     insert = Inserter(InsertPoint.at_start(body), body.first_op)
