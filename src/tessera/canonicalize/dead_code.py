@@ -24,6 +24,7 @@ from tessera.ir.passes import Pass
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.traits import has_trait
+from tessera.ir.walking import ops_in
 
 
 def is_dead(op: Operation) -> bool:
@@ -35,8 +36,8 @@ def is_dead(op: Operation) -> bool:
     if isinstance(op, AllocSharedOp):
         return True
     if op.regions:
-        loops = any(isinstance(inner, WhileOp) for inner in op.walk())
-        return not loops and all(inner is op or _harmless(inner) for inner in op.walk())
+        loops = any(isinstance(inner, WhileOp) for inner in ops_in(op))
+        return not loops and all(inner is op or _harmless(inner) for inner in ops_in(op))
     return _harmless(op)
 
 

@@ -31,6 +31,7 @@ from tessera.ir.text import text_of
 from tessera.ir.tile.debug import AssertOp as TileAssertOp
 from tessera.ir.tile.structure import KernelOp, ReturnOp
 from tessera.ir.types import int_value
+from tessera.ir.walking import ops_in
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs, read_by
@@ -253,7 +254,7 @@ def _extent(extent: Any, args: Sequence[ArgSpec]) -> int | str:
 
 def _dumped(module: ModuleOp) -> str:
     """Return the text of a stage; with locations where code holds them: assertions that fail name theirs."""
-    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp) for op in module.walk()))
+    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp) for op in ops_in(module)))
 
 
 def with_texts(artifact: Artifact, texts: Mapping[str, str | bytes], dump: Sequence[str]) -> Artifact:
@@ -285,7 +286,7 @@ def _launch(func: FuncOp, code: CompiledCode) -> Launch:
 def _schedule_of(module: ModuleOp) -> dict[str, Any]:
     """Return what the schedule wrote on ops, by name; the values of several ops as a list."""
     found: dict[str, list[int]] = {}
-    for op in module.walk():
+    for op in ops_in(module):
         for key, attr in op.attributes.items():
             value = int_value(attr)
             if key.startswith(decisions.PREFIX) and value is not None:
@@ -298,7 +299,7 @@ def _schedule_of(module: ModuleOp) -> dict[str, Any]:
 def _notes(module: ModuleOp) -> dict[str, list[str]]:
     """Return the notes that the schedule left on grids, or the lowering on functions."""
     found: dict[str, list[str]] = {}
-    for op in module.walk():
+    for op in ops_in(module):
         for key, text in _note_items(op):
             texts = found.setdefault(key, [])
             if text not in texts:

@@ -47,7 +47,7 @@ class TesseraOp(IRDLOperation):
         self,
         *,
         operands: Sequence[Operand] = (),
-        result_types: Sequence[Attribute | list[Attribute] | tuple[Attribute, ...] | None] = (),
+        result_types: Sequence[Attribute | Sequence[Attribute] | None] = (),
         properties: Mapping[str, Attribute | None] | None = None,
         attributes: Mapping[str, Attribute | None] | None = None,
         regions: Sequence[Region] = (),
@@ -125,13 +125,13 @@ def _value_of(given: Any) -> SSAValue:
     return given if type(given) in _VALUES else SSAValue.get(given)
 
 
-def _types_of(given: Sequence[Attribute | list[Attribute] | tuple[Attribute, ...] | None]) -> list[Attribute]:
+def _types_of(given: Sequence[Attribute | Sequence[Attribute] | None]) -> list[Attribute]:
     flat: list[Attribute] = []
     for each in given:
         if isinstance(each, _LISTS):
             flat += each
         elif each is not None:
-            flat.append(each)
+            flat.append(each)  # pyright: ignore[reportArgumentType]
     return flat
 
 
@@ -215,7 +215,7 @@ def _accessors(definition: OpDef) -> dict[str, property]:
     return found
 
 
-_ITEM: Callable[[Any, Any], Any] = tuple.__getitem__
+_ITEM: Callable[[Any, Any], Any] = tuple.__getitem__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 """Reads a tuple as Python does; xDSL's own tuples first ask what the index is."""
 
 _Read = Callable[[Any], Any]

@@ -32,7 +32,7 @@ from tessera.ir.record import passed
 from tessera.ir.rewriting import rewrite
 from tessera.ir.text import text_of
 from tessera.ir.verifying import verify
-from tessera.ir.walking import ops_inside
+from tessera.ir.walking import ops_in, ops_inside
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class PassRunner:
     def _record(self, module: ModuleOp, stage: str, name: str, seconds: float) -> None:
         ops, path = None, None
         if self.dump is not None:
-            ops, text = sum(1 for _ in module.walk()), text_of(module)
+            ops, text = sum(1 for _ in ops_in(module)), text_of(module)
             content = text.partition("\n")[2]  # the first line says which pass was the last
             if content != self._content:
                 number = len(self.records)

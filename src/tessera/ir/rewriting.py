@@ -19,7 +19,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener, Rewr
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.worklist import Worklist
 
-from tessera.ir.walking import ops_inside
+from tessera.ir.walking import ops_in, ops_inside
 
 Pattern = TypeVar("Pattern", bound=RewritePattern)
 Op = TypeVar("Op", bound=Operation)
@@ -124,7 +124,7 @@ class _Driver:
 
     def _inserted(self, op: Operation) -> None:
         if self._matched is not None:
-            for new in op.walk():
+            for new in ops_in(op):
                 if new.location == UNKNOWN_LOC:
                     new.location = self._matched.location
         self._push(op)
@@ -133,7 +133,7 @@ class _Driver:
         for operand in op.operands:
             if operand.has_one_use() and isinstance(owner := operand.owner, Operation):
                 self._push(owner)
-        for gone in op.walk():
+        for gone in ops_in(op):
             self._waiting.remove(gone)
 
     def _replaced(self, op: Operation, _: Sequence[SSAValue | None]) -> None:

@@ -39,9 +39,9 @@ class ConstantOp(TesseraOp):
     traits = traits_def(*PURE, ConstantLike())
 
     def __init__(self, value: int | float | bool, type_: Attribute):
-        of: Any = FloatAttr if dtype_of(type_).is_float else integer  # FloatAttr's stub allows fewer types than it does
-        number = float(value) if of is FloatAttr else int(value)
-        super().__init__(properties={"value": of(number, type_)}, result_types=[type_])
+        float_attr: Any = FloatAttr  # its stub allows fewer types than it does
+        attr = float_attr(float(value), type_) if dtype_of(type_).is_float else integer(int(value), type_)
+        super().__init__(properties={"value": attr}, result_types=[type_])
 
     @classmethod
     def parse(cls, parser: Parser) -> ConstantOp:

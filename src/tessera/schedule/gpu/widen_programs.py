@@ -38,6 +38,7 @@ from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.ir.traits import has_trait
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import is_size_of
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -65,7 +66,7 @@ class WidenProgramsPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite a launch along the last dimension of the grid along which that is possible."""
-        ops = list(grid.walk())
+        ops = ops_in(grid)
         if self.knobs.batch or any(isinstance(op, MmaOp) for op in ops):
             return
         if not any(isinstance(op, ReduceOp) for op in ops):
@@ -107,7 +108,7 @@ def _longer(kernel: KernelOp, grid: GridOp, axis: int, times: int) -> GridOp:
     dimensions, start, block = Dimensions(grid), grid.body.block.args[axis], grid.block_sizes[axis]
     found = {
         dimensions.of(_tile(op), place)
-        for op in grid.walk()
+        for op in ops_in(grid)
         if isinstance(op, LoadOp | StoreOp)
         for place, at in enumerate(op.kept)
         if op.offsets[at] is start
