@@ -21,6 +21,7 @@ from tessera.driver.records import kernel_of, thread_record, tile_record
 from tessera.errors import ResourceError, VerifyError
 from tessera.frontend.build import BuiltKernel
 from tessera.ir import decisions
+from tessera.ir.cloning import clone
 from tessera.ir.locations import location_of
 from tessera.ir.notes import note
 from tessera.ir.passes import Pass, PassRunner
@@ -112,7 +113,7 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
     forced = knobs.stages is not None
     while True:
         record_on(module, knobs=knobs.given())
-        copy = module.clone()
+        copy = clone(module)
         all_passes = schedule_passes(target, knobs)
         passes = remaining(module, "schedule", all_passes, record.after)
         try:

@@ -28,6 +28,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
 from tessera.errors import CallError, CompilerFault, TesseraError
+from tessera.ir.cloning import clone
 from tessera.ir.record import passed
 from tessera.ir.rewriting import rewrite
 from tessera.ir.text import text_of
@@ -201,7 +202,7 @@ class PassRunner:
         Raises:
             CompilerFault: a pass failed or left invalid IR; names it and the dump of the IR it was given.
         """
-        before = before or module.clone()
+        before = before or clone(module)
         known: list[object] = []
         for position, step in enumerate(passes):
             with _Blame(stage, step.name, lambda at=position: self._reproduce(before, stage, passes, at)):
