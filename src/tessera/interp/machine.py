@@ -85,7 +85,7 @@ class Machine:
         """Execute a block and return its terminator (not executed), if it has one."""
         self.values.update(zip(block.args, arguments, strict=True))
         for op in block.ops:
-            if has_trait(op, IsTerminator) and type(op) not in HANDLERS:
+            if type(op) not in HANDLERS and has_trait(op, IsTerminator):
                 return op
             self.step(op)
         return None
