@@ -21,9 +21,10 @@ def clone(module: ModuleOp) -> ModuleOp:
 
 def _op(op: Op, values: dict[SSAValue, SSAValue]) -> Op:
     """Return a copy of an op; `values` are those of the copy by the original's."""
-    assert not op.successors, "ops of Tessera's IR have no successors"
+    operands, successors = op._operands, op._successors  # pyright: ignore[reportPrivateUsage]
+    assert not successors, "ops of Tessera's IR have no successors"
     copy = op.create(
-        operands=[values.get(operand, operand) for operand in op.operands],
+        operands=[values.get(operand, operand) for operand in operands],
         result_types=[result.type for result in op.results],
         properties=op.properties,
         attributes=op.attributes,

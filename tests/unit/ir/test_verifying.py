@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import pytest
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, ModuleOp
-from xdsl.ir import Block
+from xdsl.ir import Block, Operation
 
+from tessera.ir.fitting import fits
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.verifying import verify
@@ -93,3 +95,8 @@ def test_decisions_are_verified_too() -> None:
     next(op for op in module.walk() if isinstance(op, ConstantOp)).attributes["tessera_schedule.stages"] = IntAttr(2)
     assert _answer(module.verify) == "valid"
     assert "tessera_schedule.stages belongs on" in _answer(lambda: verify(module))
+
+
+def test_ops_that_yield_check_nothing_but_their_definition() -> None:
+    assert fits(scf.YieldOp.get_irdl_definition()) is not None
+    assert inspect.getclosurevars(scf.YieldOp.verify_).nonlocals["custom_verify"] is Operation.verify_

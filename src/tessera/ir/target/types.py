@@ -64,7 +64,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each dimension."""
-        return tuple(dim.data for dim in self.dims.data)
+        return tuple([dim.data for dim in self.dims.data])
 
     @property
     def dtype(self) -> DType:

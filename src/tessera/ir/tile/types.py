@@ -35,7 +35,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each dimension."""
-        return tuple(dim.data for dim in self.dims.data)
+        return tuple([dim.data for dim in self.dims.data])
 
     @property
     def rank(self) -> int:
@@ -132,7 +132,7 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
     @property
     def shape(self) -> tuple[int, ...]:
         """The logical size of each dimension."""
-        return tuple(dim.data for dim in self.dims.data)
+        return tuple([dim.data for dim in self.dims.data])
 
     @property
     def rank(self) -> int:
