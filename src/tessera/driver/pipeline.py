@@ -78,8 +78,10 @@ def compile_kernel(
 
 def _note_unread(module: ModuleOp, target: TargetRecord, knobs: Knobs) -> None:
     """Note the knobs that are fixed and that no pass of the target reads."""
-    read = {name for one in schedule_passes(target, Knobs()) for name in read_by(one.name)}
     given = knobs.given().items()
+    if not given:
+        return
+    read = {name for one in schedule_passes(target, Knobs()) for name in read_by(one.name)}
     unread = [f"{name}={value} has no effect on {target.name}" for name, value in given if name not in read]
     for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
         if unread:
