@@ -17,11 +17,19 @@ _private_cache = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """Send everything this session compiles to a directory of its own, never to the user's cache."""
     # Before collection: test modules may compile while they are imported.
-    config.stash[_private_cache] = os.environ[_CACHE_VARIABLE] = tempfile.mkdtemp(prefix="tessera-tests-")
+    config.stash[_private_cache] = os.environ[_CACHE_VARIABLE] = tempfile.mkdtemp(
+        prefix="tessera-tests-", dir=_memory()
+    )
     # No deadline: the first example of a kernel compiles it, later ones hit the cache.
     base = settings.get_profile("ci" if "CI" in os.environ else "default")
     settings.register_profile("tessera", base, deadline=None)
     settings.load_profile("tessera")
+
+
+def _memory() -> str | None:
+    """Return where files are kept in memory, if there is room: a disk takes milliseconds for the files of a kernel."""
+    path = "/dev/shm"
+    return path if os.access(path, os.W_OK) and shutil.disk_usage(path).free > 2**32 else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -9,8 +9,7 @@ Values seen before a region are known in it, not the other way round. One hash t
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Hashable, MutableMapping
+from collections.abc import Hashable
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
@@ -20,33 +19,42 @@ from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.ir.traits import has_trait
 from tessera.numerics.functions import FUNCTIONS
 
-Known = MutableMapping[Hashable, Operation]
+Known = dict[Hashable, tuple[Operation, ...]]
+"""Ops by what is hashed of them: a few that may differ in the rest."""
 
 
 def _key(op: Operation) -> Hashable:
+    """Return the op's class and operands; properties, whose hashes take long, tell apart only what has no operands."""
     operands = [id(operand) for operand in op.operands]
-    if isinstance(op, ElementwiseOp) and FUNCTIONS[op.fn.data].commutative:
+    if type(op) is ElementwiseOp and FUNCTIONS[op.fn.data].commutative:
         operands.sort()
-    return (
-        type(op),
-        tuple(operands),
-        tuple(op.result_types),
-        tuple(sorted(op.properties.items())),
-        tuple(sorted(op.attributes.items())),
-    )
+    return (type(op), *operands) if operands else (type(op), *sorted(op.properties.items()))
+
+
+def _first(op: Operation, known: Known) -> Operation:
+    """Return the first op known that computes the same as this one, which is known from now on."""
+    key = _key(op)
+    alike = known.get(key, ())
+    for other in alike:
+        if op.properties == other.properties and op.attributes == other.attributes:
+            if op.result_types == other.result_types:
+                return other
+    known[key] = (*alike, op)
+    return op
 
 
 def _visit(block: Block, known: Known) -> None:
     for op in list(block.ops):
         if op.regions:
-            inherited: Known = {} if op.has_trait(IsolatedFromAbove) else known
+            inherited: Known = {} if has_trait(op, IsolatedFromAbove) else known
             for region in op.regions:
                 for inner in region.blocks:
-                    _visit(inner, ChainMap({}, inherited))
-        elif op.results and not op.has_trait(IsTerminator) and effect_of(op) <= Effect.RANDOM:
-            first = known.setdefault(_key(op), op)
+                    _visit(inner, inherited.copy())
+        elif op.results and not has_trait(op, IsTerminator) and effect_of(op) <= Effect.RANDOM:
+            first = _first(op, known)
             if first is not op:
                 for old, new in zip(op.results, first.results, strict=True):
                     old.replace_all_uses_with(new)

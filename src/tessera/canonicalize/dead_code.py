@@ -23,24 +23,26 @@ from tessera.ir.loops import without_unused
 from tessera.ir.passes import Pass
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.structure import GridOp
+from tessera.ir.traits import has_trait
+from tessera.ir.walking import ops_in
 
 
 def is_dead(op: Operation) -> bool:
     """Return whether `op` can be removed."""
     if any(result.uses for result in op.results):
         return False
-    if op.has_trait(IsTerminator) or op.has_trait(SymbolOpInterface) or isinstance(op, GridOp):
+    if has_trait(op, IsTerminator) or has_trait(op, SymbolOpInterface) or isinstance(op, GridOp):
         return False
     if isinstance(op, AllocSharedOp):
         return True
     if op.regions:
-        loops = any(isinstance(inner, WhileOp) for inner in op.walk())
-        return not loops and all(inner is op or _harmless(inner) for inner in op.walk())
+        loops = any(isinstance(inner, WhileOp) for inner in ops_in(op))
+        return not loops and all(inner is op or _harmless(inner) for inner in ops_in(op))
     return _harmless(op)
 
 
 def _harmless(op: Operation) -> bool:
-    return bool(op.regions) or reads_only(op) or op.has_trait(IsTerminator) or effect_of(op) <= Effect.RANDOM
+    return bool(op.regions) or reads_only(op) or has_trait(op, IsTerminator) or effect_of(op) <= Effect.RANDOM
 
 
 def _sweep(block: Block) -> None:

@@ -22,6 +22,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ArangeOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
+from tessera.ir.walking import ops_in
 
 _FREE = (ArangeOp, BroadcastOp, ReshapeOp, SplatOp)
 
@@ -43,7 +44,7 @@ def _hoist(loop: ForOp) -> None:
         if _movable(op) and not any(operand in inside for operand in op.operands):
             invariant.append(op)
         else:
-            for inner in op.walk():
+            for inner in ops_in(op):
                 inside.update(inner.results)
                 inside.update(arg for region in inner.regions for block in region.blocks for arg in block.args)
     wanted: set[SSAValue] = set()
@@ -67,6 +68,6 @@ class LoopInvariantsPass(Pass):
 
     def apply(self, module: ModuleOp) -> None:
         """Visit inner loops first, so that an op leaves all the loops that it does not depend on."""
-        loops = [op for op in module.walk() if isinstance(op, ForOp)]
+        loops = [op for op in ops_in(module) if isinstance(op, ForOp)]
         for loop in reversed(loops):
             _hoist(loop)

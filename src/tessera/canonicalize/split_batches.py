@@ -39,6 +39,7 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.types import SharedType, element_of, shape_of
 from tessera.ir.types import element_type
+from tessera.ir.walking import ops_in
 from tessera.numerics import dtypes
 
 _COMPUTED = ElementwiseOp | CastOp | BitcastOp
@@ -88,7 +89,7 @@ class _Batches:
         if not self._split:
             return
         self._find_sources()
-        for op in list(self._module.walk()):
+        for op in ops_in(self._module):
             if isinstance(op, scf.ForOp) and op in self._loops:
                 self._loop(op)
             elif op in self._split:
@@ -106,7 +107,7 @@ class _Batches:
     def _find_readers(self) -> None:
         """Find the products of batches and what they lead to."""
         rest: list[SSAValue] = []
-        for op in self._module.walk():
+        for op in ops_in(self._module):
             if _is_batched(op):
                 self._split[op] = None
                 rest += op.results

@@ -21,6 +21,7 @@ from tessera.driver.records import kernel_of, thread_record, tile_record
 from tessera.errors import ResourceError, VerifyError
 from tessera.frontend.build import BuiltKernel
 from tessera.ir import decisions
+from tessera.ir.cloning import clone
 from tessera.ir.locations import location_of
 from tessera.ir.notes import note
 from tessera.ir.passes import Pass, PassRunner
@@ -31,6 +32,7 @@ from tessera.ir.text import text_of
 from tessera.ir.tile.debug import AssertOp as TileAssertOp
 from tessera.ir.tile.structure import KernelOp, ReturnOp
 from tessera.ir.types import int_value
+from tessera.ir.walking import ops_in
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs, read_by
@@ -76,8 +78,10 @@ def compile_kernel(
 
 def _note_unread(module: ModuleOp, target: TargetRecord, knobs: Knobs) -> None:
     """Note the knobs that are fixed and that no pass of the target reads."""
-    read = {name for one in schedule_passes(target, Knobs()) for name in read_by(one.name)}
     given = knobs.given().items()
+    if not given:
+        return
+    read = {name for one in schedule_passes(target, Knobs()) for name in read_by(one.name)}
     unread = [f"{name}={value} has no effect on {target.name}" for name, value in given if name not in read]
     for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
         if unread:
@@ -111,7 +115,7 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
     forced = knobs.stages is not None
     while True:
         record_on(module, knobs=knobs.given())
-        copy = module.clone()
+        copy = clone(module)
         all_passes = schedule_passes(target, knobs)
         passes = remaining(module, "schedule", all_passes, record.after)
         try:
@@ -253,7 +257,7 @@ def _extent(extent: Any, args: Sequence[ArgSpec]) -> int | str:
 
 def _dumped(module: ModuleOp) -> str:
     """Return the text of a stage; with locations where code holds them: assertions that fail name theirs."""
-    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp) for op in module.walk()))
+    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp) for op in ops_in(module)))
 
 
 def with_texts(artifact: Artifact, texts: Mapping[str, str | bytes], dump: Sequence[str]) -> Artifact:
@@ -285,7 +289,7 @@ def _launch(func: FuncOp, code: CompiledCode) -> Launch:
 def _schedule_of(module: ModuleOp) -> dict[str, Any]:
     """Return what the schedule wrote on ops, by name; the values of several ops as a list."""
     found: dict[str, list[int]] = {}
-    for op in module.walk():
+    for op in ops_in(module):
         for key, attr in op.attributes.items():
             value = int_value(attr)
             if key.startswith(decisions.PREFIX) and value is not None:
@@ -298,7 +302,7 @@ def _schedule_of(module: ModuleOp) -> dict[str, Any]:
 def _notes(module: ModuleOp) -> dict[str, list[str]]:
     """Return the notes that the schedule left on grids, or the lowering on functions."""
     found: dict[str, list[str]] = {}
-    for op in module.walk():
+    for op in ops_in(module):
         for key, text in _note_items(op):
             texts = found.setdefault(key, [])
             if text not in texts:

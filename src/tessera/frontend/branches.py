@@ -21,7 +21,6 @@ from tessera.frontend.evaluate import evaluate, execute, statement
 from tessera.frontend.exact import same
 from tessera.frontend.expressions import is_runtime, truth_of
 from tessera.frontend.flow import RESULT, Guard, Split, is_flag
-from tessera.frontend.liveness import assigned
 from tessera.frontend.values import Scalar, TensorValue, Tile, Undefined, Unless, Value, is_number, leaves, rebuild
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import index
@@ -42,7 +41,7 @@ def _if(node: ast.If, b: Builder) -> None:
     elif isinstance(condition, Tile):
         _predicated(b, node, condition)
     else:
-        names = assigned([*node.body, *node.orelse]) & b.frame.liveness.after(node)
+        names = b.frame.liveness.assigned([*node.body, *node.orelse]) & b.frame.liveness.after(node)
         with b.hoisting() if isinstance(node, Split | Guard) else nullcontext():
             branch(b, condition, (partial(_arm, b, node, True), partial(_arm, b, node, False)), names)
 
@@ -230,7 +229,7 @@ def _predicated(b: Builder, node: ast.If, condition: Tile) -> None:
             envs.append(b.frame.env)
             b.frame.env, b.predicate = outer, before
     env = dict(outer)
-    for name in sorted(assigned([*node.body, *node.orelse])):
+    for name in sorted(b.frame.liveness.assigned([*node.body, *node.orelse])):
         left, right = (e.get(name, GONE) for e in envs)
         if name in b.frame.liveness.after(node):
             env[name] = _select(b, name, condition, left, right)

@@ -15,7 +15,7 @@ from tessera.frontend.builder import Builder, LoopPlace
 from tessera.frontend.convert import broadcast_to, cast_to, constant, default_element
 from tessera.frontend.exact import same
 from tessera.frontend.flow import RESULT, stop_of
-from tessera.frontend.liveness import NONE, assigned, names_bound
+from tessera.frontend.liveness import NONE, names_bound
 from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild, show
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of, index
@@ -269,7 +269,7 @@ def carried_by(b: Builder, node: ast.For | ast.While, also: frozenset[str]) -> C
     """Return the names that a loop rebinds and that are read in a later iteration or after it."""
     liveness, env = b.frame.liveness, b.frame.env
     needed = liveness.exposed(node.body) | liveness.after(node) | also
-    bound = assigned(node.body) | (names_bound(node.target) if isinstance(node, ast.For) else NONE)
+    bound = liveness.assigned(node.body) | (names_bound(node.target) if isinstance(node, ast.For) else NONE)
     bound -= {stop_of(node)}
     names = sorted(name for name in bound & needed if not isinstance(env.get(name, GONE), Undefined))
     return Carried(tuple(names), {name: env[name] for name in names})

@@ -165,14 +165,14 @@ def reshape_to(b: Builder, value: SSAValue, shape: Sequence[int]) -> SSAValue:
 
 
 def broadcast_shapes(
-    shapes: Sequence[tuple[int, ...]], what: str, shown: Sequence[str] | None = None
+    shapes: Sequence[tuple[int, ...]], what: str, operands: Sequence[Any] | None = None
 ) -> tuple[int, ...]:
     """Return the shape that NumPy's rules give.
 
     Args:
         shapes: the operands' shapes, `()` for scalars.
         what: the operation, for diagnostics.
-        shown: the operands, for diagnostics; their shapes by default.
+        operands: the operands, for diagnostics; their shapes by default.
 
     Raises:
         TypeMismatchError: `shape-mismatch`.
@@ -182,7 +182,7 @@ def broadcast_shapes(
     for shape in shapes:
         for axis, size in enumerate((1,) * (rank - len(shape)) + shape):
             if size != 1 and result[axis] not in (1, size):
-                texts = shown or [str(shape) for shape in shapes]
+                texts = map(show, operands) if operands else map(str, shapes)
                 raise TypeMismatchError(
                     f"{what}: {', '.join(texts)} do not broadcast: {result[axis]} != {size}",
                     code="shape-mismatch",
@@ -256,7 +256,7 @@ def apply(b: Builder, fn: str, *values: Any, what: str | None = None) -> Tile | 
     args = [to_ssa(b, value, element) for value in ready]
     if condition:
         args.insert(0, boolean(b, condition[0], f"{what}: the condition"))
-    shape = broadcast_shapes([shape_of(arg.type) for arg in args], what, [show(v) for v in (*condition, *ready)])
+    shape = broadcast_shapes([shape_of(arg.type) for arg in args], what, (*condition, *ready))
     args = [broadcast_to(b, arg, shape) for arg in args]
     return cast(Any, wrap(b.emit(ElementwiseOp(fn, args)).result))
 

@@ -24,17 +24,12 @@ def names_read(*nodes: ast.AST | None) -> Names:
 
 
 def names_bound(target: ast.AST) -> Names:
-    """Return the names that an assignment's target binds."""
+    """Return the names that an assignment's target, or a statement, binds."""
     if isinstance(target, ast.Name):
         return frozenset({target.id}) if isinstance(target.ctx, ast.Store) else NONE
     return frozenset(
         child.id for child in ast.walk(target) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
     )
-
-
-def assigned(statements: Sequence[ast.stmt]) -> Names:
-    """Return every name that the statements bind."""
-    return NONE.union(*(names_bound(statement) for statement in statements))
 
 
 def _ended_by(loop: ast.stmt) -> Names:
@@ -70,8 +65,9 @@ class Liveness:
     def __init__(self, function: ast.FunctionDef) -> None:
         self._after: dict[ast.stmt, Names] = {}
         self._effects: dict[ast.stmt, Effect] = {}
+        self._assigned: dict[ast.stmt, Names] = {}
         self._effect_of(function.body)
-        self._block(function.body, assigned(function.body) & {RESULT})
+        self._block(function.body, self.assigned(function.body) & {RESULT})
 
     def after(self, statement: ast.stmt) -> Names:
         """Return the names that live on after `statement`."""
@@ -84,6 +80,17 @@ class Liveness:
     def exposed(self, statements: Sequence[ast.stmt]) -> Names:
         """Return the names that the statements read before binding them."""
         return self._effect_of(statements).reads
+
+    def assigned(self, statements: Sequence[ast.stmt]) -> Names:
+        """Return every name that the statements bind, those of loops and branches in them too."""
+        return NONE.union(*[self._assigned_by(statement) for statement in statements])
+
+    def _assigned_by(self, statement: ast.stmt) -> Names:
+        if statement not in self._assigned:
+            parts = list(ast.iter_child_nodes(statement))
+            inner = self.assigned([part for part in parts if isinstance(part, ast.stmt)])
+            self._assigned[statement] = inner.union(*[names_bound(p) for p in parts if not isinstance(p, ast.stmt)])
+        return self._assigned[statement]
 
     def _effect_of(self, statements: Sequence[ast.stmt]) -> Effect:
         reads, binds = NONE, NONE

@@ -20,7 +20,7 @@ from tessera.frontend.counting import RangeSpec
 from tessera.frontend.evaluate import evaluate, execute, statement
 from tessera.frontend.expressions import truth_of
 from tessera.frontend.flow import RESULT, LeftFor, is_endless, stop_of
-from tessera.frontend.liveness import NONE, Names, assigned, names_bound, names_read
+from tessera.frontend.liveness import NONE, Names, names_bound, names_read
 from tessera.frontend.statements import assign
 from tessera.frontend.values import GridSpec, Scalar, StaticRangeSpec, Tile, Undefined, show
 from tessera.ir.tile.elementwise import ElementwiseOp
@@ -60,7 +60,7 @@ def _for(node: ast.For, b: Builder) -> None:
 def _unrolled(b: Builder, node: ast.For, values: Iterable[Any]) -> None:
     """Repeat the body for each value, at compile time, until a jump is known to leave the loop."""
     stop = stop_of(node)
-    names = (assigned(node.body) | names_bound(node.target)) & b.frame.liveness.around(node)
+    names = (b.frame.liveness.assigned(node.body) | names_bound(node.target)) & b.frame.liveness.around(node)
     _clear(b, node)
     with b.looping():
         for value in values:
@@ -101,7 +101,7 @@ def _grid(b: Builder, node: ast.For, spec: GridSpec) -> None:
     b.in_program, b.uncommitted = False, False
     b.block.add_op(grid)
     gone = Undefined("it was assigned inside a grid, where each program has its own", "store it to a tensor")
-    names = (assigned(node.body) | names_bound(node.target)) - {RESULT}
+    names = (b.frame.liveness.assigned(node.body) | names_bound(node.target)) - {RESULT}
     b.frame.env = {**outer, **dict.fromkeys(names, gone)}
 
 
@@ -155,7 +155,7 @@ def _one(target: ast.expr, offsets: tuple[Scalar, ...]) -> Any:
 
 def _leave(b: Builder, node: Loop, carried: Carried, results: Sequence[SSAValue]) -> None:
     """Set the names after a loop; where a jump may leave it, the first result says whether one did."""
-    bound = assigned(node.body) | (names_bound(node.target) if isinstance(node, ast.For) else NONE)
+    bound = b.frame.liveness.assigned(node.body) | (names_bound(node.target) if isinstance(node, ast.For) else NONE)
     gone = Undefined(ONLY_IN_LOOP, "assign it before the loop")
     env = b.frame.env = {**b.frame.env, **dict.fromkeys(bound, gone)}
     stop = stop_of(node)
@@ -273,7 +273,7 @@ def _while(node: ast.While, b: Builder) -> None:
     outer = b.frame.env
     carried = carried_by(b, node, names_read(node.test))
     liveness = b.frame.liveness
-    first = (assigned(node.body) & liveness.after(node)) - liveness.exposed(node.body)
+    first = (liveness.assigned(node.body) & liveness.after(node)) - liveness.exposed(node.body)
     learn = _learner(b, carried, first if is_endless(node) else frozenset({RESULT}))
 
     def attempt(blocks: list[Block]) -> Emit | None:

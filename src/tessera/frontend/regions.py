@@ -26,8 +26,17 @@ class Leave(ast.Pass):
 
 def flatten(function: ast.FunctionDef) -> None:
     """Replace the regions of a function."""
-    if any(isinstance(node, ast.With) for node in ast.walk(function)):
+    if _has_region(function.body):
         function.body = list(_flat(function.body))
+
+
+def _has_region(statements: Iterable[ast.stmt]) -> bool:
+    for node in statements:
+        if isinstance(node, ast.With):
+            return True
+        if isinstance(node, ast.If | ast.For | ast.While) and _has_region((*node.body, *node.orelse)):
+            return True
+    return False
 
 
 def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

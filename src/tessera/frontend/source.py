@@ -90,13 +90,13 @@ def source_of(function: FunctionType) -> FunctionSource:
 def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
     # A process that finds its kernels in the cache reads no tree.
     from tessera.frontend.flow import rewrite
-    from tessera.frontend.liveness import Liveness, assigned
+    from tessera.frontend.liveness import NONE, Liveness, names_bound
     from tessera.frontend.regions import flatten
 
     for node in ast.walk(ast.parse(text.text)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
             lines = tuple(text.text.splitlines())
-            names = assigned(node.body)
+            names = NONE.union(*map(names_bound, node.body))
             flatten(node)
             rewrite(node)
             return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names)

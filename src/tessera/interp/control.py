@@ -18,6 +18,7 @@ from tessera.ir import decisions
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, ReturnOp
+from tessera.ir.walking import ops_in
 
 TILES = 5
 """Tiles that a program has where groups of consumers share them: an odd number, and more than one for each."""
@@ -50,7 +51,7 @@ def _grid(op: GridOp, machine: Machine) -> None:
     outer = machine.program
     ranks = decisions.CLUSTER.of(op) or 1
     started = _started(_shares(op, programs, machine), ranks)
-    inner = list(op.walk())
+    inner = ops_in(op)
     loops = waiting_loops(inner)
     with watched(op, inner, machine, len(programs) * ranks):
         if loops:

@@ -14,6 +14,7 @@ from tessera.data import dataclass
 from tessera.errors import CompilerFault, DeviceError
 from tessera.interp.values import Program
 from tessera.ir.locations import location_of
+from tessera.ir.traits import has_trait
 
 if TYPE_CHECKING:
     from tessera.interp.turns import Turns
@@ -84,7 +85,7 @@ class Machine:
         """Execute a block and return its terminator (not executed), if it has one."""
         self.values.update(zip(block.args, arguments, strict=True))
         for op in block.ops:
-            if op.has_trait(IsTerminator) and type(op) not in HANDLERS:
+            if type(op) not in HANDLERS and has_trait(op, IsTerminator):
                 return op
             self.step(op)
         return None

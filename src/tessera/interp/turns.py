@@ -27,6 +27,7 @@ from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.memory import GatherOp, LoadOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.writes import Stores
+from tessera.ir.walking import ops_in
 
 _PATIENCE = 16
 """Iterations after which a program lets others run, though each of them changed something."""
@@ -46,7 +47,7 @@ def waiting_loops(inner: Sequence[Operation]) -> frozenset[WhileOp]:
     def looks(op: Operation) -> bool:
         return isinstance(op, LoadOp | GatherOp | AtomicOp) and op.tensor in stored
 
-    return frozenset(loop for loop in loops if any(looks(op) for op in loop.walk()))
+    return frozenset(loop for loop in loops if any(looks(op) for op in ops_in(loop)))
 
 
 def run_program(op: GridOp, machine: Machine) -> None:

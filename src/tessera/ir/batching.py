@@ -39,6 +39,7 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, index
+from tessera.ir.walking import ops_in
 
 
 class Apart(Exception):
@@ -583,5 +584,5 @@ def moved_bytes(grid: GridOp, axis: int) -> int:
 
 def largest_tile(grid: GridOp) -> int:
     """Return how many elements the largest tile of a program has."""
-    types = [value.type for op in grid.walk() for value in (*op.operands, *op.results)]
+    types = [value.type for op in ops_in(grid) for value in (*op.operands, *op.results)]
     return max((prod(shape_of(type_)) for type_ in types if isinstance(type_, TileType)), default=1)

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, i32
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues, Use
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue, SSAValues, Use
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
     OpDef,
+    OptionalDef,
     OptPropertyDef,
     VariadicDef,
     irdl_op_definition,
 )
 
-from tessera.ir.fitting import Fits, fits
+from tessera.ir.fitting import Fits, ends_of, fits
 
 if TYPE_CHECKING:
     from xdsl.irdl.declarative_assembly_format import FormatProgram
@@ -102,26 +104,34 @@ class TesseraOp(IRDLOperation):
             self.add_region(region)
 
 
+_VALUES = frozenset[type]({OpResult, BlockArgument})
+"""The classes of values, which xDSL's checks take long to tell: they are abstract classes to Python."""
+
+_LISTS = (list, tuple)
+
+
 def _values_of(given: Operand) -> Sequence[SSAValue]:
     """Return the values of one definition's operands."""
-    match given:
-        case None:
-            return ()
-        case SSAValue():
-            return (given,)
-        case Operation():
-            return (SSAValue.get(given),)
-        case _:
-            return [SSAValue.get(each) for each in given]
+    if given is None:
+        return ()
+    if isinstance(given, _LISTS):
+        return [_value_of(each) for each in given]
+    if type(given) in _VALUES or isinstance(given, Operation):
+        return (_value_of(given),)
+    return [_value_of(each) for each in cast("Sequence[SSAValue | Operation]", given)]
+
+
+def _value_of(given: Any) -> SSAValue:
+    return given if type(given) in _VALUES else SSAValue.get(given)
 
 
 def _types_of(given: Sequence[Attribute | Sequence[Attribute] | None]) -> list[Attribute]:
     flat: list[Attribute] = []
     for each in given:
-        if isinstance(each, Attribute):
-            flat.append(each)
-        elif each is not None:
+        if isinstance(each, _LISTS):
             flat += each
+        elif each is not None:
+            flat.append(each)  # pyright: ignore[reportArgumentType]
     return flat
 
 
@@ -192,28 +202,71 @@ def _verifier(definition: OpDef, own: Callable[[Any], None]) -> Callable[[Any], 
 
 
 def _accessors(definition: OpDef) -> dict[str, property]:
-    """Return what reads operands and results that no variadic one precedes, and properties."""
-    found: dict[str, property] = {}
-    if not definition.options:
-        found |= {name: _operand(at) for at, name in enumerate(_leading(definition.operands))}
-        found |= {name: _result(at) for at, name in enumerate(_leading(definition.results))}
+    """Return what reads operands, results, regions and properties."""
+    assert all(type(option) is AttrSizedOperandSegments for option in definition.options)
+    found = _parts(definition.results, "results") | _parts(definition.regions, "regions")
+    if definition.options:
+        found |= {name: _counted(place, kind) for place, (name, kind) in enumerate(definition.operands)}
+    else:
+        found |= _parts(definition.operands, "_operands")
     for name, (key, kind) in definition.accessor_names.items():
         if kind == "property" and not isinstance(definition.properties[key], OptPropertyDef):
             found[name] = _property(key)
     return found
 
 
-def _leading(defs: list[tuple[str, Any]]) -> list[str]:
+_ITEM: Callable[[Any, Any], Any] = tuple.__getitem__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+"""Reads a tuple as Python does; xDSL's own tuples first ask what the index is."""
+
+_Read = Callable[[Any], Any]
+
+
+def _parts(defs: Sequence[tuple[str, Any]], holder: str) -> dict[str, property]:
+    """Return what reads the parts of a tuple of which at most one definition takes several."""
     several = [place for place, (_, each) in enumerate(defs) if isinstance(each, VariadicDef)]
-    return [name for name, _ in defs[: several[0] if several else len(defs)]]
+    if len(several) > 1:
+        return {}
+    at = several[0] if several else len(defs)
+    read = attrgetter(holder)
+    found: dict[str, property] = {}
+    for place, (name, each) in enumerate(defs):
+        if place != at:
+            found[name] = _single(read, place if place < at else place - len(defs))
+        elif isinstance(each, OptionalDef):
+            found[name] = _optional(read, place, len(defs))
+        elif holder != "regions":
+            found[name] = _variadic(read, place, len(defs) - 1)
+    return found
 
 
-def _operand(at: int) -> property:
-    return property(lambda op: op._operands[at])  # pyright: ignore[reportPrivateUsage]
+def _single(read: _Read, at: int) -> property:
+    return property(lambda op: _ITEM(read(op), at))
 
 
-def _result(at: int) -> property:
-    return property(lambda op: op.results[at])
+def _optional(read: _Read, at: int, most: int) -> property:
+    return property(lambda op: _ITEM(held, at) if len(held := read(op)) == most else None)
+
+
+def _variadic(read: _Read, at: int, others: int) -> property:
+    if not others:
+        return property(read)
+    return property(lambda op: SSAValues(_ITEM(held := read(op), slice(at, at + len(held) - others))))
+
+
+def _counted(place: int, kind: Any) -> property:
+    """Return what reads the operands of one definition where a property says how many each has."""
+    several, optional = isinstance(kind, VariadicDef), isinstance(kind, OptionalDef)
+
+    def read(op: IRDLOperation) -> Any:
+        sizes: Any = op.properties[AttrSizedOperandSegments.attribute_name]
+        ends = ends_of(sizes.data.data)
+        first, end = ends[place - 1] if place else 0, ends[place]
+        held = op._operands  # pyright: ignore[reportPrivateUsage]
+        if several and not optional:
+            return SSAValues(_ITEM(held, slice(first, end)))
+        return _ITEM(held, first) if end > first or not several else None
+
+    return property(read)
 
 
 def _property(key: str) -> property:

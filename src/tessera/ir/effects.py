@@ -7,6 +7,7 @@ larger. Two ops may be exchanged only if `commutes` says so.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 
 from xdsl.ir import Operation
 from xdsl.traits import (
@@ -14,6 +15,7 @@ from xdsl.traits import (
     MemoryEffect,
     MemoryEffectKind,
     OpTrait,
+    is_side_effect_free,
 )
 
 from tessera.data import dataclass
@@ -71,22 +73,26 @@ def declared(trait: HasEffect) -> tuple[OpTrait, OpTrait]:
 PURE = effect(Effect.PURE)
 
 
+@lru_cache(maxsize=1024)
+def _declared(cls: type[Operation]) -> HasEffect | None:
+    """Return the trait by which a class of ops declares its effect."""
+    return cls.get_trait(HasEffect)
+
+
 def effect_of(op: Operation) -> Effect:
     """Return the effect of `op`, joined over its regions; an undeclared op counts as `io`."""
     if op.regions:
         inner = [effect_of(child) for region in op.regions for block in region.blocks for child in block.ops]
         return max(inner, default=Effect.PURE)
-    trait = op.get_trait(HasEffect)
+    trait = _declared(type(op))
     if trait is not None:
         return trait.of(op)[0]
-    from xdsl.traits import is_side_effect_free
-
     return Effect.PURE if is_side_effect_free(op) else Effect.IO
 
 
 def reads_only(op: Operation) -> bool:
     """Return whether `op` reads state but changes none."""
-    trait = op.get_trait(HasEffect)
+    trait = _declared(type(op))
     return trait is not None and trait.of(op)[1]
 
 

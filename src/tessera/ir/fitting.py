@@ -7,7 +7,9 @@ that is not known here, such as those whose operands constrain each other, are l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from struct import iter_unpack
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, ArrayOfConstraint, i32
@@ -26,11 +28,14 @@ from xdsl.irdl import (
     RangeConstraint,
     RangeLengthConstraint,
     RangeOf,
+    SingleBlockRegionDef,
     VariadicDef,
     VerificationContext,
 )
-from xdsl.traits import OpTrait
+from xdsl.traits import IsolatedFromAbove, OpTrait
 from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.walking import ops_inside
 
 Accepts = Callable[[Any], bool]
 Fits = Callable[[Operation], bool]
@@ -49,10 +54,10 @@ def fits(definition: OpDef) -> Fits | None:
     Returns:
         A function that is true only of ops that the verifier accepts; None where the definition is left to xDSL.
     """
-    if definition.regions or definition.successors or definition.attributes:
+    if definition.successors or definition.attributes:
         return None
     try:
-        parts = [_operands(definition), _results(definition), _properties(definition)]
+        parts = [_operands(definition), _results(definition), _properties(definition), *_regions(definition)]
     except _UnknownKind:
         return None
     parts += [_trait(trait) for trait in definition.traits if type(trait).verify is not OpTrait.verify]
@@ -60,6 +65,9 @@ def fits(definition: OpDef) -> Fits | None:
 
 
 def _trait(trait: OpTrait) -> Fits:
+    if type(trait) is IsolatedFromAbove:
+        return _is_isolated
+
     def holds(op: Operation) -> bool:
         try:
             trait.verify(op)
@@ -68,6 +76,16 @@ def _trait(trait: OpTrait) -> Fits:
         return True
 
     return holds
+
+
+def _is_isolated(op: Operation) -> bool:
+    """Return whether all values that ops inside an op take are made inside it."""
+    inner = [each for region in op.regions for each in ops_inside(region)]
+    made = {id(value) for each in inner for value in each.results}
+    for each in (op, *inner):
+        for region in each.regions:
+            made.update([id(argument) for block in region.blocks for argument in block.args])
+    return all([id(value) in made for each in inner for value in each.operands])
 
 
 def _operands(definition: OpDef) -> Fits:
@@ -113,24 +131,48 @@ def _segments(defs: Sequence[tuple[str, Any]], option: AttrSizedOperandSegments)
     most = [None if isinstance(each, VariadicDef) and not isinstance(each, OptionalDef) else 1 for _, each in defs]
     least = [0 if isinstance(each, VariadicDef) else 1 for _, each in defs]
 
+    @lru_cache(maxsize=64)
+    def checks_of(sizes: bytes) -> list[Accepts | None] | None:
+        """Return what accepts each operand's type, None where the definitions take other numbers of operands."""
+        ends = ends_of(sizes)
+        numbers = [end - start for start, end in pairwise((0, *ends))]
+        if len(numbers) != len(checks):
+            return None
+        for number, low, high in zip(numbers, least, most, strict=True):
+            if number < low or (high is not None and number > high):
+                return None
+        return [check for check, number in zip(checks, numbers, strict=True) for _ in range(number)]
+
     def accepts(op: Operation) -> bool:
         held: Any = option.container(op).get(option.attribute_name)
-        operands = op.operands
         if getattr(held, "elt_type", None) != i32:
             return False
-        sizes: Sequence[int] = held.get_values()
-        if len(sizes) != len(checks) or sum(sizes) != len(operands):
+        wanted, operands = checks_of(held.data.data), op.operands
+        if wanted is None or len(wanted) != len(operands):
             return False
-        for size, low, high in zip(sizes, least, most, strict=True):
-            if size < low or (high is not None and size > high):
-                return False
-        starts = accumulate(sizes, initial=0)
-        for check, size, start in zip(checks, sizes, starts, strict=False):
-            if check is not None and not all([check(operands[start + k].type) for k in range(size)]):
-                return False
-        return True
+        return all([check is None or check(value.type) for check, value in zip(wanted, operands, strict=True)])
 
     return accepts
+
+
+@lru_cache(maxsize=256)
+def ends_of(sizes: bytes) -> tuple[int, ...]:
+    """Return where the operands of each definition end, given how many each has, as an op's property holds it."""
+    return tuple(accumulate(size for (size,) in iter_unpack("<i", sizes)))
+
+
+def _regions(definition: OpDef) -> list[Fits]:
+    """Return what accepts regions of one block each, nothing where there are none."""
+    for _, each in definition.regions:
+        if type(each) is not SingleBlockRegionDef or _elements(each.entry_args, True) is not None:
+            raise _UnknownKind
+    count = len(definition.regions)
+
+    def accepts(op: Operation) -> bool:
+        blocks = [region.first_block for region in op.regions]
+        return len(blocks) == count and all([block is not None and block.next_block is None for block in blocks])
+
+    return [accepts] if count else []
 
 
 def _properties(definition: OpDef) -> Fits:

@@ -18,6 +18,8 @@ from xdsl.irdl.declarative_assembly_format import (
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
+from tessera.ir.attributes import ints
+
 
 @irdl_custom_directive
 class Int(CustomDirective):
@@ -74,7 +76,7 @@ class Ints(CustomDirective):
     def parse(self, parser: Parser, state: ParsingState) -> None:
         """Parse `[64, 32]`."""
         numbers = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        self.value.set(state, ArrayAttr([IntAttr(number) for number in numbers]))
+        self.value.set(state, ints(numbers))
 
     def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
         """Print `[64, 32]`."""

@@ -12,19 +12,18 @@ from xdsl.dialects.builtin import (
     CallSiteLoc,
     FileLineColLoc,
     FusedLoc,
-    IntAttr,
     LocationAttr,
     NameLoc,
-    StringAttr,
 )
 from xdsl.ir import Attribute, Operation
 
 from tessera.errors import Frame, Location
+from tessera.ir.attributes import number, text
 
 
 def _frame_loc(frame: Frame) -> LocationAttr:
-    position = FileLineColLoc(StringAttr(frame.file), IntAttr(frame.line), IntAttr(frame.column))
-    return NameLoc(StringAttr(f"{frame.function}#{frame.end_column}"), position)
+    position = FileLineColLoc(text(frame.file), number(frame.line), number(frame.column))
+    return NameLoc(text(f"{frame.function}#{frame.end_column}"), position)
 
 
 @lru_cache(maxsize=1024)  # the ops of a line have one location

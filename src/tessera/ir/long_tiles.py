@@ -22,7 +22,9 @@ from tessera.ir.tile.reduce import REDUCING, ReduceByOp, ReduceOp, ScanByOp, Sca
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import memory_of, profile_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.traits import has_trait
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.numerics.order import is_ordered
 
 ACCESSES = (LoadOp, StoreOp, GatherOp, ScatterOp)
@@ -199,7 +201,7 @@ def _levels(region: Sequence[Operation], axes: Mapping[SSAValue, int]) -> dict[O
     others = [op for op in region if not any(value in axes for value in (*op.operands, *op.results))]
     stored = {memory for op in others for memory, stores in _accessed(op) if stores}
     for op in region:
-        values = [value for inner in op.walk() for value in inner.operands]
+        values = [value for inner in ops_in(op) for value in inner.operands]
         level = max((ready.get(value, 0) for value in values), default=0)
         if op in others:  # what they store comes in program order
             memories = [memory for memory, _ in _accessed(op) if memory in stored]
@@ -212,7 +214,7 @@ def _levels(region: Sequence[Operation], axes: Mapping[SSAValue, int]) -> dict[O
 
 def _accessed(op: Operation) -> list[tuple[SSAValue, bool]]:
     """Return the memories that an op, or one in it, accesses, each with whether it stores."""
-    return [(memory_of(each.tensor), isinstance(each, STORES)) for each in op.walk() if isinstance(each, ACCESSES)]
+    return [(memory_of(each.tensor), isinstance(each, STORES)) for each in ops_in(op) if isinstance(each, ACCESSES)]
 
 
 def _needed(
@@ -245,11 +247,11 @@ def _conflict(
             when.setdefault(op, []).append(number)
     accesses = dict[SSAValue, list[_Access]]()
     for op in region:
-        for inner in [op] if op in when else op.walk():
+        for inner in [op] if op in when else ops_in(op):
             if isinstance(inner, ACCESSES):
                 access = _Access(inner, when.get(op, [levels[op]]), op in when)
                 accesses.setdefault(memory_of(inner.tensor), []).append(access)
-            elif not (inner.regions or inner.has_trait(IsTerminator) or effect_of(inner) <= Effect.RANDOM):
+            elif not (inner.regions or has_trait(inner, IsTerminator) or effect_of(inner) <= Effect.RANDOM):
                 return f"{inner.name.split('.')[-1]} stands between them"
     for found in accesses.values():
         if not all(_in_order(a, b, axes) for place, a in enumerate(found) for b in found[place + 1 :]):

@@ -11,6 +11,7 @@ from xdsl.traits import IsTerminator
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
+from tessera.ir.traits import has_trait
 
 
 def depends_on(value: SSAValue, block: Block) -> bool:
@@ -119,7 +120,7 @@ def _reached(loop: scf.ForOp, value: SSAValue) -> tuple[list[Operation], set[int
             op = use.operation
             if op is end:
                 ends.add(use.index)
-            elif op.regions or effect_of(op) > Effect.PURE or op.has_trait(IsTerminator):
+            elif op.regions or effect_of(op) > Effect.PURE or has_trait(op, IsTerminator):
                 return None
             elif op not in ops:
                 ops[op] = None

@@ -22,15 +22,18 @@ from types import TracebackType
 from typing import ClassVar, Literal, Self
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
 from tessera.errors import CallError, CompilerFault, TesseraError
-from tessera.ir.decisions import check_decisions
+from tessera.ir.cloning import clone
 from tessera.ir.record import passed
-from tessera.ir.rewriting import ops_inside, rewrite
+from tessera.ir.rewriting import rewrite
 from tessera.ir.text import text_of
+from tessera.ir.verifying import verify
+from tessera.ir.walking import ops_in, ops_inside
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class PassRunner:
         Raises:
             CompilerFault: a pass failed or left invalid IR; names it and the dump of the IR it was given.
         """
-        before = before or module.clone()
+        before = before or clone(module)
         known: list[object] = []
         for position, step in enumerate(passes):
             with _Blame(stage, step.name, lambda at=position: self._reproduce(before, stage, passes, at)):
@@ -208,9 +211,9 @@ class PassRunner:
                 elapsed = perf_counter() - start
                 passed(module, stage, step.name)
                 if self.verify == "pass" and known != (known := _contents(module)):
-                    _verify(module)
+                    verify(module)
                 elif self.verify == "stage" and position == len(passes) - 1:
-                    _verify(module)
+                    verify(module)
             self._record(module, stage, str(step), elapsed)
 
     def transform(self, module: ModuleOp, stage: str, name: str, step: Callable[[ModuleOp], ModuleOp]) -> ModuleOp:
@@ -223,14 +226,14 @@ class PassRunner:
             start = perf_counter()
             result = step(module)
             elapsed = perf_counter() - start
-            _verify(result)
+            verify(result)
         self._record(result, stage, name, elapsed)
         return result
 
     def _record(self, module: ModuleOp, stage: str, name: str, seconds: float) -> None:
         ops, path = None, None
         if self.dump is not None:
-            ops, text = sum(1 for _ in module.walk()), text_of(module)
+            ops, text = sum(1 for _ in ops_in(module)), text_of(module)
             content = text.partition("\n")[2]  # the first line says which pass was the last
             if content != self._content:
                 number = len(self.records)
@@ -258,25 +261,14 @@ def _contents(module: ModuleOp) -> list[object]:
 
     It holds on to the ops, so that one that is erased is no other's twin.
     """
-    return [
-        (
-            op,
-            op.parent,
-            tuple(op.operands),
-            tuple(op.results),
-            [value.type for value in op.results],
-            op.properties.copy(),
-            op.attributes.copy(),
-            [tuple(block.arg_types) for region in op.regions for block in region.blocks],
-        )
-        for op in ops_inside(module.body)
-    ]
+    return [_content(op) for op in ops_inside(module.body)]
 
 
-def _verify(module: ModuleOp) -> None:
-    module.verify()
-    for op in module.walk():
-        check_decisions(op)
+def _content(op: Operation) -> tuple[object, ...]:
+    blocks = [block.arg_types for region in op.regions for block in region.blocks] if op.regions else None
+    operands = op._operands  # pyright: ignore[reportPrivateUsage]
+    types = [value.type for value in op.results]
+    return op, op.parent, operands, op.results, types, op.properties.copy(), op.attributes.copy(), blocks
 
 
 class _Blame:

@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tessera.errors import VerifyError
+from tessera.ir.attributes import integer, text
 from tessera.ir.locations import location_of
 from tessera.ir.types import i1
 
@@ -58,7 +59,7 @@ def record_of(module: ModuleOp) -> dict[str, Any]:
 def passed(module: ModuleOp, stage: str, name: str) -> None:
     """Write down which pass was the last, on a module that keeps account of it."""
     if _AFTER in module.attributes:
-        module.attributes[_AFTER] = StringAttr(f"{stage}: {name}")
+        module.attributes[_AFTER] = text(f"{stage}: {name}")
 
 
 def _to_attr(value: Any) -> Attribute:
@@ -66,13 +67,13 @@ def _to_attr(value: Any) -> Attribute:
         case None:
             return UnitAttr()
         case bool():
-            return IntegerAttr(int(value), i1)
+            return integer(int(value), i1)
         case int():
-            return IntegerAttr(value, i64) if -(2**63) <= value < 2**63 else IntAttr(value)
+            return integer(value, i64) if -(2**63) <= value < 2**63 else IntAttr(value)
         case float():
             return FloatAttr(value, f64)
         case str():
-            return StringAttr(value)
+            return text(value)
         case Mapping():
             items = cast("Mapping[str, Any]", value).items()
             return DictionaryAttr({name: _to_attr(part) for name, part in items})

@@ -26,6 +26,7 @@ from tessera.ir.tile.structure import DimOp, GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.tile.writes import stored_memories
 from tessera.ir.types import dtype_of, index
+from tessera.ir.walking import ops_in
 
 _PLAIN = (
     ConstantOp,
@@ -60,7 +61,7 @@ class Regrid:
         self.dimensions = Dimensions(grid)
         self.fixed: dict[int, str] = {}
         self._owners: dict[Axis, set[int | None]] = {}
-        self._places = {op: n for op in grid.walk() if (n := self._place_of(op)) is not None}
+        self._places = {op: n for op in ops_in(grid) if (n := self._place_of(op)) is not None}
         self._check_ops()
         self._check_numbers()
         for op in grid.walk():
@@ -106,7 +107,7 @@ class Regrid:
         for op in self.grid.walk():
             if op is not self.grid and not isinstance(op, _KNOWN):
                 raise Unfit(f"{op.name.removeprefix('tessera_tile.')} may ask for the blocks as they are")
-        stores = [op for op in self.grid.walk() if isinstance(op, StoreOp)]
+        stores = [op for op in ops_in(self.grid) if isinstance(op, StoreOp)]
         stored = stored_memories(self.grid)
         for op in self.grid.walk():
             if isinstance(op, LoadOp) and memory_of(op.tensor) in stored:

@@ -8,15 +8,18 @@ costs more than what the patterns do.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from types import UnionType
 from typing import TypeVar, get_args
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
-from xdsl.ir import Operation, Region, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener, RewritePattern
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.worklist import Worklist
+
+from tessera.ir.walking import ops_in, ops_inside
 
 Pattern = TypeVar("Pattern", bound=RewritePattern)
 Op = TypeVar("Op", bound=Operation)
@@ -46,18 +49,29 @@ def rewrite(module: ModuleOp, patterns: Sequence[RewritePattern]) -> None:
 
 def types_matched(pattern: RewritePattern) -> tuple[type[Operation], ...]:
     """Return the classes of the ops that a pattern is for."""
-    match = type(pattern).match_and_rewrite
+    return _types_matched(type(pattern))
+
+
+@lru_cache(maxsize=1024)
+def _types_matched(cls: type[RewritePattern]) -> tuple[type[Operation], ...]:
+    match = cls.match_and_rewrite
     if match not in _TYPED:
         return (Operation,)
     named = inspect.get_annotations(match, eval_str=True)["op"]
     return get_args(named) if isinstance(named, UnionType) else (named,)
 
 
+@lru_cache(maxsize=16384)
+def _is_for(cls: type[RewritePattern], op: type[Operation]) -> bool:
+    """Return whether patterns of a class are for ops of another."""
+    return issubclass(op, _types_matched(cls))
+
+
 class _Driver:
     """Keeps the ops that wait for their patterns."""
 
     def __init__(self, patterns: Sequence[RewritePattern]) -> None:
-        self._patterns = [(pattern, types_matched(pattern)) for pattern in patterns]
+        self._patterns = patterns
         self._of_type = dict[type[Operation], list[RewritePattern]]()
         self._waiting = Worklist[Operation]()
         self._matched: Operation | None = None
@@ -65,14 +79,14 @@ class _Driver:
     def run(self, module: ModuleOp) -> None:
         changed = True
         while changed:
-            for op in reversed(list(ops_inside(module.body))):
+            for op in reversed(ops_inside(module.body)):
                 self._push(op)
             changed = self._empty()
 
     def _patterns_of(self, op: Operation) -> list[RewritePattern]:
         found = self._of_type.get(type(op))
         if found is None:
-            found = [pattern for pattern, types in self._patterns if isinstance(op, types)]
+            found = [pattern for pattern in self._patterns if _is_for(type(pattern), type(op))]
             self._of_type[type(op)] = found
         return found
 
@@ -110,7 +124,7 @@ class _Driver:
 
     def _inserted(self, op: Operation) -> None:
         if self._matched is not None:
-            for new in op.walk():
+            for new in ops_in(op):
                 if new.location == UNKNOWN_LOC:
                     new.location = self._matched.location
         self._push(op)
@@ -119,19 +133,10 @@ class _Driver:
         for operand in op.operands:
             if operand.has_one_use() and isinstance(owner := operand.owner, Operation):
                 self._push(owner)
-        for gone in op.walk():
+        for gone in ops_in(op):
             self._waiting.remove(gone)
 
     def _replaced(self, op: Operation, _: Sequence[SSAValue | None]) -> None:
         for result in op.results:
             for use in result.uses:
                 self._push(use.operation)
-
-
-def ops_inside(region: Region) -> Iterator[Operation]:
-    """Yield the ops of a region and of the regions inside it, in program order."""
-    for block in region.blocks:
-        for op in block.ops:
-            yield op
-            for inner in op.regions:
-                yield from ops_inside(inner)

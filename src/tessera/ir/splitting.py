@@ -18,6 +18,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tessera.ir.attributes import ints
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.elementwise import (
     ArangeOp,
@@ -28,7 +29,7 @@ from tessera.ir.tile.elementwise import (
     RoundTf32Op,
     SplatOp,
 )
-from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp, ints
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.reduce import ReduceOp

@@ -21,6 +21,7 @@ from tessera.errors import Frame, Location, TesseraError, VerifyError
 from tessera.ir.collect import new_context
 from tessera.ir.decisions import check_decisions
 from tessera.ir.locations import location_of, to_loc
+from tessera.ir.traits import has_trait
 
 
 def text_of(module: Operation, *, locations: bool = False) -> str:
@@ -75,7 +76,7 @@ def check(module: ModuleOp) -> None:
 
 
 def _check_order(parent: Operation, visible: set[SSAValue]) -> None:
-    inherited: set[SSAValue] = set() if parent.has_trait(IsolatedFromAbove) else visible
+    inherited: set[SSAValue] = set() if has_trait(parent, IsolatedFromAbove) else visible
     for region in parent.regions:
         for block in region.blocks:
             seen = inherited | set(block.args)

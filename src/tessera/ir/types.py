@@ -7,18 +7,22 @@ are `!tessera_tile.narrow<fp8_e4m3>`. `tf32` never is an element type: it is f32
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float16Type,
-    Float32Type,
-    Float64Type,
     IndexType,
     IntAttr,
     IntegerType,
     Signedness,
     StringAttr,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i1,
+    i8,
+    i16,
+    i32,
+    i64,
 )
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition, param_def
@@ -57,30 +61,34 @@ class NarrowFloatType(ParametrizedAttribute, TypeAttribute):
 
 
 index = IndexType()
-i1 = IntegerType(1)
 
-_FLOATS: dict[str, Any] = {
-    "f64": Float64Type(),
-    "f32": Float32Type(),
-    "f16": Float16Type(),
-    "bf16": BFloat16Type(),
-}
+_FLOATS: dict[str, Attribute] = {"f64": f64, "f32": f32, "f16": f16, "bf16": bf16}
+_INTEGERS: dict[int, Attribute] = {8: i8, 16: i16, 32: i32, 64: i64}
+
+
+def _type_of(dtype: DType) -> Attribute:
+    match dtype.kind:
+        case "float":
+            return _FLOATS.get(dtype.name) or NarrowFloatType(StringAttr(dtype.name))
+        case "bool":
+            return i1
+        case "uint":
+            return IntegerType(dtype.bits, Signedness.UNSIGNED)
+        case "int":
+            return _INTEGERS[dtype.bits]
+
+
+_BY_NAME: dict[str, Attribute] = {dtype.name: _type_of(dtype.storage) for dtype in dtypes.ALL}
 
 
 def element_type(dtype: DType) -> Attribute:
     """Return the IR type of one element of `dtype` (its storage type)."""
-    dtype = dtype.storage
-    if dtype.name in _FLOATS:
-        return _FLOATS[dtype.name]
-    if dtype.is_float:
-        return NarrowFloatType(StringAttr(dtype.name))
-    if dtype.kind == "bool":
-        return i1
-    signedness = Signedness.UNSIGNED if dtype.kind == "uint" else Signedness.SIGNLESS
-    return IntegerType(dtype.bits, signedness)
+    return _BY_NAME[dtype.name]
 
 
 _BY_TYPE: dict[Attribute, DType] = {element_type(d): d for d in dtypes.ALL if d.name != "tf32"}
+_BY_OBJECT: dict[int, DType] = {id(type_): dtype for type_, dtype in _BY_TYPE.items()} | {id(index): dtypes.i64}
+"""By the identity of the objects that nearly all of the IR has, which is found without hashing their parts."""
 
 
 def dtype_of(element: Attribute) -> DType:
@@ -89,12 +97,12 @@ def dtype_of(element: Attribute) -> DType:
     Raises:
         TypeError: for an attribute that is not an element type.
     """
+    found = _BY_OBJECT.get(id(element)) or _BY_TYPE.get(element)
+    if found is not None:
+        return found
     if isinstance(element, IndexType):
         return dtypes.i64
-    found = _BY_TYPE.get(element)
-    if found is None:
-        raise TypeError(f"{element} is not an element type")
-    return found
+    raise TypeError(f"{element} is not an element type")
 
 
 def int_value(attr: Attribute | None) -> int | None:
@@ -104,4 +112,4 @@ def int_value(attr: Attribute | None) -> int | None:
 
 def is_scalar(type_: Attribute) -> bool:
     """Return whether `type_` is a scalar (element type or index)."""
-    return isinstance(type_, IndexType) or type_ in _BY_TYPE
+    return id(type_) in _BY_OBJECT or isinstance(type_, IndexType) or type_ in _BY_TYPE

@@ -163,8 +163,7 @@ def _size_name(kernel: KernelOp, tensor: SSAValue, axis: int) -> str | int:
     assert isinstance(type_, TensorType)
     if type_.shape[axis] != DYNAMIC:
         return type_.shape[axis]
-    arg = list(kernel.body.block.args).index(tensor)  # pyright: ignore[reportArgumentType]
-    return kernel.infos[arg].dims[axis]
+    return kernel.info_of(tensor).dims[axis]
 
 
 def _extent_name(kernel: KernelOp, extent: SSAValue) -> str | int | None:

@@ -38,6 +38,7 @@ from tessera.ir.tile.shared import (
     SharedViewOp,
 )
 from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.buffers import exists
 
 
@@ -49,7 +50,7 @@ class BoundStagesPass(Pass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every view of a stage that may not exist, in place."""
-        for view in [op for op in module.walk() if isinstance(op, SharedViewOp)]:
+        for view in [op for op in ops_in(module) if isinstance(op, SharedViewOp)]:
             stages = shape_of(view.source.type)[0]
             if not exists(view.index, view, stages):
                 _bound(view, stages)

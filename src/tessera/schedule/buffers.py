@@ -32,6 +32,7 @@ from tessera.ir.tile.shared import (
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, shape_of
 from tessera.ir.tile.writes import stored_memories
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import value_range
 
 
@@ -360,7 +361,7 @@ def _equal(first: Affine, second: Affine) -> bool:
 
 def written_memories(unit: Operation) -> set[SSAValue]:
     """Return the memories (`memory_of`) that a launch stores to; all of them if it waits for what others store."""
-    if any(orders_accesses(op) for op in unit.walk()):
+    if any(orders_accesses(op) for op in ops_in(unit)):
         kernel = unit if isinstance(unit, KernelOp) else unit.parent_op()
         assert isinstance(kernel, KernelOp)
         return {memory_of(arg) for arg in kernel.body.block.args if isinstance(arg.type, TensorType)}

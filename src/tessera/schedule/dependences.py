@@ -22,6 +22,7 @@ from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
 from tessera.ir.tile.types import SharedType, TileType
+from tessera.ir.walking import ops_in
 from tessera.schedule.costs import Engine, cycles_of, engine_of
 from tessera.target.machines import Rates
 
@@ -175,7 +176,7 @@ def is_link(op: Operation) -> bool:
 
 def operands_within(op: Operation) -> list[SSAValue]:
     """Return the operands of an op and of the ops inside of it."""
-    return [operand for inner in op.walk() for operand in inner.operands]
+    return [operand for inner in ops_in(op) for operand in inner.operands]
 
 
 def ring_of(barriers: SSAValue) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, fields
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, Literal, cast
 
@@ -405,8 +406,7 @@ class Knobs:
 
     def given(self) -> dict[str, int | str]:
         """Return the knobs that are fixed, by name."""
-        values = ((one.name, getattr(self, one.name)) for one in fields(self))
-        return {name: value for name, value in values if value is not None}
+        return {name: value for name in KNOBS if (value := getattr(self, name)) is not None}
 
     def only(self, names: Collection[str]) -> Knobs:
         """Return these knobs with all others left to the schedule."""
@@ -425,6 +425,7 @@ def knob_named(name: str) -> Knob | None:
     return _NAMED.get(name)
 
 
+@lru_cache(maxsize=256)
 def read_by(name: str) -> tuple[str, ...]:
     """Return the names of the knobs that a scheduling pass reads."""
     return tuple(knob.name for knob in KNOBS.values() if name in knob.passes)

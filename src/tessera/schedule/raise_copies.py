@@ -33,6 +33,7 @@ from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, CommitGroupOp, CpAsyncOp, WaitGroupOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType
+from tessera.ir.walking import ops_in
 from tessera.schedule.buffers import Buffer, Copied, Read, followed, used
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -50,8 +51,8 @@ class RaiseCopiesPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Replace the buffers of a launch, or note why not."""
-        allocated = [op for op in grid.walk() if isinstance(op, AllocSharedOp)]
-        if not any(isinstance(op, MmaOp) and _reads_shared(op) for op in grid.walk()) or self.knobs.keep_copies:
+        allocated = [op for op in ops_in(grid) if isinstance(op, AllocSharedOp)]
+        if not any(isinstance(op, MmaOp) and _reads_shared(op) for op in ops_in(grid)) or self.knobs.keep_copies:
             return
         try:
             buffers = [used(op) for op in allocated]
@@ -118,5 +119,5 @@ def _erase(grid: GridOp, buffers: list[Buffer]) -> None:
         for view in reversed(buffer.views):
             Rewriter.erase_op(view)
         Rewriter.erase_op(buffer.op)
-    for op in [op for op in grid.walk() if isinstance(op, BarrierOp | CommitGroupOp | WaitGroupOp)]:
+    for op in [op for op in ops_in(grid) if isinstance(op, BarrierOp | CommitGroupOp | WaitGroupOp)]:
         Rewriter.erase_op(op)

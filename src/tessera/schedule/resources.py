@@ -6,6 +6,7 @@ from xdsl.ir import Operation
 
 from tessera.ir.tile.roles import AllocBarriersOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.products import BARRIER_BYTES, BUFFER_BYTES, buffer_bytes
 from tessera.target.records import TargetRecord
 
@@ -14,7 +15,7 @@ def shared_bytes(unit: Operation) -> int:
     """Return the bytes of the shared buffers that a launch allocates, private ones once per group of consumers."""
     return sum(
         _copies(op) * buffer_bytes(op.result.type.shape, op.result.type.dtype)
-        for op in unit.walk()
+        for op in ops_in(unit)
         if isinstance(op, AllocSharedOp)
     )
 
@@ -32,5 +33,5 @@ def is_private(alloc: AllocSharedOp, roles: RolesOp) -> bool:
 
 def free_shared_bytes(target: TargetRecord, unit: Operation) -> int:
     """Return the bytes of shared memory that a launch leaves."""
-    rows = sum(isinstance(op, AllocBarriersOp) for op in unit.walk())
+    rows = sum(isinstance(op, AllocBarriersOp) for op in ops_in(unit))
     return target.shared_bytes - max(BARRIER_BYTES, rows * BUFFER_BYTES) - shared_bytes(unit)

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.structure import KernelOp
+from tessera.ir.walking import ops_in
 from tessera.verify import steps as steps
 from tessera.verify.run import run_samples
 
@@ -25,5 +26,5 @@ def check_shared(module: ModuleOp) -> None:
         LanguageError: `race` or `uninitialized-read`, with the lines of both accesses and what to insert.
     """
     for kernel in module.ops:
-        if isinstance(kernel, KernelOp) and any(isinstance(op, AllocSharedOp) for op in kernel.walk()):
+        if isinstance(kernel, KernelOp) and any(isinstance(op, AllocSharedOp) for op in ops_in(kernel)):
             run_samples(kernel)

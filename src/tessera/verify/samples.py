@@ -17,6 +17,7 @@ from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp, static_size
 from tessera.ir.tile.types import TensorType
 from tessera.ir.types import dtype_of, i1
+from tessera.ir.walking import ops_in
 
 _MOST_STAGES = 8
 _USUAL_BLOCK = 64
@@ -38,7 +39,7 @@ class Samples:
     _pool: list[float] = field(default_factory=list[float])
 
     def __post_init__(self) -> None:
-        ops = list(self.kernel.walk())
+        ops = ops_in(self.kernel)
         self.steps = _stages(ops) + 3
         near = {c + d for c in _compared(ops) for d in (-1.0, 0.0, 1.0)}
         self._pool = [0.0, 1.0, float(self.steps), *sorted(near - {0.0, 1.0})]

@@ -24,6 +24,7 @@ from tessera.ir.tile.shared import (
 )
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType
+from tessera.ir.walking import ops_in
 
 COMPUTED = (
     ArangeOp,
@@ -67,12 +68,12 @@ class Skeleton:
     def of(cls, kernel: KernelOp) -> Skeleton:
         """Return the skeleton of a kernel."""
         self = cls()
-        for op in kernel.walk():
+        for op in ops_in(kernel):
             if touches_shared(op):
                 self._keep(op)
         while self._work:
             self._follow(self._work.pop())
-        for op in kernel.walk():
+        for op in ops_in(kernel):
             if op in self._kept and op.parent is not None:
                 self.blocks.setdefault(op.parent, []).append(op)
         return self

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, Float32Type, Float64Type, IntAttr, ModuleOp, StringAttr, UnitAttr
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.declarative_assembly_format import FormatProgram
+from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
@@ -19,6 +20,7 @@ from tessera.ir.fitting import fits
 from tessera.ir.target import target_dialect
 from tessera.ir.tile import tile_dialect
 from tessera.ir.tile.elementwise import ConstantOp
+from tessera.ir.tile.structure import KernelOp
 from tests.unit.ir import samples
 
 FORMATTED = [
@@ -61,7 +63,13 @@ def _variants(op: Operation) -> Iterator[Operation]:
     more.operands = [*op.operands, *op.operands[:1]]
     yield more
     for types in ([], [Float32Type()], [*op.result_types, Float32Type()]):
-        yield type(op).create(operands=op.operands, result_types=types, properties=op.properties)
+        regions = [region.clone() for region in op.regions]
+        yield type(op).create(operands=op.operands, result_types=types, properties=op.properties, regions=regions)
+    if op.regions:
+        two, none = op.clone(), op.clone()
+        two.regions[0].add_block(Block())
+        none.detach_region(0)
+        yield from (two, none)
     for name in [*op.properties, "unknown"]:
         for value in (None, UnitAttr(), IntAttr(1), StringAttr("x")):
             other = op.clone()
@@ -79,11 +87,14 @@ def _accepted(op: Operation) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sample", [samples.tile_module, samples.target_module], ids=["tile", "target"])
+SAMPLES = pytest.mark.parametrize("sample", [samples.tile_module, samples.target_module], ids=["tile", "target"])
+
+
+@SAMPLES
 def test_an_op_fits_where_the_verifier_accepts_it(sample: Callable[[], ModuleOp]) -> None:
     answers: Counter[bool] = Counter()
     for op in sample().walk():
-        if not isinstance(op, TesseraOp) or op.regions:
+        if not isinstance(op, TesseraOp):
             continue
         check = fits(op.get_irdl_definition())
         assert check is not None, f"{op.name} is left to xDSL"
@@ -92,3 +103,26 @@ def test_an_op_fits_where_the_verifier_accepts_it(sample: Callable[[], ModuleOp]
             assert answer == _accepted(variant), variant
             answers[answer] += 1
     assert min(answers[True], answers[False]) > 100
+
+
+@SAMPLES
+def test_parts_of_an_op_are_read_as_xdsl_reads_them(sample: Callable[[], ModuleOp]) -> None:
+    for op in sample().walk():
+        if isinstance(op, TesseraOp):
+            definition = op.get_irdl_definition()
+            accessors = get_accessors_from_op_def(definition, None)
+            for name, _ in (*definition.operands, *definition.results, *definition.regions):
+                read = getattr(op, name)
+                assert type(read) is type(accessors[name].__get__(op))
+                assert read == accessors[name].__get__(op)
+
+
+def test_an_isolated_op_takes_only_what_is_made_inside() -> None:
+    kernel = next(op for op in samples.tile_module().walk() if isinstance(op, KernelOp))
+    check = fits(kernel.get_irdl_definition())
+    assert check is not None
+    assert check(kernel)
+    user = next(op for op in kernel.walk() if op.operands)
+    user.operands[0] = ConstantOp(1.0, Float64Type()).result
+    assert not check(kernel)
+    assert not _accepted(kernel)

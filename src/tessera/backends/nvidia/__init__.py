@@ -29,6 +29,7 @@ from tessera.ir.locations import location_of
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp
 from tessera.ir.target.types import element_of
+from tessera.ir.walking import ops_in
 from tessera.numerics.dtypes import BY_NAME
 from tessera.runtime import toolkit
 from tessera.target.artifact import Parameter
@@ -106,7 +107,7 @@ def _known(functions: list[FuncOp], shared: dict[str, int]) -> dict[str, dict[st
             "threads": threads_of(func),
             "persistent": _is_persistent(func),
             "cluster": func.cluster.data,
-            "overlaps": any(isinstance(op, GridWaitOp) for op in func.walk()),
+            "overlaps": any(isinstance(op, GridWaitOp) for op in ops_in(func)),
             "shared_bytes": shared[func.sym_name.data],
         }
         for func in functions
@@ -115,7 +116,7 @@ def _known(functions: list[FuncOp], shared: dict[str, int]) -> dict[str, dict[st
 
 def _is_persistent(func: FuncOp) -> bool:
     """Return whether programs take further tiles: others count programs only to know with how many they share one."""
-    counts = any(isinstance(op, ProgramCountOp) for op in func.walk())
+    counts = any(isinstance(op, ProgramCountOp) for op in ops_in(func))
     return counts and not any(param.parts for param in func.parameters)
 
 
@@ -143,13 +144,13 @@ def place_buffers(func: FuncOp, target: TargetRecord) -> int:
 
 def threads_of(func: FuncOp) -> int:
     """Return the threads of a program: the warps that hold fragments, for each group of them, and a producer's."""
-    roles = any(isinstance(op, RolesOp) for op in func.walk())
+    roles = any(isinstance(op, RolesOp) for op in ops_in(func))
     return (_consumer_warps(func) + (GROUP_WARPS if roles else 0)) * 32
 
 
 def _consumer_warps(func: FuncOp) -> int:
     """Return the warps that hold fragments: as many for each group of consumers."""
-    groups = (op.groups.data for op in func.walk() if isinstance(op, RolesOp))
+    groups = (op.groups.data for op in ops_in(func) if isinstance(op, RolesOp))
     return func.num_warps.data * max(groups, default=1)
 
 
@@ -172,7 +173,9 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> No
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
     emitter.consumer_warps = _consumer_warps(func)
-    emitter.both_halves = {"bf16", "f16"} <= {str(element_of(value.type)) for op in func.walk() for value in op.results}
+    emitter.both_halves = {"bf16", "f16"} <= {
+        str(element_of(value.type)) for op in ops_in(func) for value in op.results
+    }
     for number, (record, arg) in enumerate(zip(func.parameters, func.body.block.args, strict=True)):
         value = f"%p{number}"
         if record.kind == "scalar" and record.dtype == "bool":

@@ -14,6 +14,7 @@ from tessera.ir.target.memory import AllocOp, ViewOp
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType
+from tessera.ir.walking import ops_in
 
 ALIGN = 1024
 """Bytes: the alignment of swizzled panels (eight rows of 128)."""
@@ -89,7 +90,7 @@ def _lives(func: FuncOp) -> list[_Life]:
         return position[op]
 
     lives: list[_Life] = []
-    for op in func.walk():
+    for op in ops_in(func):
         if isinstance(op, AllocOp):
             uses = [top(use) for use in _uses(op.result)]
             first = top(op) if op.transient is not None else 0

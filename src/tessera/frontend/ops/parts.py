@@ -141,7 +141,7 @@ def _take_along_axis(b: Builder, x: Any, index: Any, axis: Any, fill: Any) -> Ti
         )
     number = axis_of(b, axis, source, what)
     alone = [(*shape[:number], 1, *shape[number + 1 :]) for shape in (source.shape, picked.shape)]
-    others = broadcast_shapes(alone, what, [describe(source.type), show(picked)])
+    others = broadcast_shapes(alone, what, (source, picked))
     wide, along = list(others), list(others)
     wide[number], along[number] = source.shape[number], picked.shape[number]
     source = Tile(broadcast_to(b, source.ssa, tuple(wide)), source.policy)

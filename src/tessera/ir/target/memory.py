@@ -19,15 +19,12 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints, number, text
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
 from tessera.ir.types import i1, index
-
-
-def _ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
-    return ArrayAttr([IntAttr(v) for v in values])
 
 
 class Box:
@@ -101,7 +98,7 @@ class LoadOp(TesseraOp, Box):
     ):
         super().__init__(
             operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
-            properties={"axes": _ints(axes), "checked": _ints(checked), "vector": IntAttr(vector)},
+            properties={"axes": ints(axes), "checked": ints(checked), "vector": number(vector)},
             result_types=[result],
         )
 
@@ -152,7 +149,7 @@ class StoreOp(TesseraOp, Box):
     ):
         super().__init__(
             operands=[value, pointer, list(offsets), list(strides), list(sizes), mask, stream],
-            properties={"axes": _ints(axes), "checked": _ints(checked), "vector": IntAttr(vector)},
+            properties={"axes": ints(axes), "checked": ints(checked), "vector": number(vector)},
         )
 
     def verify_(self) -> None:
@@ -216,7 +213,7 @@ class GatherOp(TesseraOp):
 
         result = with_element(offsets.type, element_of(pointer.type))
         super().__init__(
-            operands=[pointer, offsets, mask, fill], properties={"vector": _ints(vector)}, result_types=[result]
+            operands=[pointer, offsets, mask, fill], properties={"vector": ints(vector)}, result_types=[result]
         )
 
 
@@ -246,7 +243,7 @@ class ScatterOp(TesseraOp):
         mask: SSAValue | None = None,
         vector: Sequence[int] = (),
     ):
-        super().__init__(operands=[value, pointer, offsets, mask], properties={"vector": _ints(vector)})
+        super().__init__(operands=[value, pointer, offsets, mask], properties={"vector": ints(vector)})
 
 
 @op_definition
@@ -266,7 +263,7 @@ class AllocOp(TesseraOp):
 
     def __init__(self, type_: BufferType, offset: int = -1, transient: bool = False):
         super().__init__(
-            properties={"offset": IntAttr(offset), "transient": UnitAttr() if transient else None},
+            properties={"offset": number(offset), "transient": UnitAttr() if transient else None},
             result_types=[type_],
         )
 
@@ -322,8 +319,8 @@ class BufferLoadOp(TesseraOp):
         super().__init__(
             operands=[buffer, list(offsets), fill],
             properties={
-                "axes": _ints(range(len(buffer.type.shape)) if axes is None else axes),
-                "vector": IntAttr(vector),
+                "axes": ints(range(len(buffer.type.shape)) if axes is None else axes),
+                "vector": number(vector),
             },
             result_types=[result],
         )
@@ -404,8 +401,8 @@ class BufferStoreOp(TesseraOp):
         super().__init__(
             operands=[value, buffer, list(offsets)],
             properties={
-                "axes": _ints(range(len(buffer.type.shape)) if axes is None else axes),
-                "vector": IntAttr(vector),
+                "axes": ints(range(len(buffer.type.shape)) if axes is None else axes),
+                "vector": number(vector),
                 "owned": UnitAttr() if owned else None,
             },
         )
@@ -453,10 +450,10 @@ class MemcpyOp(TesseraOp, Box):
         super().__init__(
             operands=[buffer, pointer, list(offsets), list(strides), list(sizes)],
             properties={
-                "axes": _ints(axes),
-                "checked": _ints(checked),
-                "vector": IntAttr(vector),
-                "engine": StringAttr(engine),
+                "axes": ints(axes),
+                "checked": ints(checked),
+                "vector": number(vector),
+                "engine": text(engine),
             },
         )
 
@@ -490,7 +487,7 @@ class WaitOp(TesseraOp):
     assembly_format = "custom<Int>($pending) attr-dict"
 
     def __init__(self, pending: int):
-        super().__init__(properties={"pending": IntAttr(pending)})
+        super().__init__(properties={"pending": number(pending)})
 
 
 @op_definition
@@ -526,6 +523,6 @@ class LdmatrixOp(TesseraOp):
     def __init__(self, buffer: SSAValue, result: Attribute, transposed: bool, offsets: Sequence[SSAValue] = ()):
         super().__init__(
             operands=[buffer, list(offsets)],
-            properties={"transposed": IntAttr(int(transposed))},
+            properties={"transposed": number(int(transposed))},
             result_types=[result],
         )

@@ -23,6 +23,7 @@ from xdsl.irdl import (
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
@@ -165,7 +166,7 @@ class BulkCopyOp(TesseraOp):
         super().__init__(
             operands=[buffer, map, barriers, at, list(coordinates), [once] if once is not None else []],
             properties={
-                "box": ArrayAttr([IntAttr(size) for size in box]),
+                "box": ints(box),
                 "programs": IntAttr(programs),
                 "part_axis": IntAttr(part_axis),
             },
@@ -219,7 +220,7 @@ class BulkStoreOp(TesseraOp):
         super().__init__(
             operands=[buffer, map, list(coordinates)],
             properties={
-                "box": ArrayAttr([IntAttr(size) for size in box]),
+                "box": ints(box),
                 "rows": IntAttr(rows),
                 "row_axis": IntAttr(row_axis),
             },
@@ -299,7 +300,7 @@ class RolesOp(TesseraOp):
     def __init__(self, producer: Block, consumer: Block, registers: tuple[int, int], groups: int = 1):
         super().__init__(
             properties={
-                "registers": ArrayAttr([IntAttr(r) for r in registers]),
+                "registers": ints(registers),
                 "groups": IntAttr(groups),
             },
             regions=[Region(producer), Region(consumer)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
@@ -13,6 +14,7 @@ from xdsl.irdl import prop_def, region_def, result_def, traits_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints, number, text
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.types import index
@@ -20,24 +22,25 @@ from tessera.target.artifact import GRID, PARAMETER, Parameter
 from tessera.target.schema import ArtifactError
 
 
+@lru_cache(maxsize=1024)
 def parameter_attr(parameter: Parameter) -> DictionaryAttr:
     """Return a parameter record as an IR attribute."""
     fields: dict[str, Attribute] = {
-        "kind": StringAttr(parameter.kind),
-        "arg": IntAttr(parameter.arg),
-        "axis": IntAttr(parameter.axis),
-        "align": IntAttr(parameter.align),
-        "dtype": StringAttr(parameter.dtype),
+        "kind": text(parameter.kind),
+        "arg": number(parameter.arg),
+        "axis": number(parameter.axis),
+        "align": number(parameter.align),
+        "dtype": text(parameter.dtype),
     }
     for name, values in (("order", parameter.order), ("box", parameter.box)):
         if values:
-            fields[name] = ArrayAttr([IntAttr(value) for value in values])
+            fields[name] = ints(values)
     if parameter.slot_bytes:
-        fields["slot_bytes"] = IntAttr(parameter.slot_bytes)
+        fields["slot_bytes"] = number(parameter.slot_bytes)
     if parameter.parts:
-        fields["parts"] = IntAttr(parameter.parts)
+        fields["parts"] = number(parameter.parts)
     if parameter.sharing:
-        fields["sharing"] = IntAttr(parameter.sharing)
+        fields["sharing"] = number(parameter.sharing)
     return DictionaryAttr(fields)
 
 
@@ -86,12 +89,12 @@ class FuncOp(TesseraOp):
     ):
         super().__init__(
             properties={
-                "sym_name": StringAttr(name),
+                "sym_name": text(name),
                 "params": ArrayAttr([parameter_attr(p) for p in params]),
-                "grid": StringAttr(grid),
-                "num_warps": IntAttr(num_warps),
-                "profile": StringAttr(profile),
-                "cluster": IntAttr(cluster),
+                "grid": text(grid),
+                "num_warps": number(num_warps),
+                "profile": text(profile),
+                "cluster": number(cluster),
             },
             regions=[Region(Block(arg_types=types))],
         )

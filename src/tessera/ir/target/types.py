@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
@@ -12,6 +13,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints, number, text
 from tessera.ir.layouts import LayoutError, LinearLayout, axis_names, row_major, xor_swizzle
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
@@ -62,7 +64,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each dimension."""
-        return tuple(dim.data for dim in self.dims.data)
+        return tuple([dim.data for dim in self.dims.data])
 
     @property
     def dtype(self) -> DType:
@@ -86,7 +88,7 @@ class FragmentType(_Shaped):
     @classmethod
     def of(cls, element: Attribute, layout: LinearLayout) -> FragmentType:
         """Make the type; the shape is the layout's."""
-        return cls(ArrayAttr([IntAttr(s) for s in layout.out_sizes]), element, LayoutAttr(layout))
+        return _fragment(element, layout)
 
     @property
     def linear(self) -> LinearLayout:
@@ -99,7 +101,7 @@ class FragmentType(_Shaped):
         with parser.in_angle_brackets():
             dims, element = parser.parse_ranked_shape()
             parser.parse_punctuation(",")
-            return [ArrayAttr([IntAttr(d) for d in dims]), element, parser.parse_attribute()]
+            return [ints(dims), element, parser.parse_attribute()]
 
     def print_parameters(self, printer: Printer) -> None:
         """Print `<64x32xf32, #tessera_target.layout<…>>`."""
@@ -127,7 +129,7 @@ class PointerType(ParametrizedAttribute, TypeAttribute):
     @classmethod
     def of(cls, element: Attribute, space: str = "global") -> PointerType:
         """Make the type from plain values."""
-        return cls(element, StringAttr(space))
+        return _pointer(element, space)
 
     @property
     def dtype(self) -> DType:
@@ -171,12 +173,12 @@ class BufferType(_Shaped):
         order = list(perm or range(len(shape)))
         last = shape[order.index(len(shape) - 1)]
         return cls(
-            ArrayAttr([IntAttr(s) for s in shape]),
+            ints(shape),
             element,
-            StringAttr(space),
-            StringAttr(swizzle),
-            IntAttr(pitch or last),
-            ArrayAttr([IntAttr(p) for p in order]),
+            text(space),
+            text(swizzle),
+            number(pitch or last),
+            ints(order),
         )
 
     def times(self, count: int) -> BufferType:
@@ -249,8 +251,8 @@ class BufferType(_Shaped):
             pitch = parser.parse_integer()
             parser.parse_punctuation(",")
             perm = _parse_ints(parser)
-        shape = ArrayAttr([IntAttr(d) for d in dims])
-        order = ArrayAttr([IntAttr(p) for p in perm])
+        shape = ints(dims)
+        order = ints(perm)
         return [shape, element, StringAttr(space), StringAttr(swizzle), IntAttr(pitch), order]
 
     def print_parameters(self, printer: Printer) -> None:
@@ -270,16 +272,30 @@ class BufferType(_Shaped):
             raise VerifyException("the pitch is at least the row's size")
 
 
+@lru_cache(maxsize=1024)
+def _fragment(element: Attribute, layout: LinearLayout) -> FragmentType:
+    return FragmentType(ints(layout.out_sizes), element, LayoutAttr(layout))
+
+
+@lru_cache(maxsize=256)
+def _pointer(element: Attribute, space: str) -> PointerType:
+    return PointerType(element, text(space))
+
+
 def fragment_of(type_: Attribute) -> FragmentType | None:
     """Return the type as a fragment type, or None for a scalar."""
     return type_ if isinstance(type_, FragmentType) else None
 
 
+_OF_ELEMENTS = frozenset[type[Attribute]]({FragmentType, PointerType, BufferType})
+
+
 def element_of(type_: Attribute) -> Attribute:
     """Return the element type of a fragment, pointer or buffer, or the scalar type itself."""
-    return type_.element if isinstance(type_, FragmentType | PointerType | BufferType) else type_
+    of: Any = type_
+    return of.element if type(type_) in _OF_ELEMENTS else type_
 
 
 def with_element(type_: Attribute, element: Attribute) -> Attribute:
     """Return `type_` with another element type."""
-    return FragmentType(type_.dims, element, type_.layout) if isinstance(type_, FragmentType) else element
+    return FragmentType.of(element, type_.linear) if type(type_) is FragmentType else element

@@ -20,6 +20,7 @@ from xdsl.printer import Printer
 from xdsl.traits import ConstantLike
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import integer, text
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import parse_number, print_number
@@ -39,8 +40,7 @@ class ConstantOp(TesseraOp):
 
     def __init__(self, value: int | float | bool, type_: Attribute):
         float_attr: Any = FloatAttr  # its stub allows fewer types than it does
-        integer_attr: Any = IntegerAttr
-        attr = float_attr(float(value), type_) if dtype_of(type_).is_float else integer_attr(int(value), type_)
+        attr = float_attr(float(value), type_) if dtype_of(type_).is_float else integer(int(value), type_)
         super().__init__(properties={"value": attr}, result_types=[type_])
 
     @classmethod
@@ -84,7 +84,7 @@ class ElementwiseOp(TesseraOp):
     def __init__(self, fn: str, args: Sequence[SSAValue]):
         last = args[-1].type
         result = with_element(last, i1) if FUNCTIONS[fn].result == "bool" else last
-        super().__init__(operands=[list(args)], properties={"fn": StringAttr(fn)}, result_types=[result])
+        super().__init__(operands=[list(args)], properties={"fn": text(fn)}, result_types=[result])
 
     def verify_(self) -> None:
         """Check arity, that operands agree in shape and dtype, and the domain."""

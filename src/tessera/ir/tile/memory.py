@@ -18,16 +18,12 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import i1, index
-
-
-def ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
-    """Return plain integers as an attribute."""
-    return ArrayAttr([IntAttr(v) for v in values])
 
 
 class Slice:
@@ -45,32 +41,34 @@ class Slice:
     @property
     def size_list(self) -> tuple[int, ...]:
         """The extent of the box along each tensor dimension."""
-        return tuple(size.data for size in self.sizes.data)
+        return tuple([size.data for size in self.sizes.data])
 
     @property
     def dropped(self) -> tuple[int, ...]:
         """Tensor dimensions that the tile does not have."""
-        return tuple(axis.data for axis in self.drop.data)
+        return tuple([axis.data for axis in self.drop.data])
 
     @property
     def kept(self) -> tuple[int, ...]:
         """The tensor dimension of each tile dimension."""
-        return tuple(axis for axis in range(len(self.size_list)) if axis not in self.dropped)
+        dropped = self.dropped
+        return tuple([axis for axis in range(len(self.sizes.data)) if axis not in dropped])
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
         """The shape of the tile that the box holds."""
-        return tuple(self.size_list[axis] for axis in self.kept)
+        sizes = self.size_list
+        return tuple([sizes[axis] for axis in self.kept])
 
     def verify_slice(self, tile: Attribute) -> None:
         """Check ranks, dropped dimensions, and that `tile` is what the box holds."""
-        rank = self.tensor.type.rank
-        if len(self.offsets) != rank or len(self.size_list) != rank:
+        rank, sizes, shape = self.tensor.type.rank, self.size_list, self.tile_shape
+        if len(self.offsets) != rank or len(sizes) != rank:
             raise VerifyException(f"a slice of a rank-{rank} tensor has {rank} offsets and sizes")
-        if any(self.size_list[axis] != 1 for axis in self.dropped):
+        if any(sizes[axis] != 1 for axis in self.dropped):
             raise VerifyException("only dimensions of size 1 can be dropped")
-        if shape_of(tile) != self.tile_shape:
-            raise VerifyException(f"the slice holds {self.tile_shape}, not {describe(tile)}")
+        if shape_of(tile) != shape:
+            raise VerifyException(f"the slice holds {shape}, not {describe(tile)}")
         if element_of(tile) != self.tensor.type.element:
             raise VerifyException(f"a slice of {describe(self.tensor.type)} is not {describe(tile)}")
 

@@ -9,15 +9,12 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import operand_def, prop_def, result_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of, index
-
-
-def _ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
-    return ArrayAttr([IntAttr(value) for value in values])
 
 
 @op_definition
@@ -52,7 +49,7 @@ class PartOp(TesseraOp):
         element = element_of(source.type)
         super().__init__(
             operands=[source, list(starts)],
-            properties={"steps": _ints(steps or [1] * len(starts)), "wrap": _ints(wrap)},
+            properties={"steps": ints(steps or [1] * len(starts)), "wrap": ints(wrap)},
             result_types=[TileType.of(shape, element) if shape else element],
         )
 

@@ -24,10 +24,11 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
-from tessera.ir.tile.memory import Slice, ints
+from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.types import SharedType, TensorType, element_of
 from tessera.ir.types import dtype_of, index
 

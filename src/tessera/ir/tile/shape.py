@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Ints
@@ -75,7 +76,7 @@ class TransposeOp(TesseraOp):
         shape = shape_of(source.type)
         super().__init__(
             operands=[source],
-            properties={"perm": ArrayAttr([IntAttr(p) for p in perm])},
+            properties={"perm": ints(perm)},
             result_types=[TileType.of([shape[p] for p in perm], element_of(source.type))],
         )
 
@@ -114,7 +115,7 @@ class SubtileOp(TesseraOp):
     def __init__(self, source: SSAValue, offsets: Sequence[int], shape: Sequence[int]):
         super().__init__(
             operands=[source],
-            properties={"offsets": ArrayAttr([IntAttr(o) for o in offsets])},
+            properties={"offsets": ints(offsets)},
             result_types=[TileType.of(shape, element_of(source.type))],
         )
 

@@ -17,10 +17,11 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
-from tessera.ir.tile.memory import Slice, ints, verify_mask
+from tessera.ir.tile.memory import Slice, verify_mask
 from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, element_of, shape_of
 from tessera.ir.types import index
 

@@ -26,6 +26,7 @@ from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Names
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, i1, index
+from tessera.ir.walking import ops_in
 from tessera.target.gpu_rates import sharers
 
 COMBINING = ("add", "mul", "maximum", "minimum", "and", "or", "xor")
@@ -123,7 +124,7 @@ def sharers_of(grid: Operation) -> int:
     Args:
         grid: the launch.
     """
-    most = max((bytes_of(op.partials.types) for op in grid.walk() if isinstance(op, CollectSumsOp)), default=1)
+    most = max((bytes_of(op.partials.types) for op in ops_in(grid) if isinstance(op, CollectSumsOp)), default=1)
     return sharers(most)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -25,6 +26,7 @@ from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.data import dataclass
+from tessera.ir.attributes import integer, ints, number, text
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
@@ -67,43 +69,12 @@ class ArgInfo:
 
     def to_attr(self) -> DictionaryAttr:
         """Return the record as an IR attribute."""
-
-        def ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
-            return ArrayAttr([IntAttr(v) for v in values])
-
-        return DictionaryAttr(
-            {
-                "name": StringAttr(self.name),
-                "dims": ArrayAttr([StringAttr(d) for d in self.dims]),
-                "align": IntAttr(self.align),
-                "strides": ints(self.strides),
-                "stride_div": ints(self.stride_div),
-                "dim_div": ints(self.dim_div),
-                "written": IntegerAttr(int(self.written), i1),
-                "alias": IntAttr(self.alias),
-                "order": ints(self.order),
-            }
-        )
+        return _attr_of(self)
 
     @classmethod
     def from_attr(cls, attr: DictionaryAttr) -> ArgInfo:
         """Read the record back from an IR attribute."""
-        data: dict[str, Any] = dict(attr.data)
-
-        def ints(key: str) -> tuple[int, ...]:
-            return tuple(v.data for v in data[key].data)
-
-        return cls(
-            data["name"].data,
-            tuple(d.data for d in data["dims"].data),
-            data["align"].data,
-            ints("strides"),
-            ints("stride_div"),
-            ints("dim_div"),
-            bool(data["written"].value.data),
-            data["alias"].data,
-            ints("order"),
-        )
+        return _info_of(attr)
 
     def to_text(self) -> str:
         """Return the record as `as "A" dims ["M", "K"] strides [-1, 1] align 16`; defaults are left out."""
@@ -120,6 +91,43 @@ class ArgInfo:
         if self.alias >= 0:
             parts.append(f"alias {self.alias}")
         return " ".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _attr_of(info: ArgInfo) -> DictionaryAttr:
+    return DictionaryAttr(
+        {
+            "name": text(info.name),
+            "dims": ArrayAttr([text(d) for d in info.dims]),
+            "align": number(info.align),
+            "strides": ints(info.strides),
+            "stride_div": ints(info.stride_div),
+            "dim_div": ints(info.dim_div),
+            "written": integer(int(info.written), i1),
+            "alias": number(info.alias),
+            "order": ints(info.order),
+        }
+    )
+
+
+@lru_cache(maxsize=1024)
+def _info_of(attr: DictionaryAttr) -> ArgInfo:
+    data: dict[str, Any] = dict(attr.data)
+
+    def ints(key: str) -> tuple[int, ...]:
+        return tuple(v.data for v in data[key].data)
+
+    return ArgInfo(
+        data["name"].data,
+        tuple(d.data for d in data["dims"].data),
+        data["align"].data,
+        ints("strides"),
+        ints("stride_div"),
+        ints("dim_div"),
+        bool(data["written"].value.data),
+        data["alias"].data,
+        ints("order"),
+    )
 
 
 def _parse_argument(parser: Parser) -> Parser.Argument:
@@ -296,7 +304,7 @@ class GridOp(TesseraOp):
     def __init__(self, extents: Sequence[SSAValue | Operation], blocks: Sequence[int], guard: SSAValue | None = None):
         super().__init__(
             operands=[list(extents), guard],
-            properties={"blocks": ArrayAttr([IntAttr(b) for b in blocks])},
+            properties={"blocks": ints(blocks)},
             regions=[Region(Block(arg_types=[index] * len(blocks)))],
         )
 

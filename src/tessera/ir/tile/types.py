@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IntAttr, StringAttr
@@ -12,14 +13,11 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.attributes import ints
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
 
 DYNAMIC = -1
-
-
-def _ints(values: Sequence[int]) -> ArrayAttr[IntAttr]:
-    return ArrayAttr([IntAttr(v) for v in values])
 
 
 def _print_shape(printer: Printer, dims: Sequence[int], element: Attribute) -> None:
@@ -37,7 +35,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each dimension."""
-        return tuple(dim.data for dim in self.dims.data)
+        return tuple([dim.data for dim in self.dims.data])
 
     @property
     def rank(self) -> int:
@@ -54,7 +52,7 @@ class _Shaped(ParametrizedAttribute, TypeAttribute):
         """Parse `<64x32xbf16>`."""
         with parser.in_angle_brackets():
             dims, element = parser.parse_ranked_shape()
-            return [_ints([DYNAMIC if dim == DYNAMIC_INDEX else dim for dim in dims]), element]
+            return [ints([DYNAMIC if dim == DYNAMIC_INDEX else dim for dim in dims]), element]
 
     def print_parameters(self, printer: Printer) -> None:
         """Print `<64x32xbf16>`."""
@@ -80,7 +78,7 @@ class TensorType(_Shaped):
     @classmethod
     def of(cls, shape: Sequence[int], element: Attribute) -> TensorType:
         """Make the type from plain sizes (`DYNAMIC` for run-time ones)."""
-        return cls(_ints(shape), element)
+        return cls(ints(shape), element)
 
 
 @irdl_attr_definition
@@ -94,7 +92,7 @@ class TileType(_Shaped):
     @classmethod
     def of(cls, shape: Sequence[int], element: Attribute) -> TileType:
         """Make the type from plain sizes."""
-        return cls(_ints(shape), element)
+        return _tile(tuple(shape), element)
 
     def verify(self) -> None:
         """Check that the shape is static and that there are elements."""
@@ -129,12 +127,12 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
         perm: Sequence[int] | None = None,
     ) -> SharedType:
         """Make the type from plain values; `perm` defaults to the stored order."""
-        return cls(_ints(shape), element, StringAttr(swizzle), _ints(perm or range(len(shape))))
+        return cls(ints(shape), element, StringAttr(swizzle), ints(perm or range(len(shape))))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The logical size of each dimension."""
-        return tuple(dim.data for dim in self.dims.data)
+        return tuple([dim.data for dim in self.dims.data])
 
     @property
     def rank(self) -> int:
@@ -168,7 +166,7 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
             swizzle = parser.parse_str_literal()
             parser.parse_punctuation(",")
             perm = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-            return [_ints(dims), element, StringAttr(swizzle), _ints(perm)]
+            return [ints(dims), element, StringAttr(swizzle), ints(perm)]
 
     def print_parameters(self, printer: Printer) -> None:
         """Print `<64x32xbf16, "xor", [0, 1]>`."""
@@ -187,19 +185,29 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
             raise VerifyException(f"{self.permutation} is not a permutation of {self.rank} axes")
 
 
+@lru_cache(maxsize=1024)
+def _tile(shape: tuple[int, ...], element: Attribute) -> TileType:
+    return TileType(ints(shape), element)
+
+
+_SHAPED = frozenset[type[Attribute]]({TileType, SharedType, TensorType})
+
+
 def shape_of(type_: Attribute) -> tuple[int, ...]:
     """Return the shape of a tile or shared type, `()` for a scalar."""
-    return type_.shape if isinstance(type_, TileType | SharedType | TensorType) else ()
+    shaped: Any = type_
+    return shaped.shape if type(type_) in _SHAPED else ()
 
 
 def element_of(type_: Attribute) -> Attribute:
     """Return the element type of a shaped type, or the scalar type itself."""
-    return type_.element if isinstance(type_, TileType | SharedType | TensorType) else type_
+    shaped: Any = type_
+    return shaped.element if type(type_) in _SHAPED else type_
 
 
 def with_element(type_: Attribute, element: Attribute) -> Attribute:
     """Return `type_` with another element type."""
-    return TileType(type_.dims, element) if isinstance(type_, TileType) else element
+    return TileType.of(type_.shape, element) if type(type_) is TileType else element
 
 
 def describe(type_: Attribute) -> str:

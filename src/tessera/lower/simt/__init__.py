@@ -25,6 +25,7 @@ from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TensorType, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
+from tessera.ir.walking import ops_in
 from tessera.lower.bounds import Bounds
 from tessera.lower.boxes import access_elements
 from tessera.lower.facts import divisor, nearest
@@ -81,7 +82,7 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     for arg, value in enumerate(kernel.body.block.args):
         if not isinstance(value.type, TensorType) and value.uses.get_length():
             context.define(value, params.scalar(arg))
-    context.asynchronous_reads = any(decisions.WARPGROUP.on(op) for top in plan.body for op in top.walk())
+    context.asynchronous_reads = any(decisions.WARPGROUP.on(op) for top in plan.body for op in ops_in(top))
     if not any(isinstance(op, RolesOp) for op in plan.body):  # roles wait once their barriers are set up
         context.wait_for_launch()
     context.lower_block(plan.prologue)
@@ -209,7 +210,7 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
     accesses = dict[tuple[int, ...], dict[int, list[Moved]]]()
     known = Known(params, Bounds(params.kernel), partial(divisor, {}, params.kernel))
     for top in plan.body:
-        for op in top.walk():
+        for op in ops_in(top):
             if isinstance(op, LoadOp | StoreOp | GatherOp | ScatterOp):
                 tile = op.result if isinstance(op, LoadOp | GatherOp) else op.value
                 if isinstance(tile.type, TileType):
@@ -272,7 +273,7 @@ def _reduced(plan: LaunchPlan) -> frozenset[tuple[tuple[int, ...], int]]:
     """Return the shapes of tiles that are reduced, each with the axis, unless their rows share what was loaded."""
     found, shared = set[tuple[tuple[int, ...], int]](), set[tuple[tuple[int, ...], int]]()
     for top in plan.body:
-        for op in top.walk():
+        for op in ops_in(top):
             if isinstance(op, ReduceOp | ReduceByOp):
                 found.update((padded_shape(shape_of(source.type)), op.axis.data) for source in op.operands)
                 found.update(_in_parts(op))

@@ -29,6 +29,7 @@ from tessera.ir.target.structure import GridWaitOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.types import TileType
 from tessera.ir.types import element_type
+from tessera.ir.walking import ops_in
 from tessera.lower.bounds import Bounds
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
@@ -156,7 +157,7 @@ class SimtContext:
     def role(self, block: Block) -> Generator[None]:
         """Insert into a role's block."""
         if self.kept_bytes is None:
-            self.kept_bytes = sum(_shared_bytes(op) for op in self.params.func.walk() if isinstance(op, AllocOp))
+            self.kept_bytes = sum(_shared_bytes(op) for op in ops_in(self.params.func) if isinstance(op, AllocOp))
         with self.into(block):
             yield
 

@@ -47,6 +47,7 @@ from tessera.ir.target.memory import (
 from tessera.ir.target.roles import BulkCopyOp, BulkStoreOp, RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.walking import ops_in
 from tessera.lower.simt.distance import Distance
 from tessera.target.artifact import Parameter
 
@@ -138,14 +139,14 @@ class _Order:
         """
         count: dict[int, int] = {}
         written: set[int] = set()
-        for op in func.walk():
+        for op in ops_in(func):
             access = self._describe(op)
             if access is not None:
                 count[access.memory] = count.get(access.memory, 0) + (2 if _in_loop(op) else 1)
                 if access.writes:
                     written.add(access.memory)
         self.contested = frozenset(memory for memory in written if count[memory] > 1)
-        for op in func.walk():
+        for op in ops_in(func):
             if isinstance(op, BulkCopyOp) and self.memory_of(self.records[op.map].arg) in written:
                 raise CompilerFault("a copy runs ahead of stores to its tensor", location=location_of(op))
 
@@ -201,7 +202,7 @@ class _Order:
         found: list[_Access] = []
         op = block.last_op
         while op is not None and not isinstance(op, BarrierOp | ClusterBarrierOp):
-            found += [access for inner in op.walk() if (access := self._contested(inner)) is not None]
+            found += [access for inner in ops_in(op) if (access := self._contested(inner)) is not None]
             op = op.prev_op
         return found
 

@@ -17,6 +17,7 @@ from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.lower.simt.context import tile_shape
 from tessera.lower.simt.placement import Placements
 from tessera.lower.simt.shape import collapse, keeps_places, reshaped
@@ -30,7 +31,7 @@ MOST_REGISTERS = 16
 def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
     """Load a tile in the layout its only consumers have, where a thread still reads 4 bytes at a time."""
     for top in body:
-        for op in top.walk():
+        for op in ops_in(top):
             if isinstance(op, LoadOp) and isinstance(op.result.type, TileType):
                 _prefer(placements, op)
                 _prefer_index(placements, op)

@@ -30,6 +30,7 @@ from tessera.ir.tile.shared import SharedGatherOp, SharedLoadOp, SharedStoreOp
 from tessera.ir.tile.structure import ArgInfo, DimOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of, element_type
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import Range, value_range
 from tessera.lower.simt.context import SimtContext
 from tessera.lower.simt.placement import Placements, infers, place_block
@@ -172,7 +173,7 @@ def _coordinate(context: SimtContext, op: BulkCopyOp | BulkStoreOp, axis: int) -
     """Return where a box starts along a dimension, as a number of 32 bits: all that lies outside is alike there."""
     dims, scalars = context.params.infos[context.params.position(op.tensor)].dims, context.scalars
     start, known = context.scalar(op.offsets[axis]), dict[SSAValue, Range]()
-    for size in (o for o in context.params.kernel.walk() if isinstance(o, DimOp)):
+    for size in (o for o in ops_in(context.params.kernel) if isinstance(o, DimOp)):
         info = context.params.infos[context.params.position(size.tensor)]
         if size.tensor is op.tensor or info.dims[size.axis.data] in dims:
             known[size.result] = (0, MOST_MAPPED)  # else the array has no tensor map

@@ -25,6 +25,7 @@ from tessera.ir.target.exchange import ExchangeWarpsOp
 from tessera.ir.target.memory import BarrierOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.warpgroup import TurnOp
+from tessera.ir.walking import ops_in
 
 _TOGETHER = (BarrierOp, ClusterBarrierOp, ExchangeWarpsOp)
 
@@ -35,7 +36,7 @@ def take_back_turns(func: FuncOp) -> None:
     Args:
         func: the function, with all its barriers.
     """
-    turns = [op for op in func.walk() if isinstance(op, TurnOp)]
+    turns = [op for op in ops_in(func) if isinstance(op, TurnOp)]
     taken = [op for op in turns if op.step.data == "take"]
     if any(isinstance(inner, _TOGETHER) for take in taken for op in _within(take) for inner in op.walk()):
         for op in turns:

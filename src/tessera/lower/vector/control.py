@@ -12,6 +12,7 @@ from tessera.ir.tile.atomics import AtomicOp, SharedAtomicOp, orders_accesses
 from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.shared import CpAsyncOp, SharedScatterOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
+from tessera.ir.walking import ops_in
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.mma import begins_sums, pack_before
 from tessera.lower.vector.nest import run_nest
@@ -23,7 +24,7 @@ from tessera.lower.vector.site import Site
 def region_writes(context: VectorContext, op: Operation) -> dict[Resource, None]:
     """Return the memory that ops inside `op` write."""
     found: dict[Resource, None] = {}
-    for inner in op.walk():
+    for inner in ops_in(op):
         if isinstance(inner, StoreOp | ScatterOp) or (isinstance(inner, AtomicOp) and inner.writes):
             found["tensor", context.params.memory(context.params.position(inner.tensor))] = None
         elif isinstance(inner, SharedStoreOp | SharedScatterOp | CpAsyncOp | SharedAtomicOp):
@@ -55,7 +56,7 @@ def _enter(context: VectorContext, op: Operation) -> None:
     """Store, before the regions of `op`, what they overwrite, multiply again and again, or is costly."""
     for resource in region_writes(context, op):
         context.before_write(resource)
-    if any(orders_accesses(inner) for inner in op.walk()):
+    if any(orders_accesses(inner) for inner in ops_in(op)):
         context.before_order()
     pack_before(context, op)
     context.store_costly(op)

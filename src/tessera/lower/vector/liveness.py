@@ -11,6 +11,7 @@ from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp
 from tessera.ir.tile.memory import GatherOp, LoadOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.walking import ops_in
 from tessera.lower.launch import LaunchPlan
 
 TRANSPARENT = (ElementwiseOp, CastOp, BitcastOp, BroadcastOp, ReshapeOp, TransposeOp, GatherOp, LoadOp, PhiloxOp)
@@ -85,7 +86,7 @@ class Liveness:
     def used_inside(self, op: Operation) -> list[SSAValue]:
         """Return the values from outside that the regions of `op` use."""
         found: dict[SSAValue, None] = {}
-        for inner in op.walk():
+        for inner in ops_in(op):
             if inner is not op:
                 found.update(dict.fromkeys(v for v in inner.operands if not self._defined_inside(v, op)))
         return list(found)

@@ -18,6 +18,7 @@ from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, i1
+from tessera.ir.walking import ops_in
 from tessera.lower.forms import product_form
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.next_rows import next_step
@@ -255,7 +256,7 @@ _BEFORE = (("a", decisions.LEFT_PACKED_BEFORE), ("b", decisions.RIGHT_PACKED_BEF
 def pack_before(context: VectorContext, region_op: Operation) -> None:
     """Pack, before a loop or branch, the operands of products inside it that the schedule wants packed there."""
     outside = set(context.liveness.used_inside(region_op))
-    for op in [op for op in region_op.walk() if isinstance(op, MmaOp)]:
+    for op in [op for op in ops_in(region_op) if isinstance(op, MmaOp)]:
         for role, decision in _BEFORE:
             value = op.a if role == "a" else op.b
             if decision.on(op) and value in outside and context.is_tile(value):

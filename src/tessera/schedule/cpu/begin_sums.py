@@ -18,6 +18,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import DYNAMIC, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.lower.boxes import stays_in_tensor
 from tessera.lower.facts import divisor
 from tessera.lower.forms import product_form
@@ -42,7 +43,7 @@ class BeginSumsPass(CpuPass):
         """Annotate the products of every kernel of the module."""
         for kernel in [op for op in module.ops if isinstance(op, KernelOp)] if self.knobs.begin_sums != 0 else []:
             for unit in launches(kernel):
-                for op in [op for op in unit.walk() if isinstance(op, MmaOp)]:
+                for op in [op for op in ops_in(unit) if isinstance(op, MmaOp)]:
                     if self._begins(kernel, unit, op):
                         decisions.BEGINS_SUMS.write(op)
 

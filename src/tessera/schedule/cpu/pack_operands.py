@@ -26,6 +26,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import near
 from tessera.lower.forms import product_form
 from tessera.lower.vector.packing import FEW_ROWS
@@ -66,7 +67,7 @@ class PackOperandsPass(CpuPass):
                 self._annotate(kernel, unit)
 
     def _annotate(self, kernel: KernelOp, unit: GridOp | KernelOp) -> None:
-        products = [op for op in unit.walk() if isinstance(op, MmaOp)]
+        products = [op for op in ops_in(unit) if isinstance(op, MmaOp)]
         if not products:
             return
         boxes = Boxes(kernel, unit)

@@ -39,6 +39,7 @@ from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import KernelOp
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import stays_inside
 from tessera.lower.forms import product_form
 from tessera.schedule.cpu.cpu_pass import CpuPass
@@ -57,11 +58,11 @@ class SinkStoresPass(CpuPass):
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""
         for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
-            for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+            for loop in [op for op in ops_in(kernel) if isinstance(op, scf.ForOp)]:
                 following = _finish(loop)
                 if following and self._sums_products(kernel, loop):
                     _sink(loop, following)
-            for branch in [op for op in kernel.walk() if isinstance(op, scf.IfOp)]:
+            for branch in [op for op in ops_in(kernel) if isinstance(op, scf.IfOp)]:
                 if decisions.why_not_last(branch) is None:
                     decisions.LAST_ITERATION.write(branch)
 

@@ -17,6 +17,7 @@ from tessera.ir.tile.atomics import orders_accesses
 from tessera.ir.tile.memory import StoreOp
 from tessera.ir.tile.structure import DimOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import TileType
+from tessera.ir.walking import ops_in
 from tessera.schedule.cpu.cpu_pass import CpuPass
 from tessera.schedule.knobs import KNOBS
 
@@ -38,14 +39,14 @@ class StreamStoresPass(CpuPass):
         if not least or not self.target.triple.startswith("x86_64"):
             return
         for kernel in [op for op in module.ops if isinstance(op, KernelOp) and not _orders(op)]:
-            for op in [op for op in kernel.walk() if isinstance(op, StoreOp)]:
+            for op in [op for op in ops_in(kernel) if isinstance(op, StoreOp)]:
                 if _writes_rows(kernel, op) and _only_written(op):
                     decisions.STREAM.write(op, least)
 
 
 def _orders(kernel: KernelOp) -> bool:
     """Return whether a kernel releases what it stores: stores past the caches stay in no order with others."""
-    return any(orders_accesses(op) for op in kernel.walk())
+    return any(orders_accesses(op) for op in ops_in(kernel))
 
 
 def _writes_rows(kernel: KernelOp, op: StoreOp) -> bool:

@@ -22,6 +22,7 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import i1
+from tessera.ir.walking import ops_in
 from tessera.lower.launch import LaunchPlan
 from tessera.lower.vector.liveness import Liveness
 from tessera.lower.vector.shape import unit_axes
@@ -59,7 +60,7 @@ class StripProductsPass(CpuPass):
     def _annotate(self, kernel: KernelOp, unit: GridOp | KernelOp, strip: int) -> None:
         grid = unit if isinstance(unit, GridOp) else None
         liveness = Liveness(LaunchPlan("", [], grid, list(unit.body.block.ops)))
-        waiting = [(op, store_after(liveness, op)) for op in unit.walk() if isinstance(op, MmaOp)]
+        waiting = [(op, store_after(liveness, op)) for op in ops_in(unit) if isinstance(op, MmaOp)]
         stores = [store for _, store in waiting]
         for op, store in waiting:
             rows, columns = shape_of(op.acc.type)

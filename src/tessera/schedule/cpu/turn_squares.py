@@ -16,6 +16,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import TileType
+from tessera.ir.walking import ops_in
 from tessera.schedule.cpu.cpu_pass import CpuPass
 from tessera.schedule.scheduled_pass import launches
 
@@ -35,7 +36,7 @@ class TurnSquaresPass(CpuPass):
         """Annotate the launches of every kernel of the module."""
         for kernel in [op for op in module.ops if isinstance(op, KernelOp)] if self.knobs.squares != 0 else []:
             for unit in launches(kernel):
-                if any(_has_matrix(op) for op in unit.walk()):
+                if any(_has_matrix(op) for op in ops_in(unit)):
                     decisions.SQUARES.write(unit)
 
 

@@ -33,6 +33,7 @@ from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.launch_guards import all_are, at_least
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -68,7 +69,7 @@ class BatchProgramsPass(GridPass):
 
         Where sizes are not known, there is a launch for each dimension that may be the one.
         """
-        if any(isinstance(op, MmaOp) for op in grid.walk()):
+        if any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         wanted = {axis: self.knobs.batch or self._programs(grid, axis) for axis in reversed(range(len(grid.extents)))}
         axes = [axis for axis, programs in wanted.items() if programs > 1]
@@ -91,7 +92,7 @@ class BatchProgramsPass(GridPass):
 
     def _programs(self, grid: GridOp, axis: int) -> int:
         """Return how many programs become one along a dimension of the grid: a power of two."""
-        loops, largest = any(map(_takes_single_steps, grid.walk())), largest_tile(grid)
+        loops, largest = any(map(_takes_single_steps, ops_in(grid))), largest_tile(grid)
         most = (ELEMENTS_IN_LOOPS if loops else ELEMENTS) // largest
         if not loops and (moved := moved_bytes(grid, axis)):
             enough = 1 << (-(-BYTES // moved) - 1).bit_length()

@@ -42,6 +42,7 @@ from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.lower.simt.placement import ACCESS_BYTES
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -80,7 +81,7 @@ class ChunkTilesPass(GridPass):
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the large tiles of a launch, or note why they stay whole."""
         most = self.knobs.chunk
-        if most == 0 or any(isinstance(op, MmaOp) for op in grid.walk()):
+        if most == 0 or any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         most = most or _most(kernel, grid)
         notes, kept = list[str](), set[SSAValue]()
@@ -110,9 +111,9 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
     size = prod(shape_of(tile.type))
     # Of several rows each is read once, and they are cut between rows; elements of 8 bytes have two registers each.
     is_row = max(shape_of(tile.type)) == size == elements
-    if is_row and any(isinstance(op, SCANS) and _is_as_long(op, size) for op in grid.walk()):
+    if is_row and any(isinstance(op, SCANS) and _is_as_long(op, size) for op in ops_in(grid)):
         return SCANNED_ELEMENTS
-    if not any(isinstance(op, ReduceOp | ReduceByOp) for op in grid.walk()):
+    if not any(isinstance(op, ReduceOp | ReduceByOp) for op in ops_in(grid)):
         return ELEMENTS
     live = live_registers(grid.body.block)
     if elements < ELEMENTS + ELEMENTS // 2:
@@ -129,7 +130,7 @@ def _is_as_long(op: Operation, size: int) -> bool:
 
 def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int) -> bool:
     """Return whether rows are stored that are as long as those read, by accesses of several elements and 8 bytes."""
-    long = [op for op in grid.walk() if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
+    long = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
     wide = (
         _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * dtype_of(element_of(op.tensor.type)).bytes) for op in long
     )
@@ -162,7 +163,7 @@ def _elements(tile: SSAValue) -> int:
 
 def _largest(grid: GridOp, kept: set[SSAValue]) -> SSAValue | None:
     """Return the largest tile of a launch that is none of some."""
-    tiles = [value for op in grid.walk() for value in op.results if isinstance(value.type, TileType)]
+    tiles = [value for op in ops_in(grid) for value in op.results if isinstance(value.type, TileType)]
     return max((tile for tile in tiles if tile not in kept), key=_elements, default=None)
 
 

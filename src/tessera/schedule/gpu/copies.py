@@ -59,6 +59,7 @@ from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import DYNAMIC, TensorType, TileType, element_of
 from tessera.ir.tile.writes import stored_memories
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
@@ -126,7 +127,7 @@ class StageCopiesPass(ScheduledPass):
 
 
 def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecord, knobs: Knobs) -> None:
-    found = [_staged(kernel, op, target) for op in unit.walk() if isinstance(op, LoadOp) and qualifies(op)]
+    found = [_staged(kernel, op, target) for op in ops_in(unit) if isinstance(op, LoadOp) and qualifies(op)]
     if not found:
         return
     loops: dict[scf.ForOp, list[Staged]] = {}
@@ -136,14 +137,14 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
         loop = staged.load.parent_op()
         # A copy for a later iteration must not miss a store: of this launch, or of others that the loop waits for. The
         # copies of a loop start after all that stands before it, and have arrived before what stands after it.
-        waits = any(orders_accesses(op) for op in loop.walk()) if isinstance(loop, scf.ForOp) else True
+        waits = any(orders_accesses(op) for op in ops_in(loop)) if isinstance(loop, scf.ForOp) else True
         ahead = memory_of(staged.load.tensor) not in stored and not waits
         if ahead and isinstance(loop, scf.ForOp) and all(movable(o, loop) for o in staged.load.offsets):
             loops.setdefault(loop, []).append(staged)
         else:
             single.append(staged)
     allocated = sum(
-        prod(op.result.type.shape) * op.result.type.dtype.bytes for op in unit.walk() if isinstance(op, AllocSharedOp)
+        prod(op.result.type.shape) * op.result.type.dtype.bytes for op in ops_in(unit) if isinstance(op, AllocSharedOp)
     )
     once = allocated + sum(s.size_bytes for s in single)
     ring = sum(s.size_bytes for group in loops.values() for s in group)

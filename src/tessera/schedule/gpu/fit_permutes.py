@@ -40,6 +40,7 @@ from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import nearest
 from tessera.schedule.launch_guards import all_are, at_least
 from tessera.schedule.scheduled_pass import GridPass
@@ -64,7 +65,7 @@ class FitPermutesPass(GridPass):
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Change the blocks of a launch whose runs are short."""
         asked = self.knobs.batch or self.knobs.num_warps or grid.guard is not None
-        if asked or any(isinstance(op, MmaOp | ReduceOp) for op in grid.walk()):
+        if asked or any(isinstance(op, MmaOp | ReduceOp) for op in ops_in(grid)):
             return
         runs = _runs(kernel, grid)
         short = [number for number, run in runs.items() if grid.block_sizes[number] < run // 2]

@@ -40,6 +40,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.walking import ops_in
 from tessera.lower.boxes import stays_in_tensor
 from tessera.lower.facts import MOST_INDEX, divisor, ends_by, lies_inside, nonnegative
 from tessera.schedule.gpu.outer_steps import do_together
@@ -58,7 +59,7 @@ class FullBoxesPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the loops of a launch that only add up, or, without loops, its body where it reduces."""
-        ops = list(grid.walk())
+        ops = ops_in(grid)
         if any(isinstance(op, MmaOp | RolesOp) for op in ops):
             return
         loops = [op for op in ops if isinstance(op, scf.ForOp)]

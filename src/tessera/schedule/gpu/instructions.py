@@ -20,6 +20,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import mma_for
 from tessera.target.records import TargetRecord
@@ -42,7 +43,7 @@ class ChooseProductsPass(GridPass):
         Raises:
             ResourceError: `no-instruction` where a product has no instruction of the kind.
         """
-        for op in [op for op in grid.walk() if isinstance(op, MmaOp)]:
+        for op in [op for op in ops_in(grid) if isinstance(op, MmaOp)]:
             if op.sums_in_order and self.knobs.mma_kind not in (None, "fma"):
                 raise _refusal(op, self.knobs.mma_kind, "its sum has an order of its own, and strict gives one")
             if op.sums_in_order or self.knobs.mma_kind == "fma":

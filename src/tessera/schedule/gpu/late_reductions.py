@@ -41,6 +41,7 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
 from tessera.schedule.gpu.warps import are_few_rows
@@ -64,10 +65,10 @@ class LateReductionsPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the loops of a launch, the inner ones first."""
-        if any(isinstance(op, MmaOp) for op in grid.walk()):
+        if any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         count = 0
-        for loop in reversed([op for op in grid.walk() if isinstance(op, scf.ForOp)]):
+        for loop in reversed([op for op in ops_in(grid) if isinstance(op, scf.ForOp)]):
             for late in _late_reductions(loop, kernel.profile.data):
                 loop = late.carried_by(loop)
                 count += 1

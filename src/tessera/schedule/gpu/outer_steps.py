@@ -39,6 +39,7 @@ from tessera.ir.notes import Unfit
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import MOST_INDEX, nonnegative
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
@@ -76,7 +77,7 @@ def _last_loop(loop: scf.ForOp) -> scf.ForOp | None:
     if not isinstance(rest, scf.ForOp) or list(end.operands) != list(rest.results) or not rest.results:
         return None
     before = body[:-1]
-    ops = [inner for op in before for inner in op.walk() if not isinstance(inner, scf.ForOp | scf.YieldOp)]
+    ops = [inner for op in before for inner in ops_in(op) if not isinstance(inner, scf.ForOp | scf.YieldOp)]
     if not all(only_reads(op) for op in [*ops, *list(rest.body.block.ops)[:-1]]):
         return None
     sums = {*block.args[1:], *(result for op in before if isinstance(op, scf.ForOp) for result in op.results)}

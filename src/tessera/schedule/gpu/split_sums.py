@@ -53,7 +53,9 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import CollectSumsOp, LeaveSumsOp, ShareOp, bytes_of
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.traits import has_trait
 from tessera.ir.types import dtype_of, index
+from tessera.ir.walking import ops_in
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered
 from tessera.schedule.leaders import finish_in_one, rest_after
@@ -106,7 +108,7 @@ class SplitSumsPass(GridPass):
 
     def _limit(self, grid: GridOp, total: CollectSumsOp) -> None:
         """Say how many programs share tiles of products: as many as run at once, each with a few steps."""
-        terms = max((shape_of(op.a.type)[-1] for op in grid.walk() if isinstance(op, MmaOp)), default=0)
+        terms = max((shape_of(op.a.type)[-1] for op in ops_in(grid) if isinstance(op, MmaOp)), default=0)
         if terms:
             resident = max(4 * gpu.RESIDENT_SUMS // bytes_of(total.partials.types), 1)
             decisions.PART_STEPS.write(grid, -(-gpu.PART_TERMS // terms))
@@ -135,7 +137,7 @@ def _loops(grid: GridOp, profile: str) -> list[tuple[scf.ForOp, list[str]]]:
         raise Unfit("the grid has no outermost loop")
     if not any(loop.results for loop in loops):
         raise Unfit("its loops carry nothing")
-    if any(isinstance(op, RolesOp) for op in grid.walk()):
+    if any(isinstance(op, RolesOp) for op in ops_in(grid)):
         raise Unfit("its warps have roles: split_k and stream_k are for that")
     if decisions.CLUSTER.on(grid) or decisions.STREAM_K.on(grid):
         raise Unfit("its programs share tiles already, or what they fetch")
@@ -181,7 +183,7 @@ def _check_room(loops: Iterable[scf.ForOp]) -> None:
 def _most(grid: GridOp, total: CollectSumsOp) -> int:
     """Return how many programs share a tile at most: the last one reads what all of them leave."""
     most = max(gpu.LEFT_BYTES // bytes_of(total.partials.types), 2)
-    return min(most, gpu.MOST_PARTS) if any(isinstance(op, MmaOp) for op in grid.walk()) else most
+    return min(most, gpu.MOST_PARTS) if any(isinstance(op, MmaOp) for op in ops_in(grid)) else most
 
 
 def _split(grid: GridOp, loops: Sequence[tuple[scf.ForOp, list[str]]]) -> CollectSumsOp:
@@ -267,7 +269,7 @@ def _collect_late(total: CollectSumsOp) -> None:
     while following is not None:
         inside = list(following.walk())
         needs = any(operand in total.results for op in inside for operand in op.operands)
-        if needs or any(_does_something(op) for op in inside) or following.has_trait(IsTerminator):
+        if needs or any(_does_something(op) for op in inside) or has_trait(following, IsTerminator):
             break
         following = following.next_op
     block = total.parent_block()

@@ -36,6 +36,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.products import (
     LEAST_PART,
     LEAST_TERMS_BYTES,
@@ -57,7 +58,7 @@ class SplitTilesPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Cut what can be cut, and note what cannot, and why."""
-        products = [op for op in grid.walk() if isinstance(op, MmaOp)]
+        products = [op for op in ops_in(grid) if isinstance(op, MmaOp)]
         if not any(_odd_axes(op) for op in products):
             return
         dimensions = Dimensions(grid)

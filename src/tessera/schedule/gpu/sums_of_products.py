@@ -30,6 +30,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.numerics.dtypes import DType
 from tessera.schedule.scheduled_pass import ScheduledPass
 
@@ -44,7 +45,7 @@ class SumsOfProductsPass(ScheduledPass):
         """Rewrite every kernel of the module in place."""
         for kernel in [op for op in module.ops if isinstance(op, KernelOp)]:
             if kernel.profile.data == "fast":
-                for op in [op for op in kernel.walk() if isinstance(op, ElementwiseOp) and op.fn.data == "add"]:
+                for op in [op for op in ops_in(kernel) if isinstance(op, ElementwiseOp) and op.fn.data == "add"]:
                     _try(op)
 
 

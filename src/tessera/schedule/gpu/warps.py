@@ -28,6 +28,7 @@ from tessera.ir.tile.reduce import REDUCING, ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.gpu import chunk_tiles
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
@@ -64,7 +65,7 @@ class ChooseWarpsPass(ScheduledPass):
 
 
 def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> None:
-    ops = [op for op in unit.walk() if op is not unit]
+    ops = [op for op in ops_in(unit) if op is not unit]
     products = [op for op in ops if isinstance(op, MmaOp)]
     rows_only = any(_feeds_rows(op.result, set()) for op in products)
     chosen = decisions.NUM_WARPS.of(unit)  # by warp-specialize

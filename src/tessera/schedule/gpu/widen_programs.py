@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator
 
 from tessera.data import dataclass
+from tessera.ir.attributes import ints
 from tessera.ir.batching import largest_tile, moved_bytes
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.notes import Unfit, note
@@ -37,6 +37,8 @@ from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
+from tessera.ir.traits import has_trait
+from tessera.ir.walking import ops_in
 from tessera.lower.facts import is_size_of
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -64,7 +66,7 @@ class WidenProgramsPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite a launch along the last dimension of the grid along which that is possible."""
-        ops = list(grid.walk())
+        ops = ops_in(grid)
         if self.knobs.batch or any(isinstance(op, MmaOp) for op in ops):
             return
         if not any(isinstance(op, ReduceOp) for op in ops):
@@ -106,7 +108,7 @@ def _longer(kernel: KernelOp, grid: GridOp, axis: int, times: int) -> GridOp:
     dimensions, start, block = Dimensions(grid), grid.body.block.args[axis], grid.block_sizes[axis]
     found = {
         dimensions.of(_tile(op), place)
-        for op in grid.walk()
+        for op in ops_in(grid)
         if isinstance(op, LoadOp | StoreOp)
         for place, at in enumerate(op.kept)
         if op.offsets[at] is start
@@ -119,7 +121,7 @@ def _longer(kernel: KernelOp, grid: GridOp, axis: int, times: int) -> GridOp:
             raise Unfit("a tensor goes on where the grid ends, or is stored to by all programs")
     new = Splitter(dimensions, {dimension: (block * times,) for dimension in found}).grid_of_parts(grid)
     sizes = [block * times if place == axis else size for place, size in enumerate(grid.block_sizes)]
-    new.blocks = ArrayAttr([IntAttr(size) for size in sizes])
+    new.blocks = ints(sizes)
     return new
 
 
@@ -153,7 +155,7 @@ def _is_along(tile: SSAValue, place: int, found: set[Axis], dimensions: Dimensio
 
 def _does_more(op: Operation) -> bool:
     """Return whether an op does something else than to compute, to load and to store boxes."""
-    return not op.regions and effect_of(op) > Effect.PURE and not op.has_trait(IsTerminator)
+    return not op.regions and effect_of(op) > Effect.PURE and not has_trait(op, IsTerminator)
 
 
 def _ends_with(kernel: KernelOp, op: StoreOp, start: SSAValue, extent: SSAValue) -> bool:

@@ -40,6 +40,7 @@ from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import GROUP_ROWS, has_roles
 from tessera.schedule.scheduled_pass import GridPass
@@ -64,7 +65,7 @@ class DeepenStepsPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the loop of a launch, or note why what was asked for is not possible."""
-        if not has_roles(self.target) or not any(isinstance(op, MmaOp) for op in grid.walk()):
+        if not has_roles(self.target) or not any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         try:
             change_steps(kernel, grid, self._chosen)

@@ -40,6 +40,7 @@ from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.hopper.blocks import Blocks, TileWork, blocks_for, is_served
 from tessera.schedule.hopper.deepen_steps import change_steps
 from tessera.schedule.knobs import KNOBS
@@ -66,7 +67,7 @@ class FitBlocksPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Change the blocks of a launch, or note why odd ones stay."""
-        products = [op for op in grid.walk() if isinstance(op, MmaOp)]
+        products = [op for op in ops_in(grid) if isinstance(op, MmaOp)]
         if self.knobs.fit_blocks == 0 or not products:
             return
         try:

@@ -38,6 +38,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.tile.warpgroup import MmaBeginOp, MmaRetireOp, MmaStartOp, MmaWaitOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.dependences import is_asynchronous, is_link, is_remade, links_of
 from tessera.schedule.products import GROUP_WARPS
 from tessera.schedule.scheduled_pass import ScheduledPass
@@ -51,7 +52,7 @@ class LateWaitsPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
+        for roles in [op for op in ops_in(module) if isinstance(op, RolesOp)]:
             grid = roles.parent_op()
             if grid is None or decisions.NUM_WARPS.of(grid) != GROUP_WARPS:
                 continue

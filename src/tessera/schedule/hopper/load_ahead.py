@@ -21,6 +21,7 @@ from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.roles import RolesOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.scheduled_pass import ScheduledPass
 
 
@@ -32,7 +33,7 @@ class LoadAheadPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Mark the loads of every loop in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
+        for roles in [op for op in ops_in(module) if isinstance(op, RolesOp)]:
             for loop in [op for op in roles.consumer.walk() if isinstance(op, scf.ForOp)]:
                 _mark(loop)
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.dialects.scf import ForOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.attributes import ints
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.atomics import AtomicOp
@@ -31,6 +31,7 @@ from tessera.ir.tile.debug import AssertOp, PrintOp
 from tessera.ir.tile.memory import ScatterOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.scheduled_pass import AskedPass
 
 
@@ -64,9 +65,9 @@ class PairTilesPass(AskedPass):
 def _check(grid: GridOp) -> None:
     if len(grid.block_sizes) != 2:
         raise Unfit("the grid is not two-dimensional")
-    if not any(isinstance(op, MmaOp) for op in grid.walk()):
+    if not any(isinstance(op, MmaOp) for op in ops_in(grid)):
         raise Unfit("the launch has no product")
-    if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp) for op in grid.walk()):
+    if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp) for op in ops_in(grid)):
         # Programs past the end run too: slices drop what they store, but these effects would happen.
         raise Unfit("the launch writes at computed places, prints or asserts")
 
@@ -75,7 +76,7 @@ def _pair(grid: GridOp, programs: int) -> None:
     body = grid.body.block
     rows = grid.block_sizes[0]
     sizes = [rows * programs, *grid.block_sizes[1:]]
-    grid.blocks = ArrayAttr([IntAttr(size) for size in sizes])
+    grid.blocks = ints(sizes)
     first = body.args[0]
     assert body.first_op is not None
     insert = Inserter(InsertPoint.at_start(body), body.first_op)

@@ -44,6 +44,7 @@ from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp, RoleGroupOp, R
 from tessera.ir.tile.shared import AllocSharedOp, SharedViewOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import SharedType
+from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import qualifies
 from tessera.schedule.hopper.rings import product_depths
 from tessera.schedule.knobs import Knobs
@@ -79,7 +80,7 @@ def check_groups(
         raise Unfit(reason)
     if any(depends_on(bound, grid.body.block) for bound in (loop.lb, loop.ub, loop.step)):
         raise Unfit("tiles differ in their number of steps")
-    others = [op for op in grid.walk() if isinstance(op, LoadOp) and qualifies(op) and op not in fetched]
+    others = [op for op in ops_in(grid) if isinstance(op, LoadOp) and qualifies(op) and op not in fetched]
     if once or others:
         raise Unfit("an operand of a product is loaded outside of the loop")
 
@@ -154,7 +155,7 @@ class GroupBuffersPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every kernel of the module in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp) and op.groups.data > 1]:
+        for roles in [op for op in ops_in(module) if isinstance(op, RolesOp) and op.groups.data > 1]:
             block = roles.parent
             assert block is not None
             for alloc in [op for op in block.ops if isinstance(op, AllocSharedOp)]:

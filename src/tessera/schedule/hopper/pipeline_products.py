@@ -44,6 +44,7 @@ from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.dependences import Graph, is_remade, ring_of
 from tessera.schedule.hopper.rings import product_depths, top_of
 from tessera.schedule.hopper.stage_shift import Instance, shift
@@ -76,7 +77,7 @@ class PipelineProductsPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
+        for roles in [op for op in ops_in(module) if isinstance(op, RolesOp)]:
             grid = roles.parent_op()
             warps = decisions.NUM_WARPS.of(grid) if isinstance(grid, GridOp) else None
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:

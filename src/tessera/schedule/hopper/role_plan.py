@@ -16,6 +16,7 @@ from tessera.ir.notes import Unfit
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import Staged, qualifies
 from tessera.schedule.hopper.limits import ONE_STAGE, Room, usual_warps, why_no_warps
 from tessera.schedule.hopper.prologue import Product, computed_from, staged_bytes
@@ -85,7 +86,7 @@ def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: Grid
         raise Unfit(ONE_STAGE)
     other = sum(staged_bytes(product) for product in plan.products) + sum(
         Staged(op, False).size_bytes
-        for op in grid.walk()
+        for op in ops_in(grid)
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
     )
     rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)

@@ -26,6 +26,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import SharedType
+from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import qualifies
 from tessera.schedule.hopper.boxes import is_tf32, k_dimensions
 from tessera.schedule.products import needs_threads
@@ -39,10 +40,10 @@ def round_operands(kernel: KernelOp, grid: GridOp, fetched: Callable[[LoadOp], b
         grid: one of its launches.
         fetched: whether the producer role will fetch an operand.
     """
-    products = [op for op in grid.walk() if isinstance(op, MmaOp) and op.compute.data == "tf32"]
+    products = [op for op in ops_in(grid) if isinstance(op, MmaOp) and op.compute.data == "tf32"]
     copied = {
         load
-        for load in grid.walk()
+        for load in ops_in(grid)
         if isinstance(load, LoadOp)
         and qualifies(load)
         and is_tf32(load)

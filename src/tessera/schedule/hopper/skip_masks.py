@@ -31,6 +31,7 @@ from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of, index
+from tessera.ir.walking import ops_in
 from tessera.schedule.scheduled_pass import ScheduledPass
 
 
@@ -59,7 +60,7 @@ class SkipMasksPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every loop of the module in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
+        for roles in [op for op in ops_in(module) if isinstance(op, RolesOp)]:
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
                 for op in [op for op in loop.body.block.ops if _is_mask(op)]:
                     _try(op)

@@ -30,6 +30,7 @@ from tessera.ir.inserter import Inserter
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierWaitOp, RolesOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
+from tessera.ir.walking import ops_in
 from tessera.schedule.dependences import is_asynchronous, is_link, is_remade
 from tessera.schedule.scheduled_pass import ScheduledPass
 
@@ -42,8 +43,8 @@ class StartTogetherPass(ScheduledPass):
 
     def apply(self, module: ModuleOp) -> None:
         """Rewrite every run of products of the module in place."""
-        for roles in [op for op in module.walk() if isinstance(op, RolesOp)]:
-            blocks = [block for op in roles.walk() for region in op.regions for block in region.blocks]
+        for roles in [op for op in ops_in(module) if isinstance(op, RolesOp)]:
+            blocks = [block for op in ops_in(roles) for region in op.regions for block in region.blocks]
             for run in [run for block in blocks for run in _runs(block)]:
                 _start(run)
 

@@ -44,6 +44,7 @@ from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType, element_of
+from tessera.ir.walking import ops_in
 from tessera.schedule.hopper.limits import (
     LEAST_BUFFERS,
     REGISTERS,
@@ -157,14 +158,14 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     tile = op.value.type
     assert isinstance(tile, TileType)
     name = kernel.info_of(op.tensor).name
-    if any(orders_accesses(other) for other in grid.walk()):
+    if any(orders_accesses(other) for other in ops_in(grid)):
         raise Unfit("a fence, or an atomic with an order, needs its stores to be complete")
     if tile.rank != 2 or op.mask is not None:
         raise Unfit(f"{name} is stored under a mask or not as a matrix")
     memory = memory_of(op.tensor)
     alike = [
         other
-        for other in grid.walk()
+        for other in ops_in(grid)
         if isinstance(other, LoadOp | GatherOp | AtomicOp | StoreOp | ScatterOp) and memory_of(other.tensor) is memory
     ]
     readers = [r for r in alike if isinstance(r, LoadOp | GatherOp | AtomicOp)]

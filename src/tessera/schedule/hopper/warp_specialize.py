@@ -74,6 +74,7 @@ from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import SharedType, TileType
+from tessera.ir.walking import ops_in
 from tessera.schedule.buffers import why_written, written_memories
 from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
@@ -122,13 +123,13 @@ class WarpSpecializePass(GridPass):
         """Split a launch into roles, or note why not."""
         if not has_roles(self.target):
             return
-        if not any(isinstance(op, MmaOp) for op in grid.walk()):
+        if not any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         rounded: list[RoundTf32Op] = []
         try:
             if self.knobs.mma_kind not in (None, "wgmma"):
                 raise Unfit(f"mma_kind={self.knobs.mma_kind} was asked for")
-            if any(isinstance(op, MmaOp) and op.sums_in_order for op in grid.walk()):
+            if any(isinstance(op, MmaOp) and op.sums_in_order for op in ops_in(grid)):
                 raise Unfit("strict gives the order of sums, which warpgroup instructions do not take")
             loop = only_loop(grid)
             rounded += round_operands(kernel, grid, lambda op: _is_fetched(kernel, grid, loop, op))
@@ -178,7 +179,7 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
         except Unfit as reason:
             raw.remove(staged)
             plain[staged.load] = str(reason)
-    products = _oriented([_product(op, raw) for op in grid.walk() if isinstance(op, MmaOp)])
+    products = _oriented([_product(op, raw) for op in ops_in(grid) if isinstance(op, MmaOp)])
     fetched = {staged.load for staged in raw}
     if not loads and not any(computed_from(v) & fetched for p in products for v in (p.op.a, p.op.b)):
         raise Unfit("no operand of a product is loaded by the loop")
