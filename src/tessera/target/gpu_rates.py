@@ -1,7 +1,8 @@
 """What products reach of a GPU's rates (`target.machines`), and what else takes time: the numbers plans are chosen by.
 
 Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
-were fitted to 2 400 of 141 others (`benchmarks/regret.py`); those of tf32 and f64 come from an H200.
+were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 622 of 57; those of tf32
+and f64 come from an H200.
 """
 
 from __future__ import annotations
@@ -121,14 +122,14 @@ SHARING_FEW = 1.33e-6
 LEFT = 0.494e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
-SINGLE = 6.77e9
-SINGLE_WARPS = 10.1
-SINGLE_GROWTH = 0.257
-"""Elements of 4 bytes that a multiprocessor copies one by one in a second (1777 x 145 x 5407 in f32 on an H200), the
-warps from which on it does, and the power of their number by which fewer do."""
-HIDDEN = 0.723
+SINGLE = 7.25e9
+SINGLE_WARPS = 10.3
+SINGLE_GROWTH = 0.374
+"""Elements of 4 bytes that a multiprocessor copies one by one in a second, the warps from which on it does, and the power
+of their number by which fewer do."""
+HIDDEN = 0.807
 """Part of the shorter one of copies and products that a program does not hide behind the longer one."""
-PROGRAM = 0.409e-6
+PROGRAM = 0.333e-6
 """Seconds that a program by threads takes beside its steps and its end."""
 
 WARP_WIDE = 0.59
@@ -136,31 +137,31 @@ WARP_WIDE = 0.59
 MULTIPLY_ADDS = 0.0948
 MULTIPLY_ADDS_F64 = 0.041
 """Parts of the matrix units' 16-bit rate at which threads multiply and add, and that for sums of 64 bits."""
-ISSUING_WARPS = 10
-ISSUING_GROWTH = 0.226
+ISSUING_WARPS = 8.43
+ISSUING_GROWTH = 0.211
 """Warps of a multiprocessor that keep its units busy, and the power of their number by which fewer do not."""
-READ = 1.18
+READ = 1.28
 """Multiply-adds in the time in which a thread reads an element of an operand from shared memory."""
 BY_THREADS = {
-    (16, 16): 1.05,
-    (32, 16): 1.05,
-    (64, 16): 1.06,
-    (64, 64): 0.967,
-    (64, 32): 0.969,
-    (32, 64): 0.993,
-    (64, 128): 0.911,
-    (128, 256): 0.915,
-    (256, 128): 0.9,
-    (32, 32): 1.06,
-    (128, 128): 0.959,
-    (128, 64): 0.92,
-    (16, 32): 0.96,
+    (16, 16): 0.736,
+    (32, 16): 0.94,
+    (64, 16): 0.971,
+    (64, 64): 1.04,
+    (64, 32): 0.955,
+    (32, 64): 0.941,
+    (64, 128): 0.891,
+    (128, 256): 0.852,
+    (256, 128): 0.858,
+    (32, 32): 1.02,
+    (128, 128): 0.998,
+    (128, 64): 0.902,
+    (16, 32): 0.895,
 }
 """How much faster than that tiles are which threads compute."""
 REGISTERS = 2048
 OTHERS = 64
 """Registers of a multiprocessor for each lane of a warp, and those of a thread beside two for each of its sums."""
-STEP = 0.16e-6
+STEP = 0.226e-6
 """Seconds that a step takes at least: the wait for its copies, its barrier, the first reads."""
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
