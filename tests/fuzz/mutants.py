@@ -363,14 +363,14 @@ _CANONICALIZE = (
     _canonicalize(
         "equal-but-for-their-function",
         "common_subexpressions",
-        "tuple(sorted(op.properties.items())),",
-        "(),",
+        "if op.properties == other.properties and op.attributes == other.attributes:",
+        "if op.attributes == other.attributes:",
     ),
     _canonicalize(
         "subtractions-count-as-commutative",
         "common_subexpressions",
-        "if isinstance(op, ElementwiseOp) and FUNCTIONS[op.fn.data].commutative:",
-        "if isinstance(op, ElementwiseOp):",
+        "if type(op) is ElementwiseOp and FUNCTIONS[op.fn.data].commutative:",
+        "if type(op) is ElementwiseOp:",
     ),
     _canonicalize(
         "transpose-becomes-reshape",

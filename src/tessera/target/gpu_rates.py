@@ -125,8 +125,8 @@ second of what others left."""
 SINGLE = 7.25e9
 SINGLE_WARPS = 10.3
 SINGLE_GROWTH = 0.374
-"""Elements of 4 bytes that a multiprocessor copies one by one in a second, the warps from which on it does, and the power
-of their number by which fewer do."""
+"""Elements of 4 bytes that a multiprocessor copies one by one in a second, the warps from which on it does, and the
+power of their number by which fewer do."""
 HIDDEN = 0.807
 """Part of the shorter one of copies and products that a program does not hide behind the longer one."""
 PROGRAM = 0.333e-6

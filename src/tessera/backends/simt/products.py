@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+import itertools
 
 from tessera.backends.llvm import casts, elementwise
 from tessera.backends.llvm.ops import I32
@@ -144,7 +144,7 @@ class _Product:
         for start in range(0, length, group):
             terms = range(start, start + group)
             left, right = (self._read(operand, terms) for operand in (self.left, self.right))
-            for line, k in product(self.lines, terms):
+            for line, k in itertools.product(self.lines, terms):
                 for register in line:
                     sums[register] = self._multiply_add(left, right, register, k, sums[register])
         return sums
@@ -170,27 +170,27 @@ class _Product:
 @SIMT.register(TensorCoreOp)
 def emit_emulated_product(emitter: SimtEmitter, op: TensorCoreOp) -> None:
     """Emit a multiply-add per term and register: straight code, or a loop over runs of terms where that is long."""
-    whole = _Product(emitter, op)
+    product = _Product(emitter, op)
     assert op.result is not None
-    length, sums = whole.run_length(), emitter.units(op.acc)
-    if length == whole.depth:
-        emitter.bind(op.result, whole.add(list(sums), length))
+    length, sums = product.run_length(), emitter.units(op.acc)
+    if length == product.depth:
+        emitter.bind(op.result, product.add(list(sums), length))
         return
-    fn, unit = emitter.fn, of_dtype(whole.dtype)
+    fn, unit = emitter.fn, of_dtype(product.dtype)
     head, end, before = fn.label("k.head"), fn.label("k.end"), fn.block
     fn.branch(head)
     fn.start(head)
     k, carried = fn.fresh("k"), [fn.fresh("acc") for _ in sums]
     places = [fn.reserve() for _ in (k, *carried)]
-    whole.left.start(k, length)
-    whole.right.start(k, length)
-    results = whole.add(list(carried), length)
+    product.left.start(k, length)
+    product.right.start(k, length)
+    results = product.add(list(carried), length)
     following = emitter.ops.binary("add", I32, k, str(length))
     rows = zip(places, [k, *carried], ["0", *sums], [following, *results], strict=True)
     for number, (place, name, first, back) in enumerate(rows):
         phi_type = "i32" if number == 0 else str(unit)
         fn.fill(place, f"{name} = {phi_text(phi_type, [(first, before), (back, fn.block)])}")
-    more = emitter.ops.compare("ult", I32, following, str(whole.depth))
+    more = emitter.ops.compare("ult", I32, following, str(product.depth))
     fn.branch_if(more, head, end, f", !llvm.loop {emitter.module.loop()}")
     fn.start(end)
     emitter.bind(op.result, results)

@@ -222,14 +222,14 @@ def _staged(kernel: KernelOp, op: LoadOp, target: TargetRecord) -> Staged:
     users, along_memory = list(_products(op.result)), stored_transposed(kernel, op)
     if any(decisions.WARPGROUP.on(user) for user, _ in users):
         return Staged(op, along_memory, "panels")
-    terms = {along_terms for _, along_terms in users}
-    if len(terms) > 1 or not all(by_threads(target, user) for user, _ in users):
+    terms_last = {last for _, last in users}
+    if len(terms_last) > 1 or not all(by_threads(target, user) for user, _ in users):
         return Staged(op, along_memory, "xor")
-    (across,) = terms
-    if across == along_memory:
-        return Staged(op, along_memory, "none")
+    (transposed,) = terms_last
+    if transposed == along_memory:
+        return Staged(op, transposed, "none")
     single = dtype_of(element_of(op.result.type)).bytes == _known_alignment(kernel, op) == LEAST_ASYNC_BYTES
-    return Staged(op, across if single and target.has("cp_async") else along_memory, "xor")
+    return Staged(op, transposed if single and target.has("cp_async") else along_memory, "xor")
 
 
 def _products(value: SSAValue, turned: bool = False) -> Iterator[tuple[MmaOp, bool]]:
