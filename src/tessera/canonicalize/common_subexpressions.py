@@ -9,7 +9,7 @@ Values seen before a region are known in it, not the other way round. One hash t
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
@@ -22,7 +22,7 @@ from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.traits import has_trait
 from tessera.numerics.functions import FUNCTIONS
 
-Known = dict[Hashable, tuple[Operation, ...]]
+Known = dict[Hashable, list[Operation]]
 """Ops by what is hashed of them: a few that may differ in the rest."""
 
 
@@ -34,32 +34,38 @@ def _key(op: Operation) -> Hashable:
     return (type(op), *operands) if operands else (type(op), *sorted(op.properties.items()))
 
 
-def _first(op: Operation, known: Known) -> Operation:
-    """Return the first op known that computes the same as this one, which is known from now on."""
-    key = _key(op)
-    alike = known.get(key, ())
-    for other in alike:
+def _same(op: Operation, known: Sequence[Operation]) -> Operation | None:
+    """Return the known op that computes the same as another one with the same key."""
+    for other in known:
         if op.properties == other.properties and op.attributes == other.attributes:
             if op.result_types == other.result_types:
                 return other
-    known[key] = (*alike, op)
-    return op
+    return None
 
 
 def _visit(block: Block, known: Known) -> None:
+    """Visit the ops of a block, and forget them afterwards."""
+    learnt: list[Hashable] = []
     for op in list(block.ops):
         if op.regions:
             inherited: Known = {} if has_trait(op, IsolatedFromAbove) else known
             for region in op.regions:
                 for inner in region.blocks:
-                    _visit(inner, inherited.copy())
+                    _visit(inner, inherited)
         elif op.results and not has_trait(op, IsTerminator) and effect_of(op) <= Effect.RANDOM:
-            first = _first(op, known)
-            if first is not op:
-                for old, new in zip(op.results, first.results, strict=True):
-                    old.replace_all_uses_with(new)
-                op.detach()
-                op.erase()
+            key = _key(op)
+            alike = known.setdefault(key, [])
+            first = _same(op, alike)
+            if first is None:
+                alike.append(op)
+                learnt.append(key)
+                continue
+            for old, new in zip(op.results, first.results, strict=True):
+                old.replace_all_uses_with(new)
+            op.detach()
+            op.erase()
+    for key in learnt:
+        known[key].pop()
 
 
 @dataclass(frozen=True)
