@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import random
 import struct
 from types import SimpleNamespace
@@ -30,6 +31,9 @@ driver = pytest.importorskip("cuda.bindings.driver")
 pytestmark = pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())
 
 CONTEXT = 0x1234500
+REGION = 2**32
+"""Bytes of memory in which one array lies: those of a call must not overlap."""
+_REGIONS = itertools.count()
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
@@ -232,9 +236,9 @@ def gpu(fake, monkeypatch):
 
 
 def array(shape, dtype, address=None, strides=None) -> DeviceArray:
-    """Return an array of the fake GPU at some address."""
+    """Return an array of the fake GPU at an address, by default where no other array lies."""
     if address is None:
-        address = 0x7F00_0000_0000 + 256 * random.randrange(2**20)
+        address = 0x1F00_0000_0000 + REGION * next(_REGIONS) + 256 * random.randrange(2**20)
     view = ArrayView(tuple(shape), strides or row_major(tuple(shape)), dtype.storage, Device("cuda", 0), False)
     return DeviceArray.borrow(address, view, None)
 
