@@ -91,6 +91,18 @@ def ragged(x: ts.Tensor["A", "B", "C", ts.i32], y: ts.Tensor["C", ts.i32]) -> No
         y[c : c + 16] = total
 
 
+def scaled(x: ts.Tensor["A", "B", "C", ts.i32], y: ts.Tensor["C", ts.i32]) -> None:
+    for c in ts.tile.grid((C, 16)):
+        total = ts.tile.zeros((16,), ts.i32)
+        for a in ts.tile.range(A):
+            high = ts.tile.zeros((16,), ts.i32)
+            for b in ts.tile.range(B):
+                high = ts.tile.maximum(high, x[a, b, c : c + 16])
+            for b in ts.tile.range(B):
+                total = total + x[a, b, c : c + 16] * high
+        y[c : c + 16] = total
+
+
 def across(x: ts.Tensor["A", "B", ts.f32], y: ts.Tensor["A", ts.f32]) -> None:
     for a in ts.tile.grid((A, 16)):
         most = ts.tile.full((16,), -9.0, ts.f32)
@@ -276,7 +288,9 @@ def _of_integers(kernel: Callable[..., None], shape: tuple[int, int, int]) -> Ca
     def reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         total = np.zeros(shape[2], np.int32)
         for a in range(shape[0]):
-            if kernel is triangle:
+            if kernel is scaled:
+                total += (x[a] * x[a].max(0, initial=0)).sum(0, dtype=np.int32)
+            elif kernel is triangle:
                 total += x[a, : min(a, shape[1])].sum(0, dtype=np.int32)
                 total ^= np.bitwise_xor.reduce(x[a, ::3], 0)
             else:
@@ -334,7 +348,7 @@ CASES = [
     *(_twice(shape, rows) for shape, rows in (((17, 5, 9), 2), ((8, 9, 30), 4), ((70, 3, 5), 8))),
     *map(_sides, ((41, 3, 23, 5), (8, 1, 16, 8), (19, 2, 70, 9), (3, 2, 5, 3), (100, 1, 1, 1))),
     *(_sides((41, 2, 23, 5), *along) for along in ((-7, 3), (40, 1), (41, 2), (FAR - 1, 1), (11, 1 << 40))),
-    *(_of_integers(kernel, shape) for kernel in (triangle, ragged) for shape in ((19, 7, 20), (8, 10, 16))),
+    *(_of_integers(kernel, shape) for kernel in (triangle, ragged, scaled) for shape in ((19, 7, 20), (8, 10, 16))),
     *(_whole(name, size, 256) for name in ("bf16", "f32") for size in (1, 255, 256, 257, 1003)),
     *(
         _steps_between(*ends, 3)

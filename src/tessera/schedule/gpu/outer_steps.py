@@ -81,7 +81,8 @@ def _last_loop(loop: scf.ForOp) -> scf.ForOp | None:
     if not all(only_reads(op) for op in [*ops, *list(rest.body.block.ops)[:-1]]):
         return None
     sums = {*block.args[1:], *(result for op in before if isinstance(op, scf.ForOp) for result in op.results)}
-    if any(operand in sums for op in before if not isinstance(op, scf.ForOp) for operand in op.operands):
+    apart = [*(op for op in before if not isinstance(op, scf.ForOp)), *rest.body.block.ops]
+    if any(operand in sums for op in apart for operand in op.operands):
         return None
     return None if any(depends_on(bound, block) for bound in (rest.lb, rest.ub, rest.step)) else rest
 

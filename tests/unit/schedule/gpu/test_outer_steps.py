@@ -51,6 +51,18 @@ def scaled(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["C", ts.f32]) -> No
         y[c : c + 16] = total
 
 
+def weighted(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["C", ts.f32]) -> None:
+    for c in ts.tile.grid((C, 16)):
+        total = ts.tile.zeros((16,), ts.f32)
+        for a in ts.tile.range(A):
+            weight = ts.tile.zeros((16,), ts.f32)
+            for b in ts.tile.range(B):
+                weight = ts.tile.maximum(weight, x[a, b, c : c + 16])
+            for b in ts.tile.range(B):
+                total = total + weight * x[a, b, c : c + 16]
+        y[c : c + 16] = total
+
+
 def most(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["C", ts.f32]) -> None:
     for c in ts.tile.grid((C, 16)):
         total = ts.tile.zeros((16,), ts.f32)
@@ -82,7 +94,7 @@ def test_steps_are_done_together_as_far_as_tiles_are_small(rows: int, columns: i
     assert loads_together(sums_of(rows, columns), target=target) == steps
 
 
-@pytest.mark.parametrize(("kernel", "steps"), [(triangle, 1), (scaled, 1), (most, 8)])
+@pytest.mark.parametrize(("kernel", "steps"), [(triangle, 1), (scaled, 1), (weighted, 1), (most, 8)])
 def test_loops_that_do_more_than_add_up_or_differ_by_step_do_one(kernel: Kernel, steps: int) -> None:
     assert loads_together(kernel) == steps
 
