@@ -7,7 +7,7 @@ from the value that changes nothing, and be combined afterwards.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.notes import Unfit
@@ -18,6 +18,7 @@ from tessera.ir.tile.stream import COMBINING
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.functions import COMBINE, identity_of
+from tessera.numerics.order import is_ordered
 
 _REDUCTIONS = {fn: name for name, fn in COMBINE.items()}
 _IDEMPOTENT = ("maximum", "minimum", "and", "or")
@@ -57,6 +58,12 @@ def combining_function(loop: scf.ForOp, place: int) -> str:
     if chain is None or chain.fn is None:
         raise Unfit("the loop carries something that is not a sum, a maximum or the like")
     return chain.fn
+
+
+def is_in_order(fn: str, type_: Attribute, profile: str) -> bool:
+    """Return whether a profile gives the order in which a function combines scalars or tiles of a type."""
+    is_float = dtype_of(element_of(type_)).is_float
+    return any(is_ordered(profile, name, is_float) for name, combine in COMBINE.items() if combine == fn)
 
 
 def _chain(first: SSAValue, last: SSAValue) -> Chain | None:

@@ -567,11 +567,9 @@ def turning_layout(shape: Sequence[int], stored: int, loaded: int, warp_size: in
         warp_size: lanes of a warp.
         num_warps: warps of a program.
     """
-    run = min(TURNED, shape[loaded])
-    lanes = [run if axis == loaded else warp_size // run if axis == stored else 1 for axis in range(len(shape))]
-    lanes[stored] = min(lanes[stored], shape[stored])
+    lanes, warps = [1] * len(shape), [1] * len(shape)
+    lanes[stored] = min(warp_size // min(TURNED, shape[loaded]), shape[stored])
     lanes[loaded] = warp_size // lanes[stored]
-    warps = [1] * len(shape)
     warps[stored] = min(num_warps, max(shape[stored] // lanes[stored], 1))
     warps[loaded] = num_warps // warps[stored]
     others = [axis for axis in range(len(shape)) if axis not in (stored, loaded)]

@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
@@ -44,7 +44,7 @@ from tessera.ir.walking import ops_in
 from tessera.lower.boxes import stays_in_tensor
 from tessera.lower.facts import MOST_INDEX, divisor, ends_by, lies_inside, nonnegative
 from tessera.schedule.gpu.outer_steps import do_together
-from tessera.schedule.gpu.steps import at_once, only_reads, split_loop
+from tessera.schedule.gpu.steps import at_once, copy_ops, only_reads, split_loop
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 1024
@@ -167,12 +167,10 @@ def _cloned(
 ) -> list[SSAValue]:
     """Copy a block's ops but the last, boxes that lie inside marked, and return what the last one is given."""
     *body, end = old.ops
-    for number, op in enumerate(body):
-        clone = op.clone(known)
+    for number, copy in enumerate(copy_ops(body, known, insert)):
         axes = sum(1 << axis for at, axis in inside if at == number)
         if axes:
-            decisions.INSIDE.write(clone, axes | (decisions.INSIDE.of(clone) or 0))
-        Rewriter.insert_op(clone, insert.point)
+            decisions.INSIDE.write(copy, axes | (decisions.INSIDE.of(copy) or 0))
     return [known.get(value, value) for value in end.operands]
 
 

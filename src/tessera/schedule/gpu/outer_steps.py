@@ -29,26 +29,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.rewriter import InsertPoint
 
-from tessera.ir.carried_sums import combining_functions
+from tessera.ir.carried_sums import combining_functions, is_in_order
 from tessera.ir.inserter import Inserter
 from tessera.ir.loops import depends_on
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.elementwise import constant_value
-from tessera.ir.tile.types import TileType, element_of
-from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.lower.facts import MOST_INDEX, nonnegative
-from tessera.numerics.functions import COMBINE
-from tessera.numerics.order import is_ordered
-from tessera.schedule.gpu.steps import at_once, only_reads, split_loop
+from tessera.schedule.gpu.steps import Known, at_once, copy_ops, only_reads, split_loop
 
 ELEMENTS = 2048
 """Of the largest tiles of the steps that are done together: 64 for each thread of a warp."""
-
-Known = dict[SSAValue, SSAValue]
 
 
 def do_together(loop: scf.ForOp, profile: str) -> bool:
@@ -93,10 +87,7 @@ def _adds_in_any_order(loop: scf.ForOp, profile: str) -> bool:
         functions = combining_functions(loop)
     except Unfit:
         return False
-    names = [name for fn in functions for name, combine in COMBINE.items() if combine == fn]
-    types = [element_of(result.type) if isinstance(result.type, TileType) else result.type for result in loop.results]
-    floats = any(dtype_of(type_).is_float for type_ in types)
-    return not any(is_ordered(profile, name, floats) for name in names)
+    return not any(is_in_order(fn, result.type, profile) for fn, result in zip(functions, loop.results, strict=True))
 
 
 def _steps(loop: scf.ForOp, rest: scf.ForOp, step: int, count: int) -> Block:
@@ -115,7 +106,7 @@ def _steps(loop: scf.ForOp, rest: scf.ForOp, step: int, count: int) -> Block:
     for number in range(count):
         place = insert.binary("add", new.args[0], insert.constant(number * step)) if number else new.args[0]
         steps.append({old.args[0]: place})
-        _clone([op for op in before if not isinstance(op, scf.ForOp)], steps[-1], insert)
+        copy_ops([op for op in before if not isinstance(op, scf.ForOp)], steps[-1], insert)
     start, end, length = (steps[0].get(value, value) for value in (rest.lb, rest.ub, rest.step))
     together = scf.ForOp(start, end, length, carried, Region(_together(rest, steps)))
     insert.add(together)
@@ -129,7 +120,7 @@ def _first_loops(loop: scf.ForOp, rest: scf.ForOp) -> Block:
     new = Block(arg_types=[arg.type for arg in old.args])
     insert = Inserter(InsertPoint.at_end(new), loop)
     known: Known = dict(zip(old.args, new.args, strict=True))
-    _clone(list(old.ops)[:-2], known, insert)
+    copy_ops(list(old.ops)[:-2], known, insert)
     insert.add(scf.YieldOp(*(known.get(value, value) for value in rest.iter_args)))
     return new
 
@@ -143,13 +134,7 @@ def _together(rest: scf.ForOp, steps: Sequence[Known]) -> Block:
     carried: Sequence[SSAValue] = list(new.args[1:])
     for outside in steps:
         known: Known = outside | dict(zip(old.args, [new.args[0], *carried], strict=True))
-        _clone(body, known, insert)
+        copy_ops(body, known, insert)
         carried = [known.get(value, value) for value in end.operands]
     insert.add(scf.YieldOp(*carried))
     return new
-
-
-def _clone(ops: Sequence[Operation], known: Known, insert: Inserter) -> None:
-    """Copy ops, whose results `known` has afterwards."""
-    for op in ops:
-        Rewriter.insert_op(op.clone(known), insert.point)

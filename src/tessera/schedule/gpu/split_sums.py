@@ -42,7 +42,7 @@ from xdsl.traits import IsTerminator
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.carried_sums import changes_nothing, combining_functions, neutral
+from tessera.ir.carried_sums import changes_nothing, combining_functions, is_in_order, neutral
 from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit, note
@@ -57,7 +57,6 @@ from tessera.ir.traits import has_trait
 from tessera.ir.types import dtype_of, index
 from tessera.ir.walking import ops_in
 from tessera.numerics.functions import COMBINE
-from tessera.numerics.order import is_ordered
 from tessera.schedule.leaders import finish_in_one, rest_after
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target import gpu_rates as gpu
@@ -171,7 +170,7 @@ def _check_sum(fn: str, type_: Attribute, profile: str) -> None:
     dtype = dtype_of(element_of(type_) if isinstance(type_, TileType) else type_)
     if dtype.kind == "bool" or dtype.bits < 8 or (dtype.is_float and dtype.bits < 16):
         raise Unfit(f"sums of {dtype} stay in one program")
-    if any(is_ordered(profile, name, dtype.is_float) for name, combine in COMBINE.items() if combine == fn):
+    if is_in_order(fn, type_, profile):
         raise Unfit("strict gives the order of sums")
 
 

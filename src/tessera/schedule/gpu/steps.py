@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.inserter import Inserter, ceildiv
@@ -16,6 +16,9 @@ from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.lower.facts import MOST_INDEX, near
 
+Known = dict[SSAValue, SSAValue]
+"""Values of copies by those of the originals."""
+
 MOST_STEPS = 8
 """Steps that a loop does at once."""
 
@@ -23,6 +26,14 @@ MOST_STEPS = 8
 def only_reads(op: Operation) -> bool:
     """Return whether an op without regions changes nothing, so that it can be done earlier or later."""
     return not op.regions and (effect_of(op) <= Effect.PURE or reads_only(op))
+
+
+def copy_ops(ops: Iterable[Operation], known: Known, insert: Inserter) -> list[Operation]:
+    """Copy ops, whose operands and then also results `known` gives for those of the originals; return the copies."""
+    copies = [op.clone(known) for op in ops]
+    for copy in copies:
+        Rewriter.insert_op(copy, insert.point)
+    return copies
 
 
 def at_once(body: Sequence[Operation], loop: scf.ForOp, elements: int) -> int:
