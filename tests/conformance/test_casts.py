@@ -308,3 +308,49 @@ def narrowing(source: DType) -> Callable[..., Any]:
 )
 def test_integers_round_once(case, backend):
     check(case, backend)
+
+
+def by_way_of_f16(source: DType) -> Any:
+    """Numbers of few digits and large exponents, which f16 makes infinite, and what becomes of these."""
+
+    def kernel(
+        x: ts.Tensor["n", source],
+        a: ts.Tensor["n", ts.i32],
+        b: ts.Tensor["n", ts.f32],
+        c: ts.Tensor["n", source],
+    ):
+        for i in ts.tile.grid((n, 256)):
+            v = x[i : i + 256]
+            a[i : i + 256] = (v << 27).to(ts.f16).to(ts.i32)
+            b[i : i + 256] = (v * 32768).to(ts.f16)
+            c[i : i + 256] = (v * 4096).to(ts.f16).to(source)
+
+    return kernel
+
+
+def _by_way_of_f16(source: DType) -> Callable[..., Any]:
+    def reference(x: np.ndarray, *_: Any) -> tuple[np.ndarray, ...]:
+        with np.errstate(over="ignore"):
+            large = (x << x.dtype.type(27), x * x.dtype.type(32768), x * x.dtype.type(4096))
+        halves = [to_float(v.astype(np.longdouble), ts.f16, saturate=False) for v in large]
+        return to_integer(halves[0], ts.i32), halves[1], to_integer(halves[2], source)
+
+    return reference
+
+
+@conformance(
+    [
+        Case(
+            f"by-way-of-f16-{name}",
+            by_way_of_f16(dtype(name)),
+            lambda rng, name=name: [
+                rng.integers(0 if name[0] == "u" else -9, 99, COUNT).astype(dtype(name).numpy()),
+                *(Output((COUNT,), t) for t in (ts.i32, ts.f32, dtype(name))),
+            ],
+            _by_way_of_f16(dtype(name)),
+        )
+        for name in ("i32", "i64", "u32", "u64")
+    ]
+)
+def test_large_numbers_of_few_digits_are_infinite_as_f16(case, backend):
+    check(case, backend)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 import pytest
@@ -21,6 +22,8 @@ from tessera.ir.tile.split import PartialSumOp
 from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.warpgroup import MmaStartOp
 from tessera.numerics.profiles import profile
+from tessera.schedule.gpu import full_boxes
+from tessera.schedule.gpu.outer_steps import do_together
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.target.registry import target_named
 from tessera.tools.fuzz.arrays import contents
@@ -38,8 +41,12 @@ PLANS = Options(plans=1.0)
 """Every program follows a plan."""
 
 
-def scheduled(seed: int, folder: Path, **knobs: int | str) -> ModuleOp:
-    program = generate(seed, PLANS)
+NESTS = Options(nests=1.0)
+"""Every program is of loops in loops."""
+
+
+def scheduled(seed: int, folder: Path, options: Options, **knobs: int | str) -> ModuleOp:
+    program = generate(seed, options)
     values = {tensor.name: contents(tensor, seed) for tensor in program.tensors}
     with profile(program.profile):  # pyright: ignore[reportArgumentType]
         module = built(program, folder, values)
@@ -60,8 +67,22 @@ def scheduled(seed: int, folder: Path, **knobs: int | str) -> ModuleOp:
     ],
 )
 def test_a_plan_leads_to_what_a_schedule_makes(kind: type[Any], knobs: dict[str, int], tmp_path: Path) -> None:
-    modules = (scheduled(seed, tmp_path, **knobs) for seed in SEEDS)
+    modules = (scheduled(seed, tmp_path, PLANS, **knobs) for seed in SEEDS)
     assert any(isinstance(op, kind) for module in modules for op in module.walk())
+
+
+def test_loops_in_loops_often_do_several_outer_steps_at_once(tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    def together(*args: Any) -> bool:
+        asked.append(do_together(*args))
+        return asked[-1]
+
+    with mock.patch.object(full_boxes, "do_together", together):
+        for seed in SEEDS[:24]:
+            scheduled(seed, tmp_path, NESTS)
+    assert sum(asked) > 3
+    assert not all(asked)
 
 
 def shares_copies(op: Any) -> bool:
@@ -83,7 +104,7 @@ def test_what_a_program_asks_for_it_often_gets(knob: str, shows: Callable[[Any],
     for program in programs:
         if knob in dict(program.knobs):
             with suppress(ResourceError):
-                module = scheduled(program.seed, tmp_path, **{knob: dict(program.knobs)[knob]})
+                module = scheduled(program.seed, tmp_path, PLANS, **{knob: dict(program.knobs)[knob]})
                 found += any(shows(op) for op in module.walk())
     assert found >= 2
 

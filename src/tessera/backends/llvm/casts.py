@@ -12,6 +12,8 @@ from tessera.numerics.dtypes import DType
 
 _LARGEST_F32 = (2.0 - 2.0**-23) * 2.0**127
 _F32_DIGITS = 24
+_INFINITE_F16 = 65535
+"""An integer that is infinite as f16."""
 
 
 def cast(target: Target, value: str, source: DType, result: DType, width: int, saturate: bool = False) -> str:
@@ -90,8 +92,23 @@ def _to_float(target: Target, value: str, source: DType, result: DType, width: i
         return target.narrow(_odd_f32(ops, value, source, width), result, width, saturate)
     if result == dtypes.bf16 and source.bits == 32:  # other narrow floats overflow before f32 rounds
         value = _folded(ops, value, source, width)
+    if result == dtypes.f16 and source.bits > 16:
+        value = _clamped_for_f16(ops, value, source, width)
     converted = ops.convert(op, of_dtype(source, width), value, of_dtype(wide, width))
     return converted if wide == result else target.narrow(converted, result, width, saturate)
+
+
+def _clamped_for_f16(ops: Ops, value: str, source: DType, width: int) -> str:
+    """Return integers whose conversion to f16 LLVM does not take for exact.
+
+    It does where enough low bits are known to be zero, whatever the exponent (`isKnownExactCastIntToFP`): then
+    large numbers become integers again without having been infinite. 65535 has 16 digits and rounds to infinity.
+    """
+    type_, most = of_dtype(source, width), ops.integer(of_dtype(source, width), _INFINITE_F16)
+    if source.kind == "uint":
+        return ops.intrinsic("umin", type_, value, most)
+    least = ops.integer(type_, -_INFINITE_F16)
+    return ops.intrinsic("smax", type_, ops.intrinsic("smin", type_, value, most), least)
 
 
 def _odd_f32(ops: Ops, value: str, source: DType, width: int) -> str:

@@ -75,6 +75,8 @@ def _drawn(seed: int, dice: Dice) -> tree.Program:
     profile = dice.pick(("strict", "deterministic")) if dice.chance(dice.options.profiles) else "fast"
     if dice.options.strict and dice.rarely(dice.options.strict):
         profile = "strict"
+    if random.Random(f"nests {seed}").random() < dice.options.nests:
+        return Plan(dice, profile).nest(seed)
     if dice.chance(dice.options.plans):
         return Plan(dice, profile).program(seed)
     return _Maker(dice, palette(dice, profile)).program(seed)

@@ -7,12 +7,13 @@ drawn: dtypes, sizes, transposes, what operands are computed from, what becomes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_knobs import of_plan
+from tessera.tools.fuzz.generate_nests import nests
 from tessera.tools.fuzz.generate_plan_parts import Axis, Parts
 from tessera.tools.fuzz.generate_rows import recurrence, rows
 from tessera.tools.fuzz.generate_scope import INDEX
@@ -83,10 +84,18 @@ class Plan(Parts):
                 (partial(recurrence, self), 1.0),
             )
         )
-        grid = draw()
-        knobs = of_plan(self.dice, self.on_units, self.profile == "strict")
+        program = self._of(seed, draw())
         if draw == self._chain and self.dice.rarely(0.25):
-            knobs |= {"pipeline": 1, "ping_pong": 1}
+            knobs = {**dict(program.knobs), "pipeline": 1, "ping_pong": 1}
+            return replace(program, knobs=tuple(knobs.items()))
+        return program
+
+    def nest(self, seed: int) -> tree.Program:
+        """Draw the program of a seed: loops in loops."""
+        return self._of(seed, nests(self))
+
+    def _of(self, seed: int, grid: tree.Grid) -> tree.Program:
+        knobs = of_plan(self.dice, self.on_units, self.profile == "strict")
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
 

@@ -47,6 +47,7 @@ class Options:
         plans: programs after the plans of real kernels: products of blocks, chains of them, walks along rows.
         chains: products of products, where plans are drawn.
         rows: walks along rows, where plans are drawn.
+        nests: programs of loops in loops that only add up, or nearly so.
         debug: programs with prints and asserts.
         jumps: programs with `break`, `continue` and early `return`.
         places: conditions that compare places with offsets and variables of loops.
@@ -84,6 +85,7 @@ class Options:
     plans: float = 0.05
     chains: float = 1.0
     rows: float = 1.0
+    nests: float = 0.04
     debug: float = 0.04
     jumps: float = 0.1
     dims: float = 0.12
