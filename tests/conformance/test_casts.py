@@ -224,7 +224,7 @@ def saturating(source: DType, t: Sequence[DType]) -> Callable[..., Any]:
             ],
             reference(source, NARROW, saturate=True),
         )
-        for source in (ts.f64, ts.f32, ts.f16, ts.bf16, ts.i32, ts.u16)
+        for source in (ts.f64, ts.f32, ts.f16, ts.bf16, ts.fp8_e4m3, ts.fp8_e5m2, ts.i32, ts.u16)
     ]
 )
 def test_conversions_saturate(case, backend):

@@ -76,6 +76,7 @@ def wrapped(value: int, dtype: ts.DType) -> int:
 def extremes(dtype: ts.DType) -> list[int]:
     info = np.iinfo(dtype.numpy())
     near = [0, 1, 2, 3, 7, dtype.bits - 1, dtype.bits, dtype.bits + 1, info.max // 2, info.max - 1, info.max]
+    near += [1 << dtype.bits // 2, (1 << dtype.bits // 2) + 1]
     below = [-1, -2, -7, -dtype.bits, info.min + 1, info.min] if dtype.kind == "int" else []
     return near + below
 

@@ -1,5 +1,5 @@
-"""Programs that once showed a fault: each runs right on the CPU, in the interpreter, there after each pass, on a GPU
-where there is one, and compiles for GPUs.
+"""Programs that once showed a fault: each runs right on the CPU, in the interpreter, there after each pass, as PTX on
+an emulated GPU, and on a GPU where there is one.
 
 A file is a program as `tessera.tools.fuzz.serial` writes it, already small. Its name says what was wrong.
 """
@@ -12,6 +12,7 @@ import pytest
 
 from tessera.driver import settings
 from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.ptx import emulated
 from tessera.tools.fuzz.run import Device, check
 from tessera.tools.fuzz.serial import dumps, loads
 from tessera.tools.fuzz.source import source
@@ -31,10 +32,10 @@ def test_past_failures(path: Path, kind: str, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_past_failures_compile_for_gpus(path: Path, target: str, tmp_path: Path) -> None:
+def test_past_failures_on_an_emulated_gpu(path: Path, target: str, tmp_path: Path) -> None:
     program = loads(path.read_text(encoding="utf-8"))
-    outcome = check(program, Device("compile", target), tmp_path)
-    assert outcome.kind == "compiled", f"{outcome.detail}\n{source(program)}"
+    outcome = emulated(program, tmp_path, (target,))
+    assert outcome.kind == "same", f"{outcome.detail}\n{source(program)}"
 
 
 @pytest.mark.device

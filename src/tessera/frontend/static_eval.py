@@ -63,8 +63,17 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: lambda a, b: a // b,
+    ast.Pow: lambda a, b: a ** _few(b),
+    ast.LShift: lambda a, b: a << _few(b),
 }
 """What policies and dimensions are made with."""
+
+
+def _few(count: int) -> int:
+    """Return an exponent that sizes can have."""
+    if not 0 <= count < 64:
+        raise ValueError(count)
+    return count
 
 
 def _bad(text: str) -> LanguageError:

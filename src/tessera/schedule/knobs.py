@@ -27,7 +27,7 @@ class Knob:
         name: its name, in tuning spaces, options of passes and arguments of `ops.linalg`.
         meaning: what a value says.
         default: what holds where nobody fixes it: the value, or in words how it is chosen.
-        values: the values it can have; empty for any positive integer.
+        values: the values it can have, or a range of integers; empty for any positive integer.
         count: how many such values make one, as a tuple where there are several.
         takers: `kernels` in a tuning space, `linalg` as an argument of the products of `ops.linalg`.
         passes: the scheduling passes that read it.
@@ -39,7 +39,7 @@ class Knob:
     name: str
     meaning: str
     default: int | str
-    values: tuple[int | str, ...] = ()
+    values: tuple[int | str, ...] | range = ()
     count: int = 1
     takers: tuple[Taker, ...] = ("kernels",)
     passes: tuple[str, ...] = ()
@@ -55,6 +55,8 @@ class Knob:
     @property
     def range(self) -> str:
         """The values it can have, in words."""
+        if isinstance(self.values, range):
+            return f"{self.values[0]} to {self.values[-1]}" + f", by {self.values.step}" * (self.values.step > 1)
         if self.values:
             return f"one of {', '.join(map(str, self.values))}"
         return "a positive integer" if self.count == 1 else f"a tuple of {self.count} positive integers"
@@ -90,6 +92,10 @@ class Knob:
 
 def _declared(knob: Knob) -> Any:
     return field(default=None, metadata={"knob": knob})
+
+
+_REGISTERS = range(24, 257, 8)
+"""Counts of registers that `setmaxnreg` takes (PTX ISA)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ class Knobs:
             "group_m",
             "rows of tiles that are walked together, for reuse in the L2 cache",
             16,
+            range(1, 65537),
             passes=("choose-warps",),
         )
     )
@@ -244,8 +251,9 @@ class Knobs:
     producer_registers: int | None = _declared(
         Knob(
             "producer_registers",
-            "registers of a thread that fetches, where warps have roles: a multiple of 8",
+            "registers of a thread that fetches, where warps have roles",
             "56 or 24, by the consumer warps",
+            _REGISTERS,
             passes=("fit-blocks", "warp-specialize"),
             needs=HOPPER,
             lacks="warp roles",
@@ -254,8 +262,9 @@ class Knobs:
     consumer_registers: int | None = _declared(
         Knob(
             "consumer_registers",
-            "registers of a thread that computes, where warps have roles: a multiple of 8",
+            "registers of a thread that computes, where warps have roles",
             "240",
+            _REGISTERS,
             passes=("fit-blocks", "warp-specialize"),
             needs=HOPPER,
             lacks="warp roles",

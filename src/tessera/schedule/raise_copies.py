@@ -18,6 +18,7 @@ on a branch), all of them, their copies, waits and barriers stay as they are wri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import Operation, SSAValue
@@ -64,8 +65,12 @@ class RaiseCopiesPass(GridPass):
         for _, content in reversed(found):  # each goes to the start of its loop, before those that are there
             if (key := (content.write.op, content.distance)) not in made:
                 made[key] = _content(content)
+        replaced = dict[SSAValue, SSAValue]()
         for read, content in found:
-            _replace(read, made[content.write.op, content.distance])
+            tile = made[content.write.op, content.distance]
+            while tile in replaced:  # what fills the buffer was itself read from one
+                tile = replaced[tile]
+            _replace(read, tile, replaced)
         _erase(grid, buffers)
         note(grid, "copies", ["buffers that the kernel fills by hand are scheduled as slices are"])
 
@@ -74,16 +79,27 @@ def _reads_shared(op: MmaOp) -> bool:
     return any(isinstance(value.type, SharedType) for value in (op.a, op.b))
 
 
-def _replace(read: Read, tile: SSAValue) -> None:
-    """Let an op read what fills its buffer."""
+def _replace(read: Read, tile: SSAValue, replaced: dict[SSAValue, SSAValue]) -> None:
+    """Let an op read what fills its buffer; `replaced` learns what became of the tile that it read."""
     insert = Inserter(InsertPoint.before(read.op), read.op)
     for perm in read.perms:
-        tile = insert.value(TransposeOp(tile, perm))
+        tile = _transposed(insert, tile, perm)
     if isinstance(read.op, MmaOp):
         read.op.operands[read.operand] = tile
-    else:
-        read.op.results[0].replace_all_uses_with(tile)
-        Rewriter.erase_op(read.op)
+        return
+    result = read.op.results[0]
+    for user in [use.operation for use in result.uses if isinstance(use.operation, TransposeOp)]:
+        Rewriter.replace_op(user, [], [_transposed(Inserter(InsertPoint.before(user), user), tile, user.permutation)])
+    result.replace_all_uses_with(tile)
+    replaced[result] = tile
+    Rewriter.erase_op(read.op)
+
+
+def _transposed(insert: Inserter, tile: SSAValue, perm: Sequence[int]) -> SSAValue:
+    """Transpose a tile; of a transpose, its source, as schedules look for transposes of loads."""
+    if isinstance(tile.owner, TransposeOp):
+        perm, tile = [tile.owner.permutation[axis] for axis in perm], tile.owner.source
+    return tile if list(perm) == sorted(perm) else insert.value(TransposeOp(tile, perm))
 
 
 def _content(content: Copied) -> SSAValue:

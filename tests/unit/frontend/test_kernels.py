@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.errors import LanguageError
+from tessera.frontend.signature import Signature
 from tests.unit.frontend.support import built, ops, run
 
 rng = np.random.default_rng(0)
@@ -275,3 +277,22 @@ def product_only(x: ts.Tensor["B*H", ts.f32], y: ts.Tensor["H", ts.f32]):
 def test_a_factor_is_divided_out_of_a_product():
     x = normal(6)
     np.testing.assert_array_equal(run(product_only, x, np.empty(3, np.float32)), x[3:])
+
+
+def powers(x: ts.Tensor[2**3, 1 << 2, ts.f32], y: ts.Tensor[2**3, ts.f32]):
+    for i in ts.tile.grid((8, 8)):
+        y[i : i + 8] = ts.tile.sum(x[i : i + 8, 0:4], axis=1)
+    return y
+
+
+def endless(x: ts.Tensor[2 ** (2**70), ts.f32]):
+    for i in ts.tile.grid((8, 8)):
+        x[i : i + 8] = 0.0
+
+
+def test_sizes_are_powers():
+    x = normal(8, 4)
+    np.testing.assert_allclose(run(powers, x, np.empty(8, np.float32)), x.sum(1), rtol=1e-6)
+    with pytest.raises(LanguageError, match="cannot be understood") as caught:
+        Signature.of(endless)
+    assert caught.value.code == "bad-annotation"

@@ -124,6 +124,14 @@ def test_rows_and_columns_are_combined_beside_the_result(axis, combine):
     assert error(got, np.maximum(exact, 0)) < 3e-6
 
 
+@pytest.mark.parametrize(("axis", "m", "n"), [("row", 5, 0), ("col", 0, 5)])
+@pytest.mark.parametrize(("combine", "neutral"), [("sum", 0.0), ("max", -np.inf), ("min", np.inf), ("absmax", 0.0)])
+def test_rows_and_columns_of_no_elements(axis, m, n, combine, neutral):
+    out = np.full(5, np.nan, np.float32)
+    op.linalg.gemm(random(m, 3), random(3, n), epilogue=E.chain([E.reduction(out, axis, combine)]))
+    np.testing.assert_array_equal(out, neutral)
+
+
 def test_combined_rows_and_columns_in_a_batch_and_in_a_users_kernel():
     a, b = random(3, 5, 7), random(3, 7, 40)
     rows, cols = np.empty((3, 5), np.float32), np.empty((3, 40), np.float32)

@@ -73,6 +73,8 @@ def bad_values(knob: Knob) -> list[Any]:
     others: list[Any] = ["few", 1.0, [2]]
     if knob.count > 1:
         return [*others, 64, (64, 64), (64, 64, 0), (64, 64, True)]
+    if isinstance(knob.values, range):
+        return [*others, 0, True, knob.values[-1] + knob.values.step, *([25] if knob.values.step > 1 else [])]
     return [*others, 3, 48] if knob.values else [*others, 0, -1, True]
 
 

@@ -133,6 +133,42 @@ def computed(a: A, b: B, c: C) -> None:
         c[m : m + 16, n : n + 16] = acc
 
 
+@ts.kernel
+def by_way_of_others(a: A, b: B, c: C) -> None:
+    """Buffers that are filled from other buffers, once and twice, and transposed on the way."""
+    for m, n in ts.tile.grid((M, 16), (N, 16)):
+        left, right = ts.tile.alloc_shared((16, 8), ts.f32), ts.tile.alloc_shared((8, 16), ts.f32)
+        again, turned = ts.tile.alloc_shared((16, 8), ts.f32), ts.tile.alloc_shared((16, 8), ts.f32)
+        acc = ts.tile.zeros((16, 16), ts.f32)
+        for k in ts.tile.range(0, K, 8):
+            ts.tile.cp_async(left, a[m : m + 16, k : k + 8])
+            right[...] = b[k : k + 8, n : n + 16]
+            ts.tile.barrier()
+            again[...] = left
+            turned[...] = right.T
+            ts.tile.barrier()
+            left[...] = again
+            ts.tile.barrier()
+            acc = ts.tile.mma(left, turned.T, acc)
+            ts.tile.barrier()
+        c[m : m + 16, n : n + 16] = acc
+
+
+@ts.kernel
+def transposed_twice(a: A, b: B, c: C) -> None:
+    """Buffers of transposed slices that a product reads transposed, by itself and by way of a tile."""
+    for m, n in ts.tile.grid((M, 16), (N, 16)):
+        left, right = ts.tile.alloc_shared((8, 16), ts.f32), ts.tile.alloc_shared((16, 8), ts.f32)
+        acc = ts.tile.zeros((16, 16), ts.f32)
+        for k in ts.tile.range(0, K, 8):
+            left[...] = a[m : m + 16, k : k + 8].T
+            right[...] = b[k : k + 8, n : n + 16].T
+            ts.tile.barrier()
+            acc = ts.tile.mma(ts.tile.load(left).T, right.T, acc)
+            ts.tile.barrier()
+        c[m : m + 16, n : n + 16] = acc
+
+
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a @ b
 
@@ -150,6 +186,8 @@ RAISED = [
     *((ring_by_counter, {"STAGES": s, "AHEAD": d}, product) for s, d in ((2, 1), (3, 1), (3, 2), (5, 4))),
     (ring_carried, {}, product),
     (computed, {}, product),
+    (by_way_of_others, {}, product),
+    (transposed_twice, {}, product),
 ]
 
 

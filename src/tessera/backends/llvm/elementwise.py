@@ -228,21 +228,29 @@ def _mulhi(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
 
 def _shl(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
     """Shifts by at least the width give 0, as in NumPy."""
-    limit = ops.integer(type_, int(type_.element[1:]))
-    inside = ops.compare("ult", type_, b, limit)
-    amount = ops.select(type_, inside, b, ops.integer(type_, 0))
-    return ops.select(type_, inside, ops.binary("shl", type_, a, amount), ops.integer(type_, 0))
+    return _logical_shift("shl", ops, type_, a, b)
 
 
 def _shr(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
     """Arithmetic for signed, logical for unsigned; shifts by at least the width leave only the sign."""
+    if not signed:
+        return _logical_shift("lshr", ops, type_, a, b)
+    amount = ops.intrinsic("umin", type_, b, ops.integer(type_, int(type_.element[1:]) - 1))
+    return ops.binary("ashr", type_, a, amount)
+
+
+def _logical_shift(op: str, ops: Ops, type_: LLVMType, a: str, b: str) -> str:
+    """Shift zeros in.
+
+    LLVM 22 leaves the comparison to PTX, whose shifts of 64 bits look at 32 bits of the count: it has to be masked.
+    """
     bits = int(type_.element[1:])
-    if signed:
-        amount = ops.intrinsic("umin", type_, b, ops.integer(type_, bits - 1))
-        return ops.binary("ashr", type_, a, amount)
     inside = ops.compare("ult", type_, b, ops.integer(type_, bits))
-    amount = ops.select(type_, inside, b, ops.integer(type_, 0))
-    return ops.select(type_, inside, ops.binary("lshr", type_, a, amount), ops.integer(type_, 0))
+    if bits == 64:
+        amount = ops.binary("and", type_, b, ops.integer(type_, bits - 1))
+    else:
+        amount = ops.select(type_, inside, b, ops.integer(type_, 0))
+    return ops.select(type_, inside, ops.binary(op, type_, a, amount), ops.integer(type_, 0))
 
 
 def _rotl(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:

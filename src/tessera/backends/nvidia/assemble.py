@@ -13,6 +13,7 @@ from typing import Any
 from tessera.backends.llvm.refusals import refusal
 from tessera.backends.nvidia import ptx
 from tessera.backends.nvidia.assembler_faults import respelled
+from tessera.backends.nvidia.in_flight import check_products
 from tessera.backends.nvidia.ptx import llvm, parsed, target_machine
 from tessera.backends.nvidia.ptxas import several_at_once
 from tessera.errors import CompilerFault, TargetError
@@ -27,7 +28,7 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     """Optimise an LLVM module and return its final IR and its PTX.
 
     Raises:
-        CompilerFault: LLVM rejects the module.
+        CompilerFault: LLVM rejects the module, or uses accumulators of products that still run.
     """
     machine = target_machine(target.cpu, target.ptx_version)
     try:
@@ -39,7 +40,7 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     optimised = str(module)
-    return optimised, respelled(machine.emit_assembly(module), target)
+    return optimised, _checked(machine.emit_assembly(module), target)
 
 
 def resume_ptx(optimised: str, target: TargetRecord) -> str:
@@ -47,13 +48,20 @@ def resume_ptx(optimised: str, target: TargetRecord) -> str:
 
     Raises:
         VerifyError: LLVM rejects it; has the line where LLVM tells it.
+        CompilerFault: accumulators of products are used while these still run.
     """
     request = {"text": optimised, "cpu": target.cpu, "ptx_version": target.ptx_version}
     command = [sys.executable, str(Path(ptx.__file__))]
     done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
     if done.returncode:
         raise refusal(done.stderr.decode(errors="replace"), optimised)
-    return respelled(done.stdout.decode(), target)
+    return _checked(done.stdout.decode(), target)
+
+
+def _checked(ptx: str, target: TargetRecord) -> str:
+    """Return LLVM's PTX as assemblers translate it correctly."""
+    check_products(ptx)
+    return respelled(ptx, target)
 
 
 def can_assemble(target: TargetRecord) -> bool:

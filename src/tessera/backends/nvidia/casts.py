@@ -39,7 +39,8 @@ def emit_cast(emitter: NvidiaEmitter, op: CastOp) -> None:
         words = _words(emitter, op, source)
         emitter.bind(op.result, [unit for word, count in words for unit in _to_f32(emitter, word, count, source)])
         return
-    convert = _pair_conversion(emitter, source, result)
+    clamps = op.saturate is not None and source == dtypes.fp8_e5m2  # the others have no infinities
+    convert = None if clamps else _pair_conversion(emitter, source, result)
     if convert is None:
         emit_unit_casts(emitter, op)
         return

@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir import decisions
-from tessera.ir.target.arithmetic import ElementwiseOp
+from tessera.ir.target.arithmetic import ElementwiseOp, constant_value
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
@@ -343,9 +343,13 @@ def _grouped(context: SimtContext, number: SSAValue, counts: list[SSAValue], gro
     u32 = element_type(dtypes.u32)
     scalars = context.scalars
     rows, columns = counts
-    width = scalars.binary("mul", columns, group, u32)
-    first = scalars.binary("mul", scalars.binary("floordiv", number, width, u32), group, u32)
-    height = scalars.binary("minimum", scalars.binary("sub", rows, first, u32), group, u32)
+    together: SSAValue | int = group
+    known = constant_value(columns)
+    if known is None or int(known) * group >= 1 << 31:  # tiles of more rows than there are may not fit 32 bits
+        together = scalars.binary("minimum", rows, group, u32)
+    width = scalars.binary("mul", columns, together, u32)
+    first = scalars.binary("mul", scalars.binary("floordiv", number, width, u32), together, u32)
+    height = scalars.binary("minimum", scalars.binary("sub", rows, first, u32), together, u32)
     inside = scalars.binary("mod", number, width, u32)
     row = scalars.binary("add", first, scalars.binary("mod", inside, height, u32), u32)
     return [row, scalars.binary("floordiv", inside, height, u32)]

@@ -27,7 +27,7 @@ from tessera.ops.linalg.prepare import (
     prepare,
     sized,
 )
-from tessera.ops.linalg.problem import Options, default_out
+from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.refusals import WRONG_ARGUMENT, checked_methods, refuse
 from tessera.runtime.readers import READERS
 from tessera.schedule.products import ALIGN_BYTES
@@ -174,7 +174,10 @@ class Gemm:
             call = remembered(self._calls, key, lambda: prepare(given, Options(*options), self._batched))
         self._last = call
         given_out, out = out, call.make(a) if out is None else out
+        reduces = epilogue is not None and epilogue.needs_sizes
         if call.kernel is None:
+            if epilogue is not None and reduces:  # of no elements
+                epilogue.bound(call.problem.sizes).finish(stream)
             return out
         if self._batched:
             a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
@@ -182,7 +185,6 @@ class Gemm:
             return _launch(call, call.kernel, a, b, (out,), stream)
         if given_out is not None:
             check_read_beside(out, bias=bias, scale_a=scale_a, scale_b=scale_b, epilogue=epilogue)
-        reduces = epilogue is not None and epilogue.needs_sizes
         chain = epilogue.bound(call.problem.sizes) if epilogue is not None and reduces else epilogue
         extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, chain)
         result = _launch(call, call.kernel, a, b, extra, stream)
@@ -271,6 +273,7 @@ class Gemm:
     @staticmethod
     def flops(m: int, n: int, k: int, epilogue: epi.Epilogue = EMPTY) -> int:
         """Return the operations of a product and its epilogue."""
+        check_sizes(m=m, n=n, k=k)
         return 2 * m * n * k + epilogue.flops(m * n)
 
     @staticmethod
@@ -283,6 +286,7 @@ class Gemm:
         epilogue: epi.Epilogue = EMPTY,
     ) -> int:
         """Return the bytes of operands, result and the epilogue's tensors, each once."""
+        check_sizes(m=m, n=n, k=k)
         out = out_dtype or default_out(dtype)
         return (m * k + k * n) * dtype.bytes + m * n * out.bytes + epilogue.bytes()
 

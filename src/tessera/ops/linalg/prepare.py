@@ -19,7 +19,7 @@ from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import Axis, bad_argument, is_number
 from tessera.ops.linalg import kernels
 from tessera.ops.linalg.plan import Plan, plan
-from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, default_out
+from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, check_sizes, default_out
 from tessera.ops.linalg.scratch import Copies
 from tessera.ops.templates import annotated
 from tessera.runtime.views import ArrayView
@@ -402,8 +402,9 @@ def sized(
     """Return the problem of contiguous operands.
 
     Raises:
-        CallError: `unsupported-dtypes`.
+        CallError: `bad-argument`, `unsupported-dtypes`.
     """
+    check_sizes(m=m, n=n, k=k)
     check_pair(a, b)
     compute = options.compute or a
     if compute != a and not (compute == ts.tf32 and a == ts.f32):

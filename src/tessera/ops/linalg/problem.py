@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from numbers import Integral
 from typing import Any, Literal
 
 from tessera.data import dataclass
@@ -233,6 +234,8 @@ class Options:
         Raises:
             CallError: `bad-argument`.
         """
+        for name in ("trans_a", "trans_b"):
+            _one_of(name, getattr(self, name), (False, True))
         _one_of("triangular_only", self.triangular_only, (None, "lower", "upper"))
         _one_of("promote", self.promote, (0, 32, 64, 128, 256))
         for name, knob in CHOICES.items():
@@ -270,6 +273,22 @@ def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
             location=caller_location(),
             help=f"one of {', '.join(map(repr, known))}",
         )
+
+
+def check_sizes(**sizes: object) -> None:
+    """Refuse sizes of a product that are no integers, or below 0.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    for name, size in sizes.items():
+        if not isinstance(size, Integral) or int(size) < 0:
+            raise CallError(
+                f"{name} is {size!r}",
+                code="bad-argument",
+                location=caller_location(),
+                help="sizes are integers, 0 or more",
+            )
 
 
 FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)

@@ -255,7 +255,10 @@ class Expressions:
         if fn in ("shl", "shr"):
             amount: tree.Expr = tree.Number(dice.between(0, bits(dtype) - 1))
             if dice.chance(0.3):
-                amount = tree.Apply("and", (self.draw(dtype, shape, depth), tree.Number(bits(dtype) - 1)))
+                most = bits(dtype) - 1
+                if dice.rarely(0.4):  # counts beyond the width, which others may cut off
+                    most |= 1 << bits(dtype) // 2
+                amount = tree.Apply("and", (self.draw(dtype, shape, depth), tree.Number(most)))
             return tree.Apply(fn, (first, amount))
         if fn in ("clamp", "fma", "byte_perm"):
             return tree.Apply(fn, (first, self._operand(dtype, shape, depth), self._operand(dtype, shape, depth)))

@@ -231,7 +231,26 @@ class Plan(Parts):
             fn = "add" if more.op == "sum" else "maximum"
             loop.append(tree.Assign(("of_rows",), (tree.Apply(fn, (of_rows, more)),)))
             sums.append(of_rows)
+        if dice.rarely(0.15):
+            sums.append(self._carried_on(sums[:products], loop))
         return loop, sums
+
+    def _carried_on(self, sums: list[tree.Name], loop: list[tree.Stmt]) -> tree.Name:
+        """Let a loop carry sums on under other names: exchanged, as they were before, or before they are changed."""
+        rng, acc = self.dice.aside, sums[-1]
+        start = tree.Full(acc.own.shape, tree.Number(rng.choice((0, 1))), acc.own.dtype)
+        other = self.bind(start, self.body, "other")
+        kind = rng.choice(("exchanged", "exchanged", "before", "changed"))
+        if kind == "exchanged":
+            names = [*sums, other]
+            rng.shuffle(names)
+            loop.append(tree.Assign(tuple(name.name for name in names), (*names[1:], names[0])))
+        elif kind == "before":
+            loop.insert(rng.randint(0, len(loop)), tree.Assign((other.name,), (acc,)))
+        else:
+            changed = tree.Apply("mul", (acc, tree.Number(0.5 if is_float(acc.own.dtype) else 3)))
+            loop += [tree.Assign((other.name,), (acc,)), tree.Assign((acc.name,), (changed,))]
+        return other
 
     def _product(
         self, of: _Product, number: int, left: tree.Expr, kind: str, compute: str, loop: list[tree.Stmt]
