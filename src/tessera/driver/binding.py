@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.errors import CallError
+from tessera.errors import CallError, shown
 from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts
@@ -46,9 +46,18 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
     """Return the known alignment of an array's address, in bytes.
 
     Raises:
-        CallError: `misaligned` when its elements do not lie at multiples of their size.
+        CallError: `misaligned` when its elements do not lie at multiples of their size, `not-an-array` when there are
+            none.
     """
-    if pointer % WIDEST == 0 or 0 in view.shape:
+    if 0 in view.shape:
+        return WIDEST
+    if pointer == 0:
+        raise CallError(
+            f"argument {name!r} has {' x '.join(map(str, view.shape))} elements and no memory",
+            code="not-an-array",
+            help="pass an array that holds its elements: not one of a tracer, nor one whose storage was freed",
+        )
+    if pointer % WIDEST == 0:
         return WIDEST
     known = pointer & -pointer
     if known < view.dtype.bytes:
@@ -238,7 +247,7 @@ def check_constexpr(param: ConstexprParam, value: Any) -> None:
     """
     if param.type is not None and type(value) is not param.type:
         raise CallError(
-            f"argument {param.name!r} is {value!r} ({type(value).__name__}), the kernel takes a "
+            f"argument {param.name!r} is {shown(value)} ({type(value).__name__}), the kernel takes a "
             f"{param.type.__name__} known at compile time",
             code="wrong-constexpr",
             help=f"pass a {param.type.__name__}",

@@ -18,7 +18,7 @@ from tessera.driver.direct_calls import DirectCalls, Given, Origin
 from tessera.driver.explain import Explanation
 from tessera.driver.launch import Launch, Stream
 from tessera.entry.host import Callable as EntryCallable
-from tessera.errors import CallError, TesseraError, caller_location
+from tessera.errors import CallError, TesseraError, caller_location, shown
 from tessera.frontend.exact import exact
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.numerics.profiles import current_profile
@@ -133,7 +133,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
                 except CallError as error:
                     raise _named(error, self._name_of(arg, args)) from error
                 pointers.append(pointer)
-                key += traits, pointer & 15
+                key += traits, pointer & 15 if pointer else None  # of no memory there is no plan
                 if owner is not None:
                     owners.append(owner)
             elif kind == "scalar":
@@ -156,7 +156,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         reader = reader_of(kind)
         if reader is None:
             raise CallError(
-                f"argument {self._name_of(arg, args)!r} is {arg!r:.60} ({kind.__name__}), which is not an array",
+                f"argument {self._name_of(arg, args)!r} is {shown(arg)} ({kind.__name__}), which is not an array",
                 code="not-an-array",
                 help=array_help(),
             )

@@ -13,6 +13,7 @@ from tessera.errors.diagnostic import (
     VerifyError,
 )
 from tessera.errors.location import Frame, Location, caller_location
+from tessera.errors.shown import shown
 
 __all__ = [
     "CallError",
@@ -28,4 +29,5 @@ __all__ = [
     "TypeMismatchError",
     "VerifyError",
     "caller_location",
+    "shown",
 ]

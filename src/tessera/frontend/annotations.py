@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 from tessera.data import dataclass
-from tessera.errors import LanguageError, caller_location
+from tessera.errors import LanguageError, caller_location, shown
 from tessera.numerics.dtypes import DType, Policy, as_policy
 from tessera.target.dims import Dim
 
@@ -128,7 +128,7 @@ def chosen_dtype(value: Any, what: str) -> DType:
     """
     if isinstance(value, DType | Policy | str):
         return as_policy(value).dtype
-    raise LanguageError(f"{what} is {value!r:.60}, no dtype", code="bad-dtype", help="give ts.f32, or its name")
+    raise LanguageError(f"{what} is {shown(value)}, no dtype", code="bad-dtype", help="give ts.f32, or its name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, SSAValue
 
-from tessera.errors import LanguageError, TypeMismatchError
+from tessera.errors import LanguageError, TypeMismatchError, shown
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.values import (
@@ -74,11 +74,11 @@ def _check_range(value: bool | int | float, dtype: DType) -> None:
     )
     if isinstance(value, float) and not value.is_integer():
         raise TypeMismatchError(
-            f"{value!r} is no {dtype}", code="constant-range", help="use an integer, or a float dtype"
+            f"{shown(value)} is no {dtype}", code="constant-range", help="use an integer, or a float dtype"
         )
     if not low <= value <= high:
         raise TypeMismatchError(
-            f"{value!r} does not fit {dtype}, which holds {low} to {high}",
+            f"{shown(value)} does not fit {dtype}, which holds {low} to {high}",
             code="constant-range",
             help="use a wider dtype",
         )

@@ -29,7 +29,7 @@ ABSENT = object()
 """Stands for a name that nothing defines."""
 
 _PLAIN: dict[type[Any], Callable[[Any], str]] = {
-    int: repr,
+    int: hex,  # of any length
     bool: repr,
     str: repr,
     bytes: repr,

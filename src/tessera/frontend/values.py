@@ -6,13 +6,13 @@ when the kernel runs is one of the classes below.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterator
 from typing import Any, cast
 
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.data import dataclass
+from tessera.errors.shown import SHORT, shown
 from tessera.frontend.signature import TensorParam
 from tessera.frontend.structure import StructureValue
 from tessera.ir.tile.types import SharedType, TensorType, TileType, describe, element_of, shape_of
@@ -308,26 +308,6 @@ def rebuild(template: Any, parts: Iterator[Any]) -> Any:
     return next(parts)
 
 
-class _Short(reprlib.Repr):
-    """Writes any Python value on one line of reasonable length."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxlevel = 8
-        self.maxstring = self.maxother = 120
-
-    def repr_int(self, x: int, level: int) -> str:
-        """Write an integer; Python refuses to write those of thousands of digits."""
-        return repr(x) if abs(x).bit_length() <= 256 else f"an integer of {abs(x).bit_length()} bits"
-
-    def repr_instance(self, x: Any, level: int) -> str:
-        """Write an object without line breaks."""
-        return " ".join(super().repr_instance(x, level).split())
-
-
-_SHORT = _Short()
-
-
 def show(value: Any) -> str:
     """Return a value as diagnostics show it: `tile<64x32xbf16>`, `f32 scalar`, `2.0`."""
     if isinstance(value, Scalar):
@@ -342,8 +322,8 @@ def show(value: Any) -> str:
         return "an f-string"
     if isinstance(value, tuple):
         parts = cast(tuple[Any, ...], value)
-        rest = ["…"] if len(parts) > _SHORT.maxtuple else []
-        return f"({', '.join([*map(show, parts[: _SHORT.maxtuple]), *rest])})"
+        rest = ["…"] if len(parts) > SHORT.maxtuple else []
+        return f"({', '.join([*map(show, parts[: SHORT.maxtuple]), *rest])})"
     if isinstance(value, GridSpec | LoopSpec | StaticRangeSpec):
         return "a loop's iterable"
     if isinstance(value, ContextValue):
@@ -355,4 +335,4 @@ def show(value: Any) -> str:
     if isinstance(value, BoundMethod):
         return f"the method {value.name}"
     name = getattr(value, "__name__", None) if callable(value) else None
-    return name if isinstance(name, str) else _SHORT.repr(value)
+    return name if isinstance(name, str) else shown(value)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.errors import CallError
+from tessera.errors import CallError, shown
 from tessera.numerics.dtypes import DType, u8
 from tessera.runtime import empty, to_numpy
 from tessera.runtime.platforms import StreamMemory
@@ -31,7 +31,7 @@ def reader(array: Any, name: str) -> Reader:
     found = READERS.get(kind) or reader_of(kind)
     if found is None:
         raise CallError(
-            f"argument {name!r} is {array!r:.60} ({kind.__name__}), which is not an array",
+            f"argument {name!r} is {shown(array)} ({kind.__name__}), which is not an array",
             code="not-an-array",
             help=array_help(),
         )

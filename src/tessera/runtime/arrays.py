@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.errors import CallError
+from tessera.errors import CallError, shown
 from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
@@ -45,7 +45,7 @@ def _number(value: Any, dtype: DType) -> Any:
     elif isinstance(value, int):
         known = abs(value) < 1 << 127
     if not known:
-        raise CallError(f"{value!r:.80} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds")
+        raise CallError(f"{shown(value)} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds")
     return cast(Any, value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tessera.data import dataclass
-from tessera.errors import TargetError
+from tessera.errors import TargetError, shown
 from tessera.target.registry import families
 
 _HOST_KIND = "cpu"
@@ -56,4 +56,4 @@ def as_device(value: Device | str) -> Device:
             return device
     _, *others = device_kinds()
     known = ", ".join(['"cpu"', *(f'"{kind}" or "{kind}:1"' for kind in others)])
-    raise TargetError(f"no device is called {value!r}", code="unknown-device", help=f"write {known}")
+    raise TargetError(f"no device is called {shown(value)}", code="unknown-device", help=f"write {known}")

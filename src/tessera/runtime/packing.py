@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.errors import CallError
+from tessera.errors import CallError, shown
 from tessera.numerics.dtypes import dtype_named
 from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter, program_count
 
@@ -250,7 +250,7 @@ def _fits(spec: ArgSpec, value: Any) -> bool:
 def wrong_scalar(spec: ArgSpec, value: Any) -> CallError:
     """Return the error for a scalar argument that does not fit its dtype."""
     return CallError(
-        f"argument {spec.name!r} is {value!r} ({type(value).__name__}), which is no {spec.dtype}",
+        f"argument {spec.name!r} is {shown(value)} ({type(value).__name__}), which is no {spec.dtype}",
         code="wrong-scalar",
         help=f"pass a number that fits {spec.dtype}",
     )

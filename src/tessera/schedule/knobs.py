@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any, Literal, cast
 
 from tessera.data import dataclass
-from tessera.errors import LanguageError
+from tessera.errors import LanguageError, shown
 from tessera.target.records import TargetRecord
 
 Taker = Literal["kernels", "linalg"]
@@ -87,7 +87,7 @@ class Knob:
             name: the name it was given under.
         """
         otherwise = f"by default {self.default}" if isinstance(self.default, int) else f"left out, {self.default}"
-        return f"{name or self.name} is {self.range}, got {value!r}", f"{self.meaning}; {otherwise}"
+        return f"{name or self.name} is {self.range}, got {shown(value)}", f"{self.meaning}; {otherwise}"
 
 
 def _declared(knob: Knob) -> Any:

@@ -65,6 +65,21 @@ def test_tensors_of_any_size(count):
     assert served(saxpy)
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_tensors_without_memory_are_refused():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    warm(saxpy, torch.zeros(33), torch.zeros(33))
+    freed = torch.zeros(33)
+    freed.untyped_storage().resize_(0)
+    with FakeTensorMode():
+        traced = torch.zeros(33)
+    for tensor in (freed, traced):
+        with pytest.raises(CallError, match="'x' has 33 elements and no memory") as caught:
+            saxpy(tensor, torch.zeros(33))
+        assert caught.value.code == "not-an-array"
+
+
 @pytest.mark.parametrize(
     "dtype", ["float64", "float32", "float16", "bfloat16", "bool", "int8", "int64", "uint8", "float8_e4m3fn"]
 )

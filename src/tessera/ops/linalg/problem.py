@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 from tessera.data import dataclass
-from tessera.errors import CallError, caller_location
+from tessera.errors import CallError, caller_location, shown
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, accumulator_of
 from tessera.schedule.knobs import HOPPER, KNOBS, Knob, nearest
@@ -268,7 +268,7 @@ class Options:
 def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
         raise CallError(
-            f"{name} is {value!r}",
+            f"{name} is {shown(value)}",
             code="bad-argument",
             location=caller_location(),
             help=f"one of {', '.join(map(repr, known))}",
@@ -284,7 +284,7 @@ def check_sizes(**sizes: object) -> None:
     for name, size in sizes.items():
         if not isinstance(size, Integral) or int(size) < 0:
             raise CallError(
-                f"{name} is {size!r}",
+                f"{name} is {shown(size)}",
                 code="bad-argument",
                 location=caller_location(),
                 help="sizes are integers, 0 or more",
