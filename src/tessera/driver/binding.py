@@ -46,18 +46,9 @@ def alignment(name: str, pointer: int, view: ArrayView) -> int:
     """Return the known alignment of an array's address, in bytes.
 
     Raises:
-        CallError: `misaligned` when its elements do not lie at multiples of their size, `not-an-array` when there are
-            none.
+        CallError: `misaligned` when its elements do not lie at multiples of their size.
     """
-    if 0 in view.shape:
-        return WIDEST
-    if pointer == 0:
-        raise CallError(
-            f"argument {name!r} has {' x '.join(map(str, view.shape))} elements and no memory",
-            code="not-an-array",
-            help="pass an array that holds its elements: not one of a tracer, nor one whose storage was freed",
-        )
-    if pointer % WIDEST == 0:
+    if pointer % WIDEST == 0 or 0 in view.shape:
         return WIDEST
     known = pointer & -pointer
     if known < view.dtype.bytes:

@@ -168,9 +168,16 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             if isinstance(param, TensorParam):
                 reader = self._find_reader(arg, args)
                 try:
-                    views.append(reader.decode(reader.read(arg)[1]))
+                    pointer, traits, _ = reader.read(arg)
+                    views.append(reader.decode(traits))
                 except CallError as error:
                     raise _named(error, param.name) from error
+                if pointer == 0 and 0 not in (shape := views[-1].shape):
+                    raise CallError(
+                        f"argument {param.name!r} of shape {shape} has no memory",
+                        code="not-an-array",
+                        help="pass an array that holds its elements: not one of a tracer, nor one that was freed",
+                    )
         return views
 
     def _plan(self, args: Sequence[Any], pointers: Sequence[int], key: tuple[Any, ...]) -> CallPlan:

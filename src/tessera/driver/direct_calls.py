@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.data import dataclass
@@ -20,6 +19,7 @@ from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
+from tessera.runtime.once import once
 from tessera.runtime.platforms import Launcher
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Given:
         return self.positional + self.names.index(name) if name in self.names else None
 
 
-@cache
+@once
 def _load_entry() -> tuple[Any, int]:
     """Return the loaded code and the entry's address; compiled at most once for a machine and a version."""
     loaded = load_native("entry")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from itertools import combinations
 from typing import Any, cast
 
@@ -30,11 +29,12 @@ from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Sig
 from tessera.frontend.specialize import ArgFacts
 from tessera.numerics.dtypes import DType
 from tessera.runtime.device import Device
+from tessera.runtime.once import once
 from tessera.runtime.packing import scalar_bits
 from tessera.runtime.platforms import DevicePlatform, platform_of
 
 
-@cache
+@once
 def _load_starter(platform: DevicePlatform) -> tuple[Any, int]:
     """Return the loaded code that starts launches on a platform, and its function's address."""
     loaded = load_native(platform.name)

@@ -6,9 +6,11 @@
 import copy
 import gc
 import os
+import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -716,8 +718,48 @@ def test_the_entry_is_kept_on_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(code, "compile_entry", lambda: made.append(1) or plain())
     from tessera.entry.code.module import compile_entry as plain
 
+    in_use = direct_calls._load_entry()  # by other kernels of this process
     for _ in range(2):
         direct_calls._load_entry.cache_clear()
         assert direct_calls._load_entry()[1] != 0
     assert made == [1]
+    direct_calls._load_entry._made[()] = in_use
     assert issubclass(TesseraError, Exception)
+
+
+_THREADS = """
+import sys, threading
+import numpy as np
+import tessera as ts
+from tests.unit.driver.test_direct_calls import kernel_of
+def work(kernel, value):
+    for _ in range(4000):
+        y = np.zeros(100, np.float32)
+        assert kernel(y)[0] == value
+threads = [threading.Thread(target=work, args=(kernel_of(v), v)) for v in (1.0, 2.0, 3.0)]
+sys.setswitchinterval(1e-5)
+for t in threads: t.start()
+for t in threads: t.join()
+print("done")
+"""
+
+
+def kernel_of(value):
+    """Return a kernel of its own."""
+
+    @ts.kernel
+    def fill(y: ts.Tensor["n", ts.f32]):
+        for i in ts.tile.grid((n, 64)):
+            y[i : i + 64] = ts.tile.full((64,), value, ts.f32)
+        return y
+
+    return fill
+
+
+def test_threads_load_one_entry(tmp_path):
+    environment = os.environ | {"TESSERA_CACHE_DIR": str(tmp_path / "cache")}
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", _THREADS]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"

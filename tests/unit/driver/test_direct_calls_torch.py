@@ -75,7 +75,7 @@ def test_tensors_without_memory_are_refused():
     with FakeTensorMode():
         traced = torch.zeros(33)
     for tensor in (freed, traced):
-        with pytest.raises(CallError, match="'x' has 33 elements and no memory") as caught:
+        with pytest.raises(CallError, match=r"'x' of shape .*33.* has no memory") as caught:
             saxpy(tensor, torch.zeros(33))
         assert caught.value.code == "not-an-array"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -12,12 +11,13 @@ import llvmlite.binding as llvm
 from tessera.errors import CompilerFault
 from tessera.runtime.elf import functions_of
 from tessera.runtime.host import matrix_unit_granted
+from tessera.runtime.once import once
 
 _llvm: Any = llvm  # llvmlite ships no types
 _numbers = itertools.count()
 
 
-@cache
+@once
 def _jit() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

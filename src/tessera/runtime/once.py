@@ -1,0 +1,39 @@
+"""What a process makes once, whichever of its threads asks first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class once(Generic[P, R]):
+    """Decorates a function whose result is made once for each arguments and then kept.
+
+    `functools.cache` lets two threads make it at the same time and drops one of the two: wrong for what is only alive
+    while it is kept, such as loaded code whose address somebody has.
+
+    Args:
+        make: the function, of hashable positional arguments.
+    """
+
+    def __init__(self, make: Callable[P, R]) -> None:
+        self._make, self._lock = make, threading.RLock()
+        self._made: dict[tuple[Any, ...], R] = {}
+        self.__doc__ = make.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the result, made now if nobody has asked before."""
+        assert not kwargs
+        if args not in self._made:
+            with self._lock:
+                if args not in self._made:
+                    self._made[args] = self._make(*args, **kwargs)
+        return self._made[args]
+
+    def cache_clear(self) -> None:
+        """Forget the results."""
+        self._made.clear()
