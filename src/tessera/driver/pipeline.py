@@ -128,10 +128,12 @@ def compile_tiles(module: ModuleOp, target: TargetRecord, dump: Sequence[str], g
             found = _schedule_of(copy).get("stages", 1)
             depths = [found] if isinstance(found, int) else found  # one, or those of several launches
             depth = max(depths)
-            if forced or len(passes) < len(all_passes) or depth < 2:
+            if len(passes) < len(all_passes):
                 raise
-            if len(depths) > 1 and knobs.fit_blocks is None:
+            if (forced or len(depths) > 1) and knobs.fit_blocks is None:
                 knobs = replace(knobs, fit_blocks=0)
+            elif forced or depth < 2:
+                raise
             else:
                 knobs = replace(knobs, stages=depth - 1)
 

@@ -259,3 +259,24 @@ def test_one_launch_runs_the_fastest_one(strided: bool) -> None:
     block: Any = SimpleNamespace(size=lambda *_: 0)
     assert all(grid_steps(launch.grid, block) for launch in artifact.launches)  # the compiled entry takes them
     assert len(chosen) == len(choices)
+
+
+A, B, C = ts.Tensor["M", 192, ts.bf16], ts.Tensor[192, 192, ts.bf16], ts.Tensor["M", 192, ts.f32]
+
+
+@ts.kernel.autotune(space={"stages": [3]})
+def four_operands(a: A, b: B, c: B, d: A, y: C, z: C):
+    for m, n in ts.tile.grid((M, 64), (192, 96)):
+        left, right = ts.tile.zeros((64, 96), ts.f32), ts.tile.zeros((64, 96), ts.f32)
+        for k in ts.tile.range(0, 192, 64):
+            x, w = a[m : m + 64, k : k + 64], d[m : m + 64, k : k + 64]
+            left = ts.tile.mma(x, b[k : k + 64, n : n + 96], left)
+            right = ts.tile.mma(x, c[k : k + 64, n : n + 96], left)
+            left = ts.tile.mma(w, c[k : k + 64, n : n + 96], left)
+        y[m : m + 64, n : n + 96] = left
+        z[m : m + 64, n : n + 96] = right
+
+
+def test_tiles_stay_where_others_lack_memory_for_the_rings_that_are_asked_for() -> None:
+    reflection = ts.compile(four_operands, target="sm_90a").reflection
+    assert reflection["schedule"]["stages"] == 3
