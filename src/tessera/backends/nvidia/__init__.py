@@ -22,6 +22,7 @@ from tessera.backends.nvidia.assemble import (
 )
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
 from tessera.backends.nvidia.hopper import GROUP_WARPS
+from tessera.backends.nvidia.in_flight import check_products, used_in_flight
 from tessera.backends.nvidia.ptxas import assemble as assemble_whole
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import CompilerFault, ResourceError
@@ -46,22 +47,32 @@ def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = T
 
     Raises:
         ResourceError: `shared-memory` when a program needs more than the target has; lists the buffers.
+        CompilerFault: LLVM rejects the code.
         TargetError: `missing-extra` when the assembler is not installed.
     """
     load_handlers("tessera.backends.simt", __name__)
-    text = ModuleText("nvptx64-nvidia-cuda")
-    text.declare(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")
     functions = [op for op in module.ops if isinstance(op, FuncOp)]
     shared = {func.sym_name.data: place_buffers(func, target) for func in functions}
-    for func in functions:
-        _emit_function(text, func, target)
-    source = text.render()
+    source = _written(functions, target)
     optimised, ptx = to_ptx(source, target)
+    if used_in_flight(ptx):
+        source = _written(functions, target, copies_sums=True)
+        optimised, ptx = to_ptx(source, target)
+        check_products(ptx)
     texts = {"llvm": source, "ll": optimised, "ptx": ptx}
     known = _known(functions, shared)
     if not assemble:
         return CompiledCode(ptx.encode(), "ptx", {**texts}, _reflection(known, {}, ptx))
     return _assembled(ptx, target, texts, known)
+
+
+def _written(functions: list[FuncOp], target: TargetRecord, *, copies_sums: bool = False) -> str:
+    """Return the LLVM IR of functions; `copies_sums` copies what warpgroup products give behind the wait for it."""
+    text = ModuleText("nvptx64-nvidia-cuda")
+    text.declare(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")
+    for func in functions:
+        _emit_function(text, func, target, copies_sums)
+    return text.render()
 
 
 def resume_nvidia(level: str, text: str, target: TargetRecord) -> CompiledCode:
@@ -164,7 +175,7 @@ def _parameter(record: Parameter, number: int) -> str:
     return f"{memory_element(BY_NAME[record.dtype])} %p{number}"
 
 
-def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> None:
+def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord, copies_sums: bool) -> None:
     threads = threads_of(func)
     ranks = func.cluster.data
     cluster = f' "nvvm.cluster_dim"="{ranks},1,1"' if ranks > 1 else ""
@@ -173,6 +184,7 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord) -> No
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
     emitter.consumer_warps = _consumer_warps(func)
+    emitter.copies_sums = copies_sums
     emitter.both_halves = {"bf16", "f16"} <= {
         str(element_of(value.type)) for op in ops_in(func) for value in op.results
     }

@@ -28,7 +28,7 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     """Optimise an LLVM module and return its final IR and its PTX.
 
     Raises:
-        CompilerFault: LLVM rejects the module, or uses accumulators of products that still run.
+        CompilerFault: LLVM rejects the module.
     """
     machine = target_machine(target.cpu, target.ptx_version)
     try:
@@ -40,7 +40,7 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     optimised = str(module)
-    return optimised, _checked(machine.emit_assembly(module), target)
+    return optimised, respelled(machine.emit_assembly(module), target)
 
 
 def resume_ptx(optimised: str, target: TargetRecord) -> str:
@@ -55,13 +55,8 @@ def resume_ptx(optimised: str, target: TargetRecord) -> str:
     done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
     if done.returncode:
         raise refusal(done.stderr.decode(errors="replace"), optimised)
-    return _checked(done.stdout.decode(), target)
-
-
-def _checked(ptx: str, target: TargetRecord) -> str:
-    """Return LLVM's PTX as assemblers translate it correctly."""
-    check_products(ptx)
-    return respelled(ptx, target)
+    check_products(made := done.stdout.decode())
+    return respelled(made, target)
 
 
 def can_assemble(target: TargetRecord) -> bool:

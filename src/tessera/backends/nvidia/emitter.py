@@ -81,6 +81,7 @@ class NvidiaEmitter(SimtEmitter):
         self.in_role = False
         self.groups = 1
         self.both_halves = False
+        self.copies_sums = False
 
     # Identity
 

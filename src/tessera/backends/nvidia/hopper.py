@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import scf
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import SSAValue
 
 from tessera.backends.llvm.ops import F32, I32, I64
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
@@ -41,8 +40,6 @@ Turns are taken by the warpgroups of one group, so that the two uses of 2 do not
 _SWIZZLES = {128: 1 << 62, 64: 2 << 62, 32: 3 << 62}
 """How a descriptor says in which rows of bytes an operand is swizzled."""
 _PLACE_MASK = (1 << 18) - 1
-_PRODUCTS = (TensorCoreOp, TensorCoreBeginOp, TensorCoreStartOp, TensorCoreWaitOp)
-"""What accumulators go through in their registers."""
 
 
 class _Operand:
@@ -96,9 +93,7 @@ class _Operand:
 def emit_warpgroup_product(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     """Emit the instructions of a product and wait for it."""
     assert op.result is not None
-    dtype = dtype_of(element_of(op.acc.type))
-    sums = _wait(emitter, dtype, _start(emitter, op), 0)
-    emitter.bind(op.result, sums if stays(op.result, op.acc) else _moved(emitter, dtype, sums))
+    emitter.bind(op.result, _wait(emitter, dtype_of(element_of(op.acc.type)), _start(emitter, op), 0))
 
 
 @NVIDIA.register(TensorCoreStartOp)
@@ -159,30 +154,7 @@ def emit_product_wait(emitter: NvidiaEmitter, op: TensorCoreWaitOp) -> None:
     """Wait for a product; the registers that it reads as A are inputs, so that they stay unchanged up to here."""
     held = [("i32", word) for word in emitter.words.get(op.product, [])]
     dtype = dtype_of(element_of(op.result.type))
-    sums = _wait(emitter, dtype, emitter.units(op.product), op.pending.data, held)
-    emitter.bind(op.result, sums if stays(op.result, op.product) else _moved(emitter, dtype, sums))
-
-
-def stays(result: SSAValue, acc: SSAValue) -> bool:
-    """Return whether a product's result can stay in its accumulators' registers wherever loops and branches carry it.
-
-    Args:
-        result: the result, or what a branch makes of it.
-        acc: the accumulators that the product began with.
-    """
-    while not isinstance(acc, BlockArgument) and isinstance(acc.owner, _PRODUCTS):
-        acc = acc.owner.product if isinstance(acc.owner, TensorCoreWaitOp) else acc.owner.acc
-    for use in result.uses:
-        op, parent = use.operation, use.operation.parent_op()
-        if isinstance(op, scf.YieldOp) and isinstance(parent, scf.IfOp):
-            if not stays(parent.results[use.index], acc):
-                return False
-        elif isinstance(op, scf.YieldOp) and isinstance(parent, scf.ForOp):
-            if acc is not parent.body.block.args[use.index + 1]:
-                return False
-        elif op.regions or isinstance(op, scf.YieldOp | scf.ConditionOp):
-            return False
-    return True
+    emitter.bind(op.result, _wait(emitter, dtype, emitter.units(op.product), op.pending.data, held))
 
 
 def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list[str]:
@@ -265,19 +237,6 @@ def _issue(
     return emitter.asm(text, constraints, [type_] * count, args)
 
 
-def _moved(emitter: NvidiaEmitter, dtype: DType, sums: list[str]) -> list[str]:
-    """Copy accumulators behind the wait for them, to registers that LLVM may give any other value.
-
-    Where a wait's results have other registers than the product, LLVM copies them before the wait, as the wait is told
-    to give what it is given: while the product still runs.
-    """
-    count = len(sums)
-    kind, type_ = ("r", I32) if dtype.kind == "int" else ("f", F32)
-    text = " ".join(f"mov.b32 ${number}, ${count + number};" for number in range(count))
-    constraints = ",".join([*[f"=&{kind}"] * count, *[kind] * count])
-    return emitter.asm(text, constraints, [type_] * count, [(str(type_), value) for value in sums])
-
-
 def _wait(
     emitter: NvidiaEmitter, dtype: DType, acc: list[str], pending: int, held: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
@@ -287,4 +246,14 @@ def _wait(
     tied = (str(i) for i in range(count))
     constraints = ",".join([*[f"={kind}"] * count, *tied, *["r"] * len(held), "~{memory}"])
     args = [*((str(type_), value) for value in acc), *held]
-    return emitter.asm(f"wgmma.wait_group.sync.aligned {pending};", constraints, [type_] * count, args)
+    sums = emitter.asm(f"wgmma.wait_group.sync.aligned {pending};", constraints, [type_] * count, args)
+    return _copied(emitter, dtype, sums) if emitter.copies_sums else sums
+
+
+def _copied(emitter: NvidiaEmitter, dtype: DType, sums: list[str]) -> list[str]:
+    """Copy accumulators behind the wait for them, to registers that LLVM may give any other value."""
+    count = len(sums)
+    kind, type_ = ("r", I32) if dtype.kind == "int" else ("f", F32)
+    text = " ".join(f"mov.b32 ${number}, ${count + number};" for number in range(count))
+    constraints = ",".join([*[f"=&{kind}"] * count, *[kind] * count])
+    return emitter.asm(text, constraints, [type_] * count, [(str(type_), value) for value in sums])

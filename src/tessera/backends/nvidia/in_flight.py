@@ -1,7 +1,8 @@
-"""Checks PTX for registers of warpgroup products that are used while the products still run.
+"""Finds registers of warpgroup products in PTX that are used while the products still run.
 
-LLVM does not know that `wgmma` goes on after its instruction: where it copies accumulators before the wait for them,
-for whatever reason, they are not what the product gives.
+LLVM does not know that `wgmma` goes on after its instruction. Where a wait's results have other registers than the
+product, as those of sums that change places in a loop do, LLVM copies them before the wait, which is told to give what
+it is given: then they are not what the product gives. Such kernels are written again, with copies behind all waits.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", `wgmma.mma_async`.
 """
@@ -22,14 +23,20 @@ _REGISTER = re.compile(r"%\w+")
 def check_products(ptx: str) -> None:
     """Check that no instruction uses accumulators between their product and the wait for it.
 
-    What a block of instructions without branches shows is checked, no path through several.
-
     Raises:
         CompilerFault: `products-in-flight`, with the instruction.
     """
-    use = next(_uses(ptx), None)
-    if use is not None:
+    use = used_in_flight(ptx)
+    if use:
         raise CompilerFault(f"accumulators are used while their product runs: {use}", code="products-in-flight")
+
+
+def used_in_flight(ptx: str) -> str:
+    """Return an instruction that uses accumulators between their product and the wait for it, empty if none does.
+
+    What a block of instructions without branches shows is seen, no path through several.
+    """
+    return next(_uses(ptx), "")
 
 
 def _uses(ptx: str) -> Iterator[str]:
