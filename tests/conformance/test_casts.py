@@ -231,6 +231,33 @@ def test_conversions_saturate(case, backend):
     check(case, backend)
 
 
+def widening(source: DType) -> Callable[..., Any]:
+    """Return a kernel that converts to the wide floats and clamps."""
+    single, double = ts.f32 @ ts.saturate, ts.f64 @ ts.saturate
+
+    def convert(x: ts.Tensor["n", source], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n", double]):
+        for i in ts.tile.grid((n, 32)):
+            y[i : i + 32] = x[i : i + 32].to(single)
+            z[i : i + 32] = x[i : i + 32]
+
+    return convert
+
+
+@conformance(
+    [
+        Case(
+            f"widened-from-{source}",
+            widening(source),
+            lambda rng, source=source: [source_values(rng, source), *(Output((COUNT,), t) for t in (ts.f32, ts.f64))],
+            reference(source, (ts.f32, ts.f64), saturate=True),
+        )
+        for source in (ts.f64, ts.f32, ts.f16, ts.bf16, ts.fp8_e5m2, ts.i64, ts.u64)
+    ]
+)
+def test_conversions_to_wide_floats_saturate(case, backend):
+    check(case, backend)
+
+
 def scalars(x: ts.Tensor["n", ts.f32], y: ts.Tensor[6, ts.f32], s: ts.f32, k: ts.i32, b: ts.u8, h: ts.bf16):
     y[0] = s.to(ts.bf16)
     y[1] = k.to(ts.f32) / 2

@@ -26,7 +26,7 @@ from tessera.driver.settings import settings
 from tessera.driver.structured import StructuredKernel
 from tessera.driver.variants import Space, Variant, Variants, destination_of
 from tessera.entry.host import call_directly
-from tessera.errors import LanguageError, caller_location
+from tessera.errors import LanguageError, caller_location, shown
 from tessera.frontend.signature import (
     MISSING,
     ConstexprParam,
@@ -292,18 +292,26 @@ class KernelDecorator:
 def _checked_space(space: Any) -> Space:
     if not isinstance(space, Mapping):
         raise LanguageError(
-            f"the tuning space is {space!r:.80}",
+            f"the tuning space is {shown(space)}",
             code="bad-space",
             location=caller_location(),
             help="give values by name: space=dict(BM=[64, 128])",
         )
+    for name in cast("Mapping[Any, Any]", space):
+        if not isinstance(name, str):
+            raise LanguageError(
+                f"a tunable is called {shown(name)}",
+                code="bad-space",
+                location=caller_location(),
+                help="name it by a text: space=dict(BM=[64, 128])",
+            )
     return tuple((name, _values(name, values)) for name, values in cast("Mapping[str, Any]", space).items())
 
 
 def _checked_key(key: Any) -> tuple[str, ...]:
     if not isinstance(key, tuple | list) or not all(isinstance(name, str) for name in cast(Sequence[Any], key)):
         raise LanguageError(
-            f"the autotune key is {key!r:.80}",
+            f"the autotune key is {shown(cast(object, key))}",
             code="bad-key",
             location=caller_location(),
             help='give a tuple of names: key=("M", "N")',

@@ -194,6 +194,8 @@ class Tensor:
         """Parse the dimensions and the dtype."""
         parts = cast(tuple[Any, ...], items) if isinstance(items, tuple) else (items,)
         try:
+            if not parts:
+                raise LanguageError("a tensor has a dtype", code="bad-annotation", help=f"write {_EXAMPLE}")
             if isinstance(parts[-1], DTypeVar):
                 return OpenTensor(tuple(dim_of(part, _EXAMPLE) for part in parts[:-1]), parts[-1])
             return TensorAnnotation(tuple(dim_of(part, _EXAMPLE) for part in parts[:-1]), _policy(parts[-1]))

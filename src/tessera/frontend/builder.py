@@ -27,7 +27,7 @@ from tessera.frontend.values import RoleSpec, Scalar, TensorValue, Tile
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import DimOp
-from tessera.ir.tile.types import TileType, describe
+from tessera.ir.tile.types import SharedType, TileType, describe
 from tessera.ir.types import index
 from tessera.target.dims import Dim, Quotient, solved
 
@@ -250,11 +250,12 @@ class Dims:
 
 
 def _check_size(type_: Attribute) -> None:
-    if isinstance(type_, TileType) and prod(type_.shape) > MAX_ELEMENTS:
+    if isinstance(type_, TileType | SharedType) and prod(type_.shape) > MAX_ELEMENTS:
+        held = "tile" if isinstance(type_, TileType) else "buffer"
         raise TypeMismatchError(
             f"{describe(type_)} has {prod(type_.shape)} elements",
             code="tile-too-large",
-            help=f"a tile holds at most {MAX_ELEMENTS}; loop over smaller blocks with ts.tile.range",
+            help=f"a {held} holds at most {MAX_ELEMENTS}; loop over smaller blocks with ts.tile.range",
         )
 
 

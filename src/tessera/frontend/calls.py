@@ -13,6 +13,7 @@ from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import STEPS_OF_CALL, Builder, Frame
 from tessera.frontend.constants import static_call
+from tessera.frontend.convert import static_bool
 from tessera.frontend.evaluate import evaluate, execute, expression
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.flow import RESULT
@@ -124,6 +125,7 @@ def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[
 
     Raises:
         LanguageError: `bad-call`.
+        TypeMismatchError: `bad-argument` for a truth value that is not known at compile time.
     """
     try:
         bound = signature.bind(*args, **kwargs)
@@ -131,6 +133,9 @@ def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[
         names = [str(p).split(":")[0] for p in signature.parameters.values()]
         raise LanguageError(f"{name}: {error}", code="bad-call", help=f"{name}({', '.join(names)})") from None
     bound.apply_defaults()
+    for parameter in signature.parameters.values():
+        if parameter.annotation in ("bool", bool):
+            bound.arguments[parameter.name] = static_bool(bound.arguments[parameter.name], f"{name}: {parameter.name}")
     return bound.arguments
 
 

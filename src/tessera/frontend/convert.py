@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from numbers import Integral
 from typing import Any, cast
 
 import numpy as np
@@ -44,13 +45,13 @@ def constant(b: Builder, value: bool | int | float, element: Attribute) -> SSAVa
         TypeMismatchError: `constant-range` when an integer type cannot hold it.
     """
     if isinstance(element, IndexType):
-        _check_range(value, dtypes.i64)
+        check_range(value, dtypes.i64)
         return b.emit(ConstantOp(int(value), index)).result
     dtype = dtype_of(element)
     if dtype.kind == "bool":
         return b.emit(ConstantOp(bool(value), element)).result
     if dtype.is_int:
-        _check_range(value, dtype)
+        check_range(value, dtype)
         return b.emit(ConstantOp(int(value), element)).result
     rounded = round_to(_as_float(value), dtype)
     if dtype.bits >= 16:
@@ -68,7 +69,12 @@ def _as_float(value: bool | int | float) -> float:
         ) from None
 
 
-def _check_range(value: bool | int | float, dtype: DType) -> None:
+def check_range(value: bool | int | float, dtype: DType) -> None:
+    """Check that an integer dtype holds a number.
+
+    Raises:
+        TypeMismatchError: `constant-range` when it does not.
+    """
     low, high = (
         (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
     )
@@ -351,15 +357,16 @@ def static_bool(value: Any, what: str) -> bool:
     """Return a compile-time truth value.
 
     Raises:
-        TypeMismatchError: `bad-argument` for a value of run time.
+        TypeMismatchError: `bad-argument` for a value of run time, or one that is neither true nor false.
     """
-    if isinstance(value, Value):
+    if isinstance(value, Value) or not isinstance(value, Integral | np.bool_):
+        why = "is known at run time only" if isinstance(value, Value) else "is neither True nor False"
         raise TypeMismatchError(
-            f"{what}: {show(value)} is known at run time only",
+            f"{what}: {show(value)} {why}",
             code="bad-argument",
             help="give True or False, or a compile-time value of either",
         )
-    return bool(value)
+    return bool(cast(Any, value))
 
 
 def axis_of(b: Builder, axis: Any, source: Tile, what: str) -> int:

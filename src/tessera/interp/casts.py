@@ -40,7 +40,8 @@ def _convert(value: Array, source: DType, target: DType, saturate: bool) -> Arra
         return _truncate(value.astype(np.float64), target) if source.is_float else value.astype(target.numpy())
     if saturate:
         limit = largest(target)
-        clipped = np.clip(_widened(value, source), -limit, limit)
+        wide = value.astype(np.float64) if target.bits == 64 else _widened(value, source)
+        clipped = np.clip(wide, -limit, limit)
         return round_once(clipped, target) if target.bits <= 32 else clipped
     if target.bits >= 32:
         return value.astype(target.numpy())

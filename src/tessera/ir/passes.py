@@ -250,9 +250,16 @@ class PassRunner:
 
     def _write(self, name: str, text: str) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="tessera-fault-")) if self.dump is None else self.dump
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / name
-        path.write_text(text, encoding="utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise TesseraError(
+                f"the IR cannot be written to {folder}: {error.strerror}",
+                code="cannot-write",
+                help="set TESSERA_DUMP_DIR to a folder that can be written, or unset it",
+            ) from error
         return path
 
 

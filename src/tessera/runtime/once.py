@@ -31,7 +31,8 @@ class once(Generic[P, R]):
         if args not in self._made:
             with self._lock:
                 if args not in self._made:
-                    self._made[args] = self._make(*args, **kwargs)
+                    # A signal's handler may ask on this very thread meanwhile: the first one that is made stays.
+                    self._made.setdefault(args, self._make(*args, **kwargs))
         return self._made[args]
 
     def cache_clear(self) -> None:

@@ -9,6 +9,7 @@ and `kernelParams` (CUDA) are.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,8 +53,16 @@ def _format(dtype: str) -> str:
 
 
 def _as_bits(dtype: str, value: Any) -> int:
-    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …)."""
-    stored = np.array(float(value), np.float32).astype(dtype_named(dtype).numpy())
+    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …).
+
+    Raises:
+        OverflowError: the dtype does not hold a finite value.
+    """
+    number = float(value)
+    with np.errstate(over="ignore"):
+        stored = np.array(number, np.float32).astype(dtype_named(dtype).numpy())
+    if math.isfinite(number) and not math.isfinite(float(stored)):
+        raise OverflowError(f"{dtype} does not hold {number}")
     return int(stored.view(np.uint8 if stored.itemsize == 1 else np.uint16))
 
 

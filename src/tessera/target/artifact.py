@@ -294,9 +294,23 @@ class Artifact:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the artefact to a file that `ts.load` reads."""
-        with open(os.fspath(path), "wb") as file:
-            file.write(self.to_bytes())
+        """Write the artefact to a file that `ts.load` reads; one that is there is replaced whole, or left as it is.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from pathlib import Path
+
+        data, goal = self.to_bytes(), Path(path)
+        if goal.is_symlink() or (goal.exists() and not goal.is_file()):
+            goal.write_bytes(data)
+            return
+        part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(data)
+            part.replace(goal)
+        finally:
+            part.unlink(missing_ok=True)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Artifact:

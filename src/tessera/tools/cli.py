@@ -41,6 +41,14 @@ class _Commands(click.Group):
             # Without its traceback, in which the command line's own frames would pass for the user's program.
             click.echo(str(error.with_traceback(None)), err=True)
             ctx.exit(1)
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except OSError as error:
+            click.echo(f"error[file]: {error}", err=True)
+            ctx.exit(1)
+        except UnicodeDecodeError as error:
+            click.echo(f"error[file]: the file holds no text: {error}", err=True)
+            ctx.exit(1)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import click
 import numpy as np
@@ -48,9 +48,12 @@ def run_text(text: str, inputs: Sequence[Any], *, file: str = "<input>", checks:
 def _load(path: Path) -> Array:
     try:
         with path.open("rb") as stream:
-            return np.load(stream, allow_pickle=False)
-    except (OSError, ValueError) as error:
+            array: Any = np.load(stream, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
         raise CallError(f"cannot read {path} as an .npy file: {error}", code="bad-input") from error
+    if not isinstance(array, np.ndarray):
+        raise CallError(f"{path} holds several arrays", code="bad-input", help="give an .npy file, of one")
+    return cast("Array", array)
 
 
 def _number(text: str) -> int | float | bool:
@@ -76,8 +79,11 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
         return _number(text)
     dtype = parameter.dtype.numpy()
     if text.startswith("zeros(") and text.endswith(")"):
-        sizes = [int(part) for part in text[6:-1].split(",") if part.strip().isdigit()]
-        return np.zeros(sizes, dtype)
+        sizes = text[6:-1].strip().removesuffix(",")
+        try:
+            return np.zeros([int(part) for part in sizes.split(",")] if sizes else [], dtype)
+        except (ValueError, MemoryError) as error:
+            raise CallError(f"there is no {text}: {error}", code="bad-input", help="write zeros(64,32)") from error
     array = _load(Path(text))
     if array.dtype != dtype and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)

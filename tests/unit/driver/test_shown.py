@@ -51,3 +51,23 @@ def test_a_wrong_argument_without_text(args, code):
 def test_a_constant_of_any_length():
     assert fill(Y, 1, HUGE)[0] == 1.0
     assert fill(Y, 1, -HUGE)[0] == 2.0
+
+
+@ts.kernel
+def scaled(y: ts.Tensor["n", ts.f32], s: ts.bf16):
+    """Store a scalar."""
+    for i in ts.tile.grid((n, 8)):
+        y[i : i + 8] = ts.tile.full((8,), s.to(ts.f32), ts.f32)
+    return y
+
+
+@pytest.mark.parametrize("scalar", [1e308, -3.4e38 * 2, 3.4e38])
+def test_a_scalar_beyond_a_narrow_float(scalar):
+    with pytest.raises(CallError) as caught:
+        scaled(Y, scalar)
+    assert caught.value.code == "wrong-scalar"
+
+
+def test_infinite_scalars_stay():
+    assert scaled(Y, float("inf"))[0] == np.inf
+    assert scaled(Y, 2.0)[0] == 2.0

@@ -275,3 +275,30 @@ def test_help_shows_its_examples_a_line_each(command):
     text = CliRunner().invoke(main, command).output
     assert "\\b" not in text
     assert any(line.strip().startswith("tessera compile gemm.py:gemm") for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("opt", "{garbage}"),
+        ("run", "{garbage}"),
+        ("run", "{tile}", "-i", "{several}", "-i", "1.0"),
+        ("run", "{tile}", "-i", "zeros(99999999999,99999999999)", "-i", "1.0"),
+        ("run", "{tile}", "-i", "zeros(-1)", "-i", "1.0"),
+        ("run", "{tile}", "-i", "zeros(4)", "-i", "1.0", "-o", "{nowhere}"),
+        ("fuzz", "--replay", "{garbage}"),
+        ("fuzz", "--replay", "{other}"),
+        ("fuzz", "--programs", "1", "--jobs", "1", "--report", "{nowhere}"),
+    ],
+)
+def test_files_that_cannot_be_used_are_errors_without_a_traceback(run, file, tmp_path, args):
+    names = {"garbage": tmp_path / "garbage", "several": tmp_path / "several.npz", "other": tmp_path / "other.json"}
+    names |= {"tile": tmp_path / "scale.tirh", "nowhere": tmp_path / "no" / "where.npy"}
+    names["garbage"].write_bytes(bytes(range(128, 256)))
+    np.savez(names["several"], a=np.zeros(4), b=np.zeros(4))
+    names["other"].write_text('{"node": "Nothing"}')
+    names["tile"].write_text(run("compile", f"{file}:scale", "--target", "cpu", "--dump", "tirh").output)
+    done = run(*(arg.format_map(names) for arg in args))
+    assert done.exit_code in (1, 2)
+    assert isinstance(done.exception, SystemExit)
+    assert "rror" in done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from tessera.backends.llvm.elementwise import Target
 from tessera.backends.llvm.ops import Ops
@@ -49,23 +50,20 @@ def _from_float(target: Target, value: str, source: DType, result: DType, width:
     if result.is_int:
         name = "fptosi" if result.kind == "int" else "fptoui"
         return ops.call(f"llvm.{name}.sat.{dst.mangled}.{type_.mangled}", dst, [(type_, value)])
-    if result == dtypes.f64:
-        return value if wide == dtypes.f64 else ops.convert("fpext", type_, value, dst)
-    if result == dtypes.f32:
-        if wide != dtypes.f64:
-            return value
-        narrow = ops.convert("fptrunc", type_, value, dst)
-        return _clamped(ops, dst, narrow) if saturate else narrow
+    if result in (dtypes.f32, dtypes.f64):
+        op = {-1: "fptrunc", 1: "fpext"}.get((result.bits > wide.bits) - (result.bits < wide.bits))
+        converted = value if op is None else ops.convert(op, type_, value, dst)
+        return _clamped(ops, dst, converted, result) if saturate else converted
     if wide == dtypes.f64:
         value = _to_odd(ops, value, width)
     return target.narrow(value, result, width, saturate)
 
 
-def _clamped(ops: Ops, f32: LLVMType, value: str) -> str:
-    """Return f32 values with the largest finite ones in place of infinities."""
-    magnitude = ops.intrinsic("fabs", f32, value)
-    infinite = ops.compare("oeq", f32, magnitude, ops.real(f32, math.inf))
-    return ops.select(f32, infinite, ops.intrinsic("copysign", f32, ops.real(f32, _LARGEST_F32), value), value)
+def _clamped(ops: Ops, type_: LLVMType, value: str, dtype: DType) -> str:
+    """Return f32 or f64 values with the largest finite ones in place of infinities."""
+    largest = ops.real(type_, _LARGEST_F32 if dtype == dtypes.f32 else sys.float_info.max)
+    infinite = ops.compare("oeq", type_, ops.intrinsic("fabs", type_, value), ops.real(type_, math.inf))
+    return ops.select(type_, infinite, ops.intrinsic("copysign", type_, largest, value), value)
 
 
 def _to_odd(ops: Ops, value: str, width: int) -> str:

@@ -82,6 +82,8 @@ def _check_dtype(b: Builder, place: Place, fn: str) -> None:
     dtype = place.tensor.dtype if isinstance(place, View) else _buffer(place).dtype
     if fn in ("and", "or", "xor") and not dtype.is_int:
         raise TypeMismatchError(f"atomic_{fn} is not defined for {dtype}", code="dtype-mismatch", help="use integers")
+    if fn in ("add", "max", "min") and dtype.kind == "bool":
+        raise TypeMismatchError(f"atomic_{fn} is not defined for {dtype}", code="dtype-mismatch", help="use a number")
     if fn == "add" and dtype.is_float and b.spec.profile != "fast":
         raise LanguageError(
             f"atomic_add on {dtype} in the {b.spec.profile} profile",
@@ -114,8 +116,8 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
         indices, element = shared_indices(b, place), element_type(_buffer(place).dtype)
         mask = mask_of_shape(b, shape_of(indices[0].type), "what is accessed")
     shape = shape_of(indices[0].type)
-    given = None if value is None else _operand(b, shape, element, value, what)
-    expected = None if compare is None else _operand(b, shape, element, compare, f"{what}: compare")
+    given = None if fn == "load" else _operand(b, shape, element, value, what)
+    expected = _operand(b, shape, element, compare, f"{what}: compare") if fn == "compare_exchange" else None
     if isinstance(place, View):
         op = b.emit(AtomicOp(fn, given, place.tensor.ssa, indices, mask, expected, order, scope))
         if op.writes:

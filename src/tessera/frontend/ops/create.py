@@ -12,6 +12,7 @@ from tessera.frontend.convert import (
     apply,
     broadcast_to,
     cast_to,
+    check_range,
     operand,
     static_int,
     static_shape,
@@ -100,7 +101,12 @@ def _arange(b: Builder, start: Any, stop: Any, dtype: Any) -> Tile:
             help="a tile has at least one element",
         )
     wanted = to_policy(dtype, "arange").dtype
-    counted = wanted if wanted.is_int else dtypes.i32
+    if wanted.kind == "bool":
+        raise TypeMismatchError("arange of bool", code="dtype-mismatch", help="use an integer or float dtype")
+    near = -(2**31) <= first and last <= 2**31
+    counted = wanted if wanted.is_int else dtypes.i32 if near else dtypes.i64
+    for bound in (first, last - 1):
+        check_range(bound, counted)
     lanes = Tile(b.emit(ArangeOp(last - first, element_type(counted))).result)
     if first:
         lanes = apply(b, "add", lanes, first)

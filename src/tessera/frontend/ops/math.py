@@ -98,12 +98,13 @@ def power(b: Builder, a: Any, b_: Any) -> Any:
         if exponent > 2 and isinstance(base, Value) and base.dtype.is_float:
             return rounded(b, _repeated(b, widened(b, base), exponent), base)
         return _repeated(b, base, exponent)
-    if isinstance(base, Value) and not base.dtype.is_float and not isinstance(exponent, float):
+    whole = isinstance(base, int) or (isinstance(base, Value) and not base.dtype.is_float)
+    if whole and not isinstance(exponent, float):
         if not isinstance(exponent, Value) or not exponent.dtype.is_float:
             raise TypeMismatchError(
                 f"** of {show(base)} and {show(exponent)}",
                 code="dtype-mismatch",
-                help="integers take constant powers from 0 to 16; cast to ts.f32 for others",
+                help="integers take constant powers from 0 to 16; write a float, as in 2.0 ** i, or cast to ts.f32",
             )
     return apply(b, "pow", base, exponent, what="**")
 

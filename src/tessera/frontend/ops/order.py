@@ -9,7 +9,7 @@ from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import inline
-from tessera.frontend.convert import axis_of, cast_to, places_along, static_bool, static_int, to_tile
+from tessera.frontend.convert import axis_of, cast_to, places_along, static_int, to_tile
 from tessera.frontend.library import order
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Tile
@@ -36,26 +36,25 @@ def _exchange(b: Builder, x: Any, bits: Any, axis: Any) -> Any:
 @compiles(tile.sort)
 def _sort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     source = to_tile(b, x, "sort")
-    where, down = axis_of(b, axis, source, "sort"), static_bool(descending, "sort: descending")
-    keys = _keys(b, source)
-    given = [keys, places_along(b, source.shape, where), _steps(source.shape[where]), where, down]
+    where, keys = axis_of(b, axis, source, "sort"), _keys(b, source)
+    given = [keys, places_along(b, source.shape, where), _steps(source.shape[where]), where, descending]
     return _of_keys(b, inline(b, order.in_order.function, given, {}), source.dtype)
 
 
 @compiles(tile.argsort)
 def _argsort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     source = to_tile(b, x, "argsort")
-    where, down = axis_of(b, axis, source, "argsort"), static_bool(descending, "argsort: descending")
+    where = axis_of(b, axis, source, "argsort")
     if source.dtype.is_float:
         source = inline(b, order.without_sign_of_zero.function, [source], {})
-    given = [_keys(b, source), places_along(b, source.shape, where), _steps(source.shape[where]), where, down]
+    given = [_keys(b, source), places_along(b, source.shape, where), _steps(source.shape[where]), where, descending]
     return inline(b, order.places_in_order.function, given, {})
 
 
 @compiles(tile.topk)
 def _topk(b: Builder, x: Any, k: Any, axis: Any, largest: Any) -> Any:
     source = to_tile(b, x, "topk")
-    where, up = axis_of(b, axis, source, "topk"), static_bool(largest, "topk: largest")
+    where, up = axis_of(b, axis, source, "topk"), largest
     size, count = source.shape[where], static_int(b, k, "topk: k")
     if not 1 <= count <= size:
         raise TypeMismatchError(

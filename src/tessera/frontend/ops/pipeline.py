@@ -9,7 +9,7 @@ from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import static_int
 from tessera.frontend.expressions import apply
-from tessera.frontend.ops.shared import end_group
+from tessera.frontend.ops.shared import check_pending, end_group
 from tessera.frontend.registry import compiles, handler_of
 from tessera.frontend.values import BarriersValue, show
 from tessera.ir.tile.shared import BarrierOp, WaitGroupOp
@@ -35,7 +35,9 @@ def _commit(b: Builder) -> None:
 @compiles(tile.pipeline.wait)
 def _wait(b: Builder, slot: Any, pending: Any) -> None:
     b.require_program("pipeline.wait")
-    _arrived(b, at_least(static_int(b, pending, "pipeline.wait: the number"), 0, "pipeline.wait"))
+    count = static_int(b, pending, "pipeline.wait: the number")
+    check_pending(count, "pipeline.wait")
+    _arrived(b, count)
 
 
 @compiles(tile.pipeline.swap)

@@ -29,6 +29,8 @@ def _cdiv(b: Builder, a: Any, b_: Any) -> Any:
                 code="dtype-mismatch",
                 help="divide floats and round up: ts.tile.ceil(a / b)",
             )
+    if not is_runtime(b_) and isinstance(b_, int) and b_ < 1:
+        cdiv(1, b_)  # says what is wrong
     above = apply(b, "add", a, apply(b, "sub", b_, 1) if is_runtime(b_) else b_ - 1, what="cdiv")
     return apply(b, "floordiv", above, b_, what="cdiv")
 

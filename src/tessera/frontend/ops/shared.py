@@ -16,6 +16,9 @@ from tessera.ir.tile.types import describe
 from tessera.ir.types import element_type
 from tessera.numerics.dtypes import Policy
 
+MOST_PENDING = 65535
+"""Groups of copies that may stay in flight: more than a program starts."""
+
 
 @compiles(tile.alloc_shared)
 def _alloc_shared(b: Builder, shape: Any, dtype: Any, swizzle: Any) -> Shared:
@@ -121,13 +124,22 @@ def end_group(b: Builder) -> None:
 def _wait_group(b: Builder, pending: Any) -> None:
     b.require_program("wait_group")
     count = static_int(b, pending, "wait_group: the number")
-    if count < 0:
-        raise LanguageError(
-            f"wait_group({count})",
-            code="bad-argument",
-            help="give the number of groups that may stay in flight",
-        )
+    check_pending(count, "wait_group")
     b.emit(WaitGroupOp(count))
+
+
+def check_pending(count: int, what: str) -> None:
+    """Check a number of groups that may stay in flight.
+
+    Raises:
+        LanguageError: `bad-argument` when there is no such number.
+    """
+    if not 0 <= count <= MOST_PENDING:
+        raise LanguageError(
+            f"{what}({count})",
+            code="bad-argument",
+            help=f"give the number of groups that may stay in flight, 0 to {MOST_PENDING}",
+        )
 
 
 @compiles(tile.barrier)

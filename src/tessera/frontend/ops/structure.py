@@ -74,9 +74,10 @@ def _static_range(b: Builder, bounds: tuple[Any, ...]) -> StaticRangeSpec:
     if step == 0:
         raise LanguageError("static_range: the step is 0", code="bad-range", help="use another step")
     values = range(lower, upper, step)
-    if len(values) > MAX_UNROLLED:
+    times = max(-((lower - upper) // step), 0)
+    if times > MAX_UNROLLED:
         raise LanguageError(
-            f"static_range repeats its body {len(values)} times",
+            f"static_range repeats its body {times} times",
             code="bad-range",
             help=f"at most {MAX_UNROLLED} times; use ts.tile.range for a loop at run time",
         )

@@ -177,7 +177,9 @@ def atomic_exchange(
 def atomic_compare_exchange(
     target: TileLike, compare: TileLike, value: TileLike, order: Order = "relaxed", scope: Scope = "device"
 ) -> Tile | Scalar:
-    """Replace the elements that equal `compare`, each in one indivisible step.
+    """Replace the elements whose bits are those of `compare`, each in one indivisible step.
+
+    Floats are compared by their bits, too: -0.0 is not 0.0, and a NaN is itself.
 
     Args:
         target: `A[...]` with slices, integers or index tiles, a shared buffer, or elements of one (`hist[idx]`).
@@ -187,7 +189,7 @@ def atomic_compare_exchange(
         scope: the programs that the order holds for.
 
     Returns:
-        The old values; where they equal `compare`, the exchange took place. Elements outside are left
+        The old values; where they are `compare`, the exchange took place. Elements outside are left
         alone, and their old value is zero.
 
     Raises:

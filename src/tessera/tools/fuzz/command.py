@@ -197,7 +197,11 @@ def fuzz(
         return
     where = Device("compile", compile_only) if compile_only else Device(device, target)
     if replay is not None:
-        _replay(serial.loads(replay.read()), where)
+        try:
+            program = serial.loads(replay.read())
+        except (ValueError, TypeError) as error:
+            raise click.BadParameter(f"{replay.name} holds no program: {error}", param_hint="--replay") from error
+        _replay(program, where)
         return
     if programs is None and minutes is None:
         programs = 1000
