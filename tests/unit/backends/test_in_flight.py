@@ -7,7 +7,7 @@ import re
 import pytest
 
 import tessera as ts
-from tessera.backends.nvidia.in_flight import check_products
+from tessera.backends.nvidia.in_flight import check_products, used_in_flight
 from tessera.errors import CompilerFault
 
 START = "\t{ .reg .pred p; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2}, %rd1, %rd2, p, 1, 1, 0, 0; }"
@@ -42,12 +42,46 @@ def test_a_use_before_the_wait_is_a_fault(lines: list[str]) -> None:
         [START, COMMIT, START, COMMIT, wait(0), COPY],
         [START, COMMIT, OTHER, COMMIT, wait(1), COPY],
         [COPY, START, COMMIT, "\tmov.b32 \t%r4, %r7;", wait(0)],
-        [START, COMMIT, "$L__BB0_1:", COPY],  # another way leads here, too
+        [START, COMMIT, wait(0), "$L__BB0_1:", COPY],
         [COPY],
     ],
 )
 def test_other_uses_are_none(lines: list[str]) -> None:
     check_products("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("lines", "used"),
+    [
+        ([START, COMMIT, "\t@%p1 bra \t$L2;", COPY, "$L2:", wait(0)], True),
+        ([START, COMMIT, "\tbra.uni \t$L3;", "$L2:", wait(0), "\tret;", "$L3:", COPY, "\tbra.uni \t$L2;"], True),
+        (["$L1:", COPY, START, COMMIT, "\t@%p1 bra \t$L1;", wait(0)], True),
+        (["$L1:", START, COMMIT, wait(1), OTHER, COMMIT, "\t@%p1 bra \t$L1;", wait(0), COPY], False),
+        ([START, COMMIT, "\t@%p1 bra \t$L2;", "$L2:", wait(0), COPY], False),
+        ([START, COMMIT, "\tret;", "$L2:", COPY], False),
+        ([START, COMMIT, "}", COPY], False),
+    ],
+)
+def test_uses_are_found_on_every_path(lines: list[str], used: bool) -> None:
+    text = "\n".join(lines)
+    assert used_in_flight(text) == (COPY.strip() if used else "")
+    check_products(text)  # no block shows it
+
+
+@ts.kernel
+def masked(a: ts.Tensor["M", 64, ts.bf16], b: ts.Tensor["S", 64, ts.bf16], c: ts.Tensor["M", 64, ts.f32]):
+    """Sums that change places in steps of which some are masked: branches between products and waits."""
+    for m in ts.tile.grid((M, 64)):
+        query = a[m : m + 64, :]
+        first = ts.tile.zeros((64, 64), ts.f32)
+        second = first
+        for k in ts.tile.range(0, S, 64):
+            scores = ts.tile.mma(query, b[k : k + 64, :].T)
+            seen = (m + ts.tile.arange(64))[:, None] >= (k + ts.tile.arange(64))[None, :]
+            weights = ts.tile.clamp(ts.tile.where(seen, scores, 0.0), -2.0, 2.0)
+            both = ts.tile.mma(ts.tile.cast(weights, ts.bf16), b[k : k + 64, :], first)
+            first, second = second, both
+        c[m : m + 64, :] = first + second * 2.0
 
 
 @ts.kernel
@@ -77,8 +111,9 @@ COPIES = re.compile(
 )
 
 
-@pytest.mark.parametrize(("kernel", "copies"), [(exchanged, True), (in_place, False)], ids=["exchanged", "in place"])
+@pytest.mark.parametrize(("kernel", "copies"), [(exchanged, True), (masked, True), (in_place, False)])
 def test_sums_that_change_places_are_copied_behind_the_wait(kernel: ts.Kernel, copies: bool) -> None:
     ptx = ts.compile(kernel, target="sm_90a", dump=["ptx"]).dumps["ptx"]
     assert "wgmma.mma_async" in ptx
     assert (COPIES.search(ptx) is not None) == copies
+    assert not used_in_flight(ptx)
