@@ -9,7 +9,8 @@ After, for clusters of P programs::
     grid(%M, %N) by [P * BM, BN] { ^(%first, %n): %m = %first + cluster_rank * BM; ... } {cluster = P}
 
 A load that does not depend on the rank is the same in all programs of a cluster: `warp-specialize` lets each fetch a
-part of it for all (TMA multicast). Tiles past the end are computed on zeros and stored nowhere.
+part of it for all (TMA multicast). Tiles past the end are computed on zeros and stored nowhere: all that is stored
+begins at the rows of the tile, in tensors that end where the grid does.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from xdsl.rewriter import InsertPoint
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.attributes import ints
+from tessera.ir.batching import names_size_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.cluster import ClusterRankOp
 from tessera.ir.tile.debug import AssertOp, PrintOp
-from tessera.ir.tile.memory import ScatterOp
+from tessera.ir.tile.elementwise import constant_value
+from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import TensorType
 from tessera.ir.walking import ops_in
 from tessera.schedule.scheduled_pass import AskedPass
 
@@ -63,6 +67,8 @@ class PairTilesPass(AskedPass):
 
 
 def _check(grid: GridOp) -> None:
+    kernel = grid.parent_op()
+    assert isinstance(kernel, KernelOp)
     if len(grid.block_sizes) != 2:
         raise Unfit("the grid is not two-dimensional")
     if not any(isinstance(op, MmaOp) for op in ops_in(grid)):
@@ -70,6 +76,21 @@ def _check(grid: GridOp) -> None:
     if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp) for op in ops_in(grid)):
         # Programs past the end run too: slices drop what they store, but these effects would happen.
         raise Unfit("the launch writes at computed places, prints or asserts")
+    if not all(_ends_with_grid(kernel, grid, op) for op in ops_in(grid) if isinstance(op, StoreOp)):
+        raise Unfit("a tensor that is stored to does not end where the grid does")
+
+
+def _ends_with_grid(kernel: KernelOp, grid: GridOp, op: StoreOp) -> bool:
+    """Return whether a store of a program past the last rows of a grid lies outside of its tensor."""
+    type_, extent = op.tensor.type, grid.extents[0]
+    assert isinstance(type_, TensorType)
+    last = constant_value(extent)
+    for axis, offset in enumerate(op.offsets):
+        if offset is grid.body.block.args[0]:
+            size = type_.shape[axis]
+            if names_size_of(kernel, extent, op.tensor, axis) or (last is not None and 0 <= size <= int(last)):
+                return True
+    return False
 
 
 def _pair(grid: GridOp, programs: int) -> None:

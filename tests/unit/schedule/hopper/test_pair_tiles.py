@@ -21,6 +21,35 @@ def adds(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]) -> None
         y[m : m + 64, n : n + 64] = x[m : m + 64, n : n + 64] + 1.0
 
 
+A, B = ts.Tensor["M", 64, ts.bf16], ts.Tensor["N", 64, ts.bf16]
+
+
+def shifted(a: A, b: B, c: ts.Tensor["M + 64", "N", ts.f32]) -> None:
+    """Store below the rows of the grid, where there is room for more of them."""
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        c[m + 64 : m + 128, n : n + 64] = ts.tile.mma(a[m : m + 64, :], b[n : n + 64, :].T)
+
+
+def half(a: A, b: B, c: ts.Tensor["M", "N", ts.f32]) -> None:
+    """Compute some of the rows only."""
+    for m, n in ts.tile.grid((64, 64), (N, 64)):
+        c[m : m + 64, n : n + 64] = ts.tile.mma(a[m : m + 64, :], b[n : n + 64, :].T)
+
+
+@pytest.mark.parametrize(("function", "rows"), [(shifted, 64), (half, 0)])
+def test_programs_past_the_end_would_store_so_that_there_are_none(function: Any, rows: int) -> None:
+    module = scheduled(function, {"M": 192, "N": 64}, cluster=4)
+    assert "does not end where the grid does" in note(module, "cluster")
+    a, b = random(192, 64).astype(ts.bf16.numpy()), random(64, 64).astype(ts.bf16.numpy())
+    c = np.zeros((192 + rows, 64), np.float32)
+    interpret(module, [a, b, c])
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    stored = wanted if rows else wanted[:64]
+    np.testing.assert_allclose(c[rows : rows + len(stored)], stored, atol=1e-3)
+    assert not c[:rows].any()
+    assert not c[rows + len(stored) :].any()
+
+
 @pytest.mark.parametrize("programs", [2, 4])
 @pytest.mark.parametrize("size", [(64, 64, 64), (77, 72, 200), (1, 8, 8), (200, 136, 328)])
 def test_a_product_in_clusters_equals_float64(size: tuple[int, int, int], programs: int) -> None:
