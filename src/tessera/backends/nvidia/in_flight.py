@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 
 _STARTS = "wgmma.mma_async"
