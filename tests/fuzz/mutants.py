@@ -721,6 +721,26 @@ _ROLES = (
     ),
     _hopper(
         "ptx",
+        "sums-copied-while-their-product-runs",
+        "backends/nvidia/__init__.py",
+        "if used_in_flight(ptx):",
+        "if False:",
+    ),
+    _hopper(
+        "ptx",
+        "programs-past-the-end-of-a-grid-store",
+        "schedule/hopper/pair_tiles.py",
+        "if not all(_ends_with_grid(kernel, grid, op) for op in ops_in(grid) if isinstance(op, StoreOp)):",
+        "if False:",
+    ),
+    _ptx(
+        "wide-shifts-look-at-half-of-their-count",
+        "backends/llvm/elementwise.py",
+        "    if bits == 64:\n        amount",
+        "    if False:\n        amount",
+    ),
+    _hopper(
+        "ptx",
         "sums-of-others-count-twice",
         "backends/nvidia/stream.py",
         "dtype, 1, [units[at], other])",

@@ -37,7 +37,7 @@ class _Block:
 
     Args:
         lines: the instructions.
-        next: labels of the blocks that may follow.
+        next: labels of the blocks that may follow, also of none in the function.
     """
 
     lines: list[str] = field(default_factory=list[str])
@@ -115,7 +115,7 @@ def _before(blocks: dict[str, _Block]) -> dict[str, Flight]:
         flight = before[label]
         for line in blocks[label].lines:
             flight = _after(line, flight)
-        for following in blocks[label].next:
+        for following in (name for name in blocks[label].next if name in blocks):
             old = before.get(following)
             new = flight if old is None else _either(old, flight)
             if new != old:

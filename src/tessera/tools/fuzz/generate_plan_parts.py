@@ -71,7 +71,9 @@ class Parts:
         return tree.Name(name, value.type)
 
     def rounded_up(self, extent: tree.Expr, block: int) -> tree.Expr:
-        """Return how far a grid goes, now and then spelled as whole blocks."""
+        """Return how far a grid goes, now and then spelled as whole blocks, or less far than its tensors."""
+        if isinstance(extent, tree.Name) and self.dims[extent.name] > 1 and self.dice.rarely(0.06):
+            return tree.Number(self.dice.aside.randint(1, self.dims[extent.name] - 1))
         if not self.dice.rarely(0.08):
             return extent
         blocks = tree.Apply("floordiv", (tree.Apply("add", (extent, tree.Number(block - 1))), tree.Number(block)))
