@@ -732,6 +732,7 @@ _ROLES = (
         "schedule/hopper/pair_tiles.py",
         "if not all(_ends_with_grid(kernel, grid, op) for op in ops_in(grid) if isinstance(op, StoreOp)):",
         "if False:",
+        "cluster=4",
     ),
     _ptx(
         "wide-shifts-look-at-half-of-their-count",

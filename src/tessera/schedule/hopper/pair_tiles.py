@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.scf import ForOp
+from xdsl.dialects.scf import ForOp, WhileOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
@@ -76,6 +76,8 @@ def _check(grid: GridOp) -> None:
     if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp) for op in ops_in(grid)):
         # Programs past the end run too: slices drop what they store, but these effects would happen.
         raise Unfit("the launch writes at computed places, prints or asserts")
+    if any(isinstance(op, WhileOp) for op in ops_in(grid)):
+        raise Unfit("a while loop may not end in programs past the last rows")
     if not all(_ends_with_grid(kernel, grid, op) for op in ops_in(grid) if isinstance(op, StoreOp)):
         raise Unfit("a tensor that is stored to does not end where the grid does")
 

@@ -235,7 +235,9 @@ class Expressions:
                 ("clamp", 0.5),
             ]
             names += [("and", 1.0), ("or", 1.0), ("xor", 1.0), ("mulhi", 0.4), ("power", 0.4)]
-            names += [("floordiv", 0.7), ("mod", 0.7), ("shl", 0.6), ("shr", 0.8), ("rotl", 0.3), ("rotr", 0.3)]
+            names += [("floordiv", 0.7), ("mod", 0.7), ("rotl", 0.3), ("rotr", 0.3)]
+            wide = bits(dtype) == 64  # machines look at parts of their counts
+            names += [("shl", 1.8 if wide else 0.6), ("shr", 1.8 if wide else 0.8)]
             names += [("cdiv", 0.3)]
             names += [("byte_perm", 0.5 if dtype == "u32" else 0.0)]
         return self._binary_of(dice.weighted(names), dtype, shape, depth)
@@ -254,9 +256,9 @@ class Expressions:
             return tree.Apply(fn, (first, self._divisor(dtype, shape, depth)))
         if fn in ("shl", "shr"):
             amount: tree.Expr = tree.Number(dice.between(0, bits(dtype) - 1))
-            if dice.chance(0.3):
+            if dice.chance(0.5):
                 most = bits(dtype) - 1
-                if dice.rarely(0.4):  # counts beyond the width, which others may cut off
+                if dice.rarely(0.7):  # counts beyond the width, which others may cut off
                     most |= 1 << bits(dtype) // 2
                 amount = tree.Apply("and", (self.draw(dtype, shape, depth), tree.Number(most)))
             return tree.Apply(fn, (first, amount))

@@ -72,7 +72,7 @@ class Parts:
 
     def rounded_up(self, extent: tree.Expr, block: int) -> tree.Expr:
         """Return how far a grid goes, now and then spelled as whole blocks, or less far than its tensors."""
-        if isinstance(extent, tree.Name) and self.dims[extent.name] > 1 and self.dice.rarely(0.06):
+        if isinstance(extent, tree.Name) and self.dims[extent.name] > 1 and self.dice.rarely(0.1):
             return tree.Number(self.dice.aside.randint(1, self.dims[extent.name] - 1))
         if not self.dice.rarely(0.08):
             return extent

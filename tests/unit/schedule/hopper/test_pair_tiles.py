@@ -36,6 +36,20 @@ def half(a: A, b: B, c: ts.Tensor["M", "N", ts.f32]) -> None:
         c[m : m + 64, n : n + 64] = ts.tile.mma(a[m : m + 64, :], b[n : n + 64, :].T)
 
 
+def searched(a: A, b: B, flags: ts.Tensor["M", 4, ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    """Look for what ends a loop, where programs past the end find zeros."""
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        place = 0
+        while flags[m, place] < 1.0:
+            place = place + 1
+        c[m : m + 64, n : n + 64] = ts.tile.mma(a[m : m + 64, :], b[n : n + 64, :].T) + ts.tile.cast(place, ts.f32)
+
+
+def test_programs_past_the_end_might_not_end() -> None:
+    module = scheduled(searched, {"M": 64, "N": 64}, cluster=2)
+    assert "may not end in programs past the last rows" in note(module, "cluster")
+
+
 @pytest.mark.parametrize(("function", "rows"), [(shifted, 64), (half, 0)])
 def test_programs_past_the_end_would_store_so_that_there_are_none(function: Any, rows: int) -> None:
     module = scheduled(function, {"M": 192, "N": 64}, cluster=4)
