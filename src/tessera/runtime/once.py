@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Generic, TypeVar, TypeVarTuple
 
-P = ParamSpec("P")
+A = TypeVarTuple("A")
 R = TypeVar("R")
 
 
-class once(Generic[P, R]):
+class once(Generic[*A, R]):
     """Decorates a function whose result is made once for each arguments and then kept.
 
     `functools.cache` lets two threads make it at the same time and drops one of the two: wrong for what is only alive
     while it is kept, such as loaded code whose address somebody has.
 
     Args:
-        make: the function, of hashable positional arguments.
+        make: the function, of hashable arguments.
     """
 
-    def __init__(self, make: Callable[P, R]) -> None:
+    def __init__(self, make: Callable[[*A], R]) -> None:
         self._make, self._lock = make, threading.RLock()
-        self._made: dict[tuple[Any, ...], R] = {}
+        self._made: dict[tuple[*A], R] = {}
         self.__doc__ = make.__doc__
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: *A) -> R:
         """Return the result, made now if nobody has asked before."""
-        assert not kwargs
         if args not in self._made:
             with self._lock:
                 if args not in self._made:
                     # A signal's handler may ask on this very thread meanwhile: the first one that is made stays.
-                    self._made.setdefault(args, self._make(*args, **kwargs))
+                    self._made.setdefault(args, self._make(*args))
         return self._made[args]
 
     def cache_clear(self) -> None:

@@ -51,8 +51,9 @@ def _from_float(target: Target, value: str, source: DType, result: DType, width:
         name = "fptosi" if result.kind == "int" else "fptoui"
         return ops.call(f"llvm.{name}.sat.{dst.mangled}.{type_.mangled}", dst, [(type_, value)])
     if result in (dtypes.f32, dtypes.f64):
-        op = {-1: "fptrunc", 1: "fpext"}.get((result.bits > wide.bits) - (result.bits < wide.bits))
-        converted = value if op is None else ops.convert(op, type_, value, dst)
+        converted = value
+        if result != wide:
+            converted = ops.convert("fpext" if result.bits > wide.bits else "fptrunc", type_, value, dst)
         return _clamped(ops, dst, converted, result) if saturate else converted
     if wide == dtypes.f64:
         value = _to_odd(ops, value, width)
@@ -102,7 +103,8 @@ def _clamped_for_f16(ops: Ops, value: str, source: DType, width: int) -> str:
     It does where enough low bits are known to be zero, whatever the exponent (`isKnownExactCastIntToFP`): then
     large numbers become integers again without having been infinite. 65535 has 16 digits and rounds to infinity.
     """
-    type_, most = of_dtype(source, width), ops.integer(of_dtype(source, width), _INFINITE_F16)
+    type_ = of_dtype(source, width)
+    most = ops.integer(type_, _INFINITE_F16)
     if source.kind == "uint":
         return ops.intrinsic("umin", type_, value, most)
     least = ops.integer(type_, -_INFINITE_F16)

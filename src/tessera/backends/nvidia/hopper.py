@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from tessera.backends.llvm.ops import F32, I32, I64
+from tessera.backends.llvm.types import LLVMType
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.nvidia.matrix import operand_words
 from tessera.backends.nvidia.mnemonics import warpgroup_mnemonic
@@ -107,7 +108,7 @@ def emit_begin(emitter: NvidiaEmitter, op: TensorCoreBeginOp) -> None:
     """Go on with the same registers; zeros are written here and not where LLVM finds their first use."""
     units = emitter.units(op.acc)
     if _is_zero(op.acc):
-        kind, type_ = ("r", I32) if dtype_of(element_of(op.acc.type)).kind == "int" else ("f", F32)
+        kind, type_ = _register_of(dtype_of(element_of(op.acc.type)))
         text = " ".join(f"mov.b32 ${number}, 0;" for number in range(len(units)))
         units = emitter.asm(text, ",".join([f"={kind}"] * len(units)), [type_] * len(units), [])
     emitter.bind(op.result, units)
@@ -237,12 +238,17 @@ def _issue(
     return emitter.asm(text, constraints, [type_] * count, args)
 
 
+def _register_of(dtype: DType) -> tuple[str, LLVMType]:
+    """Return the constraint and the type of accumulators' registers."""
+    return ("r", I32) if dtype.kind == "int" else ("f", F32)
+
+
 def _wait(
     emitter: NvidiaEmitter, dtype: DType, acc: list[str], pending: int, held: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
     """Wait until `pending` groups are left; tying the accumulators keeps every later use behind it."""
     count = len(acc)
-    kind, type_ = ("r", I32) if dtype.kind == "int" else ("f", F32)
+    kind, type_ = _register_of(dtype)
     tied = (str(i) for i in range(count))
     constraints = ",".join([*[f"={kind}"] * count, *tied, *["r"] * len(held), "~{memory}"])
     args = [*((str(type_), value) for value in acc), *held]
@@ -253,7 +259,7 @@ def _wait(
 def _copied(emitter: NvidiaEmitter, dtype: DType, sums: list[str]) -> list[str]:
     """Copy accumulators behind the wait for them, to registers that LLVM may give any other value."""
     count = len(sums)
-    kind, type_ = ("r", I32) if dtype.kind == "int" else ("f", F32)
+    kind, type_ = _register_of(dtype)
     text = " ".join(f"mov.b32 ${number}, ${count + number};" for number in range(count))
     constraints = ",".join([*[f"=&{kind}"] * count, *[kind] * count])
     return emitter.asm(text, constraints, [type_] * count, [(str(type_), value) for value in sums])

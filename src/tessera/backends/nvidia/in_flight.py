@@ -50,11 +50,10 @@ def check_products(ptx: str) -> None:
     Raises:
         CompilerFault: `products-in-flight`, with the instruction.
     """
-    for blocks in _functions(ptx):
-        for block in blocks.values():
-            use = next(_uses(block, _NONE), "")
-            if use:
-                raise CompilerFault(f"accumulators are used while their product runs: {use}", code="products-in-flight")
+    for block in _blocks(ptx).values():
+        use = next(_uses(block, _NONE), "")
+        if use:
+            raise CompilerFault(f"accumulators are used while their product runs: {use}", code="products-in-flight")
 
 
 def used_in_flight(ptx: str) -> str:
@@ -62,25 +61,15 @@ def used_in_flight(ptx: str) -> str:
 
     Every path through a function counts, also those that its conditions exclude.
     """
-    for blocks in _functions(ptx):
-        before = _before(blocks)
-        for label, block in blocks.items():
-            use = next(_uses(block, before.get(label, _NONE)), "")
-            if use:
-                return use
-    return ""
-
-
-def _functions(ptx: str) -> Iterator[dict[str, _Block]]:
-    """Yield the blocks of each function that has products, in order, by label."""
     if _STARTS not in ptx:
-        return
-    for text in re.split(r"^\}$", ptx, flags=re.MULTILINE):
-        if _STARTS in text:
-            yield _blocks(text)
+        return ""
+    blocks = _blocks(ptx)
+    before = _before(blocks)
+    return next((use for label, block in blocks.items() for use in _uses(block, before[label])), "")
 
 
 def _blocks(text: str) -> dict[str, _Block]:
+    """Return the blocks of all functions by label, which names its function too."""
     current = _Block()
     found = {"": current}
     open_ = True  # whether the next line can follow the one before it
@@ -100,7 +89,7 @@ def _blocks(text: str) -> dict[str, _Block]:
                 name = f"behind {len(found)}"
                 current.next.append(name)
                 current = found[name] = _Block()
-        elif line.strip() in ("ret;", "exit;", "trap;"):
+        elif line.strip() in ("ret;", "exit;", "trap;", "}"):
             open_ = False
         else:
             current.lines.append(line)
@@ -109,16 +98,15 @@ def _blocks(text: str) -> dict[str, _Block]:
 
 def _before(blocks: dict[str, _Block]) -> dict[str, Flight]:
     """Return what may run where each block begins."""
-    before, waiting = {"": _NONE}, [""]
+    before, waiting = dict.fromkeys(blocks, _NONE), list(blocks)
     while waiting:
         label = waiting.pop()
         flight = before[label]
         for line in blocks[label].lines:
             flight = _after(line, flight)
         for following in (name for name in blocks[label].next if name in blocks):
-            old = before.get(following)
-            new = flight if old is None else _either(old, flight)
-            if new != old:
+            new = _either(before[following], flight)
+            if new != before[following]:
                 before[following] = new
                 waiting.append(following)
     return before

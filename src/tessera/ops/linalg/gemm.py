@@ -174,10 +174,10 @@ class Gemm:
             call = remembered(self._calls, key, lambda: prepare(given, Options(*options), self._batched))
         self._last = call
         given_out, out = out, call.make(a) if out is None else out
-        reduces = epilogue is not None and epilogue.needs_sizes
+        reducing = epilogue if epilogue is not None and epilogue.needs_sizes else None
         if call.kernel is None:
-            if epilogue is not None and reduces:  # of no elements
-                epilogue.bound(call.problem.sizes).finish(stream)
+            if reducing is not None:  # no elements
+                reducing.bound(call.problem.sizes).finish(stream)
             return out
         if self._batched:
             a, b = (x[0] if repeats else x for x, repeats in zip((a, b), call.repeats, strict=True))
@@ -185,11 +185,11 @@ class Gemm:
             return _launch(call, call.kernel, a, b, (out,), stream)
         if given_out is not None:
             check_read_beside(out, bias=bias, scale_a=scale_a, scale_b=scale_b, epilogue=epilogue)
-        chain = epilogue.bound(call.problem.sizes) if epilogue is not None and reduces else epilogue
-        extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, chain)
+        bound = None if reducing is None else reducing.bound(call.problem.sizes)
+        extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, bound or epilogue)
         result = _launch(call, call.kernel, a, b, extra, stream)
-        if chain is not None and reduces:
-            chain.finish(stream)
+        if bound is not None:
+            bound.finish(stream)
         return result
 
     def explain(self) -> dict[str, Any]:
