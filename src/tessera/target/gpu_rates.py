@@ -122,46 +122,47 @@ SHARING_FEW = 1.33e-6
 LEFT = 0.494e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
-SINGLE = 7.25e9
-SINGLE_WARPS = 10.3
-SINGLE_GROWTH = 0.374
+SINGLE = 7.26e9
+SINGLE_WARPS = 9.86
+SINGLE_GROWTH = 0.371
 """Elements of 4 bytes that a multiprocessor copies one by one in a second, the warps from which on it does, and the
 power of their number by which fewer do."""
-HIDDEN = 0.807
+HIDDEN = 0.809
 """Part of the shorter one of copies and products that a program does not hide behind the longer one."""
-PROGRAM = 0.333e-6
+UNHIDDEN_TERMS = 27.6
+"""Terms whose products take as long as the start and the end of a program, which only other programs hide."""
+PROGRAM = 0.331e-6
 """Seconds that a program by threads takes beside its steps and its end."""
 
 WARP_WIDE = 0.59
 """Part of what warpgroup products reach that warp-wide ones do, where both exist."""
-MULTIPLY_ADDS = 0.0948
+MULTIPLY_ADDS = 0.0951
 MULTIPLY_ADDS_F64 = 0.041
 """Parts of the matrix units' 16-bit rate at which threads multiply and add, and that for sums of 64 bits."""
-ISSUING_WARPS = 8.43
-ISSUING_GROWTH = 0.211
+ISSUING_WARPS = 7.41
+ISSUING_GROWTH = 0.188
 """Warps of a multiprocessor that keep its units busy, and the power of their number by which fewer do not."""
-READ = 1.28
+READ = 1.47
 """Multiply-adds in the time in which a thread reads an element of an operand from shared memory."""
 BY_THREADS = {
-    (16, 16): 0.736,
-    (32, 16): 0.94,
-    (64, 16): 0.971,
-    (64, 64): 1.04,
-    (64, 32): 0.955,
-    (32, 64): 0.941,
-    (64, 128): 0.891,
-    (128, 256): 0.852,
-    (256, 128): 0.858,
-    (32, 32): 1.02,
-    (128, 128): 0.998,
-    (128, 64): 0.902,
-    (16, 32): 0.895,
+    (16, 16): 0.763,
+    (32, 16): 0.88,
+    (64, 16): 0.935,
+    (64, 64): 1.02,
+    (64, 32): 0.962,
+    (32, 64): 0.951,
+    (64, 128): 0.898,
+    (128, 256): 0.838,
+    (256, 128): 0.836,
+    (32, 32): 0.94,
+    (128, 64): 0.911,
+    (16, 32): 0.942,
 }
 """How much faster than that tiles are which threads compute."""
 REGISTERS = 2048
 OTHERS = 64
 """Registers of a multiprocessor for each lane of a warp, and those of a thread beside two for each of its sums."""
-STEP = 0.226e-6
+STEP = 0.254e-6
 """Seconds that a step takes at least: the wait for its copies, its barrier, the first reads."""
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""

@@ -459,13 +459,26 @@ def test_deep_products_by_threads_leave_it_to_the_launch_how_many_programs_share
     assert (shallow.path, shallow.split_k) == ("fma", 4)
 
 
+@pytest.mark.parametrize("terms", [1, 8, 13, 16, 24, 40, 48, 72])
+def test_products_of_few_terms_by_threads_multiply_little_beside_them(terms: int) -> None:
+    """Steps of 32 terms would multiply up to 32 times as many, most of them zeros."""
+    made = plan(sized(4096, 4096, terms, ts.f32, ts.f32, Options()), HOPPER)
+    assert made.path == "fma"
+    assert -(-terms // made.block_k) * made.block_k < terms + 8 or made.block_k == 8
+
+
+def test_products_of_many_terms_by_threads_take_whole_lines_a_step() -> None:
+    made = plan(sized(4096, 4096, 4096, ts.f32, ts.f32, Options()), HOPPER)
+    assert (made.path, made.block_k) == ("fma", 32)
+
+
 @pytest.mark.parametrize("tile", [(128, 128), (64, 128)])
 def test_tiles_that_fill_the_gpu_are_shared_at_no_other_rate(tile: tuple[int, int]) -> None:
     """One tile more than run at once takes longer, not a time by another rate of the units."""
 
     def seconds(columns: int) -> float:
         problem = sized(tile[0], columns * tile[1], 8192, ts.bf16, ts.bf16, Options())
-        choice = Choice("wgmma", *tile, 8, shared=True)
+        choice = Choice("wgmma", *tile, 64, 8, shared=True)
         return predict(problem, HOPPER, choice)[0]
 
     units = HOPPER.machine.units

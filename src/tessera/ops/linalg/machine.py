@@ -11,7 +11,7 @@ from math import ceil, prod, sqrt
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
-from tessera.ops.linalg.by_threads import parts_of, seconds_of
+from tessera.ops.linalg.by_threads import parts_of, seconds_of, unhidden
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
 from tessera.schedule.products import LINE_BYTES
@@ -50,6 +50,7 @@ class Choice:
         path: which instructions it uses.
         block_m: rows of a tile.
         block_n: columns of a tile.
+        block_k: terms of a step.
         warps: warps that compute a tile.
         split: programs that share a tile.
         turned: whether the product of the transposes is computed.
@@ -61,6 +62,7 @@ class Choice:
     path: str
     block_m: int
     block_n: int
+    block_k: int
     warps: int
     split: int = 1
     turned: bool = False
@@ -78,13 +80,15 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
+    memory = (_moved(problem, machine, choice) + _written_across(problem, choice)) / machine.memory
     if choice.path == "fma":
         block, ending = (choice.block_m, choice.block_n), _ending(problem, choice)
         parts = parts_of(problem, target, block, tiles) if choice.split == 1 else 1
         programs = max(tiles, 1) * parts
-        compute = seconds_of(problem, target, block, choice.warps, programs, choice.split * parts, ending)
+        split = choice.split * parts
+        compute = seconds_of(problem, target, block, choice.block_k, choice.warps, programs, split, ending)
         steady = max(compute, ceil(programs / machine.units) * cache / parts)
-        fixed += 2 * _meeting(problem, block, parts)
+        fixed += 2 * _meeting(problem, block, parts) + unhidden(steady, memory, block, choice.warps, problem.k / split)
     elif _is_realigned(problem, target, choice.path):
         compute = steady = _realigned(problem, target, choice)
     elif choice.shared:
@@ -100,7 +104,6 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
     least = waves * gpu.LEAST_TILE if choice.path == "wgmma" else 0.0
-    memory = (_moved(problem, machine, choice) + _written_across(problem, choice)) / machine.memory
     engine = "multiply-adds" if choice.path == "fma" else "matrix units"
     bound = "memory" if memory > steady else (engine if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"

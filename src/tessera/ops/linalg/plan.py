@@ -297,7 +297,7 @@ def _why_no_copies(problem: Problem, target: TargetRecord) -> str:
 _KINDS: dict[str, Path] = {"wgmma": "wgmma", "mma_sync": "mma", "fma": "fma"}
 
 
-def _path(problem: Problem, target: TargetRecord) -> str:
+def _path(problem: Problem, target: TargetRecord) -> Path:
     """Return the instructions a product is meant for.
 
     Raises:
@@ -326,31 +326,36 @@ def _no_kind(problem: Problem, target: TargetRecord, best: str, reason: str) -> 
 
 def _gpu_candidates(problem: Problem, target: TargetRecord, forced: Forced) -> Iterator[Plan]:
     path = _path(problem, target)
-    for block_m, block_n, turned in [
-        *((*tile, False) for tile in _tiles(problem, path, target)),
-        *_turned(problem, path),
-    ]:
-        rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
-        block_k = _block_k(problem, path, block_m, block_n)
-        for turns in _turns(problem, path, forced):
-            warps = GROUP_WARPS if turns else _warps(path, rows, columns)
-            if turns and (turned or why_no_registers(rows * columns, warps, _weight(problem)) is not None):
-                continue
-            choice = Choice(path, block_m, block_n, warps, 1, turned, turns)
-            for split, shared in _ways(problem, target, forced, choice, block_k, (rows, columns)):
-                stages = _stages(problem, path, block_m, block_n, target)
-                seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
-                made = block_m, block_n, block_k, stages, warps, split, int(shared), turned, turns, path
-                yield Plan(*made, seconds=seconds, notes=(note,))
-                if split == 1 and not (shared or turns or turned) and _may_pair(problem, forced, path):
-                    seconds, note = predict(problem, target, replace(choice, cluster=2))
-                    yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
+    tiles = [*((*tile, False) for tile in _tiles(problem, path, target)), *_turned(problem, path)]
+    for block_m, block_n, turned in tiles:
+        for block_k in _block_ks(problem, path, block_m, block_n):
+            yield from _of_tile(problem, target, forced, path, (block_m, block_n, block_k), turned)
 
 
-def _stages(problem: Problem, path: str, block_m: int, block_n: int, target: TargetRecord) -> int | None:
+def _of_tile(
+    problem: Problem, target: TargetRecord, forced: Forced, path: Path, block: tuple[int, int, int], turned: bool
+) -> Iterator[Plan]:
+    """Yield the plans of a tile: who computes it, and how many programs share it."""
+    block_m, block_n, _ = block
+    rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
+    for turns in _turns(problem, path, forced):
+        warps = GROUP_WARPS if turns else _warps(path, rows, columns)
+        if turns and (turned or why_no_registers(rows * columns, warps, _weight(problem)) is not None):
+            continue
+        choice = Choice(path, *block, warps, 1, turned, turns)
+        for split, shared in _ways(problem, target, forced, choice, (rows, columns)):
+            seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
+            made = *block, _stages(problem, path, block, target), warps, split, int(shared), turned, turns, path
+            yield Plan(*made, seconds=seconds, notes=(note,))
+            if split == 1 and not (shared or turns or turned) and _may_pair(problem, forced, path):
+                seconds, note = predict(problem, target, replace(choice, cluster=2))
+                yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
+
+
+def _stages(problem: Problem, path: str, block: tuple[int, int, int], target: TargetRecord) -> int | None:
     """Return the depth of the rings of copies, None for what the schedule finds room for."""
     if path == "fma":
-        return by_threads.stages_of(problem, block_m, block_n) if target.has("cp_async") else None
+        return by_threads.stages_of(problem, *block) if target.has("cp_async") else None
     # Loads of single elements do not run on beside the products, so that more than two stages cost only.
     return None if problem.aligned or path != "mma" else 2
 
@@ -371,7 +376,6 @@ def _ways(
     target: TargetRecord,
     forced: Forced,
     choice: Choice,
-    block_k: int,
     units: tuple[int, int],
 ) -> Iterator[tuple[int, bool]]:
     """Yield how many programs share a tile, and whether the last tiles' steps are shared out over all programs."""
@@ -381,13 +385,13 @@ def _ways(
     divisible = alone or choice.path == "fma"
     for split, part in gpu.CLUSTERED.items():
         # Programs that share a tile pay off only where tiles leave multiprocessors idle.
-        idle = tiles * split <= count * part and problem.k // split >= 2 * block_k
+        idle = tiles * split <= count * part and problem.k // split >= 2 * choice.block_k
         # Partial sums arrive in registers, beside the tile's own.
         useful = divisible and idle and why_no_registers(prod(units), choice.warps, 1) is None
         if asked == split or (asked is None and (split == 1 or useful)):
             yield split, False
     part_full = count < tiles < _FULL * ceil(tiles / count) * count
-    few = problem.k // block_k >= _FEW_STEPS * count // max(tiles, 1) >= 2 * _FEW_STEPS
+    few = problem.k // choice.block_k >= _FEW_STEPS * count // max(tiles, 1) >= 2 * _FEW_STEPS
     free = asked is None and forced.stream_k is None and forced.block is None
     if free and alone and not problem.triangular and (part_full or few):
         yield 1, True
@@ -455,12 +459,17 @@ def _turned(problem: Problem, path: str) -> Iterator[tuple[int, int, bool]]:
         yield rows, 128, True
 
 
+def _block_ks(problem: Problem, path: str, block_m: int, block_n: int) -> tuple[int, ...]:
+    """Return what the terms of a step of a tile may be, the usual ones first."""
+    if path == "fma" and not problem.promote:
+        return by_threads.terms_of(problem, block_m, block_n)
+    return (_block_k(problem, path, block_m, block_n),)
+
+
 def _block_k(problem: Problem, path: str, block_m: int, block_n: int) -> int:
-    """Return the terms of a step of a tile."""
+    """Return the terms of a step of a tile that matrix units compute, or whose sums are promoted."""
     if problem.promote:
         return problem.promote
-    if path == "fma":
-        return by_threads.terms_of(problem, block_m, block_n)
     around = block_m + block_n
     widest = max(problem.a.bytes, problem.b.bytes)
     # Loads of single elements hold addresses in registers, and fp8 fragments unpack to wider ones.
