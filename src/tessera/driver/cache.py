@@ -29,6 +29,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from stat import S_ISREG
 from typing import TYPE_CHECKING, cast
 
 from tessera.data import dataclass
@@ -102,6 +103,11 @@ def _why_not_private(facts: os.stat_result) -> str | None:
     return _why_foreign(facts)
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for anybody to write to it, as opening a named pipe would."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _why_not_usable(path: str) -> str | None:
     """Return why a folder, or a link to one, cannot be the cache."""
     reason = _why_foreign(os.lstat(path)) or _why_not_private(os.stat(path))
@@ -160,8 +166,9 @@ class DiskCache:
     def _load(self, path: str) -> bytes | None:
         """Return what a file holds, None when there is none that can be trusted."""
         try:
-            with open(path, "rb") as file:
-                reason = _why_not_private(os.fstat(file.fileno()))
+            with open(path, "rb", opener=_at_once) as file:
+                facts = os.fstat(file.fileno())
+                reason = _why_not_private(facts) if S_ISREG(facts.st_mode) else "it is not a file"
                 raw = b"" if reason else file.read()
         except FileNotFoundError:
             return None

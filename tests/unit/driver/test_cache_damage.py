@@ -143,13 +143,20 @@ def in_the_way(path: Path) -> None:
     path.mkdir()
 
 
+def pipe(path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("there are no named pipes")
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 def of_somebody_else(path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root gives files away")
     os.chown(path, 4321, -1)
 
 
-@pytest.mark.parametrize("spoil", [in_the_way, of_somebody_else, lambda path: path.chmod(0o666)])
+@pytest.mark.parametrize("spoil", [in_the_way, pipe, of_somebody_else, lambda path: path.chmod(0o666)])
 def test_files_that_cannot_be_read_or_trusted_are_skipped_with_one_warning(root, spoil):
     filled(root)
     for path in files(root):
