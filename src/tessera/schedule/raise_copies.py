@@ -80,7 +80,7 @@ def _reads_shared(op: MmaOp) -> bool:
 
 
 def _replace(read: Read, tile: SSAValue, replaced: dict[SSAValue, SSAValue]) -> None:
-    """Let an op read what fills its buffer; `replaced` learns what became of the tile that it read."""
+    """Let an op read what fills its buffer; `replaced` learns what became of the tiles that it gave."""
     insert = Inserter(InsertPoint.before(read.op), read.op)
     for perm in read.perms:
         tile = _transposed(insert, tile, perm)
@@ -89,7 +89,9 @@ def _replace(read: Read, tile: SSAValue, replaced: dict[SSAValue, SSAValue]) -> 
         return
     result = read.op.results[0]
     for user in [use.operation for use in result.uses if isinstance(use.operation, TransposeOp)]:
-        Rewriter.replace_op(user, [], [_transposed(Inserter(InsertPoint.before(user), user), tile, user.permutation)])
+        turned = _transposed(Inserter(InsertPoint.before(user), user), tile, user.permutation)
+        replaced[user.result] = turned  # which may be what fills the next buffer
+        Rewriter.replace_op(user, [], [turned])
     result.replace_all_uses_with(tile)
     replaced[result] = tile
     Rewriter.erase_op(read.op)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -211,6 +212,78 @@ def test_no_buffer_of_the_kernel_is_left(kernel: Any, constants: dict[str, int],
     text = ts.compile(kernel, target=target, dump=["tirh"], **constants).dumps["tirh"]
     assert "scheduled as slices are" in text
     assert 'shared<16x8xf32, "none", [0, 1]>' not in text
+
+
+@ts.kernel
+def chained(
+    a: A, b: B, c: C, FIRST: ts.constexpr, SECOND: ts.constexpr, LAST: ts.constexpr, LOOP: ts.constexpr
+) -> None:
+    """Buffers that are filled from each other in one of several ways."""
+    for m, n in ts.tile.grid((M, 16), (N, 16)):
+        one, two = ts.tile.alloc_shared((16, 16), ts.f32), ts.tile.alloc_shared((16, 16), ts.f32)
+        three, acc = ts.tile.alloc_shared((16, 16), ts.f32), ts.tile.zeros((16, 16), ts.f32)
+        if not LOOP:
+            ts.tile.cp_async(one, b[0:16, n : n + 16])
+            ts.tile.barrier()
+            two[...] = linked(ts.tile.load(one), ts.tile.load(one.T), FIRST)
+            ts.tile.barrier()
+            three[...] = linked(ts.tile.load(two), ts.tile.load(two.T), SECOND)
+            ts.tile.barrier()
+            acc = ts.tile.mma(a[m : m + 16, 0:16], three.T if LAST else three)
+        else:
+            for k in ts.tile.range(0, K, 16):
+                ts.tile.cp_async(one, b[k : k + 16, n : n + 16])
+                ts.tile.barrier()
+                two[...] = linked(ts.tile.load(one), ts.tile.load(one.T), FIRST)
+                ts.tile.barrier()
+                three[...] = linked(ts.tile.load(two), ts.tile.load(two.T), SECOND)
+                ts.tile.barrier()
+                acc = ts.tile.mma(a[m : m + 16, k : k + 16], three.T if LAST else three, acc)
+                ts.tile.barrier()
+        c[m : m + 16, n : n + 16] = acc
+
+
+@ts.function
+def linked(plain: Any, turned: Any, HOW: Any) -> Any:
+    """Return what the next buffer is filled with: a tile, of the buffer or of its view, in the way of a number."""
+    if HOW == 0:
+        return plain
+    if HOW == 1:
+        return plain.T
+    if HOW == 2:
+        return turned
+    if HOW == 3:
+        return turned.T
+    if HOW == 4:
+        return plain.T + 1.0
+    return (turned * 2.0).T
+
+
+LINKS = [
+    lambda x: x,
+    lambda x: x.T,
+    lambda x: x.T,
+    lambda x: x,
+    lambda x: x.T + 1,
+    lambda x: 2 * x,
+]
+
+
+@pytest.mark.parametrize("first", range(len(LINKS)))
+@pytest.mark.parametrize("last", [0, 1])
+def test_buffers_that_are_filled_from_each_other(first: int, last: int) -> None:
+    rng = np.random.default_rng(first)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((17, 32), (32, 32)))
+    for second in range(len(LINKS)):
+        loop = (first + second + last) % 2
+        terms = 16 * (1 + loop)
+        expected = np.zeros((17, 32))
+        for k, n in itertools.product(range(0, terms, 16), (0, 16)):
+            tile = LINKS[second](LINKS[first](b[k : k + 16, n : n + 16]))
+            expected[:, n : n + 16] += a[:, k : k + 16] @ (tile.T if last else tile)
+        c = np.full((17, 32), np.nan, np.float32)
+        chained(a, b, c, first, second, last, loop)
+        np.testing.assert_array_equal(c, expected)
 
 
 @ts.kernel
