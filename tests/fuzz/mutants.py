@@ -737,8 +737,8 @@ _ROLES = (
     _ptx(
         "wide-shifts-look-at-half-of-their-count",
         "backends/llvm/elementwise.py",
-        "    if bits == 64:\n        amount",
-        "    if False:\n        amount",
+        "    if bits == 64:\n        shifted",
+        "    if False:\n        shifted",
     ),
     _hopper(
         "ptx",

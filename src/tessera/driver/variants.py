@@ -16,9 +16,9 @@ from tessera.data import dataclass
 from tessera.digest import sha256
 from tessera.driver.binding import dim_texts
 from tessera.driver.cache import disk_cache
-from tessera.errors import LanguageError, ResourceError
+from tessera.errors import LanguageError, ResourceError, caller_location, shown
 from tessera.frontend.exact import exact
-from tessera.frontend.reads import Reads
+from tessera.frontend.reads import Path, Reads
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import Specialization
 from tessera.runtime.device import Device
@@ -113,6 +113,8 @@ class Variants:
         self._space = space
         self._texts = dim_texts(signature)
         self._entries: dict[tuple[Hashable, str], list[Variant]] = {}
+        self._numbers: dict[Path, tuple[str, object]] = {}
+        """What stood for each number of the program around where it was read first."""
 
     def find(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant:
         """Return a variant that fits, compiled if need be.
@@ -135,18 +137,37 @@ class Variants:
         for variant in entry:
             if variant.fits(sizes):
                 return variant
-        variant = self._from_disk_or_compiler(spec, sizes, destination)
+        variant, reads = self._from_disk_or_compiler(spec, sizes, destination)
+        self._check_numbers(reads)
         entry.append(variant)
         return variant
 
+    def _check_numbers(self, reads: Reads) -> None:
+        """Check that the code of a call and that of others have the same numbers of the program around in them.
+
+        Raises:
+            LanguageError: `changed-constant`.
+        """
+        for path, (text, value) in reads.numbers("kernel").items():
+            first, was = self._numbers.setdefault(path, (text, value))
+            if first != text:
+                name = ".".join(str(name) for kind, name in path if kind in ("name", "attribute"))
+                kernel = self._signature.name
+                raise LanguageError(
+                    f"{name} was {shown(was)} when {kernel} was compiled first, and is {shown(value)} now",
+                    code="changed-constant",
+                    location=caller_location(),
+                    help="pass what changes as an argument or ts.constexpr, or decorate the function again",
+                )
+
     def _from_disk_or_compiler(
         self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
-    ) -> Variant:
+    ) -> tuple[Variant, Reads]:
         reads = self._reads(spec)
         # Dumps of every pass are asked for: then the passes must run.
         disk = None if os.environ.get("TESSERA_DUMP_DIR") else disk_cache()
         if disk is None or not reads.complete:
-            return self._compile(spec, destination.record(), reads)
+            return self._compile(spec, destination.record(), reads), reads
         start = self._key(spec, destination, disk.compiler_hash(), reads.roots)
         places = [sizes.get(text) for text in self._texts]
         for paths in disk.paths(start):
@@ -154,14 +175,14 @@ class Variants:
             found = disk.find(_key_with(start, reads), places)
             if found is not None and self._is_own(found[1], destination) and self._runs_here(found[1]):
                 fixed = {self._texts[place]: size for place, size in found[0].items()}
-                return Variant(fixed, found[1], "disk cache")
+                return Variant(fixed, found[1], "disk cache"), reads
             reads = self._reads(spec)
         variant = self._compile(spec, destination.record(), reads)
         if reads.complete:
             disk.store_paths(start, reads.paths)
             fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
             disk.store(_key_with(start, reads), fixed, variant.artifact)
-        return variant
+        return variant, reads
 
     def _is_own(self, artifact: Artifact, destination: Destination) -> bool:
         """Return whether an artefact is this kernel's: its name and arguments are checked besides its key."""

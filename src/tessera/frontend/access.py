@@ -126,6 +126,22 @@ def shared_indices(b: Builder, target: SharedPart | Shared) -> list[SSAValue]:
     return [_spread(b, span.ssa, target.shape, position) for position, span in enumerate(spans)]
 
 
+def read(b: Builder, view: AnyView) -> Tile | Scalar:
+    """Return what the elements that a view names were when it was evaluated."""
+    moment = view.moment
+    if moment.value is None and b.is_now(moment):
+        return load_now(b, view)
+    if moment.value is None:
+        with b.back_at(moment):
+            moment.value = load_now(b, view)
+    return moment.value
+
+
+def load_now(b: Builder, view: AnyView) -> Tile | Scalar:
+    """Load the elements that a view names."""
+    return load_view(b, view) if isinstance(view, View) else load_part(b, view)
+
+
 def load_view(b: Builder, view: View, fill: Any = None) -> Tile | Scalar:
     """Load the elements that a view names."""
     tensor, element = view.tensor, view.tensor.type.element

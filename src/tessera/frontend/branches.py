@@ -17,9 +17,9 @@ from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.carry import GONE, alike, as_type, blank, like, show_type
 from tessera.frontend.convert import apply, default_element, operand
-from tessera.frontend.evaluate import evaluate, execute, statement
+from tessera.frontend.evaluate import execute, statement
 from tessera.frontend.exact import same
-from tessera.frontend.expressions import is_runtime, truth_of
+from tessera.frontend.expressions import is_runtime, truth
 from tessera.frontend.flow import RESULT, Guard, Split, is_flag
 from tessera.frontend.values import Scalar, TensorValue, Tile, Undefined, Unless, Value, is_number, leaves, rebuild
 from tessera.ir.tile.types import element_of
@@ -33,9 +33,7 @@ BOTH = "assign it before the `if`, or in both branches"
 
 @statement(ast.If)
 def _if(node: ast.If, b: Builder) -> None:
-    value = evaluate(b, node.test)
-    with b.at(node.test):
-        condition = truth_of(b, value, "the condition")
+    condition = truth(b, node.test, "the condition")
     if isinstance(condition, bool):
         _arm(b, node, condition)
     elif isinstance(condition, Tile):

@@ -23,7 +23,8 @@ from tessera.frontend.source import FunctionSource, source_of
 from tessera.frontend.specialize import Specialization
 from tessera.frontend.static_eval import lookup_in
 from tessera.frontend.symbolic import Symbols
-from tessera.frontend.values import RoleSpec, Scalar, TensorValue, Tile
+from tessera.frontend.values import Moment, RoleSpec, Scalar, TensorValue, Tile
+from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import DimOp
@@ -332,6 +333,7 @@ class Builder:
         self.alloc_block: Block | None = None
         self.linear_offset: SSAValue | None = None
         self.uses_linear_id = False
+        self.effects = 0
         self.written: dict[int, TensorValue] = {}
         self.empty_tile: TesseraError | None = None
         self.stored: dict[int, TensorValue] = {}
@@ -442,7 +444,37 @@ class Builder:
         for result in op.results:
             _check_size(result.type)
         self.block.add_op(op)
+        if not op.regions and effect_of(op) > Effect.RANDOM and not reads_only(op):
+            self.effects += 1
         return op
+
+    def moment(self) -> Moment:
+        """Return where the compilation is."""
+        return Moment(self.block, self.block.last_op, self.effects, self.predicate)
+
+    def is_now(self, moment: Moment) -> bool:
+        """Return whether what is read now is what was there at a moment, and known wherever that is."""
+        at = moment.block, moment.effects, moment.predicate
+        return at == (self.block, self.effects, self.predicate)
+
+    @contextmanager
+    def back_at(self, moment: Moment) -> Generator[None]:
+        """Emit what could have been emitted at a moment there."""
+        scratch, outer = Block(), self.predicate
+        self.predicate = moment.predicate
+        try:
+            with self.into(scratch):
+                yield
+        finally:
+            self.predicate = outer
+        for op in list(scratch.ops):
+            op.detach()
+            if moment.last is None:
+                first = moment.block.first_op
+                moment.block.add_op(op) if first is None else moment.block.insert_op_before(op, first)
+            else:
+                moment.block.insert_op_after(op, moment.last)
+            moment.last = op
 
     def index(self, value: int) -> SSAValue:
         """Return an index constant."""

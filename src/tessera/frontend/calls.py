@@ -7,13 +7,13 @@ import builtins
 import inspect
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import STEPS_OF_CALL, Builder, Frame
 from tessera.frontend.constants import static_call
-from tessera.frontend.convert import static_bool
+from tessera.frontend.convert import materialise, static_bool
 from tessera.frontend.evaluate import evaluate, execute, expression
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.flow import RESULT
@@ -22,6 +22,7 @@ from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.source import source_of
 from tessera.frontend.structure import StructureValue
 from tessera.frontend.values import BoundMethod, Scalar, leaves, show
+from tessera.ir.types import index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
@@ -114,8 +115,8 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
 
 
 def _runs(b: Builder, value: Any) -> bool:
-    """Return whether a value is known only when the kernel runs, whatever sizes of dimensions are fixed."""
-    if isinstance(value, Scalar) and value.dtype.is_int:
+    """Return whether a value is known only when the kernel runs, or has a dtype; sizes of dimensions are numbers."""
+    if isinstance(value, Scalar) and value.type == index:
         return not b.symbols.is_static(value.ssa)
     return is_runtime(value)
 
@@ -158,7 +159,7 @@ def _static_argument(b: Builder, callee: Any, value: Any) -> Any:
     if not is_runtime(value):
         return value
     known = b.static(value) if isinstance(value, Scalar) else None
-    if known is None:
+    if known is None or (callee in (pow, sum) and cast(Scalar, value).type != index):  # theirs would lose its dtype
         raise _needs_constant(callee, value)
     return known
 
@@ -213,7 +214,10 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
     bound = bind(function.__name__, inspect.signature(function), args, kwargs)
     caller = b.frame
     site, node = b.location(), b.node
-    frame = Frame(source_of(function), dict(bound), site, caller, [b.predicate])
+    source = source_of(function)
+    # A name that the helper binds again is a value; others may stand for a place, which an atomic updates.
+    given = {name: materialise(b, value) if name in source.locals else value for name, value in bound.items()}
+    frame = Frame(source, given, site, caller, [b.predicate])
     b.frame = frame
     try:
         execute(b, frame.source.node.body)

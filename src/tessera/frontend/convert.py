@@ -18,12 +18,10 @@ from tessera.frontend.values import (
     AnyView,
     Scalar,
     Shared,
-    SharedPart,
     TensorValue,
     Tile,
     Undefined,
     Value,
-    View,
     is_number,
     show,
     wrap,
@@ -109,19 +107,26 @@ def operand(b: Builder, value: Any, what: str = "operand") -> Any:
     Raises:
         TypeMismatchError: `not-a-value` for what is neither tile, scalar nor number.
     """
-    from tessera.frontend.access import load_part, load_view
+    from tessera.frontend.access import read
 
     if isinstance(value, Tile | Scalar) or is_number(value):
         return value
-    if isinstance(value, View):
-        return load_view(b, value)
-    if isinstance(value, SharedPart):
-        return load_part(b, value)
+    if isinstance(value, AnyView):
+        return read(b, value)
     if isinstance(value, Shared):
         return Tile(b.emit(SharedLoadOp(value.ssa)).result, value.policy)
     if isinstance(value, Dim):
         return symbol(b, value)
     raise not_a_value(value, what)
+
+
+def materialise(b: Builder, value: Any) -> Any:
+    """Return a value that a name can hold: a slice is loaded now, so that later stores do not change it."""
+    if isinstance(value, AnyView):
+        return operand(b, value)
+    if isinstance(value, tuple):
+        return tuple(materialise(b, part) for part in cast(tuple[Any, ...], value))
+    return value
 
 
 def symbol(b: Builder, dim: Dim) -> int | Scalar:
@@ -314,8 +319,14 @@ def to_tile(b: Builder, value: Any, what: str) -> Tile:
     return ready
 
 
-def to_index(b: Builder, value: Any, what: str) -> SSAValue:
+def to_index(b: Builder, value: Any, what: str, far: bool = False) -> SSAValue:
     """Return an integer scalar as `index`.
+
+    Args:
+        b: the builder.
+        value: the scalar.
+        what: what it is, in an error's words.
+        far: whether an unsigned one that is beyond `index` becomes the largest one there is, and not a negative one.
 
     Raises:
         TypeMismatchError: `bad-index` for anything else.
@@ -327,7 +338,8 @@ def to_index(b: Builder, value: Any, what: str) -> SSAValue:
     if isinstance(value, int) and not isinstance(value, bool):
         return constant(b, value, index)
     if isinstance(value, Scalar) and value.dtype.is_int:
-        return cast_to(b, value.ssa, index)
+        near = apply(b, "minimum", value, 2**63 - 1) if far and value.dtype == dtypes.u64 else value
+        return cast_to(b, near.ssa, index)
     raise TypeMismatchError(
         f"{what} must be an integer scalar, got {show(value)}",
         code="bad-index",

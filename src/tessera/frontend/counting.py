@@ -61,7 +61,7 @@ class RangeSpec(LoopSpec):
 def counted(b: Builder, lower: Any, upper: Any, step: Any) -> RangeSpec:
     """Return how a loop from `lower` to below `upper` runs; it runs no iteration where the step is not positive."""
     what = "range: a bound"
-    first, last, stride = (to_index(b, value, what) for value in (lower, upper, step))
+    first, last, stride = (to_index(b, value, what, far=True) for value in (lower, upper, step))
     length = constant_value(stride)
     if length == 1:
         return RangeSpec(first, last, stride)

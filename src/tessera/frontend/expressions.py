@@ -14,6 +14,7 @@ from tessera.frontend.constants import REFUSALS, checked, python, static_call
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.exact import same
+from tessera.frontend.guarded import guarded
 from tessera.frontend.indexing import normalise, subscript
 from tessera.frontend.parts import SliceValue
 from tessera.frontend.registry import attribute_of, attributes_of
@@ -284,26 +285,74 @@ def truth_of(b: Builder, value: Any, what: str) -> bool | Scalar | Tile:
 
 @expression(ast.BoolOp)
 def _boolop(node: ast.BoolOp, b: Builder) -> Any:
+    return _joined(b, node, condition=False)
+
+
+def truth(b: Builder, node: ast.expr, what: str) -> bool | Scalar | Tile:
+    """Return the truth of an expression, which is all that a condition needs of `and`, `or` and `not`.
+
+    Raises:
+        TypeMismatchError: as `truth_of`.
+    """
+    if isinstance(node, ast.BoolOp):
+        with b.at(node):
+            value = _joined(b, node, condition=True)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        with b.at(node):
+            value = _not(b, truth(b, node.operand, "`not`"))
+    else:
+        value = evaluate(b, node)
+    with b.at(node):
+        return truth_of(b, value, what)
+
+
+def _joined(b: Builder, node: ast.BoolOp, condition: bool) -> Any:
+    """Return what `and` or `or` gives: the part that decides, or its truth where a condition asks."""
     is_and = isinstance(node.op, ast.And)
     name = "and" if is_and else "or"
-    result: Any = None
-    for part in node.values:
-        value = evaluate(b, part)
-        if not is_runtime(value):
-            if static_call(b, f"`{name}`", bool, value) != is_and:
-                return value if result is None else not is_and
-            result = value if result is None or not is_runtime(result) else result
+    result, last = _part(b, node.values[0], condition), node.values[0]
+    for part in node.values[1:]:
+        if not is_runtime(result):
+            if static_call(b, f"`{name}`", bool, result) != is_and:
+                return result
+            result, last = _part(b, part, condition), part
             continue
-        with b.at(part):
-            truth = truth_of(b, value, f"`{name}`")
-            if isinstance(truth, Tile):
-                raise TypeMismatchError(
-                    f"`{name}` does not work on tiles",
-                    code="unsupported-operator",
-                    help=f"use {'&' if is_and else '|'} with parentheses, element by element",
-                )
-        result = truth if result is None or not is_runtime(result) else apply(b, name, result, truth)
+        decides = _truth_of_part(b, result, name, last)
+        value = guarded(b, part, decides, is_and, f"`{name}`")
+        if condition:
+            with b.at(part):
+                value = truth_of(b, value, f"`{name}`")
+        result, last = _either(b, name, decides, result, value), part
+    if is_runtime(result):
+        _truth_of_part(b, result, name, last)
     return result
+
+
+def _part(b: Builder, node: ast.expr, condition: bool) -> Any:
+    return truth(b, node, "the condition") if condition else evaluate(b, node)
+
+
+def _truth_of_part(b: Builder, value: Any, name: str, node: ast.expr) -> Scalar:
+    with b.at(node):
+        found = truth_of(b, value, f"`{name}`")
+        if isinstance(found, Tile):
+            raise TypeMismatchError(
+                f"`{name}` does not work on tiles",
+                code="unsupported-operator",
+                help=f"use {'&' if name == 'and' else '|'} with parentheses, element by element",
+            )
+    assert isinstance(found, Scalar)
+    return found
+
+
+def _either(b: Builder, name: str, decides: Scalar, left: Any, right: Any) -> Any:
+    """Return `left and right` or `left or right`, given the truth of the left one."""
+    is_and = name == "and"
+    if decides is left and isinstance(right, bool):
+        return left if right == is_and else right
+    if decides is left and isinstance(right, Scalar) and right.dtype.kind == "bool":
+        return apply(b, name, left, right)
+    return apply(b, "select", decides, *((right, left) if is_and else (left, right)), what=name)
 
 
 @expression(ast.Compare)
@@ -311,7 +360,10 @@ def _compare(node: ast.Compare, b: Builder) -> Any:
     left = evaluate(b, node.left)
     result: Any = None
     for op, right_node in zip(node.ops, node.comparators, strict=True):
-        right = evaluate(b, right_node)
+        if isinstance(result, Scalar | Tile):
+            right = guarded(b, right_node, result, True, "a chain of comparisons")
+        else:
+            right = evaluate(b, right_node)
         part = _compare_two(b, op, left, right)
         if not is_runtime(part) and not static_call(b, "a comparison", bool, part):
             return False
@@ -351,10 +403,11 @@ def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
 
 @expression(ast.IfExp)
 def _ifexp(node: ast.IfExp, b: Builder) -> Any:
-    condition = truth_of(b, evaluate(b, node.test), "the condition")
+    condition = truth(b, node.test, "the condition")
     if isinstance(condition, bool):
         return evaluate(b, node.body if condition else node.orelse)
-    return apply(b, "select", condition, evaluate(b, node.body), evaluate(b, node.orelse), what="if else")
+    arms = [guarded(b, arm, condition, when, "`if else`") for arm, when in ((node.body, True), (node.orelse, False))]
+    return apply(b, "select", condition, *arms, what="if else")
 
 
 @expression(ast.Attribute)

@@ -126,7 +126,7 @@ def _part(b: Builder, buffer: Shared, items: tuple[Any, ...]) -> SharedPart:
             code="bad-index",
             help='allocate it with swizzle="none", the default',
         )
-    return SharedPart(buffer, *_axes(b, _Indexed(buffer), items))
+    return SharedPart(buffer, *_axes(b, _Indexed(buffer), items), b.moment())
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _expand_ellipsis(items: tuple[Any, ...], rank: int, what: str) -> tuple[Any,
 
 def make_view(b: Builder, tensor: TensorValue, items: tuple[Any, ...]) -> View:
     """Return the view that `tensor[items]` names."""
-    return View(tensor, *_axes(b, _Indexed(tensor), items))
+    return View(tensor, *_axes(b, _Indexed(tensor), items), b.moment())
 
 
 def _axes(b: Builder, base: _Indexed, items: tuple[Any, ...]) -> tuple[tuple[Axis, ...], tuple[int, ...]]:
@@ -276,7 +276,7 @@ def _span(b: Builder, base: _Indexed, axis: int, item: SliceValue) -> Span:
             code="slice-extent",
             help=f"the upper bound must be {'above' if step > 0 else 'below'} the lower one",
         )
-    return _stepped(base, axis, lower, -(-size // step), step)
+    return _stepped(base, axis, to_index(b, first, where, far=True), -(-size // step), step)
 
 
 def _whole(b: Builder, base: _Indexed, axis: int, step: int) -> Span:

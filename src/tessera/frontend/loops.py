@@ -18,7 +18,7 @@ from tessera.frontend.carry import Attempts, Carried, Retry, as_type, carried_by
 from tessera.frontend.convert import apply, constant
 from tessera.frontend.counting import RangeSpec
 from tessera.frontend.evaluate import evaluate, execute, statement
-from tessera.frontend.expressions import truth_of
+from tessera.frontend.expressions import truth
 from tessera.frontend.flow import RESULT, LeftFor, is_endless, stop_of
 from tessera.frontend.liveness import NONE, Names, names_bound, names_read
 from tessera.frontend.statements import assign
@@ -352,15 +352,14 @@ def _loop_condition(
     b.frame.env = dict(outer)
     carried.bind(b.frame.env, before.args)
     with b.into(before), b.nested():
-        value = evaluate(b, node.test)
+        condition = truth(b, node.test, "the condition")
         with b.at(node.test):
-            truth = truth_of(b, value, "the condition")
-            if truth is True and stop_of(node) is None:
+            if condition is True and stop_of(node) is None:
                 raise _endless()
-            if isinstance(truth, Tile):
+            if isinstance(condition, Tile):
                 raise TypeMismatchError(
-                    f"the condition of `while` is {describe(truth.type)}, not a scalar",
+                    f"the condition of `while` is {describe(condition.type)}, not a scalar",
                     code="tile-condition",
                     help="reduce it: ts.tile.any(condition)",
                 )
-    return truth
+    return condition

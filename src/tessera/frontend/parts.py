@@ -141,7 +141,7 @@ def _span(b: Builder, tile: Tile, axis: int, item: SliceValue) -> _Along:
             code="slice-extent",
             help="the upper bound must be above the lower one, and below it where the step is negative",
         )
-    return _Along(first if isinstance(first, int) else to_index(b, first, where), count, step)
+    return _Along(first if isinstance(first, int) else to_index(b, first, where, far=True), count, step)
 
 
 def _bound(tile: Tile, axis: int, bound: Any, default: int, step: int, end: bool = False) -> Any:

@@ -121,6 +121,19 @@ def _is_settled(value: Any) -> bool:
     return all(getattr(kind, name, None) is getattr(base, name, None) for name in _OPERATORS)
 
 
+def _fixed_text(value: Any) -> str | None:
+    """Return a text that stands for a value, None for an object that is more than its value."""
+    kind = cast("type[Any]", type(value))
+    if kind in _PLAIN:
+        return f"{kind.__name__} {_PLAIN[kind](value)}"
+    if is_number_of_numpy(value):
+        return f"{value.dtype.str} {value.tobytes().hex()}"
+    if kind in (tuple, list):
+        parts = [_fixed_text(part) for part in value]
+        return None if None in parts else f"{kind.__name__} {parts}"
+    return None
+
+
 class Reads:
     """The record of one compilation, or of a look-up of one.
 
@@ -198,6 +211,11 @@ class Reads:
         except KeyError:
             return ABSENT
 
+    def numbers(self, root: str) -> dict[Path, tuple[str, object]]:
+        """Return what stands for each number, text or tuple of them that was read by way of a root, and the value."""
+        texts = {path: _fixed_text(value) for path, value in self._values.items() if path[0][0] == root}
+        return {path: (text, self._values[path]) for path, text in texts.items() if text is not None}
+
     def digest(self) -> str:
         """Return what stands for the paths and all that was found there."""
         return sha256(repr([*self._texts.items()]).encode()).hexdigest()
@@ -206,12 +224,10 @@ class Reads:
 
     def _text(self, path: Path, value: Any) -> str:
         kind = cast("type[Any]", type(value))
-        if kind in _PLAIN:
-            return f"{kind.__name__} {_PLAIN[kind](value)}"
+        if kind in _PLAIN or is_number_of_numpy(value):
+            return str(_fixed_text(value))
         if value is ABSENT:
             return "absent"
-        if is_number_of_numpy(value):
-            return f"{value.dtype.str} {value.tobytes().hex()}"
         if _is_record(value):
             parts = [self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)]
             return f"{_label(kind)}({', '.join(parts)})"

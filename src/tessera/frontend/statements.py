@@ -11,7 +11,7 @@ from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.access import store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import call
-from tessera.frontend.convert import operand
+from tessera.frontend.convert import materialise, operand
 from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.expressions import binary, index_items, is_runtime
 from tessera.frontend.flow import RESULT, Give, Jump, Reset
@@ -31,15 +31,6 @@ def _pass(node: ast.Pass, b: Builder) -> None:
 @statement(ast.Expr)
 def _expr(node: ast.Expr, b: Builder) -> None:
     evaluate(b, node.value)
-
-
-def materialise(b: Builder, value: Any) -> Any:
-    """Return a value that a name can hold: a slice is loaded now, so that later stores do not change it."""
-    if isinstance(value, AnyView):
-        return operand(b, value)
-    if isinstance(value, tuple):
-        return tuple(materialise(b, part) for part in cast(tuple[Any, ...], value))
-    return value
 
 
 @statement(ast.Assign)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors.shown import SHORT, shown
@@ -136,6 +136,25 @@ Axis = At | Span | Pick
 """What is taken along a dimension."""
 
 
+@dataclass(slots=True, eq=False)
+class Moment:
+    """When a slice was evaluated: as a value it is what its elements were then, whoever reads it later.
+
+    Args:
+        block: where ops went.
+        last: the last op there.
+        effects: how many ops that change memory the kernel had.
+        predicate: the condition on a tile around it.
+    """
+
+    block: Block
+    last: Operation | None
+    effects: int
+    predicate: Tile | None
+    value: Tile | Scalar | None = None
+    """What was read at the moment, once something has asked for it later."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """A slice of a tensor that has not been loaded: `A[m:m+64, idx]`.
@@ -144,11 +163,13 @@ class View:
         tensor: the tensor.
         axes: what is taken along each of its dimensions.
         new_axes: positions in the result of dimensions made by `None`.
+        moment: when it was evaluated.
     """
 
     tensor: TensorValue
     axes: tuple[Axis, ...]
-    new_axes: tuple[int, ...] = ()
+    new_axes: tuple[int, ...]
+    moment: Moment
 
     @property
     def picks(self) -> bool:
@@ -169,11 +190,13 @@ class SharedPart:
         buffer: the buffer.
         axes: what is taken along each of its dimensions.
         new_axes: positions in the result of dimensions made by `None`.
+        moment: when it was evaluated.
     """
 
     buffer: Shared
     axes: tuple[Axis, ...]
-    new_axes: tuple[int, ...] = ()
+    new_axes: tuple[int, ...]
+    moment: Moment
 
     @property
     def picks(self) -> bool:

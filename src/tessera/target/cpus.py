@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tessera.target.records import TargetRecord
 
+WITHOUT = "-prefer-256-bit", "-avx512fp16"
+"""What LLVM is to do without on CPUs with vectors of 64 bytes: shorter vectors, and arithmetic of f16, which is that of
+f32 here. LLVM 22 cannot select the bits of a comparison as an f16 with it ("Cannot select: f16 = bitcast")."""
+
 
 def _sapphire_rapids(name: str, *more: str) -> TargetRecord:
     """Return a server CPU with a matrix unit (AMX), under its LLVM name."""
@@ -28,7 +32,7 @@ def _sapphire_rapids(name: str, *more: str) -> TargetRecord:
         l2_bytes=2 << 20,
         triple="x86_64-unknown-linux-gnu",
         cpu=name,
-        llvm_features="-prefer-256-bit",
+        llvm_features=",".join(WITHOUT),
     )
 
 

@@ -324,6 +324,20 @@ def test_object_code_for_every_cpu(name: str):
         assert code.reflection["spills"] == 0
 
 
+@pytest.mark.parametrize("name", CPU_TARGETS)
+def test_bits_of_comparisons_are_numbers_of_any_kind_on_every_cpu(name: str):
+    """LLVM 22 ends the process where it has arithmetic of f16 and takes a comparison's bit for an f16."""
+
+    def kernel(x: ts.Tensor["n", ts.f64], y: ts.Tensor["n", ts.i32], z: ts.Tensor["n", ts.f64]):
+        for i in ts.tile.grid((n, 1)):
+            halves = ts.tile.bitcast((x[i] > 0).to(ts.i16), ts.f16), ts.tile.bitcast((y[i] > 0).to(ts.i16), ts.bf16)
+            wide = ts.tile.bitcast((x[i] < 1).to(ts.i32), ts.f32), ts.tile.bitcast((y[i] < 1).to(ts.i64), ts.f64)
+            z[i] = halves[0] + halves[1] + ts.tile.bitcast(ts.tile.cast(x[i].to(ts.f16) > 3, ts.u16), ts.f16)
+            z[i] += wide[0] + wide[1]
+
+    assert ts.compile(ts.kernel(kernel), target=name).code
+
+
 def test_code_for_another_cpu_is_made_in_a_worker(monkeypatch: pytest.MonkeyPatch):
     target = target_named("aarch64")
     module = lower_to_vector(scheduled(aligned(gemm.__wrapped__), target), target)

@@ -96,8 +96,9 @@ _FOR_SYSTEMS = frozenset(
 
 def required_features(target: TargetRecord) -> list[str]:
     """Return what a CPU must have to run code for a target: its architecture, then LLVM's names of features."""
-    told = {name[1:] for name in target.llvm_features.split(",") if name.startswith("+")}
-    needed = {*_IMPLIED.get(target.cpu, ()), *told} - _FOR_SYSTEMS
+    told = target.llvm_features.split(",")
+    used, left_out = ({name[1:] for name in told if name.startswith(sign)} for sign in "+-")
+    needed = {*_IMPLIED.get(target.cpu, ()), *used} - left_out - _FOR_SYSTEMS
     return [target.triple.split("-")[0].replace("arm64", "aarch64"), *sorted(needed)]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tessera.runtime.host import architecture, matrix_unit_granted
+from tessera.target.cpus import WITHOUT
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 
@@ -24,7 +25,6 @@ KNOWN_FEATURES = {
         "avx512bw",
         "avx512dq",
         "avx512bf16",
-        "avx512fp16",
         "avx512vnni",
         "avxvnni",
         "amx-tile",
@@ -77,7 +77,7 @@ def host_target() -> TargetRecord:
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         triple=str(llvm.get_process_triple()),
         cpu=str(llvm.get_host_cpu_name()),
-        llvm_features=str(host.flatten()) + (",-prefer-256-bit" if vector_bytes == 64 else ""),
+        llvm_features=",".join([str(host.flatten()), *(WITHOUT if vector_bytes == 64 else ())]),
     )
 
 

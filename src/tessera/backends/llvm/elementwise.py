@@ -242,14 +242,15 @@ def _shr(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> str:
 def _logical_shift(op: str, ops: Ops, type_: LLVMType, a: str, b: str) -> str:
     """Shift zeros in.
 
-    LLVM 22 leaves the comparison to PTX, whose shifts of 64 bits look at 32 bits of the count: it has to be masked.
+    LLVM 22 takes a select between a shift and 0 for a shift of PTX, which gives 0 for large counts by itself, but looks
+    at 32 bits of the count only: with counts of 64 bits what is shifted is selected.
     """
     bits = int(type_.element[1:])
     inside = ops.compare("ult", type_, b, ops.integer(type_, bits))
     if bits == 64:
-        amount = ops.binary("and", type_, b, ops.integer(type_, bits - 1))
-    else:
-        amount = ops.select(type_, inside, b, ops.integer(type_, 0))
+        shifted = ops.select(type_, inside, a, ops.integer(type_, 0))
+        return ops.binary(op, type_, shifted, ops.binary("and", type_, b, ops.integer(type_, bits - 1)))
+    amount = ops.select(type_, inside, b, ops.integer(type_, 0))
     return ops.select(type_, inside, ops.binary(op, type_, a, amount), ops.integer(type_, 0))
 
 

@@ -25,6 +25,7 @@ from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, show, wrap
 from tessera.ir.tile.parts import TakeOp
 from tessera.ir.tile.types import describe, element_of, shape_of
+from tessera.numerics import dtypes
 
 
 def _axes(b: Builder, axis: Any, source: Tile, what: str) -> list[int]:
@@ -70,7 +71,10 @@ def _back(b: Builder, shift: Any, size: int) -> Any:
     """Return the place whose element comes first."""
     if isinstance(shift, int) and not isinstance(shift, bool):
         return -shift % size
-    by = apply(b, "mod", Scalar(to_index(b, shift, "roll: the shift")), size)  # no shift wraps around
+    number = Scalar(to_index(b, shift, "roll: the shift"))
+    wide = isinstance(shift, Scalar) and shift.dtype == dtypes.u64
+    by = apply(b, "mod", shift if wide else number, size)  # no shift wraps around
+    by = Scalar(to_index(b, by, "roll: the shift"))
     return apply(b, "sub", size, by).ssa
 
 

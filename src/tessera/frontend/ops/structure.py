@@ -33,7 +33,7 @@ def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
                 code="bad-grid",
                 help="write ts.tile.grid((M, 64), (N, 64))",
             )
-        extents.append(to_index(b, pair[0], "grid: an extent"))
+        extents.append(to_index(b, pair[0], "grid: an extent", far=True))
         blocks.append(static_int(b, pair[1], "grid: a block"))
     if min(blocks) < 1:
         raise LanguageError(f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element")
@@ -51,7 +51,7 @@ def _range(b: Builder, bounds: tuple[Any, ...]) -> RangeSpec:
             help="count up, and compute hi - 1 - i",
         )
     if known is None and b.in_program:
-        positive = apply(b, "gt", Scalar(to_index(b, step, "range: the step")), 0)
+        positive = apply(b, "gt", Scalar(to_index(b, step, "range: the step", far=True)), 0)
         check(b, positive, "the step of ts.tile.range is positive")
     return counted(b, lower, upper, step)
 
