@@ -230,6 +230,12 @@ def _parameters(signature: Signature) -> str:
     return f"parameters: {', '.join(param.name for param in signature.params)}{compiled_in}"
 
 
+def _class_name(value: Any) -> str:
+    """Return the name of a value's class, with its module where it is none of Python's own."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
 def check_constexpr(param: ConstexprParam, value: Any) -> None:
     """Check a compile-time argument.
 
@@ -238,10 +244,10 @@ def check_constexpr(param: ConstexprParam, value: Any) -> None:
     """
     if param.type is not None and type(value) is not param.type:
         raise CallError(
-            f"argument {param.name!r} is {shown(value)} ({type(value).__name__}), the kernel takes a "
+            f"argument {param.name!r} is {shown(value)} ({_class_name(value)}), the kernel takes a "
             f"{param.type.__name__} known at compile time",
             code="wrong-constexpr",
-            help=f"pass a {param.type.__name__}",
+            help=f"pass {param.type.__name__}({param.name})",
         )
     try:
         hash(value)

@@ -42,7 +42,11 @@ def _reshape(b: Builder, x: Any, shape: Any) -> Tile:
     if sizes.count(-1) == 1:
         rest = prod(size for size in sizes if size != -1)
         sizes[sizes.index(-1)] = total // rest if rest > 0 else 0
-    if not sizes or min(sizes) < 1 or prod(sizes) != total:
+    if not sizes:
+        raise TypeMismatchError(
+            "reshape: () is no shape of a tile", code="shape-mismatch", help="take its only element: x[0] of a tile (1,)"
+        )
+    if min(sizes) < 1 or prod(sizes) != total:
         raise TypeMismatchError(
             f"reshape: {describe(source.type)} has {total} elements, {tuple(sizes)} has {prod(sizes)}",
             code="shape-mismatch",

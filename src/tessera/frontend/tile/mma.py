@@ -27,7 +27,7 @@ def mma(
         b: tile, slice or shared buffer `(K, N)` or `(B, K, N)` of the same dtype (fp8 formats may be mixed).
         acc: accumulator tile `(M, N)` or `(B, M, N)`; zeros when left out.
         accumulator: dtype of the zeros when `acc` is left out. Default: the operands' policy, else f32 for
-            16-bit floats and smaller and for f32, f64 for f64, i32 for 8-bit integers.
+            16-bit floats and smaller and for f32, f64 for f64, i32 for 8-bit integers (u32 where both are unsigned).
         compute: `ts.tf32` multiplies f32 operands with 10-bit mantissas. Implied when an operand comes from a
             tensor annotated `ts.tf32`.
 
