@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
-from tessera.frontend.access import load_view, store_to
+from tessera.frontend.access import load_part, load_view, store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import operand
 from tessera.frontend.registry import compiles
@@ -17,7 +17,9 @@ from tessera.frontend.values import Shared, SharedPart, View, show
 def _load(b: Builder, source: Any, fill: Any) -> Any:
     if isinstance(source, View):
         return load_view(b, source, fill)
-    if isinstance(source, Shared | SharedPart) and fill is None:
+    if isinstance(source, SharedPart) and fill is None:
+        return load_part(b, source)
+    if isinstance(source, Shared) and fill is None:
         return operand(b, source)
     what = "a shared buffer with fill" if isinstance(source, Shared | SharedPart) else show(source)
     raise TypeMismatchError(

@@ -44,7 +44,7 @@ def _reshape(b: Builder, x: Any, shape: Any) -> Tile:
         sizes[sizes.index(-1)] = total // rest if rest > 0 else 0
     if not sizes:
         raise TypeMismatchError(
-            "reshape: () is no shape of a tile", code="shape-mismatch", help="take its only element: x[0] of a tile (1,)"
+            "reshape: () is no shape of a tile", code="shape-mismatch", help="take an element, a scalar: x[0]"
         )
     if min(sizes) < 1 or prod(sizes) != total:
         raise TypeMismatchError(

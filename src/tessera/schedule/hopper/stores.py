@@ -45,6 +45,8 @@ from tessera.ir.tile.stream import CollectSumsOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType, element_of
 from tessera.ir.walking import ops_in
+from tessera.lower.facts import nonnegative
+from tessera.numerics.dtypes import DType
 from tessera.schedule.hopper.limits import (
     LEAST_BUFFERS,
     REGISTERS,
@@ -54,7 +56,7 @@ from tessera.schedule.hopper.limits import (
 )
 from tessera.schedule.hopper.parts import Parts
 from tessera.schedule.hopper.tensor_maps import check_tensor
-from tessera.schedule.products import BUFFER_BYTES
+from tessera.schedule.products import ALIGN_BYTES, BUFFER_BYTES
 from tessera.schedule.resources import free_shared_bytes
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import PANEL_BYTES
@@ -175,11 +177,28 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     if not all(isinstance(r, LoadOp) and (_same_box(r, op) or _apart(r, op)) for r in readers):
         raise Unfit(f"{name} is also read, at other places than the tile that is stored")
     contiguous = check_tensor(kernel, op.tensor, op.offsets, op.kept, op.size_list, tile.dtype, plain=True)
+    _check_ends(kernel, op, contiguous, tile.dtype)
     flipped = _transposed_source(op.value) is not None or bool(_is_turned(op.value))
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to move between warps.
     along = max(op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES, 1)
     return _Bulk(op, flipped, transposed, parts_across(_bytes_of(tile)) if transposed else along)
+
+
+def _check_ends(kernel: KernelOp, op: StoreOp, contiguous: int, dtype: DType) -> None:
+    """Check that the copy engine leaves alone what lies outside of a tensor.
+
+    It writes whole units of 16 bytes, of which a row may have only the first elements, and takes a box that begins
+    before a tensor for an illegal instruction (both measured on an H200; boxes that end behind it are cut off).
+
+    Raises:
+        Unfit: it might write outside, or stop.
+    """
+    info = kernel.info_of(op.tensor)
+    if info.dim_div[contiguous] * dtype.bytes % ALIGN_BYTES:
+        raise Unfit(f"rows of {info.name} are not known to be multiples of {ALIGN_BYTES} bytes long")
+    if not all(map(nonnegative, op.offsets)):
+        raise Unfit(f"a tile of {info.name} may begin before it")
 
 
 def _same_box(load: LoadOp, store: StoreOp) -> bool:

@@ -6,7 +6,7 @@ Source: PTX ISA 9.2, "Tensors"; CUDA Driver API, `cuTensorMapEncodeTiled`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,15 @@ class TensorMap:
         return _rounded(found) if self.rounds else found
 
     def store(self, device: Device, first: Sequence[int], values: Array) -> None:
-        """Write a box: elements by bytes; what lies outside is left out."""
-        address, inside = self.places(first)
+        """Write a box: elements by bytes; what lies outside is left out, but for the last 16 bytes of a row.
+
+        Raises:
+            Fault: the box begins before the array, an illegal instruction on an H200.
+        """
+        if min(first) < 0:
+            raise Fault(f"a bulk store of a box from {tuple(first)} on")
+        whole = -(-self.sizes[0] * self.width // 16) * 16 // self.width
+        address, inside = replace(self, sizes=(whole, *self.sizes[1:])).places(first)
         at = device.offsets(address[inside].astype(np.uint64), self.width)
         device.bytes.data[at[:, None] + np.arange(self.width)] = values[inside]
 
