@@ -7,7 +7,7 @@ import numpy as np
 import tessera as ts
 from tessera.numerics.tolerances import of_rounding
 from tests.conformance.data import normal
-from tests.conformance.harness import Case, Output, check, conformance, dtype
+from tests.conformance.harness import BACKENDS, Case, Output, Updated, check, conformance, dtype
 
 SOME_DTYPES = ("f32", "bf16", "f64", "i8", "i32", "u16", "fp8_e5m2", "bool")
 
@@ -271,4 +271,29 @@ def made(dt: Any) -> Any:
     ]
 )
 def test_tiles_made_of_nothing(case, backend):
+    check(case, backend)
+
+
+def fewer_than_no_programs(y: ts.Tensor["n", ts.i32], less: int):
+    for i in ts.tile.grid((5 - 9, 2)):
+        y[i : i + 2] = 1
+    for i, j in ts.tile.grid((n, 8), (less, 1)):
+        y[i : i + 8] = j
+    for i, j in ts.tile.grid((3 - n, 4), (8, 2)):
+        y[i : i + 4] = j
+
+
+@conformance(
+    [
+        Case(
+            f"fewer-than-none-{less}",
+            fewer_than_no_programs,
+            lambda _, less=less: (Updated(np.arange(16, dtype=np.int32)), less),
+            lambda y, less: y,
+            backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"),
+        )
+        for less in (0, -3)
+    ]
+)
+def test_grids_of_negative_extents_have_no_programs(case, backend):
     check(case, backend)

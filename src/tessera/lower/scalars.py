@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.ir.target.arithmetic import CastOp, ConstantOp, ElementwiseOp, constant_value
-from tessera.ir.types import index
+from tessera.ir.types import dtype_of, index
 
 _FOLD: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
@@ -81,7 +81,8 @@ class Scalars:
         """Return the integer in another integer type."""
         if value.type == type_:
             return value
-        known = constant_value(value)
-        if known is not None:
+        known, dtype = constant_value(value), dtype_of(type_)
+        low = 0 if dtype.kind == "uint" else -(1 << dtype.bits - 1)
+        if known is not None and low <= known < low + (1 << dtype.bits):
             return self.constant(known, type_)
-        return self._add(CastOp(value, type_))
+        return self._add(CastOp(value, type_))  # where it does not fit, it wraps around

@@ -65,5 +65,8 @@ def test_the_columns_of_few_rows_are_reduced_by_a_thread_each(dtype: Any, rows: 
     assert measured["shared_bytes"] == 0
 
 
-def test_the_columns_of_more_rows_have_a_warp_for_1024_elements() -> None:
-    assert warps(columns(ts.bf16, 16)) == 8
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.fp8_e4m3], ids=lambda dtype: dtype.name)
+def test_the_columns_of_more_rows_have_a_warp_for_8_kilobytes_and_no_more_than_128_registers_a_thread(
+    dtype: Any,
+) -> None:
+    assert warps(columns(dtype, 32)) == max(16384 // 8192, 16384 // dtype.bytes // 4096)
