@@ -5,21 +5,22 @@ is as near to 64x64 as can be; others one warp per 1024 elements of the largest 
 in flight: measured best for several short rows), and one per 4 KB of a long row that is reduced, as fewer warps have
 less to combine (bf16 rows of 2000 to 12000 on an H200: softmax 0.77 to 1.01 of a copy's rate, argmax 0.53 to 0.87).
 The columns of few rows take a warp per 4 KB, so that threads reduce them without others, those of more rows one per
-8 KB of all that is loaded: fewer warps meet at the end (sums of 32 rows of bf16 on an H200: 0.48 to 0.94 of a copy's
-rate).
+2048 elements, or 8 KB of all that is loaded: fewer warps meet at the end, which pays where loops are short (32 rows of
+bf16 on an H200: 0.50 to 0.9 of a copy's rate; with twice as many elements a warp 0.97, but 0.69 for 0.74 of 20000 rows).
 Where rows are reduced or a product feeds another, warps split rows only,
 so that neither crosses warps.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
@@ -41,7 +42,6 @@ from tessera.target.records import TargetRecord
 ELEMENTS_PER_WARP = 1024
 ROW_BYTES_PER_WARP = 4096
 COLUMN_BYTES_PER_WARP = 8192
-MOST_OF_COLUMNS = 4096
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
 ROWS_PER_WARP = 16
@@ -163,7 +163,10 @@ def _of_columns(ops: Iterable[Operation], elements: int) -> int:
         return min(MOST_ELEMENTS_PER_WARP, *(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in wide))
     if not all(along) or any(isinstance(op, StoreOp) and _elements(op.value.type) == elements for op in ops):
         return 0  # rows are reduced too, or a thread keeps what it has loaded
-    return min(COLUMN_BYTES_PER_WARP // max(sum(type_.dtype.bytes for type_ in loaded), 1), MOST_OF_COLUMNS)
+    together = Counter[Block | None]()  # a branch or loop for whole boxes repeats the loads of another one
+    for op in loads:
+        together[op.parent_block()] += dtype_of(element_of(op.result.type)).bytes
+    return min(COLUMN_BYTES_PER_WARP // max(together.values(), default=1), MOST_ELEMENTS_PER_WARP)
 
 
 def are_few_rows(shape: Sequence[int]) -> bool:
