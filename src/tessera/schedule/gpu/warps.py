@@ -6,7 +6,7 @@ in flight: measured best for several short rows), and one per 4 KB of a long row
 less to combine (bf16 rows of 2000 to 12000 on an H200: softmax 0.77 to 1.01 of a copy's rate, argmax 0.53 to 0.87).
 The columns of few rows take a warp per 4 KB, so that threads reduce them without others, those of more rows one per
 2048 elements, or 8 KB of all that is loaded: fewer warps meet at the end, which pays where loops are short (32 rows of
-bf16 on an H200: 0.50 to 0.9 of a copy's rate; with twice as many elements a warp 0.97, but 0.69 for 0.74 of 20000 rows).
+bf16 on an H200: 0.50 to 0.9 of a copy's rate; twice as many elements a warp: 0.97, but 0.69 for 0.74 of 20000 rows).
 Where rows are reduced or a product feeds another, warps split rows only,
 so that neither crosses warps.
 """
