@@ -756,6 +756,20 @@ _ROLES = (
     ),
     _hopper(
         "ptx",
+        "rows-of-any-length-are-stored-in-bulk",
+        "schedule/hopper/stores.py",
+        "if info.dim_div[contiguous] * dtype.bytes % ALIGN_BYTES:",
+        "if False:",
+    ),
+    _hopper(
+        "ptx",
+        "tiles-before-a-tensor-are-stored-in-bulk",
+        "schedule/hopper/stores.py",
+        "if not all(map(nonnegative, op.offsets)):",
+        "if False:",
+    ),
+    _hopper(
+        "ptx",
         "parts-of-a-shared-copy-overlap",
         "backends/nvidia/roles.py",
         'coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], moved)',

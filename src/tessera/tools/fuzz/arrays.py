@@ -115,6 +115,8 @@ def offsets(shape: Shape, layout: tree.Layout) -> tuple[tuple[int, ...], int, in
         step = abs(layout.steps[axis])
         strides[axis] = dense * step
         dense *= max(shape[axis], 1) * step
+        if axis == layout.order[-1]:
+            dense = -(-dense // layout.pitch) * layout.pitch
     start = 0
     for axis, step in enumerate(layout.steps):
         if step < 0:

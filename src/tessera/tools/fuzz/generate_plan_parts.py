@@ -32,6 +32,9 @@ class Parts:
     on_units: bool = False
     """Whether warpgroups of matrix units can compute its products: a plain program of their sizes and layouts."""
 
+    pitch: int = 1
+    """What rows of all tensors are padded to multiples of, as parts of larger ones are; then sizes are any."""
+
     def rarely(self, probability: float) -> bool:
         """Return True with a probability, and never in a plain program."""
         return not self.plain and self.dice.chance(probability)
@@ -39,6 +42,7 @@ class Parts:
     def size(self, name: str, block: int, most: int) -> tree.Expr:
         """Draw how many blocks a dimension has, the last one often ragged; return its size as the kernel knows it."""
         count, unit = self.dice.between(1, most), self.dice.pick((16, 16, 8, 8, 1) if self.on_units else (8, 16, 1))
+        unit = 1 if self.pitch > 1 else unit
         size = block * count
         if self.dice.chance(0.4):
             size -= block - min(self.dice.between(1, max(block // unit, 1)) * unit, block)
@@ -57,7 +61,7 @@ class Parts:
             contents = tree.Contents(dice.rough(kind), -3, 3)
         else:
             contents = tree.Contents("small", 0 if dtype.startswith("u") else -5, 5)
-        layout = tree.Layout(order, (1,) * len(shape), offset)
+        layout = tree.Layout(order, (1,) * len(shape), offset, self.pitch)
         policy = "tf32" if dtype == "f32" and dice.chance(0.1) else ""
         tensor = tree.Tensor(name, dims, dtype, shape, contents, layout, policy)
         self.tensors.append(tensor)

@@ -165,6 +165,7 @@ class Plan(Parts):
         dice = self.dice
         self.on_units = self.profile != "strict" and dice.chance(0.35)
         self.plain = self.on_units or dice.chance(0.25)
+        self.pitch = dice.pick((8, 16, 32)) if dice.chance(0.3 * dice.options.layouts) else 1
         operand, (bm, bn, bk) = self._units() if self.on_units else self._blocks()
         batch = tree.Name("b", INDEX) if self.rarely(0.25) else None
         extents = [self.size("M", bm, 3 if bm < 64 else 2), self.size("N", bn, 2)]
@@ -328,6 +329,10 @@ class Plan(Parts):
             turned = dice.chance(0.15)
             out = self._out(f"out{number}", dtype, turned, batch is not None)
             axes = list(self._place(m, bm, n, bn))
+            if dice.rarely(0.06):  # the first tiles begin before the result
+                place = dice.between(0, 1)
+                start, size = (rows, columns)[place]
+                axes[place] = tree.Span(tree.Apply("sub", (start, tree.Number(dice.pick((1, 8, 16, 64))))), size)
             if turned:
                 stored, axes = tree.Transpose(stored, (1, 0), 1), axes[::-1]
             if batch is not None:

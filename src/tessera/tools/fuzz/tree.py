@@ -989,11 +989,13 @@ class Layout(Node):
         order: the axes from the slowest to the fastest.
         steps: distance of neighbours along each axis, in multiples of the dense distance; negative ones run backwards.
         offset: elements between a 64-byte boundary and the array.
+        pitch: a number of elements; neighbours along all but the fastest axis are multiples of it apart.
     """
 
     order: tuple[int, ...]
     steps: tuple[int, ...]
     offset: int = 0
+    pitch: int = 1
 
 
 @dataclass(frozen=True)
