@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera.ir.target.memory import BarrierOp
 from tessera.ir.target.structure import FuncOp
+from tessera.lower.simt.order import order_accesses
 from tessera.tools.fuzz.races import Machine
 from tests.unit.lower.support import lowered
 
@@ -160,6 +161,26 @@ def test_updates_that_commute_are_not_ordered_but_a_read_behind_them_is() -> Non
 
     assert barriers(histogram) == 0
     assert barriers(told) == 1
+
+
+def test_updates_of_another_dtype_at_one_address_are_ordered() -> None:
+    """A carry of the one runs into elements of the other."""
+
+    def alike(x: ts.Tensor["n", ts.i32], y: ts.Tensor["m", ts.i32]) -> None:
+        for i in ts.tile.grid((n, 1024)):
+            ts.tile.atomic_add(x[i : i + 1024], 1)
+            ts.tile.atomic_add(y[i : i + 1024], 1)
+
+    def narrow(x: ts.Tensor["n", ts.i32], y: ts.Tensor["m", ts.i8]) -> None:
+        for i in ts.tile.grid((n, 1024)):
+            ts.tile.atomic_add(x[i : i + 1024], 1)
+            ts.tile.atomic_add(y[i : i + 1024], 1)
+
+    for function, waits in ((alike, 0), (narrow, 1)):
+        func = lowered(function)
+        assert not any(isinstance(op, BarrierOp) for op in func.walk())
+        order_accesses(func, lambda _: 0)  # the arguments are one memory
+        assert sum(isinstance(op, BarrierOp) for op in func.walk()) == waits
 
 
 def test_an_atomic_load_is_a_read_among_others() -> None:

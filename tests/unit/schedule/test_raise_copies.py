@@ -388,6 +388,20 @@ def test_copies_stay_where_that_is_asked_for() -> None:
     assert 'shared<16x8xf32, "none"' in text
 
 
+@pytest.mark.parametrize("knob", ["split_k", "stream_k"])
+@pytest.mark.parametrize(("kernel", "constants", "meaning"), RAISED, ids=lambda x: getattr(x, "__name__", None))
+def test_programs_do_not_share_loops_that_copy_by_hand(
+    kernel: Any, constants: dict[str, int], meaning: Any, knob: str
+) -> None:
+    """What was copied before the loop is for its first steps."""
+    space = {"keep_copies": [1], knob: [2 if knob == "split_k" else 1]}
+    asked = ts.kernel.autotune(space=space)(kernel.signature.function)
+    text = ts.compile(asked, target="sm_90a", dims={"K": 256}, dump=["tirh"], **constants).dumps["tirh"]
+    assert "tessera_tile.cp_async" in text or "shared_store" in text
+    assert "alloc_links" not in text
+    assert "collect_sums" not in text
+
+
 def test_by_hand_and_by_slices_are_one_kernel() -> None:
     """The same PTX in tiles as they are written, warp roles, copy engine and warpgroup products included."""
 

@@ -47,6 +47,7 @@ from tessera.ir.target.memory import (
 from tessera.ir.target.roles import BulkCopyOp, BulkStoreOp, RolesOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import BufferType, FragmentType
+from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.lower.simt.distance import Distance
 from tessera.target.artifact import Parameter
@@ -72,7 +73,8 @@ class _Access:
         offsets: where its box starts in each dimension of the tensor; None for single elements.
         sizes: the sizes of the box.
         layout: which thread touches what, and the dimension of each axis; None where two threads touch an element.
-        updates: the function of an atomic whose order among others of its kind does not matter.
+        updates: the function and dtype of an atomic whose order among others of its kind does not matter: of those of
+            another dtype at the same address a carry, or where a number begins, makes it matter.
         crossed: the loops whose next iteration has begun since.
         copying: whether it is an asynchronous copy that has not been waited for.
     """
@@ -228,8 +230,11 @@ class _Order:
         writes = isinstance(op, StoreOp | ScatterOp) or (isinstance(op, AtomicOp) and op.writes)
         access = _Access(op, self.memory_of(arg), arg, writes)
         if isinstance(op, AtomicOp):
-            alone = op.fn.data in _COMMUTE and op.result is not None and not op.result.uses.get_length()
-            return replace(access, updates=op.fn.data if alone else None)
+            if op.fn.data not in _COMMUTE or op.value is None or op.result is None or op.result.uses.get_length():
+                return access
+            type_ = op.value.type
+            dtype = type_.dtype if isinstance(type_, FragmentType) else dtype_of(type_)
+            return replace(access, updates=f"{op.fn.data} {dtype}")
         if isinstance(op, GatherOp | ScatterOp):
             return access
         offsets, sizes, axes = tuple(map(affine, op.offsets)), [1] * len(op.offsets), op.axis_list

@@ -27,6 +27,7 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.cluster import ClusterRankOp
@@ -37,6 +38,7 @@ from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.tile.writes import Stores
+from tessera.ir.walking import ops_in
 from tessera.schedule.leaders import finish_in_one, rest_after
 from tessera.schedule.loops import only_loop
 from tessera.schedule.scheduled_pass import AskedPass
@@ -84,6 +86,8 @@ def sum_loop(grid: GridOp) -> scf.ForOp:
     for op in grid.walk():
         if isinstance(op, Stores) and not _comes_after(op, loop):
             raise Unfit("something is written before the sum is complete")
+    if not all(op.regions or effect_of(op) <= Effect.RANDOM or reads_only(op) for op in ops_in(loop)):
+        raise Unfit("the loop does more than to add products: a copy by hand, a barrier")
     return loop
 
 
