@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import CallError, shown
 from tessera.frontend.annotations import Dim
@@ -230,12 +230,6 @@ def _parameters(signature: Signature) -> str:
     return f"parameters: {', '.join(param.name for param in signature.params)}{compiled_in}"
 
 
-def _class_name(value: Any) -> str:
-    """Return the name of a value's class, with its module where it is none of Python's own."""
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-
-
 def check_constexpr(param: ConstexprParam, value: Any) -> None:
     """Check a compile-time argument.
 
@@ -243,11 +237,13 @@ def check_constexpr(param: ConstexprParam, value: Any) -> None:
         CallError: `wrong-constexpr` when it is of another type, or not hashable.
     """
     if param.type is not None and type(value) is not param.type:
+        wanted, kind = param.type.__name__, cast("type[Any]", type(value))
+        foreign = kind.__module__ != "builtins"  # NumPy's bool is called that, too
+        name = f"{kind.__module__}.{kind.__name__}" if foreign else kind.__name__
         raise CallError(
-            f"argument {param.name!r} is {shown(value)} ({_class_name(value)}), the kernel takes a "
-            f"{param.type.__name__} known at compile time",
+            f"argument {param.name!r} is {shown(value)} ({name}), the kernel takes a {wanted} known at compile time",
             code="wrong-constexpr",
-            help=f"pass {param.type.__name__}({param.name})",
+            help=f"pass {wanted}({param.name})" if foreign else f"pass a {wanted}",
         )
     try:
         hash(value)
