@@ -294,6 +294,24 @@ def test_effects_under_conditions_on_elements_are_refused() -> None:
     assert caught.value.code == "tile-condition"
 
 
+@ts.function
+def doubled_often(x: Any, times: Any) -> Any:
+    for _ in ts.tile.range(times):
+        x = x * 2
+    return x
+
+
+def test_both_sides_of_a_condition_on_elements_may_loop() -> None:
+    @ts.kernel
+    def kernel(x: ts.Tensor[8, ts.i32], y: ts.Tensor[8, ts.i32], n: int):
+        for _ in ts.tile.grid((1, 1)):
+            y[:] = doubled_often(x[:], n) if x[:] > 3 else doubled_often(x[:], 1)
+
+    x, y = np.arange(8, dtype=np.int32), np.zeros(8, np.int32)
+    kernel(x, y, 3)
+    assert y.tolist() == [0, 2, 4, 6, 32, 40, 48, 56]
+
+
 def test_typed_numbers_keep_their_dtype_in_functions_of_python() -> None:
     @ts.kernel
     def kernel(x: ts.Tensor[2, ts.u8], y: ts.Tensor[8, ts.i64]):

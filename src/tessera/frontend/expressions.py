@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -310,25 +311,22 @@ def _joined(b: Builder, node: ast.BoolOp, condition: bool) -> Any:
     """Return what `and` or `or` gives: the part that decides, or its truth where a condition asks."""
     is_and = isinstance(node.op, ast.And)
     name = "and" if is_and else "or"
-    result, last = _part(b, node.values[0], condition), node.values[0]
+    result, last = _part(b, node.values[0], condition=condition), node.values[0]
     for part in node.values[1:]:
         if not is_runtime(result):
             if static_call(b, f"`{name}`", bool, result) != is_and:
                 return result
-            result, last = _part(b, part, condition), part
+            result, last = _part(b, part, condition=condition), part
             continue
         decides = _truth_of_part(b, result, name, last)
-        value = guarded(b, part, decides, is_and, f"`{name}`")
-        if condition:
-            with b.at(part):
-                value = truth_of(b, value, f"`{name}`")
+        value = guarded(b, part, decides, is_and, f"`{name}`", partial(_part, condition=condition))
         result, last = _either(b, name, decides, result, value), part
     if is_runtime(result):
         _truth_of_part(b, result, name, last)
     return result
 
 
-def _part(b: Builder, node: ast.expr, condition: bool) -> Any:
+def _part(b: Builder, node: ast.expr, *, condition: bool) -> Any:
     return truth(b, node, "the condition") if condition else evaluate(b, node)
 
 

@@ -7,10 +7,11 @@ prints, asserts or loops is an `if` of its own.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects.scf import ForOp, IfOp, WhileOp, YieldOp
-from xdsl.ir import Block, Region
+from xdsl.ir import Block, Operation, Region
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
@@ -21,7 +22,14 @@ from tessera.frontend.values import Scalar, Tile, Value, leaves, rebuild
 from tessera.ir.effects import Effect, effect_of, reads_only
 
 
-def guarded(b: Builder, node: ast.expr, condition: Scalar | Tile, when: bool, what: str) -> Any:
+def guarded(
+    b: Builder,
+    node: ast.expr,
+    condition: Scalar | Tile,
+    when: bool,
+    what: str,
+    find: Callable[[Builder, ast.expr], Any] = evaluate,
+) -> Any:
     """Return the value of an expression that is evaluated only where a condition is `when`; elsewhere nobody reads it.
 
     Args:
@@ -30,25 +38,27 @@ def guarded(b: Builder, node: ast.expr, condition: Scalar | Tile, when: bool, wh
         condition: what decides.
         when: the truth of it that asks for the expression.
         what: what the expression is part of, in an error's words.
+        find: evaluates it.
 
     Raises:
         TypeMismatchError: `tile-condition` where a condition on elements would have to leave out effects.
     """
     if not any(isinstance(part, ast.Call) for part in ast.walk(node)):
-        return evaluate(b, node)
+        return find(b, node)
     block, uncommitted = Block(), b.uncommitted
     with b.hoisting(), b.into(block), b.nested():
-        value = materialise(b, evaluate(b, node))
-    if not _acts(block):
-        _splice(b, block)
-        return value
-    if isinstance(condition, Tile):
+        value = materialise(b, find(b, node))
+    acts = any(_acts(op) for op in block.walk())
+    if isinstance(condition, Tile) and acts:
         with b.at(node):
             raise TypeMismatchError(
-                f"{what} on a tile computes both sides for all elements, and this one stores, loops or asserts",
+                f"{what} on a tile computes both sides for all elements, and this one stores, updates or asserts",
                 code="tile-condition",
                 help="use an `if` statement, which leaves out elements, or compute it on a line of its own",
             )
+    if isinstance(condition, Tile) or not (acts or any(isinstance(op, ForOp | WhileOp) for op in block.walk())):
+        _splice(b, block)
+        return value
     b.uncommitted = b.uncommitted or uncommitted
     parts = [leaf for leaf in leaves(value) if isinstance(leaf, Value)]
     other = Block()
@@ -62,14 +72,9 @@ def guarded(b: Builder, node: ast.expr, condition: Scalar | Tile, when: bool, wh
     return rebuild(value, iter([next(given) if isinstance(leaf, Value) else leaf for leaf in leaves(value)]))
 
 
-def _acts(block: Block) -> bool:
-    """Return whether it can be seen, or takes any time, that the ops of a block run."""
-    for op in block.walk():
-        if isinstance(op, ForOp | WhileOp):
-            return True
-        if not op.regions and effect_of(op) > Effect.RANDOM and not reads_only(op):
-            return True
-    return False
+def _acts(op: Operation) -> bool:
+    """Return whether it can be seen that an op runs."""
+    return not op.regions and effect_of(op) > Effect.RANDOM and not reads_only(op)
 
 
 def _splice(b: Builder, block: Block) -> None:
