@@ -17,25 +17,28 @@ ON = ("interp", "cpu", "ptx-sm_80", "ptx-sm_90a", "cuda")
 K = 128
 
 
+@ts.function
+def product_of(a: Any, b: Any, m: Any, n: Any, rows: Any, columns: Any) -> Any:
+    """Return a tile of a product."""
+    acc = ts.tile.zeros((rows, columns), ts.f32)
+    for k in ts.tile.range(0, a.shape[1], 32):
+        acc = ts.tile.mma(a[m : m + rows, k : k + 32], b[k : k + 32, n : n + columns], acc)
+    return acc
+
+
 def stored(block: tuple[int, int], out: DType, down: int, right: int, turned: bool) -> Any:
     """Return a product whose tiles are stored some rows and columns further on, or before, as they are or turned."""
     rows, columns = block
 
     def plain(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["R", "C", out]):
         for m, n in ts.tile.grid((M, rows), (N, columns)):
-            acc = ts.tile.zeros((rows, columns), ts.f32)
-            for k in ts.tile.range(0, K, 32):
-                acc = ts.tile.mma(a[m : m + rows, k : k + 32], b[k : k + 32, n : n + columns], acc)
             i, j = m + down, n + right
-            c[i : i + rows, j : j + columns] = acc
+            c[i : i + rows, j : j + columns] = product_of(a, b, m, n, rows, columns)
 
     def transposed(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["C", "R", out]):
         for m, n in ts.tile.grid((M, rows), (N, columns)):
-            acc = ts.tile.zeros((rows, columns), ts.f32)
-            for k in ts.tile.range(0, K, 32):
-                acc = ts.tile.mma(a[m : m + rows, k : k + 32], b[k : k + 32, n : n + columns], acc)
             i, j = m + down, n + right
-            c[j : j + columns, i : i + rows] = acc.T
+            c[j : j + columns, i : i + rows] = product_of(a, b, m, n, rows, columns).T
 
     return transposed if turned else plain
 

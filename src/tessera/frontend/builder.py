@@ -24,7 +24,7 @@ from tessera.frontend.specialize import Specialization
 from tessera.frontend.static_eval import lookup_in
 from tessera.frontend.symbolic import Symbols
 from tessera.frontend.values import Moment, RoleSpec, Scalar, TensorValue, Tile
-from tessera.ir.effects import Effect, effect_of, reads_only
+from tessera.ir.effects import acts
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import DimOp
@@ -444,8 +444,7 @@ class Builder:
         for result in op.results:
             _check_size(result.type)
         self.block.add_op(op)
-        if not op.regions and effect_of(op) > Effect.RANDOM and not reads_only(op):
-            self.effects += 1
+        self.effects += acts(op)
         return op
 
     def moment(self) -> Moment:

@@ -319,6 +319,11 @@ def to_tile(b: Builder, value: Any, what: str) -> Tile:
     return ready
 
 
+def may_be_far(value: Any) -> bool:
+    """Return whether a value may be an integer beyond `index`."""
+    return isinstance(value, Scalar) and value.dtype == dtypes.u64
+
+
 def to_index(b: Builder, value: Any, what: str, far: bool = False) -> SSAValue:
     """Return an integer scalar as `index`.
 
@@ -338,7 +343,7 @@ def to_index(b: Builder, value: Any, what: str, far: bool = False) -> SSAValue:
     if isinstance(value, int) and not isinstance(value, bool):
         return constant(b, value, index)
     if isinstance(value, Scalar) and value.dtype.is_int:
-        near = apply(b, "minimum", value, 2**63 - 1) if far and value.dtype == dtypes.u64 else value
+        near = apply(b, "minimum", value, 2**63 - 1) if far and may_be_far(value) else value
         return cast_to(b, near.ssa, index)
     raise TypeMismatchError(
         f"{what} must be an integer scalar, got {show(value)}",

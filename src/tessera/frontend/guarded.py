@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects.scf import ForOp, IfOp, WhileOp, YieldOp
-from xdsl.ir import Block, Operation, Region
+from xdsl.ir import Block, Region
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
@@ -19,7 +19,7 @@ from tessera.frontend.carry import blank, like
 from tessera.frontend.convert import materialise
 from tessera.frontend.evaluate import evaluate
 from tessera.frontend.values import Scalar, Tile, Value, leaves, rebuild
-from tessera.ir.effects import Effect, effect_of, reads_only
+from tessera.ir.effects import acts
 
 
 def guarded(
@@ -48,15 +48,16 @@ def guarded(
     block, uncommitted = Block(), b.uncommitted
     with b.hoisting(), b.into(block), b.nested():
         value = materialise(b, find(b, node))
-    acts = any(_acts(op) for op in block.walk())
-    if isinstance(condition, Tile) and acts:
+    ops = list(block.walk())
+    seen = any(map(acts, ops))
+    if isinstance(condition, Tile) and seen:
         with b.at(node):
             raise TypeMismatchError(
                 f"{what} on a tile computes both sides for all elements, and this one stores, updates or asserts",
                 code="tile-condition",
                 help="use an `if` statement, which leaves out elements, or compute it on a line of its own",
             )
-    if isinstance(condition, Tile) or not (acts or any(isinstance(op, ForOp | WhileOp) for op in block.walk())):
+    if isinstance(condition, Tile) or not (seen or any(isinstance(op, ForOp | WhileOp) for op in ops)):
         _splice(b, block)
         return value
     b.uncommitted = b.uncommitted or uncommitted
@@ -70,11 +71,6 @@ def guarded(
     op = b.emit(IfOp(condition.ssa, [part.type for part in parts], Region(first), Region(second)))
     given = map(like, parts, op.results)
     return rebuild(value, iter([next(given) if isinstance(leaf, Value) else leaf for leaf in leaves(value)]))
-
-
-def _acts(op: Operation) -> bool:
-    """Return whether it can be seen that an op runs."""
-    return not op.regions and effect_of(op) > Effect.RANDOM and not reads_only(op)
 
 
 def _splice(b: Builder, block: Block) -> None:

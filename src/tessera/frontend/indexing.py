@@ -12,7 +12,7 @@ from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import apply, operand, static_int, symbol, to_index
+from tessera.frontend.convert import apply, may_be_far, operand, static_int, symbol, to_index
 from tessera.frontend.parts import FULL, SliceValue, index_tile
 from tessera.frontend.values import (
     AnyView,
@@ -276,7 +276,8 @@ def _span(b: Builder, base: _Indexed, axis: int, item: SliceValue) -> Span:
             code="slice-extent",
             help=f"the upper bound must be {'above' if step > 0 else 'below'} the lower one",
         )
-    return _stepped(base, axis, to_index(b, first, where, far=True), -(-size // step), step)
+    start = to_index(b, first, where, far=True) if may_be_far(first) else lower
+    return _stepped(base, axis, start, -(-size // step), step)
 
 
 def _whole(b: Builder, base: _Indexed, axis: int, step: int) -> Span:

@@ -96,6 +96,11 @@ def reads_only(op: Operation) -> bool:
     return trait is not None and trait.of(op)[1]
 
 
+def acts(op: Operation) -> bool:
+    """Return whether running `op` itself, apart from the ops inside it, changes what others can see."""
+    return not op.regions and effect_of(op) > Effect.RANDOM and not reads_only(op)
+
+
 def commutes(a: Operation, b: Operation) -> bool:
     """Return whether `a` and `b` may run in either order, as far as effects say."""
     first, second = effect_of(a), effect_of(b)

@@ -13,6 +13,7 @@ from tessera.frontend.convert import (
     axis_of,
     broadcast_shapes,
     broadcast_to,
+    may_be_far,
     operand,
     reshape_to,
     static_int,
@@ -25,7 +26,6 @@ from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, show, wrap
 from tessera.ir.tile.parts import TakeOp
 from tessera.ir.tile.types import describe, element_of, shape_of
-from tessera.numerics import dtypes
 
 
 def _axes(b: Builder, axis: Any, source: Tile, what: str) -> list[int]:
@@ -71,11 +71,10 @@ def _back(b: Builder, shift: Any, size: int) -> Any:
     """Return the place whose element comes first."""
     if isinstance(shift, int) and not isinstance(shift, bool):
         return -shift % size
-    number = Scalar(to_index(b, shift, "roll: the shift"))
-    wide = isinstance(shift, Scalar) and shift.dtype == dtypes.u64
-    by = apply(b, "mod", shift if wide else number, size)  # no shift wraps around
-    by = Scalar(to_index(b, by, "roll: the shift"))
-    return apply(b, "sub", size, by).ssa
+    what = "roll: the shift"
+    number = shift if may_be_far(shift) else Scalar(to_index(b, shift, what))
+    by = to_index(b, apply(b, "mod", number, size), what)  # no shift wraps around
+    return apply(b, "sub", size, Scalar(by)).ssa
 
 
 @compiles(tile.split)

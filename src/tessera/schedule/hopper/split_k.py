@@ -27,7 +27,7 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.effects import Effect, effect_of, reads_only
+from tessera.ir.effects import acts
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.cluster import ClusterRankOp
@@ -86,7 +86,7 @@ def sum_loop(grid: GridOp) -> scf.ForOp:
     for op in grid.walk():
         if isinstance(op, Stores) and not _comes_after(op, loop):
             raise Unfit("something is written before the sum is complete")
-    if not all(op.regions or effect_of(op) <= Effect.RANDOM or reads_only(op) for op in ops_in(loop)):
+    if any(map(acts, ops_in(loop))):
         raise Unfit("the loop does more than to add products: a copy by hand, a barrier")
     return loop
 
