@@ -5,67 +5,70 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tessera import errors, numerics
-from tessera.errors import (
-    CallError,
-    CompilerFault,
-    DeviceError,
-    DiagnosticWarning,
-    LanguageError,
-    ResourceError,
-    TargetError,
-    TesseraError,
-    TypeMismatchError,
-    VerifyError,
-)
-from tessera.frontend import tile
-from tessera.frontend.annotations import Dim, Tensor, constexpr, dims, dtype_var
-from tessera.frontend.function import function
-from tessera.numerics.dtypes import (
-    DType,
-    Policy,
-    accum,
-    bf16,
-    f16,
-    f32,
-    f64,
-    fp4_e2m1,
-    fp6_e2m3,
-    fp6_e3m2,
-    fp8_e4m3,
-    fp8_e5m2,
-    i8,
-    i16,
-    i32,
-    i64,
-    loss_scale,
-    saturate,
-    stochastic_round,
-    tf32,
-    u8,
-    u16,
-    u32,
-    u64,
-)
-from tessera.numerics.dtypes import bf16 as bfloat16
-from tessera.numerics.dtypes import boolean as bool_
-from tessera.numerics.dtypes import f16 as float16
-from tessera.numerics.dtypes import f16 as fp16
-from tessera.numerics.dtypes import f32 as float32
-from tessera.numerics.dtypes import f32 as fp32
-from tessera.numerics.dtypes import f64 as float64
-from tessera.numerics.dtypes import f64 as fp64
-from tessera.numerics.dtypes import i8 as int8
-from tessera.numerics.dtypes import i16 as int16
-from tessera.numerics.dtypes import i32 as int32
-from tessera.numerics.dtypes import i64 as int64
-from tessera.numerics.dtypes import u8 as uint8
-from tessera.numerics.dtypes import u16 as uint16
-from tessera.numerics.dtypes import u32 as uint32
-from tessera.numerics.dtypes import u64 as uint64
-from tessera.numerics.integers import cdiv
-from tessera.platforms import PLATFORMS
-from tessera.target.registry import register as _register
+from tessera.collecting import collector_paused
+
+with collector_paused(keep=True):
+    from tessera import errors, numerics
+    from tessera.errors import (
+        CallError,
+        CompilerFault,
+        DeviceError,
+        DiagnosticWarning,
+        LanguageError,
+        ResourceError,
+        TargetError,
+        TesseraError,
+        TypeMismatchError,
+        VerifyError,
+    )
+    from tessera.frontend import tile
+    from tessera.frontend.annotations import Dim, Tensor, constexpr, dims, dtype_var
+    from tessera.frontend.function import function
+    from tessera.numerics.dtypes import (
+        DType,
+        Policy,
+        accum,
+        bf16,
+        f16,
+        f32,
+        f64,
+        fp4_e2m1,
+        fp6_e2m3,
+        fp6_e3m2,
+        fp8_e4m3,
+        fp8_e5m2,
+        i8,
+        i16,
+        i32,
+        i64,
+        loss_scale,
+        saturate,
+        stochastic_round,
+        tf32,
+        u8,
+        u16,
+        u32,
+        u64,
+    )
+    from tessera.numerics.dtypes import bf16 as bfloat16
+    from tessera.numerics.dtypes import boolean as bool_
+    from tessera.numerics.dtypes import f16 as float16
+    from tessera.numerics.dtypes import f16 as fp16
+    from tessera.numerics.dtypes import f32 as float32
+    from tessera.numerics.dtypes import f32 as fp32
+    from tessera.numerics.dtypes import f64 as float64
+    from tessera.numerics.dtypes import f64 as fp64
+    from tessera.numerics.dtypes import i8 as int8
+    from tessera.numerics.dtypes import i16 as int16
+    from tessera.numerics.dtypes import i32 as int32
+    from tessera.numerics.dtypes import i64 as int64
+    from tessera.numerics.dtypes import u8 as uint8
+    from tessera.numerics.dtypes import u16 as uint16
+    from tessera.numerics.dtypes import u32 as uint32
+    from tessera.numerics.dtypes import u64 as uint64
+    from tessera.numerics.integers import cdiv
+    from tessera.platforms import PLATFORMS
+    from tessera.target.registry import register as _register
 
 if TYPE_CHECKING:
     from tessera import ops, runtime
@@ -177,7 +180,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what needs the compiler or a device library when it is first asked for."""
     if name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
+        with collector_paused(keep=True):
+            value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
     if name in _LAZY_MODULES:

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from tessera.runtime.collecting import collector_paused
+from tessera.collecting import collector_paused
 
 _LONGEST_S = 60.0
 """A fork waits no longer, as what compiles may itself wait for something that the forking thread holds."""

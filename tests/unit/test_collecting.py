@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tessera.runtime import collecting
-from tessera.runtime.collecting import collector_paused
+from tessera import collecting
+from tessera.collecting import collector_paused
 
 
 def generation_of(one: object) -> int:
@@ -28,6 +28,12 @@ def test_the_first_many_objects_are_called_old_and_later_ones_are_not(monkeypatc
     first, second = many_made_in_a_pause(), many_made_in_a_pause()
     assert (generation_of(first[0]), gc.get_freeze_count()) == (2, 0)
     assert generation_of(second[-1]) < 2
+
+
+def test_what_stays_is_called_old() -> None:
+    with collector_paused(keep=True):
+        made = [[0]]
+    assert (generation_of(made[0]), gc.get_freeze_count(), gc.isenabled()) == (2, 0, True)
 
 
 def test_what_the_program_froze_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Keeps Python's cycle collector from running while a kernel is compiled.
+"""Keeps Python's cycle collector from running while a kernel is compiled, or the package imported.
 
 A compilation makes hundreds of thousands of objects, most of which live until its end, and the collector would go
 through all of them again and again: a sixth of a kernel's time, and more of a long one's.
@@ -26,8 +26,12 @@ class _Pauses:
 
 
 @contextmanager
-def collector_paused() -> Generator[None]:
-    """Collect no cycles meanwhile; threads may overlap, and the last one to leave turns the collector on again."""
+def collector_paused(*, keep: bool = False) -> Generator[None]:
+    """Collect no cycles meanwhile; threads may overlap, and the last one to leave turns the collector on again.
+
+    Args:
+        keep: whether what is made meanwhile stays, as modules do: then the collector need not look through it soon.
+    """
     with _lock:
         if not _Pauses.count:
             _Pauses.was_on = gc.isenabled()
@@ -39,21 +43,27 @@ def collector_paused() -> Generator[None]:
         with _lock:
             _Pauses.count -= 1
             if not _Pauses.count and _Pauses.was_on:
-                _settle()
+                if keep or _are_modules():
+                    _settle()
                 gc.enable()
 
 
-def _settle() -> None:
-    """Call the first many objects old, once: they are the compiler's modules, which stay.
+def _are_modules() -> bool:
+    """Whether the first many objects are new: they are the compiler's modules.
 
-    The collector would go through them twice before it did. Later ones are left to it: what a compilation drops is to
-    be found early.
+    Later ones are left to the collector: what a compilation drops is to be found early.
     """
-    if _Pauses.settled or gc.get_count()[0] < _MODULES or gc.get_freeze_count():
-        return
+    if _Pauses.settled or gc.get_count()[0] < _MODULES:
+        return False
     _Pauses.settled = True
-    gc.freeze()
-    gc.unfreeze()  # to the oldest generation, wherever they were
+    return True
+
+
+def _settle() -> None:
+    """Call all objects old; the collector would go through them twice before it did."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()  # to the oldest generation, wherever they were
 
 
 def _after_fork() -> None:
