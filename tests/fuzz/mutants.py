@@ -134,6 +134,24 @@ _VECTOR = (
         'return float("-inf") if fn == "max" else 1.0',
     ),
     _cpu(
+        "the-vector-that-an-end-cuts-is-left-out",
+        "lower/vector/site.py",
+        'self.writer.branch(scalars.binary("lt", full, end.count), rest)',
+        "",
+    ),
+    _cpu(
+        "tiles-that-begin-before-a-tensor-go-to-its-end",
+        "lower/vector/nest.py",
+        "if whole and dim in box.unsafe and dim in box.forward:",
+        "if whole and dim in box.unsafe:",
+    ),
+    _cpu(
+        "what-is-read-ends-where-the-result-does",
+        "lower/vector/site.py",
+        "if axis in checked and (coord.base, box.offsets[axis], box.bounds[axis]) in self._before_ends:",
+        "if axis in checked and any(coord.base is before[0] for before in self._before_ends):",
+    ),
+    _cpu(
         "reduction-takes-in-padding",
         "lower/vector/reduce.py",
         '[site.apply("select", [valid, value, self.fold.start])]',

@@ -397,3 +397,32 @@ def test_rows_at_indices_are_chunks_under_one_test(kernel, kind):
         assert isinstance(branch, scf.IfOp)
         assert op.parent_op() in branch.false_region.block.ops
     assert len(tested) == len(chunks) // 2
+
+
+def test_a_tile_past_an_end_goes_as_far_as_the_tensor() -> None:
+    """Whole vectors are not tested there, the one that the end cuts is; what is read elsewhere keeps its tests."""
+
+    def shifted(x: ts.Tensor["M", "N", ts.f32], z: ts.Tensor["Q", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+        for i, j in ts.tile.grid((M, 8), (N, 128)):
+            y[i : i + 8, j : j + 128] = x[i : i + 8, j : j + 128] + z[j : j + 128][None, :]
+
+    func = lowered(shifted)
+    (choice,) = [op for op in ops(func, scf.IfOp) if len(op.false_region.blocks) and ops(op, scf.ForOp)]
+    past = choice.false_region
+    chunks, cut = ([[*op.checked] for op in past.walk() if isinstance(op, kind)] for kind in (StoreOp, LoadOp))
+    assert [len(checked) for checked in chunks] == [0, 1]
+    assert sorted(len(checked) for checked in cut) == [0, 1, 1, 1]  # z, of another size, is tested in both
+    loops = [op for op in past.walk() if isinstance(op, scf.ForOp)]
+    assert len(loops) == 2
+    assert all(isinstance(loop.ub.owner, ElementwiseOp) for loop in loops)
+
+
+def test_a_tile_that_may_begin_before_a_tensor_is_tested_throughout() -> None:
+    def before(x: ts.Tensor["N", ts.f32], y: ts.Tensor["N", ts.f32]):
+        for i in ts.tile.grid((N, 128)):
+            at = i - 5
+            y[at : at + 128] = x[i : i + 128]
+
+    stores = [op for op in ops(lowered(before), StoreOp) if len([*op.checked])]
+    assert stores
+    assert not any(isinstance(op.ub.owner, ElementwiseOp) for op in ops(lowered(before), scf.ForOp))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -22,7 +22,7 @@ from tessera.lower.vector.nodes import (
     pending,
     walk,
 )
-from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
+from tessera.lower.vector.site import End, Site, chunk_width, lane_axis, versions
 from tessera.lower.vector.transposed import against_order, squares
 from tessera.numerics import dtypes
 
@@ -73,10 +73,32 @@ def run_nest(
         elif waiting := pending(roots):
             _strips(site, shape, axis, roots, body, waiting[0])
         else:
-            _loops(site, shape, axis, (), roots, body)
+            ends = {} if site.interior or site.keeps else _ends(context, shape, axis, boxes)
+            if axis in ends:
+                site.width = min(width, context.lanes)  # the last chunk has fewer lanes to leave out
+            _loops(site, shape, axis, (), roots, body, ends)
         return []
 
     versions(context, width, roots, nest, boxes)
+
+
+def _ends(context: VectorContext, shape: Sequence[int], lane: int, boxes: Sequence[Box]) -> dict[int, End]:
+    """Return where the axes of a tile end in the tensor that a nest stores to, which may be before the tile does.
+
+    What lies past the end is not stored, so that the nest need not go there.
+    """
+    if len(boxes) != 1:
+        return {}
+    (box,) = boxes
+    scalars, ends = context.writer.scalars, dict[int, End]()
+    for axis, dim in enumerate(box.kept):
+        size = shape[axis]
+        whole = axis != lane or (size > context.lanes and size % context.lanes == 0)
+        if whole and dim in box.unsafe and dim in box.forward:
+            start, bound = box.offsets[dim], box.bounds[dim]
+            rest = scalars.binary("maximum", scalars.binary("sub", bound, start), 0)
+            ends[axis] = End(scalars.binary("minimum", rest, size), start, bound)
+    return ends
 
 
 def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[Node]) -> int:
@@ -133,7 +155,7 @@ def _strips(
         product.first = product.compute_strip(start)
 
         def row(at: SSAValue, _carried: object) -> Sequence[SSAValue]:
-            site.scoped(lambda: _loops(site, shape, lane, (Coord(at),), roots, body))
+            site.scoped(lambda: _loops(site, shape, lane, (Coord(at),), roots, body, {}))
             return []
 
         site.scoped(lambda: site.writer.loop(start, scalars.add(start, product.rows), 1, [], row))
@@ -149,15 +171,16 @@ def _loops(
     outer: Coords,
     roots: Sequence[Node],
     body: Callable[[Site, Coords], None],
+    ends: Mapping[int, End],
 ) -> None:
-    """Write the loops of the axes after `outer`."""
+    """Write the loops of the axes after `outer`, as far as `ends` says."""
     axis = len(outer)
     if axis == len(shape):
         body(site, outer)
         return
 
     def inner(coord: Coord) -> None:
-        _loops(site, shape, lane, (*outer, coord), roots, body)
+        _loops(site, shape, lane, (*outer, coord), roots, body, ends)
 
     if axis == lane:
         placeholder = Coord(-1, lanes=site.width > 1)
@@ -166,9 +189,14 @@ def _loops(
             site.hoist(root, (*outer, placeholder, *rest), placeholder)
 
         def chunks() -> Sequence[SSAValue]:
-            site.chunks(shape[axis], inner)
+            if axis in ends:
+                site.chunks_before(ends[axis], inner)
+            else:
+                site.chunks(shape[axis], inner)
             return []
 
         by_rows(site, shape[axis], roots, (*outer, placeholder, *rest), chunks)
+    elif axis in ends:
+        site.each_before(ends[axis], lambda at: inner(Coord(at)))
     else:
         site.each(shape[axis], lambda at: inner(Coord(at)))

@@ -45,6 +45,21 @@ class Place:
     lanes: bool
 
 
+@dataclass(frozen=True)
+class End:
+    """Where an axis of a tile ends in its tensor.
+
+    Args:
+        count: how many positions lie before the end.
+        start: where the box starts in the tensor.
+        bound: the size of the tensor.
+    """
+
+    count: SSAValue
+    start: SSAValue
+    bound: SSAValue
+
+
 class Site:
     """A place inside a loop nest.
 
@@ -73,8 +88,14 @@ class Site:
         self.rows_inside: Set[Elements] = frozenset()
         self._certain = certain
         self._tees = tees or {}
+        self._before_ends: set[tuple[SSAValue | int, SSAValue, SSAValue]] = set()
         self._scopes: list[dict[Hashable, Any]] = [{}]
         self._depth = 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether nodes are stored here when they are computed."""
+        return bool(self._tees)
 
     def scoped(self, body: Callable[[], Any]) -> Any:
         """Run `body`, and forget afterwards what it evaluated (it is in a loop or branch)."""
@@ -213,6 +234,8 @@ class Site:
         vector = 1
         for coord, axis in zip(coords, box.kept, strict=True):
             offsets[axis] = scalars.add(offsets[axis], coord.base)
+            if axis in checked and (coord.base, box.offsets[axis], box.bounds[axis]) in self._before_ends:
+                checked.remove(axis)
             if not coord.lanes:
                 continue
             axes = [axis]
@@ -261,6 +284,33 @@ class Site:
             return []
 
         self.writer.loop(0, count, 1, [], iteration)
+
+    def each_before(self, end: End, body: Callable[[SSAValue], None]) -> None:
+        """Loop over the positions before an end."""
+
+        def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            self._before_ends.add((at, end.start, end.bound))
+            self.scoped(lambda: body(at))
+            return []
+
+        self.writer.loop(0, end.count, 1, [], iteration)
+
+    def chunks_before(self, end: End, body: Callable[[Coord], None]) -> None:
+        """Loop over the chunks before an end, the one that it cuts after the loop."""
+        scalars = self.writer.scalars
+        full = scalars.binary("sub", end.count, scalars.binary("mod", end.count, self.width))
+
+        def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            self._before_ends.add((at, end.start, end.bound))
+            self.scoped(lambda: body(Coord(at, lanes=True)))
+            return []
+
+        def rest() -> Sequence[SSAValue]:
+            self.scoped(lambda: body(Coord(full, lanes=True)))
+            return []
+
+        self.writer.loop(0, full, self.width, [], iteration)
+        self.writer.branch(scalars.binary("lt", full, end.count), rest)
 
     def chunks(self, size: int, body: Callable[[Coord], None]) -> None:
         """Loop over the chunks of an axis of `size` elements, the incomplete last one after the loop."""

@@ -1,0 +1,168 @@
+"""Tiles that reach past the end of what they are stored to: in rows, in columns, in both, or as a whole.
+
+A CPU goes only as far as the tensor: whole vectors first, then the one that the end cuts. What such a tile is computed
+from has ends of its own, begins elsewhere, lies in another order, or is used again as a whole.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tests.conformance.harness import Case, Output, Updated, check, conformance, dtype
+
+ON = ("cpu", "cpu-x86-64", "cpu-x86-64-v3", "cuda")
+SIZES = ((1, 1), (3, 89), (16, 96), (17, 64), (9, 129), (8, 128), (33, 31), (2, 200), (20, 15))
+BLOCKS = ((8, 128), (16, 64), (1, 256), (4, 48), (5, 80))
+
+
+def shifted(x: np.ndarray, rows: range, columns: range) -> np.ndarray:
+    """Return what a slice reads: zeros outside."""
+    found = np.zeros((len(rows), len(columns)), x.dtype)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            if 0 <= row < x.shape[0] and 0 <= column < x.shape[1]:
+                found[i, j] = x[row, column]
+    return found
+
+
+def biased(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    rows, columns = block
+
+    def kernel(x: ts.Tensor["M", "N", dt], b: ts.Tensor["N", dt], c: ts.Tensor["M", dt], y: ts.Tensor["M", "N", dt]):
+        for i, j in ts.tile.grid((M, rows), (N, columns)):
+            y[i : i + rows, j : j + columns] = (
+                x[i : i + rows, j : j + columns] + b[j : j + columns][None, :] + c[i : i + rows][:, None]
+            )
+
+    def reference(x: np.ndarray, b: np.ndarray, c: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return x + b[None, :] + c[:, None]
+
+    return kernel, reference
+
+
+def elsewhere(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What is read begins before and after, and ends where other tensors do."""
+    rows, columns = block
+
+    def kernel(x: ts.Tensor["P", "Q", dt], b: ts.Tensor["S", dt], c: ts.Tensor["M", dt], y: ts.Tensor["M", "N", dt]):
+        for i, j in ts.tile.grid((M, rows), (N, columns)):
+            up, right = i - 2, j + 3
+            before = x[up : up + rows, right : right + columns]
+            here = x[i : i + rows, j : j + columns]
+            y[i : i + rows, j : j + columns] = before - here + b[j : j + columns][None, :] + c[i : i + rows][:, None]
+
+    def reference(x: np.ndarray, b: np.ndarray, c: np.ndarray, y: np.ndarray) -> np.ndarray:
+        m, n = y.shape
+        before, here = shifted(x, range(-2, m - 2), range(3, n + 3)), shifted(x, range(m), range(n))
+        return before - here + shifted(b[None], range(1), range(n)) + c[:, None]
+
+    return kernel, reference
+
+
+def counted(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Positions, a mask, and a result that is stored twice, one of them further on."""
+    rows, columns = block
+
+    def kernel(x: ts.Tensor["M", "N", dt], y: ts.Tensor["M", "N", dt], z: ts.Tensor["M", "N", dt]):
+        for i, j in ts.tile.grid((M, rows), (N, columns)):
+            at = (i + ts.tile.arange(rows))[:, None] * 3 + (j + ts.tile.arange(columns))[None, :]
+            found = x[i : i + rows, j : j + columns] + (at % 5).to(dt)
+            if at % 3 != 1:
+                y[i : i + rows, j : j + columns] = found
+            down, right = i - 1, j + 2
+            z[down : down + rows, right : right + columns] = found + found
+
+    def reference(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        m, n = x.shape
+        whole = (-(-m // rows) * rows, -(-n // columns) * columns)
+        at = np.arange(whole[0])[:, None] * 3 + np.arange(whole[1])[None, :]
+        found = shifted(x, range(whole[0]), range(whole[1])) + (at % 5).astype(x.dtype)
+        y, z = y.copy(), z.copy()
+        y[at[:m, :n] % 3 != 1] = found[:m, :n][at[:m, :n] % 3 != 1]
+        for i in range(m):
+            for j in range(n):
+                if i + 1 < whole[0] and j - 2 >= 0:
+                    z[i, j] = 2 * found[i + 1, j - 2]
+        return y, z
+
+    return kernel, reference
+
+
+def turned(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Read across rows, picked by row, and updated in place."""
+    rows, columns = block
+
+    def kernel(
+        x: ts.Tensor["N", "M", dt], p: ts.Tensor["M", ts.i32], t: ts.Tensor["R", "N", dt], y: ts.Tensor["M", "N", dt]
+    ):
+        for i, j in ts.tile.grid((M, rows), (N, columns)):
+            places = p[i : i + rows]
+            picked = t[places[:, None], (j + ts.tile.arange(columns))[None, :]]
+            y[i : i + rows, j : j + columns] = (
+                y[i : i + rows, j : j + columns] + x[j : j + columns, i : i + rows].T - picked
+            )
+
+    def reference(x: np.ndarray, p: np.ndarray, t: np.ndarray, y: np.ndarray) -> np.ndarray:
+        inside = (p >= 0) & (p < t.shape[0])
+        return y + x.T - np.where(inside[:, None], t[np.where(inside, p, 0)], 0).astype(y.dtype)
+
+    return kernel, reference
+
+
+def deep(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Three dimensions, of which the last is short, and a loop that goes past two ends."""
+    rows, columns = block
+
+    def kernel(x: ts.Tensor["A", "M", "N", dt], y: ts.Tensor["A", "M", "N", dt], z: ts.Tensor["M", "A", "N", dt]):
+        for i, j in ts.tile.grid((M, rows), (N, columns)):
+            for a in ts.tile.range(0, A, 2):
+                found = x[a : a + 2, i : i + rows, j : j + columns]
+                y[a : a + 2, i : i + rows, j : j + columns] = found * 2
+                z[i : i + rows, a : a + 2, j : j + columns] = ts.tile.transpose(found, (1, 0, 2))
+
+    def reference(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x * 2, x.transpose(1, 0, 2)
+
+    return kernel, reference
+
+
+def case_of(name: str, make: Callable[..., Any], given: Callable[..., Sequence[Any]], number: int) -> Case:
+    """Return a case of one of the kernels: sizes, block and dtype by its number."""
+    m, n = SIZES[number % len(SIZES)]
+    block = BLOCKS[number * 3 % len(BLOCKS)]
+    dt = dtype(("f32", "f16", "bf16", "i8", "i64", "f64", "u16")[number % 7])
+    kernel, reference = make(dt, block)
+
+    def arrays(rng: np.random.Generator) -> Sequence[Any]:
+        return given(lambda *shape: rng.integers(0, 7, shape).astype(dt.numpy()), rng, dt, m, n)
+
+    words = f"{name}-{dt.name}-{m}x{n}-{block[0]}x{block[1]}"
+    return Case(words, kernel, arrays, reference, backends=ON)
+
+
+def odd(n: int) -> int:
+    return n + n % 2 * 2 - 1 or 1
+
+
+KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Sequence[Any]]]] = {
+    "biased": (biased, lambda new, rng, dt, m, n: [new(m, n), new(n), new(m), Output((m, n), dt)]),
+    "elsewhere": (elsewhere, lambda new, rng, dt, m, n: [new(m + 1, odd(n)), new(odd(n)), new(m), Output((m, n), dt)]),
+    "counted": (counted, lambda new, rng, dt, m, n: [new(m, n), Updated(new(m, n)), Updated(new(m, n))]),
+    "turned": (
+        turned,
+        lambda new, rng, dt, m, n: [
+            new(n, m),
+            rng.integers(-1, 6, m).astype(np.int32),
+            new(5, n),
+            Updated(new(m, n + 3)[:, :n]),
+        ],
+    ),
+    "deep": (deep, lambda new, rng, dt, m, n: [new(5, m, n), Output((5, m, n), dt), Output((m, 5, n), dt)]),
+}
+
+
+@conformance([case_of(name, *KERNELS[name], number) for name in KERNELS for number in range(0, 45, 7)])
+def test_tiles_end_where_tensors_do(case: Case, backend: str) -> None:
+    check(case, backend)
