@@ -110,7 +110,7 @@ def packed_element(form: Form) -> Attribute:
 
 def rows(context: VectorContext, node: Node, form: Form) -> Packed:
     """Return a left operand as rows; a buffer that has them already stays."""
-    converted = _converted(node, form)
+    converted = _bounded(context, _converted(node, form), form)
     stored = converted.stored or converted
     if isinstance(stored, Stored) and stored.type.strides[-1] == 1:
         if form.group == 1:
@@ -143,7 +143,7 @@ def _groups_of(context: VectorContext, stored: Stored, form: Form) -> Stored:
 
 def panels(context: VectorContext, node: Node, form: Form, width: int) -> Packed:
     """Return a right operand as panels of `width` columns."""
-    converted = _converted(node, form)
+    converted = _bounded(context, _converted(node, form), form)
     source = Grouped((-(-node.shape[0] // form.group), node.shape[1]), packed_element(form), converted, 0, form)
     walk = _Walk(context, converted, source if form.group > 1 else converted, form, depth_axis=0)
     return walk.pack(lambda shape: context.new_buffer(shape, packed_element(form), dense=True), width)
@@ -177,6 +177,29 @@ def _columns(context: VectorContext, node: Node, form: Form) -> Packed:
 def _converted(node: Node, form: Form) -> Node:
     element = element_type(form.operand)
     return node if node.element == element else Convert(node.shape, element, node)
+
+
+def _bounded(context: VectorContext, node: Node, form: Form) -> Node:
+    """Return an operand that is zero past its own end, too, where chunks go past it, though the tensor goes on there."""
+    found = plain_load(node)
+    if found is None:
+        return node
+    box, scalars = found[0].box, context.writer.scalars
+    past = [axis for axis in box.kept if axis in box.unsafe and box.sizes[axis] % (context.lanes * form.group)]
+    if not past:
+        return node
+    bounds = list(box.bounds)
+    for axis in past:
+        bounds[axis] = scalars.binary("minimum", bounds[axis], scalars.add(box.offsets[axis], box.sizes[axis]))
+    load: Node = replace(found[0], box=replace(box, bounds=tuple(bounds)))
+    return _over(load, node)
+
+
+def _over(load: Node, node: Node) -> Node:
+    """Return what a tile makes of a box, made of another one."""
+    if isinstance(node, Remap | Convert):
+        return replace(node, source=_over(load, node.source))
+    return load
 
 
 def plain_load(node: Node) -> tuple[Load, tuple[int, ...]] | None:
@@ -252,10 +275,8 @@ class _Walk:
         self.shape = node.shape
         self.turned = against_order(context, [packed], self.lanes, self.lanes, self.lanes) == [packed]
         valid = valid_sizes(context, node)
-        self.known = valid is not None and all(
-            size is None or self.shape[axis] % self._step(axis) == 0 for axis, size in enumerate(valid)
-        )
-        self.valid = valid if valid is not None and self.known else (None, None)
+        self.known = valid is not None
+        self.valid = (None, None) if valid is None else valid
         self.sites: tuple[Site, ...] = ()
         self.target: Stored | None = None
         self.width: int | None = None
