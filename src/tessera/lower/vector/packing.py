@@ -180,7 +180,7 @@ def _converted(node: Node, form: Form) -> Node:
 
 
 def _bounded(context: VectorContext, node: Node, form: Form) -> Node:
-    """Return an operand that is zero past its own end, too, where chunks go past it, though the tensor goes on there."""
+    """Return an operand that is zero past its own end, too, where chunks go past it and the tensor goes on."""
     found = plain_load(node)
     if found is None:
         return node
