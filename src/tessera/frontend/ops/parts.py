@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import Any, cast
 
@@ -174,7 +175,7 @@ def _index(b: Builder, index: Any, what: str) -> Tile | Scalar:
 def _taken(b: Builder, source: Tile, index: Any, axis: int, fill: Any) -> Tile:
     """Return elements of a tile at an index of its shape, `fill` where it is outside."""
     taken = Tile(b.emit(TakeOp(source.ssa, index, axis)).result, source.policy)
-    if fill is None or (isinstance(fill, int | float) and not fill):
+    if fill is None or (isinstance(fill, int | float) and fill == 0 and math.copysign(1, fill) > 0):
         return taken
     value = wrap(to_ssa(b, operand(b, fill, "fill"), element_of(source.type)))
     if shape_of(value.type):

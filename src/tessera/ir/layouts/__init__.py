@@ -34,6 +34,7 @@ from tessera.ir.layouts.shared import (
     ldmatrix,
     row_major,
     shared_addresses,
+    stacked,
     vector_width,
     xor_swizzle,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "register_map",
     "row_major",
     "shared_addresses",
+    "stacked",
     "vector_width",
     "wavefronts",
     "xor_swizzle",

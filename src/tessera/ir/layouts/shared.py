@@ -61,6 +61,21 @@ def xor_swizzle(
     return LinearLayout.make({OFFSET: [*in_panel, *by_row, *panels]}, shape)
 
 
+def stacked(layout: LinearLayout, counts: Sequence[int]) -> LinearLayout:
+    """Return the layout of so many tiles along new first axes, each as it is, one after the other.
+
+    Args:
+        layout: where the elements of a tile are.
+        counts: power-of-two sizes of the new axes.
+    """
+    if not counts:
+        return layout
+    outer = LinearLayout.make({}, counts)
+    inside = [(*[0] * len(counts), *vector) for vector in layout.in_bases(OFFSET)]
+    tiles = [(*outer.unflatten(1 << bit), *[0] * len(layout.out_sizes)) for bit in range(outer.out_bits)]
+    return LinearLayout.make({OFFSET: [*inside, *tiles]}, (*counts, *layout.out_sizes))
+
+
 def shared_addresses(registers: LinearLayout, shared: LinearLayout) -> LinearLayout:
     """Return the element offset at which every (register, lane, warp) finds its element.
 

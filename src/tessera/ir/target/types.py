@@ -14,7 +14,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.attributes import ints, number, text
-from tessera.ir.layouts import LayoutError, LinearLayout, axis_names, row_major, xor_swizzle
+from tessera.ir.layouts import LayoutError, LinearLayout, axis_names, row_major, stacked, xor_swizzle
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
 from tessera.target.fragments import PANEL_BYTES
@@ -221,7 +221,7 @@ class BufferType(_Shaped):
             layout = row_major(stored)
         else:
             panel = PANEL_BYTES if self.swizzle.data == "panels" else None
-            layout = xor_swizzle(stored, self.dtype.bytes, row_bytes=panel)
+            layout = stacked(xor_swizzle(stored[-2:], self.dtype.bytes, row_bytes=panel), stored[:-2])
         return layout.transpose(self.permutation)
 
     @property

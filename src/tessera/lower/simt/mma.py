@@ -18,6 +18,13 @@ from tessera.ir.target.arithmetic import CastOp, RelayoutOp
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.shared import (
+    SharedGatherOp,
+    SharedLoadOp,
+    SharedScatterOp,
+    SharedTransposeOp,
+    SharedViewOp,
+)
 from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.tile.types import element_of as tile_element
 from tessera.ir.tile.warpgroup import MmaStartOp, start_of, sums_type
@@ -266,7 +273,7 @@ def _mma(context: SimtContext, op: MmaOp) -> None:
         _warpgroup_product(context, op, plan.warpgroup, acc)
         return
     if plan.instruction is None:
-        a, b = _as_buffer(context, op.a), _as_buffer(context, op.b)
+        a, b = _as_buffer(context, op.a, 1), _as_buffer(context, op.b, 0)
         own = element_of(acc.type)
         wide = op.sums_in_order and dtype_of(own).bits < 32  # rounded once, at the end
         acc = context.value(CastOp(acc, element_type(dtypes.f32))) if wide else acc
@@ -302,11 +309,38 @@ def _logical_k_is_padded(value: SSAValue, axis: int) -> bool:
     return padded_shape(shape)[axis] != shape[axis]
 
 
-def _as_buffer(context: SimtContext, value: SSAValue, element: str | None = None) -> SSAValue:
-    """Return an operand as a shared buffer; a tile is stored there first, its padding as zeros."""
-    if isinstance(value.type, SharedType):
+def _ends_in_zeros(value: SSAValue, axis: int) -> bool:
+    """Return whether what pads a product's terms in a shared buffer is zero, as writing all of an operand leaves it."""
+    if not _logical_k_is_padded(value, axis):
+        return True
+    views = 0
+    while isinstance(value.owner, SharedViewOp | SharedTransposeOp):
+        views += isinstance(value.owner, SharedViewOp)
+        value = value.owner.source
+    work = [(value, 0)]
+    while work:
+        buffer, depth = work.pop()
+        for user in (use.operation for use in buffer.uses):
+            if isinstance(user, SharedViewOp | SharedTransposeOp):
+                work.append((user.result, depth + isinstance(user, SharedViewOp)))
+            elif isinstance(user, SharedScatterOp):
+                return False
+            elif depth > views and not isinstance(user, SharedLoadOp | SharedGatherOp | MmaOp):
+                return False
+    return True
+
+
+def _as_buffer(context: SimtContext, value: SSAValue, axis: int, element: str | None = None) -> SSAValue:
+    """Return an operand as a shared buffer, its padding along `axis` as zeros; a tile is stored there first."""
+    if not isinstance(value.type, SharedType):
+        fragment = context.tile(value, context.layout_of(value))
+    elif _ends_in_zeros(value, axis):
         return context.scalar(value)
-    fragment = context.tile(value, context.layout_of(value))
+    else:
+        layout = context.placements.default(shape_of(value.type))
+        fragment = context.value(
+            target.BufferLoadOp(context.scalar(value), FragmentType.of(tile_element(value.type), layout))
+        )
     fragment = context.fill_outside(fragment, shape_of(value.type), 0)
     if element is not None:
         fragment = context.value(CastOp(fragment, element_type(dtypes.BY_NAME[element])))
@@ -317,6 +351,13 @@ def _as_buffer(context: SimtContext, value: SSAValue, element: str | None = None
     context.emit(target.BufferStoreOp(fragment, buffer))
     context.emit(target.BarrierOp())
     return buffer
+
+
+def _lies_in_registers(context: SimtContext, value: SSAValue, plan: OperandPlan) -> bool:
+    """Return whether threads hold an operand as a product's instruction reads it."""
+    if isinstance(value.type, SharedType) or context.values.get(value) is None:
+        return False
+    return conversion_kind(context.layout_of(value), plan.whole.unique_registers()) in ("identity", "registers")
 
 
 class Operand:
@@ -339,15 +380,12 @@ class Operand:
         self.layout = plan.step
         self.source: SSAValue | None = None
         self.buffer: SSAValue | None = None
-        if isinstance(value.type, SharedType):
+        if isinstance(value.type, SharedType) and _ends_in_zeros(value, ks_axis):
             self.buffer = context.scalar(value)
-            return
-        own = context.layout_of(value)
-        direct = conversion_kind(own, plan.whole.unique_registers()) in ("identity", "registers")
-        if direct and context.values.get(value) is not None and not _logical_k_is_padded(value, ks_axis):
-            self.source = self._converted(context.tile(value, own))
+        elif _lies_in_registers(context, value, plan) and not _logical_k_is_padded(value, ks_axis):
+            self.source = self._converted(context.tile(value, context.layout_of(value)))
         else:
-            self.buffer = _as_buffer(context, value, convert_to)
+            self.buffer = _as_buffer(context, value, ks_axis, convert_to)
             self.convert_to = None
 
     def _converted(self, fragment: SSAValue) -> SSAValue:

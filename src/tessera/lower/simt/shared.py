@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue, Use
 
+from tessera.data import dataclass
 from tessera.errors import CompilerFault
 from tessera.ir.layouts import LinearLayout, ldmatrix
 from tessera.ir.target import memory as target
@@ -34,26 +35,65 @@ from tessera.lower.boxes import BoxOperands
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.memory import U32, box_of, buffer_offsets, place_elements
 from tessera.lower.simt.mma import register_operand
-from tessera.lower.simt.placement import DEFAULT, MATRIX, Placement, Placements, infers, padded_shape
+from tessera.lower.simt.placement import DEFAULT, MATRIX, Placement, Placements, infers, padded
 from tessera.lower.simt.rules import lowers
 
 
-def buffer_type(type_: Attribute) -> BufferType:
-    """Return the TIR-T type of a shared buffer, the sizes of its last two axes rounded up to powers of two."""
+@dataclass(frozen=True)
+class _Accesses:
+    """How the memory of a buffer is accessed, by whatever view.
+
+    Args:
+        whole: whether three dimensions or more are, as one tile.
+        by_rows: whether rows of a matrix are, as stages.
+    """
+
+    whole: bool
+    by_rows: bool
+
+
+def _accesses(buffer: SSAValue) -> _Accesses:
+    while isinstance(buffer.owner, SharedViewOp | SharedTransposeOp):
+        buffer = buffer.owner.source
+    whole = by_rows = False
+    work = [buffer]
+    while work:
+        value = work.pop()
+        rank = len(shape_of(value.type))
+        for user in (use.operation for use in value.uses):
+            if isinstance(user, SharedViewOp | SharedTransposeOp):
+                work.append(user.result)
+                by_rows = by_rows or (rank == 2 and isinstance(user, SharedViewOp))
+            else:
+                whole = whole or (rank > 2 and isinstance(user, SharedLoadOp | SharedStoreOp | CpAsyncOp))
+    return _Accesses(whole, by_rows)
+
+
+def buffer_type(buffer: SSAValue) -> BufferType:
+    """Return the TIR-T type of a shared buffer, the sizes of its last two stored axes rounded up to powers of two.
+
+    All sizes are where a tile has as many dimensions. Rows that are accessed by themselves are not swizzled: their
+    order would depend on their number.
+    """
+    type_ = buffer.type
     assert isinstance(type_, SharedType)
-    outer = max(len(type_.shape) - 2, 0)
-    shape = (*type_.shape[:outer], *padded_shape(type_.shape[outer:]))
-    return BufferType.of(shape, type_.element, "shared", type_.swizzle.data, perm=type_.permutation)
+    accesses, rank = _accesses(buffer), len(type_.shape)
+    shape = [
+        padded(size) if accesses.whole or axis >= rank - 2 else size
+        for size, axis in zip(type_.shape, type_.permutation, strict=True)
+    ]
+    swizzle = "none" if accesses.by_rows and type_.swizzle.data == "xor" else type_.swizzle.data
+    return BufferType.of(shape, type_.element, "shared", swizzle, perm=type_.permutation)
 
 
 @lowers(AllocSharedOp)
 def _alloc(context: SimtContext, op: AllocSharedOp) -> None:
-    context.define(op.result, context.value(target.AllocOp(buffer_type(op.result.type))))
+    context.define(op.result, context.value(target.AllocOp(buffer_type(op.result))))
 
 
 @lowers(SharedViewOp)
 def _view(context: SimtContext, op: SharedViewOp) -> None:
-    source, at, type_ = context.scalar(op.source), context.scalar(op.index), buffer_type(op.result.type)
+    source, at, type_ = context.scalar(op.source), context.scalar(op.index), buffer_type(op.result)
     if type_.swizzle.data == "panels" and type_.size_bytes % type_.swizzle_bytes:
         raise CompilerFault(f"a stage of {type_.size_bytes} bytes starts within a swizzle")
     context.define(op.result, context.value(target.ViewOp(source, type_, at)))
@@ -62,7 +102,7 @@ def _view(context: SimtContext, op: SharedViewOp) -> None:
 @lowers(SharedTransposeOp)
 def _transpose(context: SimtContext, op: SharedTransposeOp) -> None:
     source = context.scalar(op.source)
-    context.define(op.result, context.value(target.ViewOp(source, buffer_type(op.result.type))))
+    context.define(op.result, context.value(target.ViewOp(source, buffer_type(op.result))))
 
 
 @infers(SharedLoadOp)
@@ -86,21 +126,35 @@ def _wanted(placements: Placements, value: SSAValue, fastest: int) -> Placement 
         value: the tile.
         fastest: its axis along which neighbours were neighbours in the buffer that it was loaded from.
     """
-    for use in value.uses:
-        user, found = use.operation, None
-        if isinstance(user, MmaOp | MmaStartOp):
-            layout = register_operand(placements, user) if use.index == 0 else None
-            found = Placement(layout, MATRIX) if layout is not None else None
-        elif isinstance(user, SharedStoreOp):
-            found = Placement(_rows_of(placements, user, fastest), DEFAULT)
-        elif isinstance(user, TransposeOp):
-            after = _wanted(placements, user.result, user.permutation.index(fastest))
-            inverse = [user.permutation.index(axis) for axis in range(len(user.permutation))]
-            found = Placement(after.layout.transpose(inverse), after.strength) if after else None
-        elif isinstance(user, ElementwiseOp | CastOp | BitcastOp | RoundTf32Op):
-            found = _wanted(placements, user.result, fastest)
-        if found is not None:
-            return found
+    order = tuple(range(len(shape_of(value.type))))
+    seen, work = {value}, [(value, order)]
+    while work:
+        tile, axes = work.pop()
+        following: list[tuple[SSAValue, tuple[int, ...]]] = []
+        for use in tile.uses:
+            user = use.operation
+            if isinstance(user, ElementwiseOp | CastOp | BitcastOp | RoundTf32Op):
+                following.append((user.result, axes))
+            elif isinstance(user, TransposeOp):
+                following.append((user.result, tuple(axes[axis] for axis in user.permutation)))
+            else:
+                found = _wanted_by(placements, use, axes.index(fastest))
+                if found is not None:
+                    inverse = [axes.index(axis) for axis in order]
+                    return Placement(found.layout.transpose(inverse), found.strength)
+        work += reversed([each for each in following if each[0] not in seen])
+        seen.update(result for result, _ in following)
+    return None
+
+
+def _wanted_by(placements: Placements, use: Use, fastest: int) -> Placement | None:
+    """Return where a product, or a store to shared memory, wants a tile."""
+    user = use.operation
+    if isinstance(user, MmaOp | MmaStartOp) and use.index == 0:
+        layout = register_operand(placements, user)
+        return None if layout is None else Placement(layout, MATRIX)
+    if isinstance(user, SharedStoreOp):
+        return Placement(_rows_of(placements, user, fastest), DEFAULT)
     return None
 
 
@@ -123,7 +177,8 @@ def _load(context: SimtContext, op: SharedLoadOp) -> None:
     assert isinstance(type_, BufferType)
     layout = context.layout_of(op.result)
     result = FragmentType.of(type_.element, layout)
-    found = ldmatrix(layout, type_.shared_layout(), type_.dtype.bytes) if context.target.has("ldmatrix") else None
+    matrix = context.target.has("ldmatrix") and len(type_.shape) == 2
+    found = ldmatrix(layout, type_.shared_layout(), type_.dtype.bytes) if matrix else None
     if found is not None:
         context.define(op.result, context.value(target.LdmatrixOp(buffer, result, found.trans)))
     else:
