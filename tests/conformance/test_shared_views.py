@@ -89,7 +89,7 @@ def filled(x: Any, shape: Any, dt: Any, swizzle: Any, how: Any) -> Any:
 def moved(shape: Sequence[int], name: str, swizzle: str, write: str, read: str) -> Case:
     """Return a case that copies a tensor by way of a buffer."""
     dt, rank = dtype(name), len(shape)
-    order = tuple(range(1, rank)) + (0,) if read == "turned" else tuple(range(rank))
+    order = (*range(1, rank), 0) if read == "turned" else tuple(range(rank))
     if read == "transposed":
         order = (*range(rank - 2), rank - 1, rank - 2)
     target = tuple(shape[axis] for axis in order)

@@ -137,18 +137,48 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
         return histogram(scope)
     if dice.chance(0.5):
         return ring(scope) if dice.chance(0.5) else pipeline(scope)
-    shape = scope.shape(2 if dice.chance(0.8) else 1)
+    shape = scope.shape(dice.weighted(((1, 2.0), (2, 6.0), (3, 2.0), (4, 0.3))))
     while elements(shape) > 1024:
         shape = tuple(max(s // 2, 1) for s in shape)
-    if dice.chance(0.35):  # its transpose fits into it
+    if len(shape) in (1, 2) and dice.chance(0.35):  # its transpose fits into it
         shape = (shape[0],) * 2 if shape[0] <= 32 else shape
     dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
-    swizzle = "xor" if len(shape) == 2 and dice.chance(0.2) else "none"
+    swizzle = "xor" if len(shape) > 1 and dice.chance(0.35) else "none"
     scope.buffers[name] = Type(dtype, shape)
     if swizzle != "none":
         scope.swizzled.add(name)
-    filled = _fill(scope, name, Type(dtype, shape))
-    return [tree.AllocShared(name, shape, dtype, swizzle), *filled]
+    filled = _fill_in_some_way(scope, name, Type(dtype, shape))
+    return [tree.AllocShared(name, shape, dtype, swizzle), *filled, *_read_back(scope, name, Type(dtype, shape))]
+
+
+def _fill_in_some_way(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
+    """Write a new buffer whole, by stages or by halves."""
+    dice, (count, *rest) = scope.dice, type_.shape
+    inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
+    if rest and count <= 8 and dice.chance(0.15):
+        values = [Expressions(inner).draw(type_.dtype, tuple(rest), 2) for _ in range(count)]
+        return [*(tree.StoreShared(name, v, tree.Number(k)) for k, v in enumerate(values)), tree.Barrier()]
+    if count > 1 and name not in scope.swizzled and dice.chance(0.15):
+        cut, made = dice.between(1, count - 1), list[tree.Stmt]()
+        for start, end in dice.shuffled([(0, cut), (cut, count)]):
+            value = Expressions(inner).draw(type_.dtype, (end - start, *rest), 2)
+            spans = (tree.Span(tree.Number(start), end - start), *(tree.Span(None, size) for size in rest))
+            made.append(tree.StorePart(name, spans, type_.dtype, value))
+        return [*made, tree.Barrier()]
+    return _fill(scope, name, type_)
+
+
+def _read_back(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
+    """Read a buffer whole, or one of its stages, sometimes."""
+    dice, made = scope.dice, list[tree.Stmt]()
+    for probability, stage in ((0.4, None), (0.5, dice.between(0, type_.shape[0] - 1))):
+        if dice.chance(probability) and (stage is None or len(type_.shape) > 1):
+            own = type_ if stage is None else Type(type_.dtype, type_.shape[1:])
+            kept = scope.fresh()
+            scope.names[kept] = own
+            at = None if stage is None else tree.Number(stage)
+            made.append(tree.Assign((kept,), (tree.ReadShared(name, own, at),)))
+    return made
 
 
 def histogram(scope: Scope) -> list[tree.Stmt]:

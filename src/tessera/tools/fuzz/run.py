@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -130,16 +132,25 @@ def _unknown(expected: Mapping[str, Val]) -> float:
     return 1 - known / total if total else 0.0
 
 
+class _AsWritten(SourceFileLoader):
+    """Imports a file as it is, not byte code of another one that was as long and written in the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the file."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def load_kernel(program: tree.Program, folder: Path) -> Any:
     """Write a program's source to a file and import its kernel."""
     name = f"fuzz_{program.seed & 0xFFFFFFFFFFFF:x}"
     path = folder / f"{name}.py"
     path.write_text(source(program), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _AsWritten(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module.kernel
 
 
