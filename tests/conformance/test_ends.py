@@ -128,6 +128,37 @@ def deep(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[
     return kernel, reference
 
 
+def multiplied(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Operands begin before and after what their tensors hold, and go on past their own ends."""
+    rows, columns = block
+    terms, wide = (columns % 13 + 3, dtype("f32"))
+
+    def kernel(x: ts.Tensor["M", "K", dt], z: ts.Tensor["K", "N", dt], y: ts.Tensor["M", "N", wide]):
+        for i, j in ts.tile.grid((M, rows), (N, columns)):
+            total = ts.tile.zeros((rows, columns), wide)
+            for k in ts.tile.range(0, K, terms):
+                up, left, behind = 0 - i, k - 2, j - 3
+                total = ts.tile.mma(x[i : i + rows, k : k + terms], z[k : k + terms, behind : behind + columns], total)
+                total = ts.tile.mma(x[up : up + rows, left : left + terms], z[k : k + terms, j : j + columns], total)
+            y[i : i + rows, j : j + columns] = total
+
+    def reference(x: np.ndarray, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        (m, depth), n = x.shape, z.shape[1]
+        found = np.zeros((-(-m // rows) * rows, -(-n // columns) * columns))
+        for i in range(0, m, rows):
+            for j in range(0, n, columns):
+                part = found[i : i + rows, j : j + columns]
+                for k in range(0, depth, terms):
+                    own, to = range(k, k + terms), range(j, j + columns)
+                    behind = range(j - 3, j - 3 + columns)
+                    part += shifted(x, range(i, i + rows), own).astype(float) @ shifted(z, own, behind).astype(float)
+                    before = shifted(x, range(-i, rows - i), range(k - 2, k - 2 + terms)).astype(float)
+                    part += before @ shifted(z, own, to).astype(float)
+        return found[:m, :n].astype(np.float32)
+
+    return kernel, reference
+
+
 def case_of(name: str, make: Callable[..., Any], given: Callable[..., Sequence[Any]], number: int) -> Case:
     """Return a case of one of the kernels: sizes, block and dtype by its number."""
     m, n = SIZES[number % len(SIZES)]
@@ -146,6 +177,8 @@ def odd(n: int) -> int:
     return n + n % 2 * 2 - 1 or 1
 
 
+PRODUCTS = "multiplied", multiplied, lambda new, rng, dt, m, n: [new(m, 37), new(37, n), Output((m, n), dtype("f32"))]
+
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Sequence[Any]]]] = {
     "biased": (biased, lambda new, rng, dt, m, n: [new(m, n), new(n), new(m), Output((m, n), dt)]),
     "elsewhere": (elsewhere, lambda new, rng, dt, m, n: [new(m + 1, odd(n)), new(odd(n)), new(m), Output((m, n), dt)]),
@@ -163,6 +196,9 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Sequence[Any]]]] = {
 }
 
 
-@conformance([case_of(name, *KERNELS[name], number) for name in KERNELS for number in range(0, 45, 7)])
+@conformance(
+    [case_of(name, *KERNELS[name], number) for name in KERNELS for number in range(0, 45, 7)]
+    + [case_of(*PRODUCTS, number) for number in (0, 1, 2, 7, 8, 9, 14, 15, 16, 22, 23, 29)]
+)
 def test_tiles_end_where_tensors_do(case: Case, backend: str) -> None:
     check(case, backend)

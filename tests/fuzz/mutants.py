@@ -146,6 +146,12 @@ _VECTOR = (
         "if whole and dim in box.unsafe:",
     ),
     _cpu(
+        "operands-end-before-tensors-begin",
+        "lower/vector/packing.py",
+        "if axis not in box.forward:  # bounds are compared unsigned",
+        "if False:  # bounds are compared unsigned",
+    ),
+    _cpu(
         "what-is-read-ends-where-the-result-does",
         "lower/vector/site.py",
         "if axis in checked and (coord.base, box.offsets[axis], box.bounds[axis]) in self._before_ends:",

@@ -190,7 +190,10 @@ def _bounded(context: VectorContext, node: Node, form: Form) -> Node:
         return node
     bounds = list(box.bounds)
     for axis in past:
-        bounds[axis] = scalars.binary("minimum", bounds[axis], scalars.add(box.offsets[axis], box.sizes[axis]))
+        end = scalars.add(box.offsets[axis], box.sizes[axis])
+        if axis not in box.forward:  # bounds are compared unsigned, and a box may end before the tensor begins
+            end = scalars.binary("maximum", end, 0)
+        bounds[axis] = scalars.binary("minimum", bounds[axis], end)
     load: Node = replace(found[0], box=replace(box, bounds=tuple(bounds)))
     return _over(load, node)
 

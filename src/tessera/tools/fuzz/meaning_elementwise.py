@@ -247,7 +247,8 @@ def where(condition: Val, a: Val, b: Val) -> Val:
         known = np.where(condition.known, True if known is None else known, same)
     terms = None
     if a.terms is not None or b.terms is not None:
-        terms = np.where(condition.data, *(0.0 if side.terms is None else side.terms for side in (a, b)))
+        sides = (0.0 if side.terms is None else side.terms for side in (a, b))
+        terms = np.broadcast_to(np.where(condition.data, *sides), data.shape)
     return Val(a.dtype, data, err, known, terms=terms)
 
 
