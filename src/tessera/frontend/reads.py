@@ -7,20 +7,29 @@ whatever way. So the front end reports each of them here, by its *path* from the
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from enum import Enum
-from types import BuiltinFunctionType, EllipsisType, FunctionType, ModuleType
+from numbers import Number
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
 from tessera.digest import sha256
 from tessera.errors import LanguageError
 from tessera.frontend.exact import is_number_of_numpy
 from tessera.frontend.function import DeviceFunction
+from tessera.frontend.settled import (
+    CONTAINERS,
+    PLAIN,
+    base_of,
+    is_ours,
+    is_record,
+    is_settled,
+    is_used_as_it_is,
+    parts_of,
+)
 from tessera.frontend.static_eval import lookup_in
 from tessera.frontend.text import text_of
-from tessera.numerics.dtypes import DType
 
 Step = tuple[str, str | int]
 Path = tuple[Step, ...]
@@ -28,104 +37,17 @@ Path = tuple[Step, ...]
 ABSENT = object()
 """Stands for a name that nothing defines."""
 
-_PLAIN: dict[type[Any], Callable[[Any], str]] = {
-    int: hex,  # of any length
-    bool: repr,
-    str: repr,
-    bytes: repr,
-    range: repr,
-    DType: repr,
-    type(None): repr,
-    EllipsisType: repr,
-    float: lambda value: struct.pack("<d", value).hex(),
-    complex: lambda value: struct.pack("<dd", value.real, value.imag).hex(),
-}
-_CONTAINERS = (tuple, list, dict, set, frozenset)
-_OPERATORS = (
-    "__eq__",
-    "__ne__",
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__hash__",
-    "__bool__",
-    "__len__",
-    "__getitem__",
-    "__contains__",
-    "__iter__",
-    "__str__",
-    "__format__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "__abs__",
-    "__round__",
-    "__neg__",
-    "__pos__",
-    "__invert__",
-    "__add__",
-    "__radd__",
-    "__sub__",
-    "__rsub__",
-    "__mul__",
-    "__rmul__",
-    "__matmul__",
-    "__rmatmul__",
-    "__truediv__",
-    "__rtruediv__",
-    "__floordiv__",
-    "__rfloordiv__",
-    "__mod__",
-    "__rmod__",
-    "__divmod__",
-    "__rdivmod__",
-    "__pow__",
-    "__rpow__",
-    "__and__",
-    "__rand__",
-    "__or__",
-    "__ror__",
-    "__xor__",
-    "__rxor__",
-    "__lshift__",
-    "__rlshift__",
-    "__rshift__",
-    "__rrshift__",
-)
-
-
-def _is_ours(kind: Any) -> bool:
-    return str(getattr(kind, "__module__", "")).partition(".")[0] == "tessera"
-
-
-def _is_record(value: Any) -> bool:
-    """Return whether a value is one of Tessera's own frozen dataclasses, such as a numeric policy."""
-    return is_dataclass(value) and not isinstance(value, type) and _is_ours(type(value))
-
 
 def _label(value: Any) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
     return f"{getattr(value, '__module__', '')}.{name}"
 
 
-def _is_settled(value: Any) -> bool:
-    """Return whether operators on a value run no code of the program: what they give follows from the value's text."""
-    kind = cast("type[Any]", type(value))
-    if kind in _PLAIN or is_number_of_numpy(value) or _is_record(value):
-        return True
-    if kind in _CONTAINERS:
-        parts: Iterable[Any] = [*value.keys(), *value.values()] if kind is dict else value
-        return all(map(_is_settled, parts))
-    base: Any = Enum if isinstance(value, Enum) else object
-    return all(getattr(kind, name, None) is getattr(base, name, None) for name in _OPERATORS)
-
-
 def _fixed_text(value: Any) -> str | None:
     """Return a text that stands for a value, None for an object that is more than its value."""
     kind = cast("type[Any]", type(value))
-    if kind in _PLAIN:
-        return f"{kind.__name__} {_PLAIN[kind](value)}"
+    if kind in PLAIN:
+        return f"{kind.__name__} {PLAIN[kind](value)}"
     if is_number_of_numpy(value):
         return f"{value.dtype.str} {value.tobytes().hex()}"
     if kind in (tuple, list):
@@ -160,12 +82,12 @@ class Reads:
 
     def attribute(self, owner: Any, name: str, value: object) -> None:
         """Note the value of an attribute."""
-        if type(owner) not in _PLAIN and not is_number_of_numpy(owner) and not _is_record(owner):
+        if type(owner) not in PLAIN and not is_number_of_numpy(owner) and not is_record(owner):
             self._read(owner, ("attribute", name), value)
 
     def operands(self, *values: object) -> None:
         """Note that Python itself computes with values."""
-        if self.complete and not all(map(_is_settled, values)):
+        if self.complete and not all(map(is_settled, values)):
             self.complete = False
 
     def _read(self, owner: object, step: Step, value: object) -> None:
@@ -224,11 +146,11 @@ class Reads:
 
     def _text(self, path: Path, value: Any) -> str:
         kind = cast("type[Any]", type(value))
-        if kind in _PLAIN or is_number_of_numpy(value):
+        if kind in PLAIN or is_number_of_numpy(value):
             return str(_fixed_text(value))
         if value is ABSENT:
             return "absent"
-        if _is_record(value):
+        if is_record(value):
             parts = [self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)]
             return f"{_label(kind)}({', '.join(parts)})"
         if id(value) in self._places:
@@ -243,26 +165,41 @@ class Reads:
             return f"helper {self._text((*path, ('function', 0)), helper.function)}"
         if kind is FunctionType:
             return self._function_text(path, value)
-        if kind in _CONTAINERS or tuple in kind.__bases__:
-            parts: Iterable[Any] = value.items() if kind is dict else value
-            texts = [self._text((*path, ("item", place)), part) for place, part in enumerate(parts)]
-            return f"{_label(kind)}[{', '.join(texts)}]"
         if isinstance(value, ModuleType):
             return f"module {value.__name__}"
         if isinstance(value, type):
             return f"class {_label(value)}"
         if kind is BuiltinFunctionType and isinstance(getattr(value, "__self__", None), ModuleType | None):
             return f"built-in {_label(value)}"
+        return self._data_text(path, value, kind)
+
+    def _data_text(self, path: Path, value: Any, kind: type[Any]) -> str:
+        """Return the text of an object by all the classes that it is made from."""
+        base, text = base_of(kind), _label(kind)
         if isinstance(value, Enum):
-            return f"member {_label(kind)}.{value.name} {self._text((*path, ('value', 0)), value.value)}"
-        if isinstance(value, tuple(_PLAIN)):  # a number with operators of its own
+            text += f".{value._name_} {self._text((*path, ('value', 0)), value._value_)}"
+        if base in CONTAINERS:
+            text += f"[{self._members_text(path, value, base)}]"
+        elif base is not None:
+            text += f" of {base.__name__} {PLAIN[base](value)}"
+        # Kernels take numbers, texts and tuples for what they are; what is done with other objects is reported.
+        used = (tuple, *PLAIN)
+        if isinstance(value, Number) if base is None else base in used and not is_used_as_it_is(kind, base):
             self.complete = False
-        return f"instance of {_label(kind)}"
+        return text if base else f"instance of {text}"
+
+    def _members_text(self, path: Path, value: Any, base: type[Any]) -> str:
+        try:
+            parts = parts_of(value, base)
+        except RuntimeError:
+            self.complete = False
+            return ""
+        return ", ".join(self._text((*path, ("item", place)), part) for place, part in enumerate(parts))
 
     def _function_text(self, path: Path, function: FunctionType) -> str:
         given = (function.__defaults__, function.__kwdefaults__)
         defaults = self._text((*path, ("defaults", 0)), given)
-        if _is_ours(function):  # the compiler's own hash stands for its text
+        if is_ours(function):  # the compiler's own hash stands for its text
             return f"{_label(function)} {function.__code__.co_firstlineno} {defaults}"
         try:
             return f"{_label(function)} {text_of(function).digest} {defaults}"

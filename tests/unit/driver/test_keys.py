@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -123,6 +124,48 @@ def test_code_that_operators_of_the_program_decide_stays_in_the_process():
     assert ran(fresh(computed), Doubled(3.0)) == (6.0, "compiled")
     assert ran(fresh(computed), 1.5) == (3.0, "compiled")
     assert ran(fresh(computed), 1.5) == (3.0, "disk cache")
+
+
+class Sizes(NamedTuple):
+    m: int
+    n: int
+
+
+class Shape(Sizes):
+    __slots__ = ()
+
+
+class Mode(enum.Enum):
+    LOW = 1
+    HIGH = 2
+
+
+SHAPE = Shape(4, 8)
+MODE = Mode.LOW
+
+
+@ts.kernel
+def by_shape(x: ts.Tensor["n", ts.f32]):
+    x[0:4] = ts.tile.sum(ts.tile.full(SHAPE, 1.0))
+
+
+@ts.kernel
+def by_mode(x: ts.Tensor["n", ts.f32]):
+    x[0:4] = 2.0 if MODE == Mode.LOW else 3.0
+
+
+def test_sizes_of_a_class_of_the_program_are_looked_at_again(monkeypatch):
+    assert ran(fresh(by_shape)) == (32.0, "compiled")
+    assert ran(fresh(by_shape)) == (32.0, "disk cache")
+    monkeypatch.setitem(globals(), "SHAPE", Shape(16, 8))
+    assert ran(fresh(by_shape)) == (128.0, "compiled")
+
+
+def test_members_that_are_compared_are_looked_at_again(monkeypatch):
+    assert ran(fresh(by_mode)) == (2.0, "compiled")
+    assert ran(fresh(by_mode)) == (2.0, "disk cache")
+    monkeypatch.setitem(globals(), "MODE", Mode.HIGH)
+    assert ran(fresh(by_mode)) == (3.0, "compiled")
 
 
 def test_an_entry_of_another_kernel_is_not_run(monkeypatch):
