@@ -7,6 +7,7 @@ whatever way. So the front end reports each of them here, by its *path* from the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from enum import Enum
@@ -22,7 +23,6 @@ from tessera.frontend.settled import (
     CONTAINERS,
     PLAIN,
     base_of,
-    is_ours,
     is_record,
     is_settled,
     is_used_as_it_is,
@@ -36,6 +36,10 @@ Path = tuple[Step, ...]
 
 ABSENT = object()
 """Stands for a name that nothing defines."""
+
+
+_HOME = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+"""Where Tessera's own files are."""
 
 
 def _label(value: Any) -> str:
@@ -199,8 +203,10 @@ class Reads:
     def _function_text(self, path: Path, function: FunctionType) -> str:
         given = (function.__defaults__, function.__kwdefaults__)
         defaults = self._text((*path, ("defaults", 0)), given)
-        if is_ours(function):  # the compiler's own hash stands for its text
-            return f"{_label(function)} {function.__code__.co_firstlineno} {defaults}"
+        home, code = str(function.__globals__.get("__name__")), function.__code__
+        # Of these the compiler's own hash stands for the text. A function's `__module__` is not asked: others copy it.
+        if home.startswith("tessera.") and code.co_filename.startswith(_HOME):
+            return f"{home}.{code.co_qualname} {code.co_firstlineno} {defaults}"
         try:
             return f"{_label(function)} {text_of(function).digest} {defaults}"
         except LanguageError:  # it cannot be compiled either
