@@ -112,7 +112,7 @@ class OpenKernel(ByCall, Generic[P, R]):
             from tessera.driver.kernel import Kernel
 
             kernel = self._by_choice[choice] = Kernel[Any, Any](
-                self._function, self._space, self._key, None, dtypes, missing
+                self._function, self._space, self._key, None, dtypes, missing, self._agreement
             )
         return kernel
 

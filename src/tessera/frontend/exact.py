@@ -53,10 +53,10 @@ def exact(value: Any) -> Hashable:
         return kind, struct.pack("<dd", value.real, value.imag)
     if kind is tuple:
         return kind, tuple(exact(part) for part in value)
-    base: Any = next((one for one in kind.__mro__ if not one.__flags__ & _DEFINED_IN_PYTHON), object)
+    base = next((one for one in kind.__mro__ if not one.__flags__ & _DEFINED_IN_PYTHON), object)
     if base is tuple or base is frozenset:
         # A set of the same members may have another order, and a kernel can see it.
-        return kind, tuple(exact(part) for part in base.__iter__(value)), _attributes(value, kind)
+        return kind, tuple(exact(part) for part in cast("Any", base).__iter__(value)), _attributes(value, kind)
     if is_number_of_numpy(value):
         number: Any = value
         return kind, number.dtype.str, number.tobytes()

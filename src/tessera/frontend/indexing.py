@@ -65,15 +65,16 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         key = slice(key.lower, key.upper, key.step)
     elif isinstance(key, Scalar) and b.static(key) is not None:
         key = b.static(key)
-    b.reads.operands(key, *(() if type(base) in (tuple, list, dict) else (base,)))
     try:
-        return base[key]
+        found = base[key]
     except (IndexError, KeyError, TypeError, ValueError):
         raise LanguageError(
             f"{show(base)} has no element {show(key)}",
             code="bad-index",
             help="tuples and dictionaries are indexed by compile-time values that exist",
         ) from None
+    b.reads.item(base, key, found)
+    return found
 
 
 def _barrier(b: Builder, base: BarriersValue, items: tuple[Any, ...]) -> BarriersValue:

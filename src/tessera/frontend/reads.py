@@ -8,7 +8,7 @@ whatever way. So the front end reports each of them here, by its *path* from the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from numbers import Number
@@ -47,17 +47,34 @@ def _label(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}.{name}"
 
 
-def _fixed_text(value: Any) -> str | None:
-    """Return a text that stands for a value, None for an object that is more than its value."""
-    kind = cast("type[Any]", type(value))
-    if kind in PLAIN:
-        return f"{kind.__name__} {PLAIN[kind](value)}"
-    if is_number_of_numpy(value):
-        return f"{value.dtype.str} {value.tobytes().hex()}"
-    if kind in (tuple, list):
-        parts = [_fixed_text(part) for part in value]
-        return None if None in parts else f"{kind.__name__} {parts}"
-    return None
+def attribute_of(owner: object, name: str) -> object:
+    """Return an attribute as it is now, `ABSENT` where there is none, or where code of the program raises."""
+    try:
+        return getattr(owner, name, ABSENT)
+    except Exception:
+        return ABSENT
+
+
+def _item_of(owner: Any, key: str | int) -> object:
+    try:
+        return owner[key] if type(owner) in (list, dict) else ABSENT
+    except LookupError:
+        return ABSENT
+
+
+def is_written(value: Any) -> bool:
+    """Return whether a value is a number, a text or a tuple of them, which messages can show."""
+    if type(value) is tuple:
+        return all(type(part) in PLAIN for part in cast("tuple[Any, ...]", value))
+    return type(value) in PLAIN or is_number_of_numpy(value)
+
+
+def _is_opaque(value: Any) -> bool:
+    """Return whether nothing of an object counts but what is read of it by name."""
+    if isinstance(value, ModuleType | type):
+        return True
+    known = isinstance(value, Enum | DeviceFunction | FunctionType | BuiltinFunctionType)
+    return not (known or is_number_of_numpy(value) or is_record(value) or base_of(cast("type[Any]", type(value))))
 
 
 class Reads:
@@ -65,9 +82,13 @@ class Reads:
 
     Args:
         roots: where paths start: objects by label.
+        lines: whether the place of functions in their files counts.
+        contents: whether what lists, dictionaries and sets hold counts.
     """
 
-    def __init__(self, roots: Mapping[str, object]) -> None:
+    def __init__(self, roots: Mapping[str, object], *, lines: bool = True, contents: bool = True) -> None:
+        self._lines = lines
+        self._contents = contents
         self.complete = True
         """Whether all that was read can be told from outside; else the code must not outlive the process."""
         self._objects: dict[Path, object] = {}
@@ -89,10 +110,35 @@ class Reads:
         if type(owner) not in PLAIN and not is_number_of_numpy(owner) and not is_record(owner):
             self._read(owner, ("attribute", name), value)
 
+    def item(self, owner: Any, key: Any, value: object) -> None:
+        """Note the value of an item of a container, whose other items may change."""
+        kind = cast("type[Any]", type(owner))
+        keys = [getattr(key, name) for name in ("start", "stop", "step")] if type(key) is slice else [key]
+        self._settle(*keys, *(() if kind in CONTAINERS else (owner,)))
+        place = self._places.get(id(owner))
+        if place is None or base_of(kind) not in (list, dict):
+            return
+        if type(key) is int or type(key) is str:
+            self._note((*place, ("key", key)), value)
+        else:
+            self._whole(owner)
+
     def operands(self, *values: object) -> None:
         """Note that Python itself computes with values."""
+        self._settle(*values)
+        for value in values:
+            if base_of(type(value)) in CONTAINERS:
+                self._whole(value)
+
+    def _settle(self, *values: object) -> None:
         if self.complete and not all(map(is_settled, values)):
             self.complete = False
+
+    def _whole(self, value: object) -> None:
+        """Note that all of a container is used."""
+        place = self._places.get(id(value))
+        if place is not None:
+            self._note((*place, ("whole", 0)), value)
 
     def _read(self, owner: object, step: Step, value: object) -> None:
         place = self._places.get(id(owner))
@@ -127,7 +173,11 @@ class Reads:
         if owner is ABSENT:
             return ABSENT
         if kind == "attribute":
-            return getattr(owner, str(name), ABSENT)
+            return attribute_of(owner, str(name))
+        if kind == "key":
+            return _item_of(owner, name)
+        if kind == "whole":
+            return owner
         if kind != "name" or not isinstance(owner, FunctionType):
             return ABSENT
         if parent not in self._lookups:
@@ -137,10 +187,24 @@ class Reads:
         except KeyError:
             return ABSENT
 
-    def numbers(self, root: str) -> dict[Path, tuple[str, object]]:
-        """Return what stands for each number, text or tuple of them that was read by way of a root, and the value."""
-        texts = {path: _fixed_text(value) for path, value in self._values.items() if path[0][0] == root}
-        return {path: (text, self._values[path]) for path, text in texts.items() if text is not None}
+    def values(self) -> Iterator[tuple[Path, object]]:
+        """Yield the values that were read, by path."""
+        yield from self._values.items()
+
+    def object_at(self, path: Path) -> object:
+        """Return the object that was found first at a path, `ABSENT` where there is none."""
+        return self._objects.get(path, ABSENT)
+
+    @staticmethod
+    def alone(path: Path, value: object) -> str | None:
+        """Return what stands for a value wherever it lies; None for what counts by its attributes or cannot be told.
+
+        Of what may change while it is read in parts, lists and dictionaries, only parts count, which have own paths.
+        """
+        if value is ABSENT or _is_opaque(value):
+            return None
+        reads = Reads({"": value}, lines=False, contents=path[-1][0] == "whole")
+        return sha256(reads.roots.encode(errors="surrogatepass")).hexdigest() if reads.complete else None
 
     def digest(self) -> str:
         """Return what stands for the paths and all that was found there."""
@@ -150,8 +214,10 @@ class Reads:
 
     def _text(self, path: Path, value: Any) -> str:
         kind = cast("type[Any]", type(value))
-        if kind in PLAIN or is_number_of_numpy(value):
-            return str(_fixed_text(value))
+        if kind in PLAIN:
+            return f"{kind.__name__} {PLAIN[kind](value)}"
+        if is_number_of_numpy(value):
+            return f"{value.dtype.str} {value.tobytes().hex()}"
         if value is ABSENT:
             return "absent"
         if is_record(value):
@@ -193,6 +259,8 @@ class Reads:
         return text if base else f"instance of {text}"
 
     def _members_text(self, path: Path, value: Any, base: type[Any]) -> str:
+        if not self._contents and base in (list, dict, set):
+            return ""
         try:
             parts = parts_of(value, base)
         except RuntimeError:
@@ -208,6 +276,7 @@ class Reads:
         if home.startswith("tessera.") and code.co_filename.startswith(_HOME):
             return f"{home}.{code.co_qualname} {code.co_firstlineno} {defaults}"
         try:
-            return f"{_label(function)} {text_of(function).digest} {defaults}"
+            text = text_of(function)
+            return f"{_label(function)} {text.digest if self._lines else text.text} {defaults}"
         except LanguageError:  # it cannot be compiled either
             return f"{_label(function)} without text {defaults}"
