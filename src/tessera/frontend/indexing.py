@@ -9,7 +9,7 @@ from typing import Any, cast
 from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
-from tessera.errors import LanguageError, TypeMismatchError
+from tessera.errors import LanguageError, TesseraError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import apply, may_be_far, operand, static_int, symbol, to_index
@@ -67,7 +67,9 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         key = b.static(key)
     try:
         found = base[key]
-    except (IndexError, KeyError, TypeError, ValueError):
+    except TesseraError:
+        raise
+    except Exception:  # a class of the program may raise what it likes
         raise LanguageError(
             f"{show(base)} has no element {show(key)}",
             code="bad-index",

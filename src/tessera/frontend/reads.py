@@ -58,7 +58,7 @@ def attribute_of(owner: object, name: str) -> object:
 def _item_of(owner: Any, key: str | int) -> object:
     try:
         return owner[key] if type(owner) in (list, dict) else ABSENT
-    except LookupError:
+    except Exception:  # keys compare by code of the program
         return ABSENT
 
 
@@ -71,10 +71,11 @@ def is_written(value: Any) -> bool:
 
 def _is_opaque(value: Any) -> bool:
     """Return whether nothing of an object counts but what is read of it by name."""
-    if isinstance(value, ModuleType | type):
+    kind = cast("type[Any]", type(value))
+    if issubclass(kind, ModuleType | type):
         return True
-    known = isinstance(value, Enum | DeviceFunction | FunctionType | BuiltinFunctionType)
-    return not (known or is_number_of_numpy(value) or is_record(value) or base_of(cast("type[Any]", type(value))))
+    known = issubclass(kind, Enum | DeviceFunction | FunctionType | BuiltinFunctionType)
+    return not (known or is_number_of_numpy(value) or is_record(value) or base_of(kind))
 
 
 class Reads:
@@ -96,7 +97,7 @@ class Reads:
         self._texts: dict[Path, str] = {}
         self._values: dict[Path, object] = {}
         self._lookups: dict[Path, Callable[[str], Any]] = {}
-        self.roots = "\0".join(self._text(((label, 0),), value) for label, value in roots.items())
+        self.roots = "\0".join(self._told(((label, 0),), value) for label, value in roots.items())
         """What stands for the roots."""
 
     # What the front end reports
@@ -150,7 +151,7 @@ class Reads:
     def _note(self, path: Path, value: object) -> None:
         if path in self._values and self._values[path] is value:
             return
-        text = self._text(path, value)
+        text = self._told(path, value)
         self._values.setdefault(path, value)
         if self._texts.setdefault(path, text) != text:  # it changed meanwhile
             self.complete = False
@@ -212,6 +213,13 @@ class Reads:
 
     # Texts that stand for values
 
+    def _told(self, path: Path, value: Any) -> str:
+        try:
+            return self._text(path, value)
+        except RecursionError:
+            self.complete = False
+            return "nested too deeply"
+
     def _text(self, path: Path, value: Any) -> str:
         kind = cast("type[Any]", type(value))
         if kind in PLAIN:
@@ -230,14 +238,15 @@ class Reads:
         return self._object_text(path, value, kind)
 
     def _object_text(self, path: Path, value: Any, kind: type[Any]) -> str:
-        if isinstance(value, DeviceFunction):
+        # By their classes: `isinstance` would ask the objects, which may raise, though nothing reads them.
+        if issubclass(kind, DeviceFunction):
             helper = cast("DeviceFunction[Any, Any]", value)
             return f"helper {self._text((*path, ('function', 0)), helper.function)}"
         if kind is FunctionType:
             return self._function_text(path, value)
-        if isinstance(value, ModuleType):
+        if issubclass(kind, ModuleType):
             return f"module {value.__name__}"
-        if isinstance(value, type):
+        if issubclass(kind, type):
             return f"class {_label(value)}"
         if kind is BuiltinFunctionType and isinstance(getattr(value, "__self__", None), ModuleType | None):
             return f"built-in {_label(value)}"
@@ -246,7 +255,7 @@ class Reads:
     def _data_text(self, path: Path, value: Any, kind: type[Any]) -> str:
         """Return the text of an object by all the classes that it is made from."""
         base, text = base_of(kind), _label(kind)
-        if isinstance(value, Enum):
+        if issubclass(kind, Enum):
             text += f".{value._name_} {self._text((*path, ('value', 0)), value._value_)}"
         if base in CONTAINERS:
             text += f"[{self._members_text(path, value, base)}]"
@@ -254,7 +263,7 @@ class Reads:
             text += f" of {base.__name__} {PLAIN[base](value)}"
         # Kernels take numbers, texts and tuples for what they are; what is done with other objects is reported.
         used = (tuple, *PLAIN)
-        if isinstance(value, Number) if base is None else base in used and not is_used_as_it_is(kind, base):
+        if issubclass(kind, Number) if base is None else base in used and not is_used_as_it_is(kind, base):
             self.complete = False
         return text if base else f"instance of {text}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum, IntEnum, ReprEnum, StrEnum
 from types import EllipsisType
@@ -104,7 +105,8 @@ def is_ours(kind: Any) -> bool:
 
 def is_record(value: Any) -> bool:
     """Return whether a value is one of Tessera's own frozen dataclasses, such as a numeric policy."""
-    return is_dataclass(value) and not isinstance(value, type) and is_ours(type(value))
+    kind = cast("type[Any]", type(value))
+    return is_ours(kind) and is_dataclass(kind)
 
 
 def base_of(kind: type[Any]) -> type[Any] | None:
@@ -118,13 +120,15 @@ def parts_of(value: Any, base: type[Any]) -> list[Any]:
     Raises:
         RuntimeError: other threads change it all the time.
     """
+    read = dict[Any, Any].items if base is dict else cast("Any", base).__iter__
+    members: list[Any] = _snapshot(lambda: read(value))
+    return [part for item in members for part in item] if base is dict else members
+
+
+def _snapshot(read: Callable[[], Iterable[Any]]) -> list[Any]:
     for _ in range(_TRIES):
-        try:
-            if base is dict:
-                return [part for item in list(dict[Any, Any].items(value)) for part in item]
-            return list(cast("Any", base).__iter__(value))
-        except RuntimeError:  # another thread has changed it meanwhile
-            continue
+        with suppress(RuntimeError):  # another thread has changed it meanwhile
+            return list(read())
     raise RuntimeError("it changes all the time")
 
 

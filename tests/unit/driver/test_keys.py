@@ -6,8 +6,10 @@ import enum
 import itertools
 import linecache
 import math
+import sys
+import threading
 from collections import defaultdict
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -394,3 +396,188 @@ def test_what_a_step_of_an_epilogue_reads_is_the_same_in_all_kernels(monkeypatch
         with pytest.raises(ts.LanguageError, match="FACTOR") as caught:
             product(rows)
         assert caught.value.code == "changed-constant"
+
+
+class OwnError(Exception):
+    """What only the program knows."""
+
+
+class Raising:
+    """Raises by whatever way a kernel reads it, once `error` is set."""
+
+    error: Any = None
+
+    def _give(self, *_):
+        if Raising.error is not None:
+            raise Raising.error
+        return 2.0
+
+    scale = property(_give)
+    __neg__ = __mul__ = __float__ = __eq__ = _give
+    __hash__ = None
+
+
+class RaisingAttributes:
+    __getattr__ = Raising._give
+
+
+class RaisingItems(dict):
+    __missing__ = Raising._give
+
+
+class RaisingModule:
+    """Stands for a module in what may be the call of `ts.tile.grid`."""
+
+    error = None
+
+    def __getattr__(self, name):
+        if name == "tile" and Raising.error is not None:
+            raise Raising.error
+        return getattr(ts, name)
+
+
+ERRORS = [
+    ValueError("a\nb"),
+    KeyError("k"),
+    AssertionError("x"),
+    StopIteration(),
+    OwnError(),
+    ImportError(),
+    EOFError(),
+]
+RAISING = {
+    "property": (Raising(), "G.scale"),
+    "missing attribute": (RaisingAttributes(), "G.other"),
+    "operator": (Raising(), "-G"),
+    "comparison": (Raising(), "2.0 if G == 1 else 3.0"),
+    "conversion": (Raising(), "float(G)"),
+    "missing item": (RaisingItems(), "G['a']"),
+    "module": (RaisingModule(), "2.0 if G.tile.max is not None else 3.0"),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("name", RAISING)
+def test_what_the_program_raises_is_a_typed_error(name, error, monkeypatch):
+    """Compiled at once, and where a cache has what the program gave before."""
+    held, expression = RAISING[name]
+    held = type(held)()
+    kernel, scope = kernel_that_reads(held, expression)
+    assert stored(kernel) == 2.0
+    monkeypatch.setattr(Raising, "error", error)
+    for made in (ts.kernel(kernel.__wrapped__), kernel_that_reads(held, expression)[0]):
+        with pytest.raises(ts.LanguageError):
+            stored(made)
+    scope["G"] = type(held)()
+    with pytest.raises(ts.LanguageError):
+        stored(ts.kernel(kernel.__wrapped__))
+
+
+class RaisingShown:
+    def __str__(self):
+        raise OwnError
+
+    __bool__ = __str__
+
+
+@pytest.mark.parametrize("expression", ["str(G)", "f'{G}'", "2.0 if G else 3.0", "not G", "G and 2.0", "print(G)"])
+def test_what_is_raised_by_what_stands_alone_is_a_typed_error(expression):
+    with pytest.raises(ts.LanguageError, match="OwnError"):
+        stored(kernel_that_reads(RaisingShown(), expression)[0])
+
+
+@ts.kernel
+def asserting(x: ts.Tensor["n", ts.f32], config: ts.constexpr):
+    assert config
+    x[0:4] = 2.0
+
+
+def test_what_an_assertion_raises_is_a_typed_error():
+    with pytest.raises(ts.LanguageError, match="OwnError"):
+        stored(asserting, RaisingShown())
+
+
+def test_a_call_that_raises_while_the_grid_is_looked_for_is_a_typed_error(monkeypatch):
+    monkeypatch.setattr(Raising, "error", KeyError("tile"))
+    kernel, _ = kernel_that_reads(RaisingModule(), "G.tile.max(x)")
+    with pytest.raises(ts.LanguageError):
+        stored(kernel)
+
+
+def nested(kind, levels):
+    made = 2.0
+    for _ in range(levels):
+        made = kind(made)
+    return made
+
+
+def holding_itself(kind):
+    made = kind()
+    if kind is list:
+        made += [2.0, made]
+    else:
+        made.update(a=2.0, b=made)
+    return made
+
+
+class Hostile:
+    def __getattribute__(self, name):
+        raise OwnError
+
+
+NESTED = {
+    "tuple": ((nested(lambda part: (part,), 5000), 2.0), "G[1]"),
+    "list": ([nested(lambda part: [part], 5000), 2.0], "G[1]"),
+    "dictionary": ({"b": nested(lambda part: {"a": part}, 5000), "a": 2.0}, "G['a']"),
+    "list that holds itself": (holding_itself(list), "G[0]"),
+    "dictionary that holds itself": (holding_itself(dict), "G['a']"),
+    "its length": (holding_itself(list), "1.0 * len(G)"),
+    "its items": (holding_itself(list), "2.0 if 2.0 in G else 3.0"),
+    "in a tuple": ((2.0, holding_itself(list)), "G[0]"),
+    "beside what raises": ([2.0, Hostile()], "G[0]"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_values_of_any_depth_can_be_read(name):
+    held, expression = NESTED[name]
+    kernel, _ = kernel_that_reads(held, expression)
+    assert stored(kernel) == 2.0
+    assert stored(kernel, shift=True) == 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Circle:
+    scale: float = 2.0
+    other: Any = None
+
+
+def test_constants_that_hold_themselves_are_refused():
+    circle = Circle()
+    object.__setattr__(circle, "other", circle)
+    for value in (circle, (circle,), nested(lambda part: (part,), 5000)):
+        with pytest.raises(ts.LanguageError) as caught:
+            ran(fresh(by_constant), value)
+        assert caught.value.code == "nesting-depth"
+
+
+def test_a_dictionary_that_another_thread_changes_can_be_read():
+    held, stop = {"a": 2.0}, threading.Event()
+
+    def change():
+        number = 0
+        while not stop.is_set():
+            number += 1
+            held[number % 5000] = number
+            held.pop(number * 7 % 5000, None)
+
+    thread, interval = threading.Thread(target=change), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(5):
+            assert stored(kernel_that_reads(held, "G['a']")[0]) == 2.0
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tessera.frontend import settled
 from tessera.frontend.build import build_kernel
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import Signature
@@ -389,3 +390,21 @@ def test_operators_on_objects_without_any_are_known():
         reads = Reads({"c": value})
         reads.operands(value)
         assert reads.complete
+
+
+@pytest.mark.parametrize("kind", [dict, set, list])
+def test_what_changes_while_it_is_read_is_read_again_or_not_known(kind, monkeypatch):
+    """A set or dictionary is read whole at once; where Python still finds it changed, that is tried a few times."""
+    tries = itertools.count()
+
+    def changed_at_first(value):
+        if next(tries) < limit:
+            raise RuntimeError("changed size during iteration")
+        return [(1, 2)] if kind is dict else [1, 2]
+
+    for limit in (0, 1, 3, 1000):
+        tries = itertools.count()
+        monkeypatch.setattr(settled, "list", changed_at_first, raising=False)
+        reads = Reads({"c": kind()})
+        monkeypatch.undo()
+        assert reads.complete == (limit < 1000)
