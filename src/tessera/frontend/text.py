@@ -45,7 +45,7 @@ class FunctionText:
     def __post_init__(self) -> None:
         # The file and line are part of it: messages of device asserts carry them.
         whole = f"{self.file}\0{self.line_offset}\0{self.text}"
-        object.__setattr__(self, "digest", sha256(whole.encode()).hexdigest())
+        object.__setattr__(self, "digest", sha256(whole.encode(errors="surrogatepass")).hexdigest())
 
 
 _files: WeakKeyDictionary[FunctionType, Sequence[str]] = WeakKeyDictionary()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import linecache
+import os
+import subprocess
 import sys
 import textwrap
 
@@ -164,3 +166,35 @@ def test_to_decorate_kernels_reads_a_file_once(imported, monkeypatch):
     for number in range(20):
         assert f"def k{number}(" in text_of(getattr(module, f"k{number}").__wrapped__).text
     assert read.count(str(path)) == 1
+
+
+PLACES = [b"plain", "é☃".encode(), b"\xff\xfe", "\U0001f600".encode(), b"two words"]
+PROGRAM = """
+import numpy as np
+import tessera as ts
+
+@ts.kernel
+def checked(x: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.grid((n, 4)):
+        assert ts.tile.sum(x[i : i + 4]) > 0.0
+        x[i : i + 4] = x[i : i + 4] * 2.0
+
+x = np.ones(4, np.float32)
+checked(x)
+print(x[0])
+"""
+
+
+@pytest.mark.parametrize("place", PLACES, ids=ascii)
+@pytest.mark.parametrize("asserts", ["0", "1"])
+def test_a_file_may_have_any_name(place, asserts, tmp_path):
+    """Also one that the system's encoding does not have."""
+    folder = os.path.join(os.fsencode(tmp_path), place)
+    os.mkdir(folder)
+    file = os.path.join(folder, place + b".py")
+    with open(file, "w") as stream:
+        stream.write(PROGRAM)
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    own = {"TESSERA_CACHE_DIR": str(tmp_path / "cache"), "TESSERA_DEBUG": asserts}
+    done = subprocess.run([sys.executable, file], env={**os.environ, **plain, **own}, capture_output=True, check=False)
+    assert done.stdout.split() == [b"2.0"], done.stderr
