@@ -134,7 +134,7 @@ def _snapshot(read: Callable[[], Iterable[Any]]) -> list[Any]:
 
 def is_used_as_it_is(kind: type[Any], base: type[Any]) -> bool:
     """Return whether kernels can take a value of a class as one of its base: a number, a text, or a tuple of sizes."""
-    return not _defines(kind, (*_OPERATORS, *(_OF_TEXTS if base is str else ())))
+    return kind is base or not _defines(kind, (*_OPERATORS, *(_OF_TEXTS if base is str else ())))
 
 
 def is_settled(value: Any) -> bool:
