@@ -24,7 +24,7 @@ def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any,
     Raises:
         LanguageError: `constant-expression` when Python itself refuses it, or it would be huge.
     """
-    b.reads.operands(*args, *kwargs.values())
+    b.reads.operands(*args, *kwargs.values(), shown=function is str)
     try:
         if _size(function, *args, **kwargs) > LARGEST:
             raise LanguageError(

@@ -124,15 +124,15 @@ class Reads:
         else:
             self._whole(owner)
 
-    def operands(self, *values: object) -> None:
-        """Note that Python itself computes with values."""
-        self._settle(*values)
+    def operands(self, *values: object, shown: bool = False) -> None:
+        """Note that Python itself computes with values, or makes a text of them."""
+        self._settle(*values, shown=shown)
         for value in values:
             if base_of(type(value)) in CONTAINERS:
                 self._whole(value)
 
-    def _settle(self, *values: object) -> None:
-        if self.complete and not all(map(is_settled, values)):
+    def _settle(self, *values: object, shown: bool = False) -> None:
+        if self.complete and not all(is_settled(value, shown) for value in values):
             self.complete = False
 
     def _whole(self, value: object) -> None:

@@ -137,16 +137,22 @@ def is_used_as_it_is(kind: type[Any], base: type[Any]) -> bool:
     return kind is base or not _defines(kind, (*_OPERATORS, *(_OF_TEXTS if base is str else ())))
 
 
-def is_settled(value: Any) -> bool:
-    """Return whether operators on a value run no code of the program: what they give follows from the value's text."""
+def is_settled(value: Any, shown: bool = False) -> bool:
+    """Return whether operators on a value run no code of the program: what they give follows from the value's text.
+
+    Args:
+        value: the value.
+        shown: whether it is made a text.
+    """
     left, seen = [value], dict[int, Any]()
+    names = (*_OPERATORS, *(_SHOWING if shown else ()))
     while left:
         one = left.pop()
         kind = cast("type[Any]", type(one))
         if kind in PLAIN or is_number_of_numpy(one) or is_record(one) or id(one) in seen:
             continue
         seen[id(one)] = one
-        if kind not in CONTAINERS and _defines(kind, (*_OPERATORS, *_SHOWING)):
+        if kind not in CONTAINERS and _defines(kind, names):
             return False
         base = base_of(kind)
         if base in CONTAINERS:

@@ -378,7 +378,17 @@ def test_an_operator_of_the_program_on_any_object_keeps_code_in_the_process(oper
     exec(f"import enum\nclass K({base}):\n    def {operator}(self, *rest):\n        return 1\n{members}", scope)
     value = scope["K"].A if members else object.__new__(scope["K"]) if base == "object" else scope["K"]()
     reads = Reads({"c": (value,)})
-    reads.operands((value,))
+    reads.operands((value,), shown=operator in ("__str__", "__repr__", "__format__"))
+    assert not reads.complete
+
+
+def test_how_a_value_is_shown_counts_where_it_is_made_a_text():
+    for value in (held_by("named tuple", 4), held_by("tuple", 4, "def __repr__(self):\n        return 'x'")):
+        reads = Reads({"c": value})
+        reads.operands(value)
+        reads.item(value, 0, value[0])
+        assert reads.complete
+    reads.operands(value, shown=True)
     assert not reads.complete
 
 
