@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 
+from tessera.driver.agreement import Agreement
 from tessera.driver.explain import Explanation
 from tessera.errors import CallError
 from tessera.frontend.text import keep_text
@@ -26,6 +27,7 @@ class ByCall:
         functools.update_wrapper(cast(Any, self), function)
         self._function = function
         self._last: Any = None
+        self._agreement = Agreement()
 
     def explain(self) -> Explanation:
         """Return what the last call really ran.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from tessera.driver.agreement import Agreement
 from tessera.driver.binding import (
     canonical_strides,
     check_constexpr,
@@ -61,6 +62,7 @@ class Kernel(Calls[P, R]):
         layouts: what is passed for structured parameters, whose parts become the kernel's parameters.
         dtypes: what dtype variables stand for.
         missing: optional tensors that are not passed.
+        agreement: what other kernels of the same function have read of the program.
     """
 
     __wrapped__: Callable[..., Any]
@@ -75,13 +77,14 @@ class Kernel(Calls[P, R]):
         layouts: Mapping[str, Layout] | None = None,
         dtypes: Mapping[str, DType] | None = None,
         missing: Collection[str] = (),
+        agreement: Agreement | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         signature = Signature.of(function, layouts, dtypes, missing)
         keep_text(function)
         self.space = space
         self.key = key
-        self.variants = Variants(signature, space)
+        self.variants = Variants(signature, space, agreement)
         tunables = {name for name, _ in space}
         constants = (param.name for param in signature.params if isinstance(param, ConstexprParam))
         super().__init__(signature, key, frozenset(tunables.intersection(constants)))

@@ -5,7 +5,6 @@ Each combination is a kernel of its own, with plain tensors and, for what is mis
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -14,6 +13,7 @@ from tessera.driver.by_call import ByCall
 from tessera.driver.variants import Space
 from tessera.errors import CallError, LanguageError, caller_location
 from tessera.frontend.annotations import DTypeVar, OpenTensor, chosen_dtype
+from tessera.frontend.function import signature_of
 from tessera.frontend.signature import structured_params
 from tessera.numerics.dtypes import DType
 from tessera.runtime.readers import view_of
@@ -49,7 +49,7 @@ class OpenKernel(ByCall, Generic[P, R]):
             )
         super().__init__(function)
         self._space, self._key = space, key
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
         self._names = tuple(parameter.name for parameter in parameters)
         self._opened = tuple((at, p.name, opened[p.name]) for at, p in enumerate(parameters) if p.name in opened)
         self._kernels: dict[Any, Any] = {}
@@ -112,7 +112,7 @@ class OpenKernel(ByCall, Generic[P, R]):
             from tessera.driver.kernel import Kernel
 
             kernel = self._by_choice[choice] = Kernel[Any, Any](
-                self._function, self._space, self._key, None, dtypes, missing
+                self._function, self._space, self._key, None, dtypes, missing, self._agreement
             )
         return kernel
 

@@ -109,7 +109,9 @@ class StructuredKernel(ByCall, Generic[P, R]):
 
             names = [name for _, name in reversed(self._places)]
             chosen = dict(zip(names, layouts, strict=True))
-            kernel = self._kernels[layouts] = Kernel[Any, Any](self._function, self._space, self._key, chosen)
+            kernel = self._kernels[layouts] = Kernel[Any, Any](
+                self._function, self._space, self._key, chosen, agreement=self._agreement
+            )
         return kernel
 
     def for_structures(self, **structures: Structure) -> Any:

@@ -14,11 +14,12 @@ from typing import Any
 
 from tessera.data import dataclass
 from tessera.digest import sha256
+from tessera.driver.agreement import Agreement
 from tessera.driver.binding import dim_texts
 from tessera.driver.cache import disk_cache
-from tessera.errors import LanguageError, ResourceError, caller_location, shown
+from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
-from tessera.frontend.reads import Path, Reads
+from tessera.frontend.reads import Reads
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import Specialization
 from tessera.runtime.device import Device
@@ -106,15 +107,15 @@ class Variants:
     Args:
         signature: the kernel's parameters.
         space: its tuning space.
+        agreement: what other kernels of the same function have read.
     """
 
-    def __init__(self, signature: Signature, space: Space) -> None:
+    def __init__(self, signature: Signature, space: Space, agreement: Agreement | None = None) -> None:
         self._signature = signature
         self._space = space
         self._texts = dim_texts(signature)
         self._entries: dict[tuple[Hashable, str], list[Variant]] = {}
-        self._numbers: dict[Path, tuple[str, object]] = {}
-        """What stood for each number of the program around where it was read first."""
+        self._agreement = Agreement() if agreement is None else agreement
 
     def find(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant:
         """Return a variant that fits, compiled if need be.
@@ -138,27 +139,9 @@ class Variants:
             if variant.fits(sizes):
                 return variant
         variant, reads = self._from_disk_or_compiler(spec, sizes, destination)
-        self._check_numbers(reads)
+        self._agreement.check(self._signature.name, reads)
         entry.append(variant)
         return variant
-
-    def _check_numbers(self, reads: Reads) -> None:
-        """Check that the code of a call and that of others have the same numbers of the program around in them.
-
-        Raises:
-            LanguageError: `changed-constant`.
-        """
-        for path, (text, value) in reads.numbers("kernel").items():
-            first, was = self._numbers.setdefault(path, (text, value))
-            if first != text:
-                name = ".".join(str(name) for kind, name in path if kind in ("name", "attribute"))
-                kernel = self._signature.name
-                raise LanguageError(
-                    f"{name} was {shown(was)} when {kernel} was compiled first, and is {shown(value)} now",
-                    code="changed-constant",
-                    location=caller_location(),
-                    help="pass what changes as an argument or ts.constexpr, or decorate the function again",
-                )
 
     def _from_disk_or_compiler(
         self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination

@@ -19,7 +19,7 @@ from tessera.frontend import loops as loops
 from tessera.frontend.builder import Builder
 from tessera.frontend.evaluate import execute
 from tessera.frontend.flow import RESULT
-from tessera.frontend.reads import ABSENT, Reads
+from tessera.frontend.reads import ABSENT, Reads, attribute_of
 from tessera.frontend.registry import load_all
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.source import source_of
@@ -99,7 +99,7 @@ def declares_grid(signature: Signature, reads: Reads) -> bool:
                 found = lookup(node.id)
             reads.name(signature.function, node.id, found)
         elif isinstance(node, ast.Attribute) and (owner := resolve(node.value)) is not ABSENT:
-            found = getattr(owner, node.attr, ABSENT)
+            found = attribute_of(owner, node.attr)
             reads.attribute(owner, node.attr, found)
         return found
 

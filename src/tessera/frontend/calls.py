@@ -17,7 +17,7 @@ from tessera.frontend.convert import materialise, static_bool
 from tessera.frontend.evaluate import evaluate, execute, expression
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.flow import RESULT
-from tessera.frontend.function import DeviceFunction
+from tessera.frontend.function import DeviceFunction, signature_of
 from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.source import source_of
 from tessera.frontend.structure import StructureValue
@@ -211,7 +211,7 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
             help="helpers are inlined; write it as a loop",
         )
     b.spend(STEPS_OF_CALL)
-    bound = bind(function.__name__, inspect.signature(function), args, kwargs)
+    bound = bind(function.__name__, signature_of(function), args, kwargs)
     caller = b.frame
     site, node = b.location(), b.node
     source = source_of(function)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sized
 from typing import Any, cast
 
-from tessera.errors import LanguageError
+from tessera.errors import LanguageError, TesseraError
 from tessera.frontend.builder import Builder
 
 python: Any = operator  # its stubs leave operands untyped
@@ -17,19 +17,6 @@ LARGEST = 1 << 14
 LONGEST = 1 << 20
 """Elements of a sequence that compile-time arithmetic may read."""
 
-REFUSALS = (
-    ArithmeticError,
-    AttributeError,
-    BufferError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What Python, and objects that are defined outside a kernel, raise when an operation is not theirs."""
-
 
 def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return `function(*args, **kwargs)` for compile-time values.
@@ -37,7 +24,7 @@ def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any,
     Raises:
         LanguageError: `constant-expression` when Python itself refuses it, or it would be huge.
     """
-    b.reads.operands(*args, *kwargs.values())
+    b.reads.operands(*args, *kwargs.values(), shown=function is str)
     try:
         if _size(function, *args, **kwargs) > LARGEST:
             raise LanguageError(
@@ -46,9 +33,11 @@ def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any,
         _check_read(what, function, args)
         result = function(*args, **kwargs)
         return checked(what, result) if isinstance(result, tuple | str) else result
-    except REFUSALS as error:
+    except TesseraError:
+        raise
+    except Exception as error:  # objects that are defined outside a kernel raise what they like
         raise LanguageError(
-            f"{what}: {_first_line(error)}",
+            f"{what}: {first_line(error)}",
             code="constant-expression",
             help="this expression is computed at compile time",
         ) from None
@@ -81,7 +70,8 @@ def _parts(value: Any, known: dict[int, int]) -> int:
     return known[id(cast(object, value))]
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return what an exception says, its class where that is nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from types import EllipsisType
+from types import EllipsisType, MemberDescriptorType
 from typing import Any, cast
 
+from tessera.errors import LanguageError, shown
 from tessera.numerics.dtypes import DType
 
 _BY_VALUE = frozenset({int, bool, str, bytes, type(None), EllipsisType, DType})
 """Types whose equal values are the same."""
+
+_DEFINED_IN_PYTHON = 1 << 9
+"""The flag of classes that class statements make."""
 
 
 class _Same:
@@ -39,7 +44,21 @@ def exact(value: Any) -> Hashable:
 
     Numbers, strings, dtypes, tuples and frozen dataclasses are the same when their types and parts are; any other
     object is the same as itself only, whatever its own `==` says.
+
+    Raises:
+        LanguageError: `nesting-depth` for a value that holds itself, or hundreds of levels.
     """
+    try:
+        return _exact(value)
+    except RecursionError:
+        raise LanguageError(
+            f"{shown(value)} is nested too deeply, or holds itself",
+            code="nesting-depth",
+            help="a compile-time value has a few dozen levels",
+        ) from None
+
+
+def _exact(value: Any) -> Hashable:
     kind = cast("type[Any]", type(value))
     if kind in _BY_VALUE:
         return kind, value
@@ -47,32 +66,40 @@ def exact(value: Any) -> Hashable:
         return kind, struct.pack("<d", value)
     if kind is complex:
         return kind, struct.pack("<dd", value.real, value.imag)
-    if isinstance(value, tuple | frozenset):
+    if kind is tuple:
+        return kind, tuple(_exact(part) for part in value)
+    base = next((one for one in kind.__mro__ if not one.__flags__ & _DEFINED_IN_PYTHON), object)
+    if base is tuple or base is frozenset:
         # A set of the same members may have another order, and a kernel can see it.
-        return kind, tuple(exact(part) for part in cast("tuple[Any, ...]", value)), _attributes(value)
+        return kind, tuple(_exact(part) for part in cast("Any", base).__iter__(value)), _attributes(value, kind)
     if is_number_of_numpy(value):
         number: Any = value
         return kind, number.dtype.str, number.tobytes()
-    if is_dataclass(value) and not isinstance(value, type) and _is_frozen(kind):
-        parts = tuple((field.name, exact(getattr(value, field.name, None))) for field in fields(value))
-        return kind, parts, _attributes(value)
+    if base is object and is_dataclass(value) and not isinstance(value, type) and _is_frozen(kind):
+        parts = tuple((field.name, _exact(getattr(value, field.name, None))) for field in fields(value))
+        return kind, parts, _attributes(value, kind)
     return _Same(value)
 
 
 def is_number_of_numpy(value: object) -> bool:
     """Return whether a value is a NumPy scalar, which kernels see as the Python number; does not import NumPy."""
     numpy: Any = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.generic)
+    return numpy is not None and issubclass(type(value), numpy.generic)
 
 
 def _is_frozen(kind: Any) -> bool:
     return bool(kind.__dataclass_params__.frozen)
 
 
-def _attributes(value: Any) -> tuple[Hashable, ...]:
-    """Return what an object holds beside its fields, such as an attribute that its `__post_init__` set."""
+def _attributes(value: Any, kind: type[Any]) -> tuple[Hashable, ...]:
+    """Return all that an object holds, fields or not, such as an attribute that its `__post_init__` set."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
-    return tuple((name, exact(held[name])) for name in sorted(held))
+    found = [(name, _exact(held[name])) for name in sorted(held)]
+    for name, slot in [slot for one in kind.__mro__ for slot in vars(one).items()]:
+        if isinstance(slot, MemberDescriptorType):
+            with suppress(AttributeError):  # it has no value yet
+                found.append((name, _exact(slot.__get__(value, kind))))
+    return tuple(found)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -8,10 +8,10 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from tessera.errors import LanguageError, TypeMismatchError
+from tessera.errors import LanguageError, TesseraError, TypeMismatchError
 from tessera.frontend.annotations import Dim, DTypeVar
 from tessera.frontend.builder import Builder, plain
-from tessera.frontend.constants import REFUSALS, checked, python, static_call
+from tessera.frontend.constants import checked, first_line, python, static_call
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.exact import same
@@ -439,9 +439,11 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
         found = getattr(owner, name)
     except AttributeError:
         raise _missing_attribute(owner, name) from None
-    except REFUSALS as error:
+    except TesseraError:
+        raise
+    except Exception as error:  # a property may raise what it likes
         raise LanguageError(
-            f"{show(owner)}.{name}: {error}",
+            f"{show(owner)}.{name}: {first_line(error)}",
             code="constant-expression",
             help="attributes of Python objects are read at compile time",
         ) from None

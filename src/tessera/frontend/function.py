@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -22,8 +23,8 @@ class DeviceFunction(Generic[P, R]):
 
     def __init__(self, function: FunctionType) -> None:
         keep_text(function)
+        functools.update_wrapper(self, function)  # first: the function may have attributes of any name
         self.function = function
-        functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Refuse a call outside a kernel."""
@@ -36,6 +37,15 @@ class DeviceFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<ts.function {self.function.__name__}>"
+
+
+def signature_of(function: FunctionType) -> inspect.Signature:
+    """Return the parameters that a function has itself, whatever it is said to wrap."""
+    bare = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    bare.__kwdefaults__, bare.__annotations__ = function.__kwdefaults__, function.__annotations__
+    return inspect.signature(bare)
 
 
 def function(declared: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
-from tessera.errors import LanguageError, TypeMismatchError
+from tessera.errors import LanguageError, TesseraError, TypeMismatchError
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
 from tessera.frontend.convert import apply, may_be_far, operand, static_int, symbol, to_index
@@ -65,15 +65,18 @@ def _index_python(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         key = slice(key.lower, key.upper, key.step)
     elif isinstance(key, Scalar) and b.static(key) is not None:
         key = b.static(key)
-    b.reads.operands(key, *(() if type(base) in (tuple, list, dict) else (base,)))
     try:
-        return base[key]
-    except (IndexError, KeyError, TypeError, ValueError):
+        found = base[key]
+    except TesseraError:
+        raise
+    except Exception:  # a class of the program may raise what it likes
         raise LanguageError(
             f"{show(base)} has no element {show(key)}",
             code="bad-index",
             help="tuples and dictionaries are indexed by compile-time values that exist",
         ) from None
+    b.reads.item(base, key, found)
+    return found
 
 
 def _barrier(b: Builder, base: BarriersValue, items: tuple[Any, ...]) -> BarriersValue:

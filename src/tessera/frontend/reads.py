@@ -7,20 +7,29 @@ whatever way. So the front end reports each of them here, by its *path* from the
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from enum import Enum
-from types import BuiltinFunctionType, EllipsisType, FunctionType, ModuleType
+from numbers import Number
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
 from tessera.digest import sha256
 from tessera.errors import LanguageError
 from tessera.frontend.exact import is_number_of_numpy
 from tessera.frontend.function import DeviceFunction
+from tessera.frontend.settled import (
+    CONTAINERS,
+    PLAIN,
+    base_of,
+    is_record,
+    is_settled,
+    is_used_as_it_is,
+    parts_of,
+)
 from tessera.frontend.static_eval import lookup_in
 from tessera.frontend.text import text_of
-from tessera.numerics.dtypes import DType
 
 Step = tuple[str, str | int]
 Path = tuple[Step, ...]
@@ -28,80 +37,9 @@ Path = tuple[Step, ...]
 ABSENT = object()
 """Stands for a name that nothing defines."""
 
-_PLAIN: dict[type[Any], Callable[[Any], str]] = {
-    int: hex,  # of any length
-    bool: repr,
-    str: repr,
-    bytes: repr,
-    range: repr,
-    DType: repr,
-    type(None): repr,
-    EllipsisType: repr,
-    float: lambda value: struct.pack("<d", value).hex(),
-    complex: lambda value: struct.pack("<dd", value.real, value.imag).hex(),
-}
-_CONTAINERS = (tuple, list, dict, set, frozenset)
-_OPERATORS = (
-    "__eq__",
-    "__ne__",
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__hash__",
-    "__bool__",
-    "__len__",
-    "__getitem__",
-    "__contains__",
-    "__iter__",
-    "__str__",
-    "__format__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "__abs__",
-    "__round__",
-    "__neg__",
-    "__pos__",
-    "__invert__",
-    "__add__",
-    "__radd__",
-    "__sub__",
-    "__rsub__",
-    "__mul__",
-    "__rmul__",
-    "__matmul__",
-    "__rmatmul__",
-    "__truediv__",
-    "__rtruediv__",
-    "__floordiv__",
-    "__rfloordiv__",
-    "__mod__",
-    "__rmod__",
-    "__divmod__",
-    "__rdivmod__",
-    "__pow__",
-    "__rpow__",
-    "__and__",
-    "__rand__",
-    "__or__",
-    "__ror__",
-    "__xor__",
-    "__rxor__",
-    "__lshift__",
-    "__rlshift__",
-    "__rshift__",
-    "__rrshift__",
-)
 
-
-def _is_ours(kind: Any) -> bool:
-    return str(getattr(kind, "__module__", "")).partition(".")[0] == "tessera"
-
-
-def _is_record(value: Any) -> bool:
-    """Return whether a value is one of Tessera's own frozen dataclasses, such as a numeric policy."""
-    return is_dataclass(value) and not isinstance(value, type) and _is_ours(type(value))
+_HOME = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+"""Where Tessera's own files are."""
 
 
 def _label(value: Any) -> str:
@@ -109,29 +47,35 @@ def _label(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}.{name}"
 
 
-def _is_settled(value: Any) -> bool:
-    """Return whether operators on a value run no code of the program: what they give follows from the value's text."""
+def attribute_of(owner: object, name: str) -> object:
+    """Return an attribute as it is now, `ABSENT` where there is none, or where code of the program raises."""
+    try:
+        return getattr(owner, name, ABSENT)
+    except Exception:
+        return ABSENT
+
+
+def _item_of(owner: Any, key: str | int) -> object:
+    try:
+        return owner[key] if type(owner) in (list, dict) else ABSENT
+    except Exception:  # keys compare by code of the program
+        return ABSENT
+
+
+def is_written(value: Any) -> bool:
+    """Return whether a value is a number, a text or a tuple of them, which messages can show."""
+    if type(value) is tuple:
+        return all(type(part) in PLAIN for part in cast("tuple[Any, ...]", value))
+    return type(value) in PLAIN or is_number_of_numpy(value)
+
+
+def _is_opaque(value: Any) -> bool:
+    """Return whether nothing of an object counts but what is read of it by name."""
     kind = cast("type[Any]", type(value))
-    if kind in _PLAIN or is_number_of_numpy(value) or _is_record(value):
+    if issubclass(kind, ModuleType | type):
         return True
-    if kind in _CONTAINERS:
-        parts: Iterable[Any] = [*value.keys(), *value.values()] if kind is dict else value
-        return all(map(_is_settled, parts))
-    base: Any = Enum if isinstance(value, Enum) else object
-    return all(getattr(kind, name, None) is getattr(base, name, None) for name in _OPERATORS)
-
-
-def _fixed_text(value: Any) -> str | None:
-    """Return a text that stands for a value, None for an object that is more than its value."""
-    kind = cast("type[Any]", type(value))
-    if kind in _PLAIN:
-        return f"{kind.__name__} {_PLAIN[kind](value)}"
-    if is_number_of_numpy(value):
-        return f"{value.dtype.str} {value.tobytes().hex()}"
-    if kind in (tuple, list):
-        parts = [_fixed_text(part) for part in value]
-        return None if None in parts else f"{kind.__name__} {parts}"
-    return None
+    known = issubclass(kind, Enum | DeviceFunction | FunctionType | BuiltinFunctionType)
+    return not (known or is_number_of_numpy(value) or is_record(value) or base_of(kind))
 
 
 class Reads:
@@ -139,9 +83,13 @@ class Reads:
 
     Args:
         roots: where paths start: objects by label.
+        lines: whether the place of functions in their files counts.
+        contents: whether what lists, dictionaries and sets hold counts.
     """
 
-    def __init__(self, roots: Mapping[str, object]) -> None:
+    def __init__(self, roots: Mapping[str, object], *, lines: bool = True, contents: bool = True) -> None:
+        self._lines = lines
+        self._contents = contents
         self.complete = True
         """Whether all that was read can be told from outside; else the code must not outlive the process."""
         self._objects: dict[Path, object] = {}
@@ -149,7 +97,7 @@ class Reads:
         self._texts: dict[Path, str] = {}
         self._values: dict[Path, object] = {}
         self._lookups: dict[Path, Callable[[str], Any]] = {}
-        self.roots = "\0".join(self._text(((label, 0),), value) for label, value in roots.items())
+        self.roots = "\0".join(self._told(((label, 0),), value) for label, value in roots.items())
         """What stands for the roots."""
 
     # What the front end reports
@@ -160,13 +108,38 @@ class Reads:
 
     def attribute(self, owner: Any, name: str, value: object) -> None:
         """Note the value of an attribute."""
-        if type(owner) not in _PLAIN and not is_number_of_numpy(owner) and not _is_record(owner):
+        if type(owner) not in PLAIN and not is_number_of_numpy(owner) and not is_record(owner):
             self._read(owner, ("attribute", name), value)
 
-    def operands(self, *values: object) -> None:
-        """Note that Python itself computes with values."""
-        if self.complete and not all(map(_is_settled, values)):
+    def item(self, owner: Any, key: Any, value: object) -> None:
+        """Note the value of an item of a container, whose other items may change."""
+        kind = cast("type[Any]", type(owner))
+        keys = [getattr(key, name) for name in ("start", "stop", "step")] if type(key) is slice else [key]
+        self._settle(*keys, *(() if kind in CONTAINERS else (owner,)))
+        place = self._places.get(id(owner))
+        if place is None or base_of(kind) not in (list, dict):
+            return
+        if type(key) is int or type(key) is str:
+            self._note((*place, ("key", key)), value)
+        else:
+            self._whole(owner)
+
+    def operands(self, *values: object, shown: bool = False) -> None:
+        """Note that Python itself computes with values, or makes a text of them."""
+        self._settle(*values, shown=shown)
+        for value in values:
+            if base_of(type(value)) in CONTAINERS:
+                self._whole(value)
+
+    def _settle(self, *values: object, shown: bool = False) -> None:
+        if self.complete and not all(is_settled(value, shown) for value in values):
             self.complete = False
+
+    def _whole(self, value: object) -> None:
+        """Note that all of a container is used."""
+        place = self._places.get(id(value))
+        if place is not None:
+            self._note((*place, ("whole", 0)), value)
 
     def _read(self, owner: object, step: Step, value: object) -> None:
         place = self._places.get(id(owner))
@@ -178,7 +151,7 @@ class Reads:
     def _note(self, path: Path, value: object) -> None:
         if path in self._values and self._values[path] is value:
             return
-        text = self._text(path, value)
+        text = self._told(path, value)
         self._values.setdefault(path, value)
         if self._texts.setdefault(path, text) != text:  # it changed meanwhile
             self.complete = False
@@ -201,7 +174,11 @@ class Reads:
         if owner is ABSENT:
             return ABSENT
         if kind == "attribute":
-            return getattr(owner, str(name), ABSENT)
+            return attribute_of(owner, str(name))
+        if kind == "key":
+            return _item_of(owner, name)
+        if kind == "whole":
+            return owner
         if kind != "name" or not isinstance(owner, FunctionType):
             return ABSENT
         if parent not in self._lookups:
@@ -211,10 +188,24 @@ class Reads:
         except KeyError:
             return ABSENT
 
-    def numbers(self, root: str) -> dict[Path, tuple[str, object]]:
-        """Return what stands for each number, text or tuple of them that was read by way of a root, and the value."""
-        texts = {path: _fixed_text(value) for path, value in self._values.items() if path[0][0] == root}
-        return {path: (text, self._values[path]) for path, text in texts.items() if text is not None}
+    def values(self) -> Iterator[tuple[Path, object]]:
+        """Yield the values that were read, by path."""
+        yield from self._values.items()
+
+    def object_at(self, path: Path) -> object:
+        """Return the object that was found first at a path, `ABSENT` where there is none."""
+        return self._objects.get(path, ABSENT)
+
+    @staticmethod
+    def alone(path: Path, value: object) -> str | None:
+        """Return what stands for a value wherever it lies; None for what counts by its attributes or cannot be told.
+
+        Of what may change while it is read in parts, lists and dictionaries, only parts count, which have own paths.
+        """
+        if value is ABSENT or _is_opaque(value):
+            return None
+        reads = Reads({"": value}, lines=False, contents=path[-1][0] == "whole")
+        return sha256(reads.roots.encode(errors="surrogatepass")).hexdigest() if reads.complete else None
 
     def digest(self) -> str:
         """Return what stands for the paths and all that was found there."""
@@ -222,13 +213,22 @@ class Reads:
 
     # Texts that stand for values
 
+    def _told(self, path: Path, value: Any) -> str:
+        try:
+            return self._text(path, value)
+        except RecursionError:
+            self.complete = False
+            return "nested too deeply"
+
     def _text(self, path: Path, value: Any) -> str:
         kind = cast("type[Any]", type(value))
-        if kind in _PLAIN or is_number_of_numpy(value):
-            return str(_fixed_text(value))
+        if kind in PLAIN:
+            return f"{kind.__name__} {PLAIN[kind](value)}"
+        if is_number_of_numpy(value):
+            return f"{value.dtype.str} {value.tobytes().hex()}"
         if value is ABSENT:
             return "absent"
-        if _is_record(value):
+        if is_record(value):
             parts = [self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)]
             return f"{_label(kind)}({', '.join(parts)})"
         if id(value) in self._places:
@@ -238,33 +238,54 @@ class Reads:
         return self._object_text(path, value, kind)
 
     def _object_text(self, path: Path, value: Any, kind: type[Any]) -> str:
-        if isinstance(value, DeviceFunction):
+        # By their classes: `isinstance` would ask the objects, which may raise, though nothing reads them.
+        if issubclass(kind, DeviceFunction):
             helper = cast("DeviceFunction[Any, Any]", value)
             return f"helper {self._text((*path, ('function', 0)), helper.function)}"
         if kind is FunctionType:
             return self._function_text(path, value)
-        if kind in _CONTAINERS or tuple in kind.__bases__:
-            parts: Iterable[Any] = value.items() if kind is dict else value
-            texts = [self._text((*path, ("item", place)), part) for place, part in enumerate(parts)]
-            return f"{_label(kind)}[{', '.join(texts)}]"
-        if isinstance(value, ModuleType):
+        if issubclass(kind, ModuleType):
             return f"module {value.__name__}"
-        if isinstance(value, type):
+        if issubclass(kind, type):
             return f"class {_label(value)}"
         if kind is BuiltinFunctionType and isinstance(getattr(value, "__self__", None), ModuleType | None):
             return f"built-in {_label(value)}"
-        if isinstance(value, Enum):
-            return f"member {_label(kind)}.{value.name} {self._text((*path, ('value', 0)), value.value)}"
-        if isinstance(value, tuple(_PLAIN)):  # a number with operators of its own
+        return self._data_text(path, value, kind)
+
+    def _data_text(self, path: Path, value: Any, kind: type[Any]) -> str:
+        """Return the text of an object by all the classes that it is made from."""
+        base, text = base_of(kind), _label(kind)
+        if issubclass(kind, Enum):
+            text += f".{value._name_} {self._text((*path, ('value', 0)), value._value_)}"
+        if base in CONTAINERS:
+            text += f"[{self._members_text(path, value, base)}]"
+        elif base is not None:
+            text += f" of {base.__name__} {PLAIN[base](value)}"
+        # Kernels take numbers, texts and tuples for what they are; what is done with other objects is reported.
+        used = (tuple, *PLAIN)
+        if issubclass(kind, Number) if base is None else base in used and not is_used_as_it_is(kind, base):
             self.complete = False
-        return f"instance of {_label(kind)}"
+        return text if base else f"instance of {text}"
+
+    def _members_text(self, path: Path, value: Any, base: type[Any]) -> str:
+        if not self._contents and base in (list, dict, set):
+            return ""
+        try:
+            parts = parts_of(value, base)
+        except RuntimeError:
+            self.complete = False
+            return ""
+        return ", ".join(self._text((*path, ("item", place)), part) for place, part in enumerate(parts))
 
     def _function_text(self, path: Path, function: FunctionType) -> str:
         given = (function.__defaults__, function.__kwdefaults__)
         defaults = self._text((*path, ("defaults", 0)), given)
-        if _is_ours(function):  # the compiler's own hash stands for its text
-            return f"{_label(function)} {function.__code__.co_firstlineno} {defaults}"
+        home, code = str(function.__globals__.get("__name__")), function.__code__
+        # Of these the compiler's own hash stands for the text. A function's `__module__` is not asked: others copy it.
+        if home.startswith("tessera.") and code.co_filename.startswith(_HOME):
+            return f"{home}.{code.co_qualname} {code.co_firstlineno} {defaults}"
         try:
-            return f"{_label(function)} {text_of(function).digest} {defaults}"
+            text = text_of(function)
+            return f"{_label(function)} {text.digest if self._lines else text.text} {defaults}"
         except LanguageError:  # it cannot be compiled either
             return f"{_label(function)} without text {defaults}"

@@ -11,6 +11,7 @@ from typing import Any, cast
 from tessera.data import dataclass
 from tessera.errors import LanguageError, Location, caller_location
 from tessera.frontend.annotations import ConstexprAnnotation, Dim, OpenTensor, TensorAnnotation
+from tessera.frontend.function import signature_of
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import evaluate_annotation, lookup_in
 from tessera.frontend.structure import Layout, StructureAnnotation, StructureParam, TensorField, parts_of
@@ -153,7 +154,7 @@ class Signature:
         lookup, bound = lookup_in(function), dtypes or {}
         params: list[Param] = []
         structures: list[tuple[StructureParam, Layout]] = []
-        for found in inspect.signature(function).parameters.values():
+        for found in signature_of(function).parameters.values():
             with _located(function, found):
                 param = _parse(found, lookup, bound, missing)
                 if isinstance(param, StructureParam):
@@ -304,7 +305,7 @@ def _scalar_default(name: str, default: Any) -> Any:
 def _parse_returns(
     function: FunctionType, lookup: Any, dtypes: Mapping[str, DType]
 ) -> tuple[TensorAnnotation, ...] | None:
-    annotation: Any = inspect.signature(function).return_annotation
+    annotation: Any = signature_of(function).return_annotation
     if isinstance(annotation, str):
         annotation = evaluate_annotation(annotation, lookup)
     if annotation is MISSING or annotation is None:

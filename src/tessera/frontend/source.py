@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -95,9 +96,33 @@ def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
 
     for node in ast.walk(ast.parse(text.text)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
+            _mangle(node, function.__code__.co_qualname)
             lines = tuple(text.text.splitlines())
             names = NONE.union(*map(names_bound, node.body))
             flatten(node)
             rewrite(node)
             return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names)
     raise no_source(function)
+
+
+_NAMED: dict[type[ast.AST], str] = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}
+"""Where names stand that Python renames; names of arguments in a call are left as they are."""
+
+
+def _mangle(tree: ast.FunctionDef, path: str) -> None:
+    """Rename private names, as Python does in a class: `__x` inside `class B` is `_B__x`.
+
+    Args:
+        tree: a function's definition.
+        path: where it stands, as `co_qualname` says.
+    """
+    parts = path.split(".")
+    classes = [part for part, inner in pairwise(parts) if "<locals>" not in (part, inner)]
+    owner = classes[-1].lstrip("_") if classes else ""
+    if not owner:
+        return
+    for node in ast.walk(tree):
+        field = _NAMED.get(type(node))
+        name = getattr(node, field) if field else ""
+        if field and name.startswith("__") and not name.endswith("__"):
+            setattr(node, field, f"_{owner}{name}")

@@ -11,6 +11,7 @@ from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.access import store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import call
+from tessera.frontend.constants import static_call
 from tessera.frontend.convert import materialise, operand
 from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.expressions import binary, index_items, is_runtime
@@ -143,8 +144,7 @@ def _assert(node: ast.Assert, b: Builder) -> None:
         message = "" if node.msg is None else evaluate(b, node.msg)
     scratch.erase(safe_erase=False)
     if not is_runtime(condition):
-        b.reads.operands(condition)
-        if not condition:
+        if not static_call(b, "assert", bool, condition):
             raise LanguageError(
                 f"assertion failed: {_text(message) or ast.unparse(node.test)}",
                 code="static-assert",

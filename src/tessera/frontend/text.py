@@ -8,19 +8,22 @@ when that gives the function's own code.
 from __future__ import annotations
 import __future__
 
+import ast
+import dis
 import linecache
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import field
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
+from zipimport import zipimporter
 
 from tessera.data import dataclass
 from tessera.digest import sha256
 from tessera.errors import Frame, LanguageError, Location
-from tessera.frontend.exact import same
+from tessera.frontend.exact import exact, same
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _OUTER = "__tessera_outer__"
@@ -45,7 +48,7 @@ class FunctionText:
     def __post_init__(self) -> None:
         # The file and line are part of it: messages of device asserts carry them.
         whole = f"{self.file}\0{self.line_offset}\0{self.text}"
-        object.__setattr__(self, "digest", sha256(whole.encode()).hexdigest())
+        object.__setattr__(self, "digest", sha256(whole.encode(errors="surrogatepass")).hexdigest())
 
 
 _files: WeakKeyDictionary[FunctionType, Sequence[str]] = WeakKeyDictionary()
@@ -81,11 +84,11 @@ def _find(function: FunctionType, lines: Sequence[str]) -> FunctionText:
         raise no_source(function)
     for block in _blocks(lines, first):
         context = _context(function, block)
-        made = _compiled(context + block, code)
+        made, whole = _compiled(context + block, code), "".join(lines)
         if made is None:
             continue
-        whole = "".join(lines)
-        if _agrees(made, context.count("\n"), function) or _agrees(_compiled(whole, code), first, function):
+        alone = _agrees(made, context + block, context.count("\n"), function)
+        if alone or _agrees(_compiled(whole, code), whole, first, function):
             header = "if 1:\n" if block[0].isspace() else ""
             return FunctionText(code.co_filename, header + block, first - header.count("\n"))
         break
@@ -132,14 +135,27 @@ def _context(function: FunctionType, block: str) -> str:
     return imports + (inside or "if 1:\n" if indent else "")
 
 
-def _compiled(text: str, code: CodeType) -> CodeType | None:
-    """Return the code of a text, None when it does not parse."""
+def _compiled(text: str, code: CodeType, asserts: bool = True) -> CodeType | None:
+    """Return the code of a text, with or without its assertions; None when it does not parse."""
+    flags = code.co_flags & _FUTURE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were given at the import
         try:
-            return compile(text, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
+            source: Any = text if asserts else _without_asserts(text, flags)
+            return compile(source, code.co_filename, "exec", flags, dont_inherit=True)
         except SyntaxError:
             return None
+
+
+def _without_asserts(text: str, flags: int) -> ast.Module:
+    tree = cast("ast.Module", compile(text, "", "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True))
+    for node in ast.walk(tree):
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                parts = cast("list[Any]", value)
+                bare = [ast.copy_location(ast.Pass(), one) if isinstance(one, ast.Assert) else one for one in parts]
+                setattr(node, name, bare)
+    return tree
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
@@ -150,16 +166,28 @@ def _codes_in(code: CodeType) -> Iterator[CodeType]:
         yield from _codes_in(one)
 
 
-def _agrees(made: CodeType | None, above: int, function: FunctionType) -> bool:
-    """Return whether the definition below so many lines of a compiled text is a function's."""
+def _agrees(made: CodeType | None, text: str, above: int, function: FunctionType) -> bool:
+    """Return whether the definition below so many lines of a text, and of its code, is a function's."""
     code = function.__code__
-    definitions = () if made is None else _codes_in(made)
-    found = [one for one in definitions if (one.co_name, one.co_firstlineno) == (code.co_name, above + 1)]
-    if any(_alike(one, code) for one in found):
+    if any(_alike(one, code) for one in _definitions(made, above, code)):
         return True
-    # Only the import system's own loader is known to compile files as they are; pytest's rewrites asserts.
+    if not _is_rewritten(function):
+        return False
+    bare = _compiled(text, code, asserts=False)
+    return any(_contains(code, one) for one in _definitions(bare, above, code))
+
+
+def _definitions(made: CodeType | None, above: int, code: CodeType) -> list[CodeType]:
+    """Return the definitions below so many lines of a compiled text that have a code's name."""
+    inner = () if made is None else _codes_in(made)
+    return [one for one in inner if (one.co_name, one.co_firstlineno) == (code.co_name, above + 1)]
+
+
+def _is_rewritten(function: FunctionType) -> bool:
+    """Return whether a tool may have compiled a function's file that adds to it; pytest rewrites asserts."""
     loader = function.__globals__.get("__loader__")
-    return type(loader) is not SourceFileLoader and any(_contains(code, one) for one in found)
+    # Python's own compile files as they are; without any, code is compiled by hand, or in a notebook.
+    return not (loader is None or isinstance(loader, type) or type(loader) in (SourceFileLoader, zipimporter))
 
 
 def _alike(made: Any, loaded: Any) -> bool:
@@ -180,18 +208,25 @@ def _alike(made: Any, loaded: Any) -> bool:
 
 
 def _contains(loaded: CodeType, made: CodeType) -> bool:
-    """Return whether code that a tool may have added to has all that the text says."""
+    """Return whether code that a tool may have added to does all that the text says, in its order."""
     count = made.co_argcount + made.co_kwonlyargcount
+    left = _steps(loaded)
     return (
         loaded.co_varnames[:count] == made.co_varnames[:count]
         and set(made.co_varnames) <= set(loaded.co_varnames)
-        and set(made.co_names) <= set(loaded.co_names)
-        and all(any(_alike(value, other) for other in loaded.co_consts) for value in _numbers(made))
+        and all(step in left for step in _steps(made))  # each is looked for behind the one before
     )
 
 
-def _numbers(code: CodeType) -> list[object]:
-    return [value for value in cast("tuple[object, ...]", code.co_consts) if isinstance(value, int | float)]
+def _steps(code: CodeType) -> Iterator[Hashable]:
+    """Yield what a code computes: operators, names outside of it, and numbers."""
+    for one in dis.get_instructions(code):
+        if one.opname.startswith(("BINARY_", "UNARY_", "COMPARE_", "STORE_SUB", "STORE_SLICE")):
+            yield one.opname, one.argrepr
+        elif one.opname.startswith("LOAD_") and isinstance(one.argval, int | float):
+            yield exact(one.argval)
+        elif one.opname.startswith(("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF")):
+            yield one.argval
 
 
 def _first_line(function: FunctionType) -> Location:

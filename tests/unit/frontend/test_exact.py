@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,3 +148,98 @@ def test_structures_with_equal_constants_have_layouts_of_their_own():
     made = [Layout.of("s", helper, ("m",), (("value", ConstantField(value)),)) for value in (1, 1.0, True, 0.0, -0.0)]
     assert len(set(made)) == 5
     assert Layout.of("s", helper, ("m",), (("value", ConstantField(-0.0)),)) is made[-1]
+
+
+class Slotted:
+    __slots__ = ("__hidden", "a")
+
+
+@dataclass(frozen=True)
+class Above(Slotted):
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AllSlots(Slotted):
+    n: int = 1
+
+
+class Below(Above):
+    __slots__ = ("a",)
+
+
+@dataclass(frozen=True)
+class WithDict:
+    n: int = 1
+
+
+class PairBelow(Pair):
+    pass
+
+
+class SetBelow(frozenset[int]):
+    __slots__ = ("other",)
+
+
+@dataclass(frozen=True)
+class NumberBelow(int):
+    n: int = 1
+
+
+@dataclass(frozen=True)
+class TextBelow(str):
+    n: int = 1
+
+
+def slotted(kind: type, place: Any, content: Any) -> Any:
+    made = kind() if is_dataclass(kind) else kind(()) if kind is SetBelow else kind(1, 2)
+    if isinstance(place, str):
+        object.__setattr__(made, place, content)
+    else:
+        place.__set__(made, content)
+    return made
+
+
+PLACES = [
+    *((kind, place) for kind in (Above, AllSlots, Below) for place in ("a", vars(Slotted)["a"], "_Slotted__hidden")),
+    *((kind, "other") for kind in (WithDict, PairBelow, SetBelow)),
+]
+
+
+@pytest.mark.parametrize(("kind", "place"), PLACES)
+def test_all_that_an_object_holds_tells_it_apart(kind, place):
+    first, again, other = (slotted(kind, place, content) for content in (1.0, 1.0, 2.0))
+    assert same(first, again)
+    assert not same(first, other)
+    assert hash(exact(first)) == hash(exact(again))
+
+
+@pytest.mark.parametrize("kind", [NumberBelow, TextBelow])
+def test_what_a_dataclass_has_of_a_class_of_pythons_own_tells_it_apart(kind):
+    first, other = kind.__new__(kind, 1), kind.__new__(kind, 2)
+    object.__setattr__(first, "n", 1)
+    object.__setattr__(other, "n", 1)
+    assert not same(first, other)
+
+
+def test_members_that_a_class_hides_tell_it_apart():
+    class Hiding(tuple[int, ...]):
+        __slots__ = ()
+
+        def __iter__(self):
+            return iter(())
+
+    assert not same(Hiding((1,)), Hiding((2,)))
+    assert same(Hiding((1,)), Hiding((1,)))
+
+
+@ts.kernel
+def by_slot(x: ts.Tensor["n", ts.f32], c: ts.constexpr):
+    x[0:4] = c.a
+
+
+def test_a_slot_that_is_no_field_gets_its_own_code():
+    x = np.zeros(4, np.float32)
+    for content in (1.0, 2.0, 1.0, 3.0):
+        by_slot(x, slotted(Above, "a", content))
+        assert x[0] == content

@@ -11,9 +11,11 @@ import random
 import sys
 import textwrap
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 
+from tessera.frontend import settled
 from tessera.frontend.build import build_kernel
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import Signature
@@ -267,3 +269,152 @@ def test_what_is_not_read_leaves_the_key(load):
     assert again(other, reads.paths) == reads.roots + reads.digest()
     moved, _ = load("\n" + text)  # messages of device asserts carry the line
     assert again(moved, reads.paths) != reads.roots + reads.digest()
+
+
+KINDS = {
+    "tuple": ("tuple", "({}, 8)"),
+    "list": ("list", "[{}, 8]"),
+    "dict": ("dict", "{{'a': {}}}"),
+    "set": ("set", "{{{}}}"),
+    "frozenset": ("frozenset", "{{{}}}"),
+    "int": ("int", "{}"),
+    "float": ("float", "{}"),
+    "str": ("str", "'{}'"),
+    "bytes": ("bytes", "b'{}'"),
+    "named tuple": ("Named", "{}, 8"),
+    "a tuple in a tuple": ("tuple", "(Base(({}, 8)), 1)"),
+}
+USED_DIRECTLY = ("tuple", "int", "float", "str", "bytes", "named tuple", "a tuple in a tuple")
+BODIES = ("pass", "__slots__ = ()", "extra = 1.0", "def method(self):\n        return 1")
+
+
+def held_by(name, content, body="pass", depth=2):
+    """Return a value of a class of the program that is made from Python's own, some classes above it."""
+    base, made = KINDS[name]
+    scope: dict[str, Any] = {"NamedTuple": NamedTuple}
+    exec("class Named(NamedTuple):\n    m: int\n    n: int\n", scope)
+    exec(f"class Base({base}):\n    {body if depth == 1 else '__slots__ = ()'}\nKind = Base\n", scope)
+    for level in range(1, depth):
+        exec(f"class Kind(Kind):\n    {body if level + 1 == depth else '__slots__ = ()'}\n", scope)
+    return eval(f"Kind({made.format(content)})", scope)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_contents_of_any_class_made_from_pythons_own_are_in_the_text(name, depth):
+    for body in BODIES:
+        first, again, other = (Reads({"c": held_by(name, content, body, depth)}) for content in (4, 4, 16))
+        assert first.complete
+        assert other.complete
+        assert first.roots == again.roots != other.roots
+
+
+@pytest.mark.parametrize("name", USED_DIRECTLY)
+@pytest.mark.parametrize("operator", ["__iter__", "__len__", "__getitem__", "__index__", "__float__", "__eq__"])
+def test_operators_of_the_program_on_what_kernels_take_as_it_is_keep_code_in_the_process(name, operator):
+    body = f"def {operator}(self, *rest):\n        return NotImplemented"
+    assert not Reads({"c": held_by(name, 4, body)}).complete
+
+
+@pytest.mark.parametrize("base", ["Enum", "IntEnum", "StrEnum"])
+def test_members_are_known_by_name_and_value(base):
+    def member(value, name="A"):
+        scope: dict[str, Any] = {}
+        exec(f"import enum\nclass E(enum.{base}):\n    A = {value}\n    B = '9'\n", scope)
+        return getattr(scope["E"], name)
+
+    values = ("'1'", "'2'") if base == "StrEnum" else ("1", "2")
+    texts = [Reads({"c": member(*given)}).roots for given in ((values[0],), (values[1],), (values[0], "B"))]
+    assert len(set(texts)) == 3
+    reads = Reads({"c": member(values[0])})
+    reads.operands(member(values[0]), member(values[0], "B"))
+    assert reads.complete, "what Python's own operators do with members is known"
+
+
+def test_a_number_may_differ_from_the_value_of_its_member():
+    def member(factor):
+        scope: dict[str, Any] = {}
+        new = f"obj = int.__new__(cls, value * {factor})\n        obj._value_ = value\n        return obj"
+        exec(f"import enum\nclass E(int, enum.Enum):\n    def __new__(cls, value):\n        {new}\n    A = 1\n", scope)
+        return scope["E"].A
+
+    assert Reads({"c": member(2)}).roots != Reads({"c": member(3)}).roots
+
+
+_NO_OPERATORS = {
+    "__new__",
+    "__init__",
+    "__init_subclass__",
+    "__subclasshook__",
+    "__class_getitem__",
+    "__class__",
+    "__doc__",
+    "__dir__",
+    "__sizeof__",
+    "__getattribute__",
+    "__setattr__",
+    "__delattr__",
+    "__setitem__",
+    "__delitem__",
+    "__getstate__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getnewargs__",
+    "__getformat__",
+    "__bytes__",
+}
+OPERATORS = sorted(
+    name
+    for name in {name for kind in (int, float, complex, str, tuple, list, dict, set) for name in dir(kind)}
+    if name.startswith("__") and name not in _NO_OPERATORS and not name.startswith("__i")
+)
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, "__int__", "__index__", "__invert__", "__iter__", "__matmul__"])
+@pytest.mark.parametrize("base", ["object", "tuple", "dict", "float", "enum.Enum"])
+def test_an_operator_of_the_program_on_any_object_keeps_code_in_the_process(operator, base):
+    scope: dict[str, Any] = {}
+    members = "    A = 1\n" if base == "enum.Enum" else ""
+    exec(f"import enum\nclass K({base}):\n    def {operator}(self, *rest):\n        return 1\n{members}", scope)
+    value = scope["K"].A if members else object.__new__(scope["K"]) if base == "object" else scope["K"]()
+    reads = Reads({"c": (value,)})
+    reads.operands((value,), shown=operator in ("__str__", "__repr__", "__format__"))
+    assert not reads.complete
+
+
+def test_how_a_value_is_shown_counts_where_it_is_made_a_text():
+    for value in (held_by("named tuple", 4), held_by("tuple", 4, "def __repr__(self):\n        return 'x'")):
+        reads = Reads({"c": value})
+        reads.operands(value)
+        reads.item(value, 0, value[0])
+        assert reads.complete
+    reads.operands(value, shown=True)
+    assert not reads.complete
+
+
+def test_operators_on_objects_without_any_are_known():
+    class Held:
+        a = 1
+
+    for value in (Held(), Held, [Held()], (None, {"a": (Held(), 2)}), range(3)):
+        reads = Reads({"c": value})
+        reads.operands(value)
+        assert reads.complete
+
+
+@pytest.mark.parametrize("kind", [dict, set, list])
+def test_what_changes_while_it_is_read_is_read_again_or_not_known(kind, monkeypatch):
+    """A set or dictionary is read whole at once; where Python still finds it changed, that is tried a few times."""
+    tries = itertools.count()
+
+    def changed_at_first(value):
+        if next(tries) < limit:
+            raise RuntimeError("changed size during iteration")
+        return [(1, 2)] if kind is dict else [1, 2]
+
+    for limit in (0, 1, 3, 1000):
+        tries = itertools.count()
+        monkeypatch.setattr(settled, "list", changed_at_first, raising=False)
+        reads = Reads({"c": kind()})
+        monkeypatch.undo()
+        assert reads.complete == (limit < 1000)

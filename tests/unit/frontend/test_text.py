@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import itertools
 import linecache
+import os
+import runpy
+import subprocess
 import sys
 import textwrap
+from importlib.machinery import SourceFileLoader
 
 import numpy as np
 import pytest
@@ -140,6 +146,90 @@ def test_a_kernel_decorated_after_an_edit_is_right_or_refused(imported, edit):
     assert caught.value.code in ("source-changed", "no-source")
 
 
+class Adding(SourceFileLoader):
+    """Compiles as tools do that rewrite assertions and check what is assigned."""
+
+    def source_to_code(self, data, path, **_):
+        tree = ast.parse(data)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                node.body = [new for old in node.body for new in self._added(old)]
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+    @staticmethod
+    def _added(node):
+        if isinstance(node, ast.Assert):
+            yield from ast.parse("held = 1 + len('ab') - 1\nif not held: raise AssertionError").body
+        else:
+            yield from (*ast.parse("seen = len(str(5.0 + 7.0))").body, node)
+
+
+def by_import(path):
+    return vars(importlib.import_module(path.stem))
+
+
+def by_hand(path):
+    scope = {"__name__": path.stem}
+    exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), scope)
+    return scope
+
+
+def by_tool(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=Adding(path.stem, str(path)))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+WAYS = [by_import, by_hand, by_tool, lambda path: runpy.run_path(str(path))]
+LATE = """
+def plain(x: ts.Tensor["n", ts.f32]):
+    assert x.shape[0] == 4, "four"
+    x[0:4] = x[0:4] * 2.0 - 1.0
+    y = ts.tile.exp(x[0:4])
+    x[0:4] = ts.tile.log(y) + 3.0
+"""
+LATE_EDITS = {
+    "operator": ("- 1.0", "+ 1.0"),
+    "other operator": ("* 2.0", "** 2.0"),
+    "number": ("- 1.0", "- 1.5"),
+    "type of a number": ("- 1.0", "- 1"),
+    "numbers change places": ("* 2.0 - 1.0", "* 1.0 - 2.0"),
+    "operators change places": ("* 2.0 - 1.0", "- 2.0 + 1.0"),
+    "function": ("tile.exp", "tile.abs"),
+    "one more": ("+ 3.0", "+ 3.0 + 3.0"),
+    "statement": ("    y = ", "    x[0:2] = x[2:4]\n    y = "),
+    "sign": ("+ 3.0", "+ -3.0"),
+}
+
+
+@pytest.fixture
+def late(tmp_path, monkeypatch):
+    """Return a function that loads a text in some way, and then writes another one over it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(way, text, edited):
+        path = tmp_path / f"late_sample_{next(_numbers)}.py"
+        path.write_text(text)
+        importlib.invalidate_caches()
+        scope = way(path)
+        path.write_text(edited)
+        return scope["plain"]
+
+    return load
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_edit_is_found_however_the_file_was_loaded(way, late):
+    before = f"import tessera as ts\n{LATE}"
+    assert text_of(late(way, before, before)).text.strip() == LATE.strip()
+    for old, new in LATE_EDITS.values():
+        with pytest.raises(LanguageError) as caught:
+            text_of(late(way, before, before.replace(old, new)))
+        assert caught.value.code == "source-changed", new
+
+
 def test_a_tool_that_adds_to_code_is_no_edit():
     """Pytest rewrites this file's asserts."""
 
@@ -164,3 +254,35 @@ def test_to_decorate_kernels_reads_a_file_once(imported, monkeypatch):
     for number in range(20):
         assert f"def k{number}(" in text_of(getattr(module, f"k{number}").__wrapped__).text
     assert read.count(str(path)) == 1
+
+
+PLACES = [b"plain", "é☃".encode(), b"\xff\xfe", "\U0001f600".encode(), b"two words"]
+PROGRAM = """
+import numpy as np
+import tessera as ts
+
+@ts.kernel
+def checked(x: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.grid((n, 4)):
+        assert ts.tile.sum(x[i : i + 4]) > 0.0
+        x[i : i + 4] = x[i : i + 4] * 2.0
+
+x = np.ones(4, np.float32)
+checked(x)
+print(x[0])
+"""
+
+
+@pytest.mark.parametrize("place", PLACES, ids=ascii)
+@pytest.mark.parametrize("asserts", ["0", "1"])
+def test_a_file_may_have_any_name(place, asserts, tmp_path):
+    """Also one that the system's encoding does not have."""
+    folder = os.path.join(os.fsencode(tmp_path), place)
+    os.mkdir(folder)
+    file = os.path.join(folder, place + b".py")
+    with open(file, "w") as stream:
+        stream.write(PROGRAM)
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    own = {"TESSERA_CACHE_DIR": str(tmp_path / "cache"), "TESSERA_DEBUG": asserts}
+    done = subprocess.run([sys.executable, file], env={**os.environ, **plain, **own}, capture_output=True, check=False)
+    assert done.stdout.split() == [b"2.0"], done.stderr

@@ -48,7 +48,7 @@ class ModuleText:
 
     def string(self, text: str, address_space: int = 0) -> str:
         """Return a global that holds `text` and a final zero byte."""
-        data = text.encode() + b"\0"
+        data = text.encode(errors="surrogateescape") + b"\0"
         escaped = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
         space = f"addrspace({address_space}) " if address_space else ""
         body = f'private unnamed_addr {space}constant [{len(data)} x i8] c"{escaped}"'

@@ -7,6 +7,7 @@ from typing import Any
 from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
+from tessera.frontend.constants import static_call
 from tessera.frontend.convert import apply, boolean, broadcast_shapes, broadcast_to, operand
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.registry import compiles
@@ -43,8 +44,7 @@ def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
             )
         args.append(operand(b, piece, "print"))
         return "{}"
-    b.reads.operands(piece)
-    shown = str(piece)
+    shown = static_call(b, "str()", str, piece)
     if "{}" in shown:
         raise LanguageError("print of a text with {}", code="bad-format", help="{} stands for a value; write { }")
     return shown
