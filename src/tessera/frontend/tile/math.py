@@ -169,7 +169,7 @@ def pow(a: TileLike, b: TileLike) -> Tile:
         Tile of the broadcast shape and promoted dtype.
 
     Raises:
-        TypeMismatchError: `dtype-mismatch` for integers to a power that is not a constant of at least 0.
+        TypeMismatchError: `dtype-mismatch` for integers to a power that is no constant from 0 to 16.
     """
     ...
 

@@ -66,8 +66,8 @@ class Grouped:
             a: `(T, K)`: rows of all groups, one group after the other; or a list of matrices.
             b: `(G, K, N)`, or `(G, N, K)` with `trans_b`; or a list of matrices, one for each of `a`.
             offsets: i32 `(G + 1)` on the device of `a`, not decreasing, from 0 to T. Read on the device: groups may
-                change from call to call without waiting for it. Rows outside all groups are not written: a new
-                result holds nothing of meaning there.
+                change from call to call without waiting for it, and nothing checks them. Rows outside all groups
+                are not written: a new result holds nothing of meaning there.
             out: `(T, N)`; by default a new array. For lists, a list.
             trans_b: use the transposes of `b`.
             epilogue: `op.epilogue.chain([...])` over `(T, N)`.
