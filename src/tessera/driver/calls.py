@@ -21,7 +21,7 @@ from tessera.entry.host import Callable as EntryCallable
 from tessera.errors import CallError, TesseraError, caller_location, shown
 from tessera.frontend.exact import exact
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
-from tessera.numerics.profiles import current_profile
+from tessera.numerics.profiles import chosen_profile
 from tessera.runtime.backend import selected_backend
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
@@ -123,7 +123,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         pointers: list[int] = []
         scalars: list[Any] = []
         owners: list[object] = []
-        key: list[Any] = [current_profile(), selected_backend()]
+        key: list[Any] = [chosen_profile(), selected_backend()]
         readers: dict[Any, Reader] = READERS
         for kind, arg in zip(self._kinds, args, strict=True):
             if kind == "tensor":

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError
 from tessera.numerics.dtypes import BY_NAME
+from tessera.numerics.profiles import DEFAULT, Profile
 from tessera.target.container import pack, unpack
 from tessera.target.dims import Dim
 from tessera.target.registry import family
@@ -273,6 +274,11 @@ class Artifact:
     reflection: dict[str, Any] = field(default_factory=dict[str, Any])
     requires: tuple[str, ...] = ()
 
+    @property
+    def profile(self) -> Profile:
+        """The numerics profile that it was compiled under."""
+        return self.reflection.get("profile", DEFAULT)
+
     def to_bytes(self) -> bytes:
         """Return the artefact as a file's contents; docs/artefacts.md says what is in it."""
         kinds = [[name, "text" if isinstance(data, str) else "bytes"] for name, data in self.dumps.items()]
@@ -382,6 +388,7 @@ def _dumps(where: str, value: Any) -> dict[str, str]:
 
 _KNOWN_FACTS: dict[str, Check] = {
     "config": table(anything),
+    "profile": one_of(*get_args(Profile)),
     "fixed_dims": table(whole(0)),
     "schedule": table(anything),
     "asserts": many(record(dict, {"message": text, "location": anything})),
