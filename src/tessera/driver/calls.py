@@ -26,7 +26,7 @@ from tessera.runtime.backend import selected_backend
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
 from tessera.runtime.platforms import platform_of
-from tessera.runtime.readers import READERS, array_help, reader_of
+from tessera.runtime.readers import READERS, array_help, read_view, reader_of
 from tessera.runtime.views import ArrayView, Reader
 
 P = ParamSpec("P")
@@ -168,16 +168,9 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             if isinstance(param, TensorParam):
                 reader = self._find_reader(arg, args)
                 try:
-                    pointer, traits, _ = reader.read(arg)
-                    views.append(reader.decode(traits))
+                    views.append(read_view(reader, arg)[1])
                 except CallError as error:
                     raise _named(error, param.name) from error
-                if pointer == 0 and 0 not in (shape := views[-1].shape):
-                    raise CallError(
-                        f"argument {param.name!r} of shape {shape} has no memory",
-                        code="not-an-array",
-                        help="pass an array that holds its elements: not one of a tracer, nor one that was freed",
-                    )
         return views
 
     def _plan(self, args: Sequence[Any], pointers: Sequence[int], key: tuple[Any, ...]) -> CallPlan:

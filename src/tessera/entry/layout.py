@@ -141,6 +141,8 @@ AXIS: Final = words("size", "zero", "some", "stride", "stride_zero", "stride_som
 the same for its stride, which is 0, 1, or (`ANY_STRIDE`) neither."""
 AXIS_BYTES: Final = WORD * len(AXIS)
 ANY_STRIDE: Final = -1
+LEAST_ADDRESS: Final = 1 << 16
+"""Below it there is no memory (Linux, `vm.mmap_min_addr`): an address there is an offset into none."""
 
 LAUNCH: Final = words(
     "function",

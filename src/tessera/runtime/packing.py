@@ -47,6 +47,10 @@ _FORMATS = {
 _BY_BITS = {1: "B7x", 2: "H6x"}
 
 
+_NO_NUMBER = (struct.error, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What objects raise that are packed as numbers and are none, such as tensors without memory."""
+
+
 def _format(dtype: str) -> str:
     storage = dtype_named(dtype).storage
     return _FORMATS.get(storage.name) or _BY_BITS[storage.bytes]
@@ -211,7 +215,7 @@ class Packing:
             self._pack(block.slots, 0, *pointers, *values)
             for slot in block.maps:
                 self._describe(slot, pointers[self._position[slot.param.arg]])
-        except (struct.error, TypeError, ValueError, OverflowError) as error:
+        except _NO_NUMBER as error:
             self._free.append(block)
             raise self._misfit(scalars, error) from error
         return block
@@ -251,7 +255,7 @@ class Packing:
 def _fits(spec: ArgSpec, value: Any) -> bool:
     try:
         struct.pack("=" + _format(spec.dtype), value if spec.dtype in _FORMATS else _as_bits(spec.dtype, value))
-    except (struct.error, TypeError, ValueError, OverflowError):
+    except _NO_NUMBER:
         return False
     return True
 
