@@ -76,6 +76,19 @@ def scalar_bits(dtype: str, value: Any) -> bytes:
     return struct.pack("=" + _format(dtype), value if known else _as_bits(dtype, value))
 
 
+def scalar_number(spec: ArgSpec, value: Any) -> Any:
+    """Return the number of a scalar argument's dtype that compiled code is given for a value.
+
+    Raises:
+        CallError: `wrong-scalar` when it does not fit the dtype.
+    """
+    try:
+        bits = scalar_bits(spec.dtype, value)
+    except _NO_NUMBER as error:
+        raise wrong_scalar(spec, value) from error
+    return np.frombuffer(bits, dtype_named(spec.dtype).numpy(), 1)[0]
+
+
 class MapSlot:
     """Where a block holds one tensor map, and of which address it is."""
 
@@ -242,22 +255,15 @@ class Packing:
 
     def _misfit(self, scalars: Sequence[Any], error: Exception) -> CallError:
         for arg, value in zip(self._scalars, scalars, strict=True):
-            spec = self._args[arg]
-            if not _fits(spec, value):
-                return wrong_scalar(spec, value)
+            try:
+                scalar_number(self._args[arg], value)
+            except CallError as found:
+                return found
         return CallError(
             f"the arguments cannot be packed: {error}",
             code="wrong-scalar",
             help="pass numbers that fit the parameters' dtypes",
         )
-
-
-def _fits(spec: ArgSpec, value: Any) -> bool:
-    try:
-        struct.pack("=" + _format(spec.dtype), value if spec.dtype in _FORMATS else _as_bits(spec.dtype, value))
-    except _NO_NUMBER:
-        return False
-    return True
 
 
 def wrong_scalar(spec: ArgSpec, value: Any) -> CallError:
