@@ -302,6 +302,8 @@ class Artifact:
     def save(self, path: str | Path) -> None:
         """Write the artefact to a file that `ts.load` reads; one that is there is replaced whole, or left as it is.
 
+        So it is for any number of threads and processes that write one file. What a link names is written in place.
+
         Raises:
             OSError: the file cannot be written.
         """
@@ -311,9 +313,11 @@ class Artifact:
         if goal.is_symlink() or (goal.exists() and not goal.is_file()):
             goal.write_bytes(data)
             return
-        part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
+        part = goal.with_name(f"{os.urandom(8).hex()}.part")
+        file = part.open("xb")
         try:
-            part.write_bytes(data)
+            with file:
+                file.write(data)
             part.replace(goal)
         finally:
             part.unlink(missing_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -159,6 +161,30 @@ def test_a_gpu_artefact_refuses_host_arrays(tmp_path):
     with pytest.raises(CallError) as caught:
         ts.load(path)(x, x.copy(), 1.0)
     assert caught.value.code == "wrong-device"
+
+
+def test_threads_save_one_file_whole(tmp_path):
+    short, long = ts.compile(saxpy, target="cpu"), ts.compile(saxpy, target="cpu", dump=["tirt", "ll", "asm"])
+    path, sizes = tmp_path / "saxpy.tessera", {len(short.to_bytes()), len(long.to_bytes())}
+    short.save(path)
+
+    def save(artifact):
+        for _ in range(50):
+            artifact.save(path)
+            assert len(path.read_bytes()) in sizes
+            ts.load(path)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(save, artifact) for artifact in (short, long) * 2]:
+            done.result()
+    assert [file.name for file in tmp_path.iterdir()] == ["saxpy.tessera"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_saved_file_has_the_usual_permissions(tmp_path):
+    ts.compile(saxpy, target="cpu").save(tmp_path / "saxpy.tessera")
+    (tmp_path / "usual").write_bytes(b"")
+    assert (tmp_path / "saxpy.tessera").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_files_that_are_no_artefacts(tmp_path):
