@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import CallError, shown
-from tessera.numerics.dtypes import dtype_named
+from tessera.numerics.dtypes import DType, dtype_named
 from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter, program_count
 
 Encode = Callable[[Parameter, int, Sequence[int], Sequence[int]], bytes]
@@ -34,7 +34,6 @@ _FORMATS = {
     "f64": "d",
     "f32": "f4x",
     "f16": "e6x",
-    "bool": "?7x",
     "i8": "b7x",
     "i16": "h6x",
     "i32": "i4x",
@@ -57,11 +56,15 @@ def _format(dtype: str) -> str:
 
 
 def _as_bits(dtype: str, value: Any) -> int:
-    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …).
+    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …) or takes anything for (bool).
 
     Raises:
-        OverflowError: the dtype does not hold a finite value.
+        OverflowError: the dtype does not hold the value.
     """
+    if dtype == "bool":
+        if value != bool(value):
+            raise OverflowError("a bool is neither true nor false")
+        return int(bool(value))
     number = float(value)
     with np.errstate(over="ignore"):
         stored = np.array(number, np.float32).astype(dtype_named(dtype).numpy())
@@ -76,6 +79,19 @@ def scalar_bits(dtype: str, value: Any) -> bytes:
     return struct.pack("=" + _format(dtype), value if known else _as_bits(dtype, value))
 
 
+def number_in(dtype: DType, value: Any) -> Any:
+    """Return the number of a dtype that a value stands for.
+
+    Raises:
+        ValueError: it is no number, or one that the dtype does not hold.
+    """
+    try:
+        bits = scalar_bits(dtype.storage.name, value)
+    except _NO_NUMBER as error:
+        raise ValueError(f"no {dtype}") from error
+    return np.frombuffer(bits, dtype.numpy(), 1)[0]
+
+
 def scalar_number(spec: ArgSpec, value: Any) -> Any:
     """Return the number of a scalar argument's dtype that compiled code is given for a value.
 
@@ -83,10 +99,9 @@ def scalar_number(spec: ArgSpec, value: Any) -> Any:
         CallError: `wrong-scalar` when it does not fit the dtype.
     """
     try:
-        bits = scalar_bits(spec.dtype, value)
-    except _NO_NUMBER as error:
+        return number_in(dtype_named(spec.dtype), value)
+    except ValueError as error:
         raise wrong_scalar(spec, value) from error
-    return np.frombuffer(bits, dtype_named(spec.dtype).numpy(), 1)[0]
 
 
 class MapSlot:
