@@ -82,7 +82,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         self._direct = DirectCalls(self, signature, key)
         self._takes_stream = all(p.name != "stream" for p in signature.params)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel.
 
         Args:

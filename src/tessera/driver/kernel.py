@@ -221,6 +221,7 @@ class Kernel(Calls[P, R]):
 
     def compile(
         self,
+        /,
         target: str | None = None,
         dump: Sequence[str] = (),
         dims: Mapping[str, int] | None = None,
