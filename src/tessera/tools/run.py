@@ -93,8 +93,8 @@ def _load(path: Path) -> Array:
 def _number(text: str) -> int | float | bool:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError) as error:
-        raise CallError(f"{text!r} is neither a file nor a number", code="bad-input") from error
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise CallError(f"{text!r:.80} is neither a file nor a number", code="bad-input") from error
     if not isinstance(value, int | float):
         raise CallError(f"{text!r} is neither a file nor a number", code="bad-input")
     return value
@@ -116,8 +116,8 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
         sizes = text[6:-1].strip().removesuffix(",")
         try:
             return np.zeros([int(part) for part in sizes.split(",")] if sizes else [], dtype)
-        except (ValueError, MemoryError) as error:
-            raise CallError(f"there is no {text}: {error}", code="bad-input", help="write zeros(64,32)") from error
+        except (ValueError, OverflowError, MemoryError) as error:
+            raise CallError(f"there is no {text:.80}: {error}", code="bad-input", help="write zeros(64,32)") from error
     array = _load(Path(text))
     if array.dtype != dtype and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
