@@ -279,8 +279,8 @@ POOL_POLL_NS: Final = 50_000_000
 POOL_PIECES: Final = 8
 """Pieces of a job for each thread: enough to even out, few enough that taking one costs nothing."""
 POOL_PIECE_NS: Final = 8_000_000
-"""A piece that takes longer is followed by one of a single program. Each thread begins with one program, whatever launches before
-took, and comes to longer pieces as they turn out short: so a signal never waits for long."""
+"""A piece that takes longer is followed by one of a single program. Each thread begins with one program, whatever
+launches before took, and comes to longer pieces as they turn out short: so a signal never waits for long."""
 POOL_GROWTH: Final = 8
 """How many times longer a piece may be than the one before."""
 POOL_RUN: Final = "tessera_pool_run"
