@@ -22,7 +22,6 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tessera.canonicalize.matching import constant_like, dtype_of_value, known
 from tessera.data import dataclass
-from tessera.interp.casts import convert
 from tessera.interp.elementwise import apply, scalar
 from tessera.ir.passes import PatternPass
 from tessera.ir.rewriting import matches_type
@@ -30,6 +29,7 @@ from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, const
 from tessera.ir.tile.structure import DimOp, profile_of, static_size
 from tessera.ir.tile.types import TensorType, element_of
 from tessera.ir.types import NarrowFloatType, i1
+from tessera.numerics.conversions import convert
 
 
 def _holds(type_: Attribute) -> bool:

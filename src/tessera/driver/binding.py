@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -228,6 +228,25 @@ def _by_name(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) 
 def _parameters(signature: Signature) -> str:
     compiled_in = "; constexpr parameters are compiled in and are not passed" if signature.known_as else ""
     return f"parameters: {', '.join(param.name for param in signature.params)}{compiled_in}"
+
+
+COMPILE_OPTIONS = ("target", "dump", "dims", "strides")
+"""What `ts.compile` takes by name beside what a kernel decides about at compile time."""
+
+
+def check_names(kernel: str, names: Iterable[str]) -> None:
+    """Check that what `ts.compile` is given by name for a kernel is not called as one of its own options.
+
+    Raises:
+        CallError: `reserved-name`.
+    """
+    for name in names:
+        if name in COMPILE_OPTIONS:
+            raise CallError(
+                f"{name!r} of {kernel} has the name of an option of ts.compile",
+                code="reserved-name",
+                help=f"call the parameter something else than {', '.join(COMPILE_OPTIONS)}",
+            )
 
 
 def check_constexpr(param: ConstexprParam, value: Any) -> None:

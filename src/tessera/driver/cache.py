@@ -35,8 +35,9 @@ from typing import TYPE_CHECKING, cast
 from tessera.data import dataclass
 from tessera.digest import sha256
 from tessera.driver import version
-from tessera.errors import CallError, DiagnosticWarning
+from tessera.errors import DiagnosticWarning
 from tessera.frontend.reads import Path as ReadPath
+from tessera.runtime.environment import number_from
 from tessera.target.artifact import Artifact, ArtifactError
 
 if TYPE_CHECKING:
@@ -75,14 +76,8 @@ def size_limit() -> int:
     Raises:
         CallError: `bad-environment`.
     """
-    text = os.environ.get("TESSERA_CACHE_SIZE_MB", "1024")
-    if not text.isdecimal():
-        raise CallError(
-            f"TESSERA_CACHE_SIZE_MB is {text!r}",
-            code="bad-environment",
-            help="set it to a number of megabytes",
-        )
-    return int(text) * 2**20
+    limit = number_from("TESSERA_CACHE_SIZE_MB", "a number of megabytes")
+    return (1024 if limit is None else limit) * 2**20
 
 
 def _warn(message: str) -> None:

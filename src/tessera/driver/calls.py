@@ -21,12 +21,12 @@ from tessera.entry.host import Callable as EntryCallable
 from tessera.errors import CallError, TesseraError, caller_location, shown
 from tessera.frontend.exact import exact
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
-from tessera.numerics.profiles import current_profile
+from tessera.numerics.profiles import chosen_profile
 from tessera.runtime.backend import selected_backend
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
 from tessera.runtime.platforms import platform_of
-from tessera.runtime.readers import READERS, array_help, reader_of
+from tessera.runtime.readers import READERS, array_help, read_view, reader_of
 from tessera.runtime.views import ArrayView, Reader
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         self._direct = DirectCalls(self, signature, key)
         self._takes_stream = all(p.name != "stream" for p in signature.params)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel.
 
         Args:
@@ -123,7 +123,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         pointers: list[int] = []
         scalars: list[Any] = []
         owners: list[object] = []
-        key: list[Any] = [current_profile(), selected_backend()]
+        key: list[Any] = [chosen_profile(), selected_backend()]
         readers: dict[Any, Reader] = READERS
         for kind, arg in zip(self._kinds, args, strict=True):
             if kind == "tensor":
@@ -168,16 +168,9 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             if isinstance(param, TensorParam):
                 reader = self._find_reader(arg, args)
                 try:
-                    pointer, traits, _ = reader.read(arg)
-                    views.append(reader.decode(traits))
+                    views.append(read_view(reader, arg)[1])
                 except CallError as error:
                     raise _named(error, param.name) from error
-                if pointer == 0 and 0 not in (shape := views[-1].shape):
-                    raise CallError(
-                        f"argument {param.name!r} of shape {shape} has no memory",
-                        code="not-an-array",
-                        help="pass an array that holds its elements: not one of a tracer, nor one that was freed",
-                    )
         return views
 
     def _plan(self, args: Sequence[Any], pointers: Sequence[int], key: tuple[Any, ...]) -> CallPlan:

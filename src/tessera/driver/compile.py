@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tessera.driver.binding import (
     assumed_facts,
     check_constexpr,
+    check_names,
 )
 from tessera.driver.open_kernel import OpenKernel
 from tessera.driver.settings import settings
@@ -37,6 +38,7 @@ DUMPS = ("tirh", "tirt", "ll", "ptx", "cubin", "asm")
 
 def compile(
     kernel: Kernel[..., Any] | StructuredKernel[..., Any] | OpenKernel[..., Any] | str | Path,
+    /,
     target: str | None = None,
     dump: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
@@ -62,6 +64,7 @@ def compile(
 
     Raises:
         CallError: `unknown-dump`, `unknown-dim`, `unknown-keyword`, `argument-count`, or `bad-argument` for strides;
+            `reserved-name` for a kernel that calls a constexpr `target`, `dump`, `dims` or `strides`;
             `no-such-level` for a dump that the target lacks; for a kernel from a dump also `no-record`, `no-target`
             or `wrong-target`.
         VerifyError: a dump is wrong; has the line.
@@ -73,8 +76,10 @@ def compile(
     if isinstance(kernel, str | PathLike):
         return _compile_dump(kernel, target, dump, {"dims": dims, "strides": strides, **constexprs})
     _check_kernel(kernel)
-    _check_known(_names(dump))
     signature = kernel.signature
+    constants = [param.name for param in signature.params if isinstance(param, ConstexprParam)]
+    check_names(signature.name, [*constants, *(name for name, _ in kernel.space)])
+    _check_known(_names(dump))
     sizes = _checked_dims(signature, _mapping(dims, "dims"))
     record = target_record(target)
     check_dumps(dump, record)

@@ -28,6 +28,7 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts
 from tessera.numerics.dtypes import DType
+from tessera.numerics.profiles import chosen_profile
 from tessera.runtime.device import Device
 from tessera.runtime.once import once
 from tessera.runtime.packing import scalar_bits
@@ -70,7 +71,7 @@ def make_record(signature: Signature, key: frozenset[str], origin: Origin, given
         constants,
         sizes.equal,
         cast("list[int]", returns),
-        origin.spec.profile,
+        chosen_profile(),
         _work(origin, given),
         _memory(origin),
     )

@@ -183,6 +183,7 @@ class Kernel(Calls[P, R]):
     def _interpreted(
         self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device
     ) -> CallPlan:
+        check_tensors(self._expected, views)
         plan = InterpreterPlan(self.signature, spec, self.space, views)
         explanation = Explanation(
             self.signature.name, "interp", "numpy", str(device), spec.profile, origin="interpreted"
@@ -223,6 +224,7 @@ class Kernel(Calls[P, R]):
 
     def compile(
         self,
+        /,
         target: str | None = None,
         dump: Sequence[str] = (),
         dims: Mapping[str, int] | None = None,

@@ -11,8 +11,9 @@ from tessera.driver.variants import Space, Variant, points, specialize_at
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
 from tessera.runtime import pool
-from tessera.runtime.arguments import check_overlap, elements
+from tessera.runtime.arguments import check_overlap, check_writable, elements
 from tessera.runtime.device import CPU, Device
+from tessera.runtime.packing import scalar_number
 from tessera.runtime.platforms import Launcher, Stream, platform_of
 from tessera.runtime.views import ArrayView
 
@@ -57,16 +58,24 @@ class InterpreterPlan:
         spec: facts of the call.
         space: the kernel's tuning space; its first point is used, as resources have no limit here.
         views: the tensor arguments.
+
+    Raises:
+        CallError: as `check_writable`.
     """
 
     def __init__(self, signature: Signature, spec: Specialization, space: Space, views: Sequence[ArrayView]) -> None:
+        from tessera.driver.records import kernel_of
         from tessera.frontend.build import build_kernel
+        from tessera.lower.launch import arg_specs
 
         first = specialize_at(signature, spec, next(points(space)))
         self._built = build_kernel(signature, replace(first, debug=True))
-        self._kinds = [fact.kind for fact in spec.args]
+        self._specs = arg_specs(kernel_of(self._built.module))
         self._views = list(views)
         self.returns: tuple[int, ...] = self._built.returns
+        for arg, view in zip([arg for arg in self._specs if arg.kind == "tensor"], views, strict=True):
+            if arg.written:
+                check_writable(arg.name, view)
 
     def launch(
         self, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any] = (), stream: int = 0
@@ -74,12 +83,15 @@ class InterpreterPlan:
         """Interpret the kernel.
 
         Raises:
+            CallError: `wrong-scalar`.
             DeviceError: what the interpreter's checks found.
         """
         from tessera.interp import interpret
 
+        numbers = iter(scalars)
+        values = [scalar_number(arg, next(numbers)) if arg.kind == "scalar" else None for arg in self._specs]
         where = self._views[0].device if self._views else CPU
         held = platform_of(where).on_host(pointers, self._views, keep, stream)
-        tensors, numbers = iter(held.arrays), iter(scalars)
-        interpret(self._built.module, [next(tensors) if kind == "tensor" else next(numbers) for kind in self._kinds])
+        tensors = iter(held.arrays)
+        interpret(self._built.module, [next(tensors) if value is None else value for value in values])
         held.write_back()

@@ -19,7 +19,7 @@ from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.numerics.dtypes import as_policy, dtype_named
-from tessera.numerics.profiles import current_profile
+from tessera.numerics.profiles import chosen_profile
 from tessera.runtime.arguments import (
     ExpectedTensor,
     check_overlap,
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 class LoadedKernel(Calls[..., Any]):
     """A kernel from a file. Call it with its tensor and scalar arguments; constexprs are compiled in.
 
+    It runs under the numerics profile that it was compiled under. A call in a `with ts.numerics.profile(...)` block
+    that names another one is an error, `wrong-profile`.
+
     Args:
         artifact: the compiled kernel.
     """
@@ -51,6 +54,7 @@ class LoadedKernel(Calls[..., Any]):
         self._expected = [ExpectedTensor.of_spec(spec) for spec in artifact.args if spec.kind == "tensor"]
 
     def _new_plan(self, args: Sequence[Any], pointers: Sequence[int]) -> CallPlan:
+        self._check_profile()
         views, specs = self._views(args), self.artifact.args
         check_tensors(self._expected, views)
         tensors = [spec for spec in specs if spec.kind == "tensor"]
@@ -66,16 +70,25 @@ class LoadedKernel(Calls[..., Any]):
         known = tuple(
             next(facts) if spec.kind == "tensor" else ArgFacts("scalar", dtype_named(spec.dtype)) for spec in specs
         )
-        origin = Origin(Specialization(known, profile=current_profile()), self._variant, launcher, device)
+        origin = Origin(Specialization(known, profile=self.artifact.profile), self._variant, launcher, device)
         if settings().debug:
             launch, origin = checked(launch, names, views, written), None
         else:
             check_overlap(names, list(map(elements, pointers, views)), written)
         explanation = Explanation.of(
-            self.artifact, str(device), current_profile(), fixed=self._variant.fixed, origin="file"
+            self.artifact, str(device), self.artifact.profile, fixed=self._variant.fixed, origin="file"
         )
         returns = self._positions(self.artifact.returns)
         return CallPlan(launch, device, stream_source(args, device), returns, explanation, origin)
+
+    def _check_profile(self) -> None:
+        chosen, own = chosen_profile(), self.artifact.profile
+        if chosen not in (None, own):
+            raise CallError(
+                f"{self.artifact.name} was compiled under the profile {own}, and is called under {chosen}",
+                code="wrong-profile",
+                help=f'call it in ts.numerics.profile("{own}") or outside of any, or compile it under {chosen}',
+            )
 
     def _check_backend(self, device: Device) -> None:
         if backend_for(device) != self.artifact.backend:
@@ -144,7 +157,9 @@ def _guard(spec: ArgSpec, wanted: str, got: str) -> CallError:
 
 
 def load(path: str | Path) -> LoadedKernel:
-    """Return a saved artefact as a callable.
+    """Return a saved artefact as a callable, which runs under the numerics profile that it was compiled under.
+
+    A call in a `with ts.numerics.profile(...)` block that names another profile is a `CallError`, `wrong-profile`.
 
     Args:
         path: a file that `Artifact.save` wrote.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from tessera.driver.binding import check_names
 from tessera.driver.by_call import ByCall
 from tessera.driver.variants import Space
 from tessera.errors import CallError, LanguageError, caller_location
@@ -61,7 +62,7 @@ class OpenKernel(ByCall, Generic[P, R]):
         dims = {name for _, _, tensor in self._opened for dim in tensor.dims for name in dim.names}
         return {*dims, *self._names}
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel; see `Kernel.__call__`.
 
         Raises:
@@ -116,7 +117,7 @@ class OpenKernel(ByCall, Generic[P, R]):
             )
         return kernel
 
-    def specialize(self, **choices: DType | str | None) -> Any:
+    def specialize(self, /, **choices: DType | str | None) -> Any:
         """Return the kernel for some dtypes, to compile or inspect it.
 
         Args:
@@ -152,6 +153,7 @@ class OpenKernel(ByCall, Generic[P, R]):
 
     def compile(
         self,
+        /,
         target: str | None = None,
         dump: Sequence[str] = (),
         dims: Mapping[str, int] | None = None,
@@ -161,6 +163,7 @@ class OpenKernel(ByCall, Generic[P, R]):
         """Compile without running; see `ts.compile`. Dtype variables are given by name, missing tensors as None."""
         own = {tensor.element.name for _, _, tensor in self._opened if isinstance(tensor.element, DTypeVar)}
         own |= {name for _, name, tensor in self._opened if tensor.optional}
+        check_names(self._function.__name__, own)
         choices = {name: constexprs.pop(name) for name in own & constexprs.keys()}
         return self.specialize(**choices).compile(target, dump, dims, strides, **constexprs)
 

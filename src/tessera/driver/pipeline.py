@@ -194,7 +194,7 @@ def _recorded(module: ModuleOp, lowered: ModuleOp) -> ModuleOp:
         name=kernel.sym_name.data,
         args=[asdict(spec) for spec in arg_specs(kernel)],
         returns=[kernel.body.block.args.index(tensor) for tensor in returned],
-        facts={**record.facts, **_notes(module), "schedule": _schedule_of(module)},
+        facts={**record.facts, "profile": kernel.profile.data, **_notes(module), "schedule": _schedule_of(module)},
     )
     return lowered
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from tessera.driver.binding import check_tensors, expected_tensors
+from tessera.driver.binding import check_names, check_tensors, expected_tensors
 from tessera.driver.by_call import ByCall
 from tessera.driver.variants import Space
 from tessera.errors import CallError, caller_location
@@ -50,7 +50,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
         self._kinds = {name: annotation.kind for name, annotation in structured.items()}
         self._kernels: dict[tuple[Layout, ...], Any] = {}
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel; see `Kernel.__call__`.
 
         Raises:
@@ -114,7 +114,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
             )
         return kernel
 
-    def for_structures(self, **structures: Structure) -> Any:
+    def for_structures(self, /, **structures: Structure) -> Any:
         """Return the kernel for the layouts of these structures, to compile or inspect it."""
         for _, name in self._places:
             self._check(structures.get(name), name)
@@ -122,6 +122,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
 
     def compile(
         self,
+        /,
         target: str | None = None,
         dump: Sequence[str] = (),
         dims: Mapping[str, int] | None = None,
@@ -129,6 +130,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
         **constexprs: Any,
     ) -> Artifact:
         """Compile without running; see `ts.compile`. Structures are given by name, as at a call."""
+        check_names(self._function.__name__, self._kinds)
         structures = {name: constexprs.pop(name, None) for _, name in self._places}
         return self.for_structures(**structures).compile(target, dump, dims, strides, **constexprs)
 

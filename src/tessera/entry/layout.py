@@ -141,6 +141,8 @@ AXIS: Final = words("size", "zero", "some", "stride", "stride_zero", "stride_som
 the same for its stride, which is 0, 1, or (`ANY_STRIDE`) neither."""
 AXIS_BYTES: Final = WORD * len(AXIS)
 ANY_STRIDE: Final = -1
+LEAST_ADDRESS: Final = 1 << 16
+"""Below it there is no memory (Linux, `vm.mmap_min_addr`): an address there is an offset into none."""
 
 LAUNCH: Final = words(
     "function",
@@ -276,6 +278,11 @@ POOL_POLL_NS: Final = 50_000_000
 """How often a caller asks CPython for signals."""
 POOL_PIECES: Final = 8
 """Pieces of a job for each thread: enough to even out, few enough that taking one costs nothing."""
+POOL_PIECE_NS: Final = 8_000_000
+"""A piece that takes longer is followed by one of a single program. Each thread begins with one program, whatever
+launches before took, and comes to longer pieces as they turn out short: so a signal never waits for long."""
+POOL_GROWTH: Final = 8
+"""How many times longer a piece may be than the one before."""
 POOL_RUN: Final = "tessera_pool_run"
 POOL_STOP: Final = "tessera_pool_stop"
 POOL_WORDS: Final = {"run": 0, "pool": WORD}

@@ -298,7 +298,7 @@ class Record:
         constants: guards of compile-time arguments.
         equal: dimensions that have one size.
         returns: positions of the arguments that the call returns.
-        profile: the numerics profile.
+        profile: the numerics profile that the caller chose, None for none.
         work: what is launched.
         memory: which arrays are one memory.
 
@@ -314,7 +314,7 @@ class Record:
         constants: Sequence[ConstantGuard],
         equal: Sequence[tuple[Axis, Axis]],
         returns: Sequence[int],
-        profile: str,
+        profile: str | None,
         work: Work,
         memory: MemoryGuards = _ALL_APART,
     ) -> None:

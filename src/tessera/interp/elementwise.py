@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interp.casts import round_once, to_f32
+from tessera.interp.casts import to_f32
 from tessera.interp.elementary import evaluate
 from tessera.interp.fused import fma
 from tessera.interp.gamma import lgamma
@@ -22,6 +22,7 @@ from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
 from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import round_once
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
 

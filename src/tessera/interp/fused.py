@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interp.casts import round_once
 from tessera.interp.values import Array
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import round_once
 
 _SPLITTER = 2.0**27 + 1
 _LEAST, _MOST = -960, 990

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interp.casts import convert, cut_to_tf32, tf32
+from tessera.interp.casts import cut_to_tf32, tf32
 from tessera.interp.fused import fma
 from tessera.interp.machine import Machine, handles
 from tessera.interp.shared import check_fences, read_buffer
@@ -14,6 +14,7 @@ from tessera.interp.values import Array, Shared, dtype_at
 from tessera.ir import decisions
 from tessera.ir.tile.mma import MmaOp
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import convert
 from tessera.numerics.dtypes import DType
 
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block
 
-from tessera.interp.casts import convert, to_f32
+from tessera.interp.casts import to_f32
 from tessera.interp.elementwise import apply
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import convert
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import COMBINE
 from tessera.numerics.order import is_ordered

@@ -11,13 +11,21 @@ from tessera.errors import LanguageError
 
 Profile = Literal["fast", "deterministic", "strict"]
 
-current: ContextVar[Profile] = ContextVar("tessera_numerics_profile", default="fast")
-"""The profile in force; read it with `current_profile`."""
+current: ContextVar[Profile | None] = ContextVar("tessera_numerics_profile", default=None)
+"""The profile that was chosen, None where none was; read it with `chosen_profile` or `current_profile`."""
+
+DEFAULT: Profile = "fast"
+"""The profile where none was chosen."""
+
+
+def chosen_profile() -> Profile | None:
+    """Return the profile that a `with` block around the call names, None where there is none."""
+    return current.get()
 
 
 def current_profile() -> Profile:
     """Return the profile that compilations in this context use."""
-    return current.get()
+    return current.get() or DEFAULT
 
 
 def profile(name: Profile) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from tessera.numerics.dtypes import DType, u8
 from tessera.runtime import empty, to_numpy
 from tessera.runtime.platforms import StreamMemory
 from tessera.runtime.readers import READERS, array_help, reader_of, view_of
+from tessera.runtime.shortage import out_of_memory
 from tessera.runtime.views import ArrayView, Reader
 
 Maker = Callable[[Any], Any]
@@ -67,15 +68,36 @@ def is_torch(array: Any) -> bool:
 
 
 def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
-    """Return what makes an unset array of a shape and dtype, in the library and on the device of `like`."""
+    """Return what makes an unset array of a shape and dtype, in the library and on the device of `like`.
+
+    It raises ResourceError, `out-of-memory` (as does `empty` on a GPU, a DeviceError).
+    """
     if isinstance(like, np.ndarray):
-        kind = dtype.numpy()
-        return lambda _like: np.empty(shape, kind)
+        return _numpy_maker(shape, dtype.numpy())
     if is_torch(like):
-        torch_dtype = torch_dtypes()[dtype.name]
-        return lambda tensor: tensor.new_empty(shape, dtype=torch_dtype)
+        return _torch_maker(shape, torch_dtypes()[dtype.name])
     device = view_of(like)[1].device
     return lambda _like: empty(shape, dtype, device)
+
+
+def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:
+    def make(_like: Any) -> Any:
+        try:
+            return np.empty(shape, kind)
+        except (MemoryError, ValueError) as error:  # NumPy says the latter of more bytes than there are addresses
+            raise out_of_memory(shape) from error
+
+    return make
+
+
+def _torch_maker(shape: tuple[int, ...], kind: Any) -> Maker:
+    def make(tensor: Any) -> Any:
+        try:
+            return tensor.new_empty(shape, dtype=kind)
+        except RuntimeError as error:
+            raise out_of_memory(shape) from error
+
+    return make
 
 
 def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int, memory: StreamMemory) -> Any:

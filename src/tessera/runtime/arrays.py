@@ -11,8 +11,10 @@ from tessera.errors import CallError, shown
 from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
+from tessera.runtime.packing import number_in
 from tessera.runtime.platforms import platform_of
 from tessera.runtime.readers import reader_of, view_of
+from tessera.runtime.shortage import memory_for
 
 Shape = int | Sequence[int]
 
@@ -35,18 +37,13 @@ def _dtype(dtype: Any) -> DType:
 
 
 def _number(value: Any, dtype: DType) -> Any:
-    """Return a number that elements of `dtype` can have."""
-    kinds: Any = (int, float, np.integer, np.floating, np.bool_)
-    known: bool = isinstance(value, kinds)
-    if known and dtype.is_int:
-        signed = dtype.kind == "int"
-        low, high = -(1 << dtype.bits - 1) if signed else 0, (1 << dtype.bits - signed) - 1
-        known = bool(low <= value <= high) and int(value) == value
-    elif isinstance(value, int):
-        known = abs(value) < 1 << 127
-    if not known:
-        raise CallError(f"{shown(value)} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds")
-    return cast(Any, value)
+    """Return the number of `dtype` that elements are set to."""
+    try:
+        return number_in(dtype, value)
+    except ValueError as error:
+        raise CallError(
+            f"{shown(value)} is no {dtype}", code="wrong-scalar", help="give a number that the dtype holds"
+        ) from error
 
 
 def _device(device: Device | str | None) -> Device:
@@ -69,7 +66,7 @@ def empty(shape: Shape, dtype: DType | str = f32, device: Device | str | None = 
         CallError: `bad-shape` or `bad-dtype`.
         LanguageError: `unknown-dtype`.
         TargetError: `unknown-device`.
-        ResourceError: `out-of-memory`.
+        ResourceError: `out-of-memory`; on a GPU a DeviceError.
     """
     sizes, element, where = _shape(shape), _dtype(dtype), _device(device)
     return platform_of(where).empty(sizes, element, where)
@@ -79,7 +76,7 @@ def full(shape: Shape, value: float, dtype: DType | str = f32, device: Device | 
     """Return an array of one value; arguments as for `empty`.
 
     Raises:
-        CallError: `wrong-scalar` for a value that the dtype does not hold, or as `empty`.
+        CallError: `wrong-scalar` for a value that a scalar argument of the dtype does not take, or as `empty`.
     """
     value = _number(value, _dtype(dtype))
     array = empty(shape, dtype, device)
@@ -104,6 +101,15 @@ def asarray(source: Any, dtype: DType | str | None = None, device: Device | str 
         source: an array of any library, or nested numbers.
         dtype: element type wanted; by default the source's.
         device: device wanted; by default the source's (for numbers: as for `empty`).
+
+    Elements are converted to a dtype as `ts.tile.cast` converts them: integers wrap around, a float becomes the nearest
+    integer towards zero, or the least or largest there is, and NaN 0.
+
+    Raises:
+        CallError: `not-an-array` for what is none, or has no memory; what is wrong with an array; `bad-dtype`.
+        LanguageError: `unknown-dtype`.
+        TargetError: `unknown-device`.
+        ResourceError: `out-of-memory`.
     """
     kind = cast("type[Any]", type(source))
     reader = reader_of(kind)
@@ -113,9 +119,13 @@ def asarray(source: Any, dtype: DType | str | None = None, device: Device | str 
     if view is not None and view.device == where and wanted in (None, view.dtype):
         return from_dlpack(source)
     host = to_numpy(source) if view is not None else _from_numbers(source, wanted)
-    if wanted is not None and host.dtype != wanted.numpy():
-        host = host.astype(wanted.numpy())
-    made = empty(host.shape, wanted or _dtype_of(host), where)
+    found = _dtype_of(host)
+    if wanted is not None and wanted != found:
+        from tessera.numerics.conversions import convert  # loads ml_dtypes, which most programs need not
+
+        with memory_for(host.shape):
+            host = np.asarray(convert(host, found, wanted))
+    made = empty(host.shape, wanted or found, where)
     platform_of(where).fill(made, host)
     return made
 

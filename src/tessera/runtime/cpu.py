@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from tessera.entry.layout import INLINE_NS, SCRATCH
+from tessera.entry.layout import INLINE_NS, POOL_PIECE_NS, SCRATCH
 from tessera.errors import DeviceError
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.runtime.platforms import LoadedCode
@@ -134,8 +134,7 @@ class CpuPlan:
             for launch, entry in zip(launcher.artifact.launches, launcher.entries, strict=True)
         ]
         self._parameters = [len(launch.params) + 2 for launch in launcher.artifact.launches]
-        self._cost_ns = [float("inf")] * len(self._launches)
-        self._probes = [0] * len(self._launches)
+        self._forget_costs(())
         self._threads = thread_count()
 
     def launch(
@@ -154,6 +153,9 @@ class CpuPlan:
             DeviceError: `device-assert` when an assertion of the kernel failed.
         """
         packing = self._packing
+        integers = tuple([scalar for scalar in scalars if isinstance(scalar, int)])
+        if integers != self._measured:
+            self._forget_costs(integers)
         block = packing.fill(pointers, scalars)
         counts = packing.counts(scalars)
         for number, (entry, scratch_bytes) in enumerate(self._launches):
@@ -168,14 +170,24 @@ class CpuPlan:
                 self._raise_error(block)
         packing.release(block)
 
+    def _forget_costs(self, integers: tuple[int, ...]) -> None:
+        """Forget how long launches took: integers may say how much programs do."""
+        self._measured = integers
+        self._cost_ns = [float("inf")] * len(self._launches)
+        self._probes = [0] * len(self._launches)
+
     def _run(self, number: int, entry: Any, scratch_bytes: int, block: Block, programs: int) -> None:
         address, first = block.addresses[number], 0
         if self._probes[number] < _PROBES:
             self._probes[number] += 1
-            first = max(1, programs // (self._threads * 16))
+            part = max(1, programs // (self._threads * 16))
             start = perf_counter_ns()
-            entry(address, 0, first)
-            cost = (perf_counter_ns() - start) / first * programs
+            entry(address, 0, 1)
+            spent, first = perf_counter_ns() - start, 1
+            if part > 1 and spent * part < POOL_PIECE_NS:  # no signal is handled meanwhile
+                entry(address, 1, part)
+                spent, first = perf_counter_ns() - start, part
+            cost = spent / first * programs
             self._cost_ns[number] = min(self._cost_ns[number], cost)
         if first == programs:
             return

@@ -10,9 +10,10 @@ import numpy as np
 
 from tessera.entry import layout
 from tessera.entry.tables import ArrayGuard
-from tessera.errors import CallError, ResourceError
+from tessera.errors import CallError
 from tessera.numerics.dtypes import DType
 from tessera.runtime.host_cache import LEAST_BYTES, host_cache
+from tessera.runtime.shortage import memory_for
 from tessera.runtime.views import ArrayView
 
 _ALIGNMENT = 64
@@ -29,23 +30,18 @@ def aligned(shape: tuple[int, ...], dtype: DType) -> Any:
     numpy_dtype = dtype.numpy()
     size = numpy_dtype.itemsize
     for extent in shape:
-        size *= extent
+        size *= extent or 1  # as NumPy counts
     if len(shape) > _MOST_DIMENSIONS or max((*shape, size)) >= 2**62:
         raise CallError(
             f"an array of shape {shape!r:.80} is larger than memory",
             code="bad-shape",
             help="use a smaller one",
         )
-    if size >= LEAST_BYTES and host_cache().limit:
-        return np.ndarray(shape, numpy_dtype, host_cache().buffer(size))
-    try:
+    size = 0 if 0 in shape else size
+    with memory_for(shape):
+        if size >= LEAST_BYTES and host_cache().limit:
+            return np.ndarray(shape, numpy_dtype, host_cache().buffer(size))
         memory = np.empty(size + _ALIGNMENT, np.uint8)
-    except MemoryError:
-        raise ResourceError(
-            f"{size} bytes of memory for an array of shape {shape} are not there",
-            code="out-of-memory",
-            help="use a smaller array",
-        ) from None
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size].view(numpy_dtype).reshape(shape)
 

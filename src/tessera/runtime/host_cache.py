@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tessera.errors import CallError
+from tessera.runtime.environment import number_from
 
 LEAST_BYTES = 256 << 10
 """Smaller arrays come from NumPy: `malloc` keeps their pages."""
@@ -40,17 +40,11 @@ def limit_bytes() -> int:
     Raises:
         CallError: `bad-environment` when `TESSERA_CPU_CACHE_MB` is not a number.
     """
-    text = os.environ.get("TESSERA_CPU_CACHE_MB")
-    if not text:
+    limit = number_from("TESSERA_CPU_CACHE_MB", "a number of MiB, 0 for no cache")
+    if limit is None:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return min(_DEFAULT_BYTES, total // _DEFAULT_SHARE)
-    if not text.isdecimal():
-        raise CallError(
-            f"TESSERA_CPU_CACHE_MB is {text!r}",
-            code="bad-environment",
-            help="set it to a number of MiB, 0 for no cache",
-        )
-    return int(text) << 20
+    return limit << 20
 
 
 def size_class(size: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import CallError, shown
-from tessera.numerics.dtypes import dtype_named
+from tessera.numerics.dtypes import DType, dtype_named
 from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter, program_count
 
 Encode = Callable[[Parameter, int, Sequence[int], Sequence[int]], bytes]
@@ -34,7 +34,6 @@ _FORMATS = {
     "f64": "d",
     "f32": "f4x",
     "f16": "e6x",
-    "bool": "?7x",
     "i8": "b7x",
     "i16": "h6x",
     "i32": "i4x",
@@ -47,17 +46,25 @@ _FORMATS = {
 _BY_BITS = {1: "B7x", 2: "H6x"}
 
 
+_NO_NUMBER = (struct.error, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What objects raise that are packed as numbers and are none, such as tensors without memory."""
+
+
 def _format(dtype: str) -> str:
     storage = dtype_named(dtype).storage
     return _FORMATS.get(storage.name) or _BY_BITS[storage.bytes]
 
 
 def _as_bits(dtype: str, value: Any) -> int:
-    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …).
+    """Return the bits of a value in a dtype that `struct` lacks (bf16, fp8 …) or takes anything for (bool).
 
     Raises:
-        OverflowError: the dtype does not hold a finite value.
+        OverflowError: the dtype does not hold the value.
     """
+    if dtype == "bool":
+        if value != bool(value):
+            raise OverflowError("a bool is neither true nor false")
+        return int(bool(value))
     number = float(value)
     with np.errstate(over="ignore"):
         stored = np.array(number, np.float32).astype(dtype_named(dtype).numpy())
@@ -70,6 +77,31 @@ def scalar_bits(dtype: str, value: Any) -> bytes:
     """Return the 8 bytes of a scalar's slot."""
     known = dtype_named(dtype).storage.name in _FORMATS
     return struct.pack("=" + _format(dtype), value if known else _as_bits(dtype, value))
+
+
+def number_in(dtype: DType, value: Any) -> Any:
+    """Return the number of a dtype that a value stands for.
+
+    Raises:
+        ValueError: it is no number, or one that the dtype does not hold.
+    """
+    try:
+        bits = scalar_bits(dtype.storage.name, value)
+    except _NO_NUMBER as error:
+        raise ValueError(f"no {dtype}") from error
+    return np.frombuffer(bits, dtype.numpy(), 1)[0]
+
+
+def scalar_number(spec: ArgSpec, value: Any) -> Any:
+    """Return the number of a scalar argument's dtype that compiled code is given for a value.
+
+    Raises:
+        CallError: `wrong-scalar` when it does not fit the dtype.
+    """
+    try:
+        return number_in(dtype_named(spec.dtype), value)
+    except ValueError as error:
+        raise wrong_scalar(spec, value) from error
 
 
 class MapSlot:
@@ -211,7 +243,7 @@ class Packing:
             self._pack(block.slots, 0, *pointers, *values)
             for slot in block.maps:
                 self._describe(slot, pointers[self._position[slot.param.arg]])
-        except (struct.error, TypeError, ValueError, OverflowError) as error:
+        except _NO_NUMBER as error:
             self._free.append(block)
             raise self._misfit(scalars, error) from error
         return block
@@ -238,22 +270,15 @@ class Packing:
 
     def _misfit(self, scalars: Sequence[Any], error: Exception) -> CallError:
         for arg, value in zip(self._scalars, scalars, strict=True):
-            spec = self._args[arg]
-            if not _fits(spec, value):
-                return wrong_scalar(spec, value)
+            try:
+                scalar_number(self._args[arg], value)
+            except CallError as found:
+                return found
         return CallError(
             f"the arguments cannot be packed: {error}",
             code="wrong-scalar",
             help="pass numbers that fit the parameters' dtypes",
         )
-
-
-def _fits(spec: ArgSpec, value: Any) -> bool:
-    try:
-        struct.pack("=" + _format(spec.dtype), value if spec.dtype in _FORMATS else _as_bits(spec.dtype, value))
-    except (struct.error, TypeError, ValueError, OverflowError):
-        return False
-    return True
 
 
 def wrong_scalar(spec: ArgSpec, value: Any) -> CallError:

@@ -23,7 +23,7 @@ from tessera.entry.layout import (
     POOL_WORDS,
     WORD,
 )
-from tessera.errors import CallError
+from tessera.runtime.environment import number_from
 from tessera.runtime.forking import compiling
 from tessera.runtime.platforms import LoadedCode, host_platform
 
@@ -48,16 +48,10 @@ def thread_count() -> int:
     Raises:
         CallError: `bad-environment` when the variable is not a positive number.
     """
-    text = os.environ.get("TESSERA_NUM_THREADS")
-    if not text:
+    threads = number_from("TESSERA_NUM_THREADS", "a number of threads, at least 1", least=1)
+    if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    if not text.isdecimal() or int(text) < 1:
-        raise CallError(
-            f"TESSERA_NUM_THREADS is {text!r}",
-            code="bad-environment",
-            help="set it to a number of threads, at least 1",
-        )
-    return int(text)
+    return threads
 
 
 class WorkerPool:

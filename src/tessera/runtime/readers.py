@@ -36,6 +36,19 @@ def wrong_dtype(dtype: object) -> CallError:
     )
 
 
+FOREIGN_ERRORS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
+"""What another library's object raises that gives no array, and what reading wrong facts of it raises."""
+
+
+def refused(protocol: str, error: Exception) -> CallError:
+    """Return the error for an object that has a protocol of arrays and gives no array by it."""
+    return CallError(
+        f"the array refuses {protocol}: {type(error).__name__}: {error}",
+        code="not-an-array",
+        help="detach it, or copy it to an array that can be shared",
+    )
+
+
 def in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return strides of bytes in elements.
 
@@ -95,9 +108,11 @@ _numpy = Reader(_read_numpy if _field_is_there() else _read_numpy_slowly, _decod
 # PyTorch, by attributes only: torch is never imported here.
 def _read_torch(tensor: Any) -> tuple[int, Traits, object]:
     try:
-        pointer = tensor.data_ptr()
+        pointer, offset = tensor.data_ptr(), tensor.storage_offset()
+        if offset and pointer == offset * tensor.itemsize:
+            pointer = 0  # an offset into no memory
         return pointer, (tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.is_neg()), None
-    except (RuntimeError, NotImplementedError) as error:
+    except FOREIGN_ERRORS as error:
         raise CallError(
             f"this tensor has no plain memory: {error}",
             code="not-an-array",
@@ -151,19 +166,15 @@ def _exporter(kind: int) -> Callable[[Any], int | None]:
 
 
 def _read_dlpack(array: Any) -> tuple[int, Traits, object]:
-    kind, _ = array.__dlpack_device__()
-    stream = (_exporters.get(kind) or _exporter(int(kind)))(array)
     try:
+        kind, _ = array.__dlpack_device__()
+        stream = (_exporters.get(kind) or _exporter(int(kind)))(array)
         try:
             capsule = array.__dlpack__(stream=stream, max_version=(1, 0))
         except TypeError:  # a producer from before DLPack 1.0 has no max_version
             capsule = array.__dlpack__(stream=stream)
-    except (BufferError, RuntimeError, ValueError) as error:
-        raise CallError(
-            f"the array refuses DLPack: {error}",
-            code="not-an-array",
-            help="detach it, or copy it to an array that can be shared",
-        ) from error
+    except FOREIGN_ERRORS as error:
+        raise refused("DLPack", error) from error
     imported = dlpack.read_capsule(capsule)
     # JAX exports its immutable arrays as writable.
     immutable = type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
@@ -226,5 +237,17 @@ def view_of(array: Any) -> tuple[int, ArrayView, object]:
             code="not-an-array",
             help=array_help(),
         )
+    return read_view(reader, array)
+
+
+def read_view(reader: Reader, array: Any) -> tuple[int, ArrayView, object]:
+    """Return address, view and keep-alive object of an array that has this reader; raises as `view_of`."""
     pointer, traits, keep = reader.read(array)
-    return pointer, reader.decode(traits), keep
+    view = reader.decode(traits)
+    if pointer == 0 and 0 not in view.shape:
+        raise CallError(
+            f"an array of shape {tuple(view.shape)} has no memory",
+            code="not-an-array",
+            help="pass an array that holds its elements: not one of a tracer, nor one that was freed",
+        )
+    return pointer, view, keep

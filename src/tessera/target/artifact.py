@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError
 from tessera.numerics.dtypes import BY_NAME
+from tessera.numerics.profiles import DEFAULT, Profile
 from tessera.target.container import pack, unpack
 from tessera.target.dims import Dim
 from tessera.target.registry import family
@@ -273,6 +274,11 @@ class Artifact:
     reflection: dict[str, Any] = field(default_factory=dict[str, Any])
     requires: tuple[str, ...] = ()
 
+    @property
+    def profile(self) -> Profile:
+        """The numerics profile that it was compiled under."""
+        return self.reflection.get("profile", DEFAULT)
+
     def to_bytes(self) -> bytes:
         """Return the artefact as a file's contents; docs/artefacts.md says what is in it."""
         kinds = [[name, "text" if isinstance(data, str) else "bytes"] for name, data in self.dumps.items()]
@@ -296,6 +302,8 @@ class Artifact:
     def save(self, path: str | Path) -> None:
         """Write the artefact to a file that `ts.load` reads; one that is there is replaced whole, or left as it is.
 
+        So it is for any number of threads and processes that write one file. What a link names is written in place.
+
         Raises:
             OSError: the file cannot be written.
         """
@@ -305,9 +313,11 @@ class Artifact:
         if goal.is_symlink() or (goal.exists() and not goal.is_file()):
             goal.write_bytes(data)
             return
-        part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
+        part = goal.with_name(f"{os.urandom(8).hex()}.part")
+        file = part.open("xb")
         try:
-            part.write_bytes(data)
+            with file:
+                file.write(data)
             part.replace(goal)
         finally:
             part.unlink(missing_ok=True)
@@ -382,6 +392,7 @@ def _dumps(where: str, value: Any) -> dict[str, str]:
 
 _KNOWN_FACTS: dict[str, Check] = {
     "config": table(anything),
+    "profile": one_of(*get_args(Profile)),
     "fixed_dims": table(whole(0)),
     "schedule": table(anything),
     "asserts": many(record(dict, {"message": text, "location": anything})),

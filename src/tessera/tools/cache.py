@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tessera.driver.cache import CacheEntry, DiskCache, default_path, disk_cache, size_limit
 from tessera.errors import CallError
+from tessera.tools.console import console
 
 
 def _opened() -> DiskCache:
@@ -59,7 +59,7 @@ def list_() -> None:
         name, target = ("(corrupt)", "") if artifact is None else (artifact.name, artifact.target)
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         table.add_row(name, target, str(entry.size), when, f"{entry.path.parent.name[:12]}…/{entry.path.name}")
-    Console().print(table)
+    console().print(table)
 
 
 @cache.command()

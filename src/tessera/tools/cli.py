@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
@@ -34,21 +35,32 @@ class _Commands(click.Group):
             return None
         return getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line, which click itself ends quietly where a pipe is closed."""
         try:
-            return super().invoke(ctx)
+            if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+                raise OSError("standard output is closed")
+            return super().main(*args, **options)
         except TesseraError as error:
             # Without its traceback, in which the command line's own frames would pass for the user's program.
-            click.echo(str(error.with_traceback(None)), err=True)
-            ctx.exit(1)
-        except BrokenPipeError:
-            raise  # click ends quietly
-        except OSError as error:
-            click.echo(f"error[file]: {error}", err=True)
-            ctx.exit(1)
+            _fail(str(error.with_traceback(None)))
         except UnicodeDecodeError as error:
-            click.echo(f"error[file]: the file holds no text: {error}", err=True)
-            ctx.exit(1)
+            _fail(f"error[file]: the file holds no text: {error}")
+        except UnicodeEncodeError as error:
+            _fail(f"error[file]: a text cannot be written: {error}")
+        except OSError as error:
+            _fail(f"error[file]: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    """End the process with a message; what could not be written to standard output is not tried again."""
+    click.echo(message, err=True)
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stdout.flush()
+        sys.exit(1)
+    # Python writes what is left at its end, and would complain.
+    sys.stdout = None
+    sys.exit(1)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import click
 
+from tessera.driver.binding import check_names
 from tessera.driver.compile import DUMPS
 from tessera.driver.compile import compile as compile_kernel
 from tessera.errors import CallError
 from tessera.target.artifact import Artifact
 from tessera.tools.loading import find_kernel
+
+_MOST_DIGITS = 19
+"""Digits of a size; Python reads only some thousands."""
 
 
 def _assignments(option: str, texts: tuple[str, ...]) -> dict[str, str]:
@@ -30,9 +34,9 @@ def _assignments(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 def _dims(texts: tuple[str, ...]) -> dict[str, int]:
     found = _assignments("--dims", texts)
     for name, value in found.items():
-        if not value.isdecimal():
+        if not value.isdecimal() or len(value) > _MOST_DIGITS:
             raise CallError(
-                f"--dims: {name} is {value!r}, which is not a size",
+                f"--dims: {name} is {value!r:.80}, which is not a size",
                 code="bad-option",
                 help="write --dims M=4096",
             )
@@ -45,8 +49,10 @@ def _constant(text: str) -> object:
         return None
     try:
         value = json.loads(text.lower() if text in ("True", "False") else text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return text
+    except ValueError as error:
+        raise CallError(f"--const: {text:.80} is no number: {error}", code="bad-option") from error
     return value if isinstance(value, int | float | str) else text
 
 
@@ -83,6 +89,7 @@ def compile(
     """  # noqa: D301 - click wants the backspace character itself
     stages = [stage.strip() for text in dump for stage in text.split(",") if stage.strip()]
     constants = {name: _constant(value) for name, value in _assignments("--const", const).items()}
+    check_names(kernel, constants)
     source = Path(kernel) if _is_dump(kernel) else find_kernel(kernel)
     artifact = compile_kernel(source, target=target, dump=stages, dims=_dims(dims) or None, strides=None, **constants)
     if out is None:

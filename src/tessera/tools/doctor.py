@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import tessera
@@ -27,6 +26,7 @@ from tessera.entry import exchange, host
 from tessera.errors import DeviceError, TargetError, TesseraError
 from tessera.runtime import arrays, backend, toolkit
 from tessera.tools import sample
+from tessera.tools.console import console
 
 _MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
 _PACKAGES = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "click", "rich")
@@ -209,17 +209,17 @@ def doctor() -> None:
 
     Compiles and runs a kernel on the CPU, and on the GPU where there is one.
     """
-    console = Console()
-    console.print(f"Tessera {tessera.__version__} ({sys.prefix})")
+    screen = console()
+    screen.print(f"Tessera {tessera.__version__} ({sys.prefix})")
     table = Table(box=None, pad_edge=False, show_header=False)
     mends: list[tuple[str, str]] = []
     for finding in findings():
         table.add_row(finding.subject, _MARKS[finding.state], _escaped(finding.detail))
         if finding.mend and finding.state != "ok":
             mends.append((finding.subject, finding.mend))
-    console.print(table)
+    screen.print(table)
     for subject, mend in mends:
-        console.print(f"to mend {subject}: {_escaped(mend)}", soft_wrap=True)
+        screen.print(f"to mend {subject}: {_escaped(mend)}", soft_wrap=True)
 
 
 def _escaped(text: str) -> Any:

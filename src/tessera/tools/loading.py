@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -48,14 +49,20 @@ def import_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise CallError(f"there is no file {path}", code="no-such-file", help="write file.py:kernel")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"_tessera_file_{path.stem}"  # a file may be called as a module is that the program needs
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise CallError(f"{path.name} is not a Python file", code="bad-file", help="write file.py:kernel")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))  # the file imports its neighbours as it would when run
-    sys.modules[path.stem] = module
-    with _Reported(path):
-        spec.loader.exec_module(module)
+    sys.modules[name] = module
+    folder = str(path.parent)
+    sys.path.insert(0, folder)  # the file imports its neighbours as it would when run
+    try:
+        with _Reported(path):
+            spec.loader.exec_module(module)
+    finally:
+        with suppress(ValueError):  # the file may have taken it away itself
+            sys.path.remove(folder)
     return module
 
 

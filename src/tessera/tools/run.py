@@ -11,11 +11,16 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from tessera.driver.binding import check_tensors
 from tessera.errors import CallError, VerifyError
 from tessera.interp import interpret
 from tessera.ir.text import parse_module
 from tessera.ir.tile.structure import ArgInfo, KernelOp
 from tessera.ir.tile.types import TensorType, describe
+from tessera.lower.launch import arg_specs
+from tessera.runtime.arguments import ExpectedTensor
+from tessera.runtime.packing import scalar_number
+from tessera.runtime.readers import view_of
 
 Array = npt.NDArray[Any]
 
@@ -39,10 +44,39 @@ def run_text(text: str, inputs: Sequence[Any], *, file: str = "<input>", checks:
     """
     module = parse_module(text, file)
     kernel = next((op for op in module.ops if isinstance(op, KernelOp)), None)
-    returned = interpret(module, inputs, checks=checks)
+    values = inputs if kernel is None else checked_inputs(kernel, inputs)
+    returned = interpret(module, values, checks=checks)
     if returned or kernel is None:
         return returned
-    return [array for array, info in zip(inputs, kernel.infos, strict=True) if info.written]
+    return [array for array, info in zip(values, kernel.infos, strict=True) if info.written]
+
+
+def checked_inputs(kernel: KernelOp, inputs: Sequence[Any]) -> list[Any]:
+    """Return what a kernel is run on: the arrays, and the numbers in the dtypes of their parameters.
+
+    Raises:
+        CallError: `argument-count`, or an input does not fit, as at a call of a kernel.
+    """
+    _check_count(kernel, inputs)
+    specs = arg_specs(kernel)
+    arrays = [(spec, array) for spec, array in zip(specs, inputs, strict=True) if spec.kind == "tensor"]
+    expected = [ExpectedTensor.of_spec(spec) for spec, _ in arrays]
+    check_tensors(expected, [view_of(array)[1] for _, array in arrays])
+    return [
+        scalar_number(spec, value) if spec.kind == "scalar" else value
+        for spec, value in zip(specs, inputs, strict=True)
+    ]
+
+
+def _check_count(kernel: KernelOp, inputs: Sequence[Any]) -> None:
+    parameters = kernel.body.block.args
+    if len(inputs) != len(parameters):
+        types = zip(kernel.infos, parameters, strict=True)
+        raise CallError(
+            f"{kernel.sym_name.data} takes {len(parameters)} inputs, got {len(inputs)}",
+            code="argument-count",
+            help=f"give one for each of {', '.join(f'{info.name}: {describe(arg.type)}' for info, arg in types)}",
+        )
 
 
 def _load(path: Path) -> Array:
@@ -59,8 +93,8 @@ def _load(path: Path) -> Array:
 def _number(text: str) -> int | float | bool:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError) as error:
-        raise CallError(f"{text!r} is neither a file nor a number", code="bad-input") from error
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise CallError(f"{text!r:.80} is neither a file nor a number", code="bad-input") from error
     if not isinstance(value, int | float):
         raise CallError(f"{text!r} is neither a file nor a number", code="bad-input")
     return value
@@ -82,8 +116,8 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
         sizes = text[6:-1].strip().removesuffix(",")
         try:
             return np.zeros([int(part) for part in sizes.split(",")] if sizes else [], dtype)
-        except (ValueError, MemoryError) as error:
-            raise CallError(f"there is no {text}: {error}", code="bad-input", help="write zeros(64,32)") from error
+        except (ValueError, OverflowError, MemoryError) as error:
+            raise CallError(f"there is no {text:.80}: {error}", code="bad-input", help="write zeros(64,32)") from error
     array = _load(Path(text))
     if array.dtype != dtype and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
@@ -104,18 +138,18 @@ def run(source: TextIO, inputs: tuple[str, ...], outputs: tuple[Path, ...], no_c
     kernel = next((op for op in module.ops if isinstance(op, KernelOp)), None)
     if kernel is None:
         raise VerifyError(f"{source.name} holds no kernel")
-    parameters = kernel.body.block.args
-    if len(inputs) != len(parameters):
-        wanted = ", ".join(f"{i.name}: {describe(p.type)}" for i, p in zip(kernel.infos, parameters, strict=True))
-        raise CallError(
-            f"{kernel.sym_name.data} takes {len(parameters)} inputs, got {len(inputs)}",
-            help=f"give one --input for each of {wanted}",
-        )
+    _check_count(kernel, inputs)
     values = [
         read_input(given, p.type if isinstance(p.type, TensorType) else None, info)
-        for given, p, info in zip(inputs, parameters, kernel.infos, strict=True)
+        for given, p, info in zip(inputs, kernel.body.block.args, kernel.infos, strict=True)
     ]
     results = run_text(text, values, file=source.name, checks=not no_checks)
+    if len(outputs) > len(results):
+        raise CallError(
+            f"{len(outputs)} --output options, and {kernel.sym_name.data} gives {len(results)} arrays",
+            code="bad-option",
+            help="give one --output for each array that it returns or, if it returns none, stores to",
+        )
     for path, result in zip(outputs, results, strict=False):
         with path.open("wb") as stream:
             np.save(stream, result.view(f"u{result.dtype.itemsize}") if result.dtype.kind == "V" else result)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tessera.canonicalize.merge_casts import holds_all, skips
-from tessera.interp.casts import convert
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import convert
 
 SMALL = [d for d in dtypes.ALL if d.bits <= 16]
 TARGETS = [d for d in dtypes.ALL if d.name != "tf32"]

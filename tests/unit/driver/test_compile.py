@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import json
+import linecache
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -161,6 +165,30 @@ def test_a_gpu_artefact_refuses_host_arrays(tmp_path):
     assert caught.value.code == "wrong-device"
 
 
+def test_threads_save_one_file_whole(tmp_path):
+    short, long = ts.compile(saxpy, target="cpu"), ts.compile(saxpy, target="cpu", dump=["tirt", "ll", "asm"])
+    path, sizes = tmp_path / "saxpy.tessera", {len(short.to_bytes()), len(long.to_bytes())}
+    short.save(path)
+
+    def save(artifact):
+        for _ in range(50):
+            artifact.save(path)
+            assert len(path.read_bytes()) in sizes
+            ts.load(path)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(save, artifact) for artifact in (short, long) * 2]:
+            done.result()
+    assert [file.name for file in tmp_path.iterdir()] == ["saxpy.tessera"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_saved_file_has_the_usual_permissions(tmp_path):
+    ts.compile(saxpy, target="cpu").save(tmp_path / "saxpy.tessera")
+    (tmp_path / "usual").write_bytes(b"")
+    assert (tmp_path / "saxpy.tessera").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
 def test_files_that_are_no_artefacts(tmp_path):
     with pytest.raises(CallError) as caught:
         ts.load(tmp_path / "none")
@@ -169,3 +197,46 @@ def test_files_that_are_no_artefacts(tmp_path):
     with pytest.raises(ArtifactError) as bad:
         ts.load(tmp_path / "bad")
     assert bad.value.code == "bad-artifact"
+
+
+def kernels_with(name):
+    """Return kernels that take something by a name: a tensor, a scalar, a constexpr, a dtype, a tensor or None."""
+    texts = [
+        f'(x: ts.Tensor["m", ts.f32], {name}: ts.constexpr = 2)',
+        f'(x: ts.Tensor["m", ts.f32], {name}: ts.f32 = 2)',
+        f'({name}: ts.Tensor["m", ts.f32], x: ts.Tensor["m", ts.f32])',
+        f'(x: ts.Tensor["m", ts.f32], {name}: ts.Tensor["m", ts.f32] | None)',
+    ]
+    for number, text in enumerate(texts):
+        source = f"@ts.kernel\ndef k{text}:\n    i = ts.tile.linear_id()\n    if i < m:\n        x[i] = x[i] + 1.0\n"
+        file = f"<{name}{number}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        names = {"ts": ts}
+        exec(builtins.compile(source, file, "exec"), names)
+        yield names["k"]
+
+
+NAMES = ("self", "kernel", "target", "dump", "dims", "strides", "stream", "args", "kwargs", "function", "name")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_of_any_name(name):
+    x = np.zeros(3, np.float32)
+    constant, scalar, tensor, optional = kernels_with(name)
+    for call in range(1, 5):
+        constant(x, **{name: 2})
+        scalar(x, **{name: 2.0})
+        tensor(x=x, **{name: np.ones(3, np.float32)})
+        optional(x, **{name: None})
+        assert x.tolist() == [4.0 * call] * 3
+    ts.compile(scalar)
+    ts.compile(tensor)
+    for kernel, value in ((constant, 5), (optional, None)):
+        if name in ("target", "dump", "dims", "strides"):
+            for given in ({name: value}, {}):
+                with pytest.raises(CallError) as caught:
+                    ts.compile(kernel, **given)
+                assert caught.value.code == "reserved-name"
+        else:
+            ts.compile(kernel, **{name: value})
+            kernel.compile(**{name: value})

@@ -65,19 +65,34 @@ def test_tensors_of_any_size(count):
     assert served(saxpy)
 
 
+class Wrapper(torch.Tensor):
+    """A tensor whose elements another one holds."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_tensors_without_memory_are_refused():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     warm(saxpy, torch.zeros(33), torch.zeros(33))
-    freed = torch.zeros(33)
+    freed = torch.zeros(99)
+    first, rest = freed[:33], freed[16:49]
     freed.untyped_storage().resize_(0)
     with FakeTensorMode():
-        traced = torch.zeros(33)
-    for tensor in (freed, traced):
-        with pytest.raises(CallError, match=r"'x' of shape .*33.* has no memory") as caught:
+        traced = torch.zeros(99)
+    wrapped = torch.Tensor._make_wrapper_subclass(Wrapper, (33,))
+    others = [torch._efficientzerotensor(33), torch._to_functional_tensor(torch.zeros(33))]
+    for tensor in (first, rest, traced[:33], traced[16:49], wrapped, *others):
+        with pytest.raises(CallError, match=r"'x': an array of shape \(33,\) has no memory") as caught:
             saxpy(tensor, torch.zeros(33))
         assert caught.value.code == "not-an-array"
+        for read in (ts.asarray, ts.from_dlpack, ts.to_numpy):
+            with pytest.raises(CallError, match=r"an array of shape \(33,\) has no memory") as caught:
+                read(tensor)
+            assert caught.value.code == "not-an-array"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +125,23 @@ def test_strides_are_guarded_and_used():
             copy_rows(x, out)
             assert torch.equal(out, x)
         assert served(copy_rows)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32", "bool_"])
+def test_a_tensor_that_is_no_number(dtype):
+    @ts.kernel
+    def put(out: ts.Tensor["n", getattr(ts, dtype)], value: getattr(ts, dtype)):
+        i = ts.tile.linear_id()
+        if i < n:
+            out[i] = value
+
+    out = ts.empty((3,), getattr(ts, dtype))
+    for _ in range(4):
+        put(out, 1)
+    for value in (torch.ones((), device="meta"), torch.ones(2)):
+        with pytest.raises(CallError) as caught:
+            put(out, value)
+        assert caught.value.code == "wrong-scalar"
 
 
 class Tagged(torch.Tensor):

@@ -438,3 +438,37 @@ def test_a_loaded_kernel_explains_its_calls_and_plans_each_kind_once(tmp_path):
     assert len(loaded._plans) == 1
     loaded(x[:7], y=y[:7])
     assert len(loaded._plans) == 2
+
+
+_PROFILES = ("fast", "deterministic", "strict")
+
+
+@pytest.mark.parametrize("own", _PROFILES)
+def test_a_loaded_kernel_keeps_its_profile(own, tmp_path):
+    with ts.numerics.profile(own):
+        saxpy.compile().save(tmp_path / "saxpy.tessera")
+    loaded = ts.load(tmp_path / "saxpy.tessera")
+    x, y = arrays(40)
+
+    def call(profile):
+        with ts.numerics.profile(profile):
+            loaded(x, y, 1.0)
+
+    for _ in range(6):  # those after the first few take the compiled entry where there is one
+        loaded(x, y, 1.0)
+        assert loaded.explain().profile == own
+        for chosen in _PROFILES:
+            if chosen == own:
+                call(chosen)
+                assert loaded.explain().profile == own
+            else:
+                with pytest.raises(CallError, match=f"{own}, and is called under {chosen}") as caught:
+                    call(chosen)
+                assert caught.value.code == "wrong-profile"
+
+
+def test_an_artefact_of_a_text_has_the_profile_of_the_text(tmp_path):
+    with ts.numerics.profile("strict"):
+        text = str(ts.compile(saxpy, target="cpu", dump=["tirh"]).dumps["tirh"])
+    assert 'profile "strict"' in text
+    assert ts.compile(text.replace('profile "strict"', 'profile "fast"')).profile == "fast"

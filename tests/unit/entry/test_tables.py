@@ -66,7 +66,7 @@ def probe(launches, arguments, **words):
         shared_pool,
         keep=(run,),
     )
-    record = Record(len(arguments), (), arguments, (), (), (), "fast", work)
+    record = Record(len(arguments), (), arguments, (), (), (), None, work)
     made = Probe()
     made.table = Table([record], Probe.__call__)
     host.put_word(id(made) + layout.KERNEL["table"], made.table.address)

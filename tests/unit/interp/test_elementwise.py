@@ -10,11 +10,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from tessera.interp.casts import convert, largest, round_once, tf32
+from tessera.interp.casts import tf32
 from tessera.interp.elementwise import apply, scalar
 from tessera.interp.gamma import lgamma
 from tessera.ir.tile import elementwise
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import convert, largest, round_once
 from tessera.numerics.functions import FUNCTIONS, accepts
 from tests.unit.interp.kernels import evaluate
 

@@ -10,12 +10,39 @@ import pytest
 import tessera as ts
 from tessera import ops as op
 from tessera.driver.compile import target_record
+from tessera.ops import arrays
 from tessera.runtime.pool import thread_count
 
 gemm = op.linalg.gemm
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 SLACK = 2 << 20
 """Bytes that Python itself may take meanwhile."""
+
+
+@pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 30)])
+@pytest.mark.parametrize("library", ["numpy", "torch", "tessera"])
+def test_a_result_without_memory_is_an_error(library, shape):
+    like = ts.zeros(3)
+    if library == "torch":
+        like = pytest.importorskip("torch").from_numpy(like)
+    elif library == "tessera":
+        like = Foreign(like)
+    with pytest.raises(ts.TesseraError) as caught:
+        arrays.maker(like, shape, ts.f32)(like)
+    assert caught.value.code in ("out-of-memory", "bad-shape")
+
+
+class Foreign:
+    """An array of a library whose results are Tessera's own."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
 
 
 def _status(name: str) -> int:

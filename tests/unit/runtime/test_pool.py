@@ -16,6 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera.driver.native import load_pool
+from tessera.entry.layout import POOL_PIECES
 from tessera.errors import CallError
 from tessera.runtime import cpu, pool
 from tessera.runtime.pool import WorkerPool, shared_pool, thread_count
@@ -232,6 +233,27 @@ def test_a_signal_is_handled_during_a_launch(workers, threads):
     assert not running
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("slow_from", "quick_from"), [(0, 400), (200, 400), (0, 0), (0, 3)])
+def test_pieces_are_as_long_as_their_programs_allow(workers, threads, slow_from, quick_from):
+    pieces = []
+
+    def body(params, first, last):
+        slow = sum(slow_from <= program < quick_from for program in range(first, last))
+        time.sleep(0.002 * slow)
+        pieces.append((first, last - first, slow))
+
+    run(workers, body, 400, threads)
+    assert sum(count for _, count, _ in pieces) == 400
+    assert pieces[0][1] == 1
+    most = 400 // (threads * POOL_PIECES)
+    assert max(count for _, count, _ in pieces) <= most
+    # Programs of 2 ms: at most 8 of them make a piece, after one that was still of quick programs.
+    assert sum(slow > 8 for _, _, slow in pieces) <= threads
+    if slow_from == quick_from:
+        assert any(count > 1 for _, count, _ in pieces)
+
+
 LONG = """
 import os, signal, threading, time
 import numpy as np
@@ -319,3 +341,42 @@ def test_thread_count_obeys_the_environment(monkeypatch):
         with pytest.raises(CallError) as caught:
             thread_count()
         assert caught.value.code == "bad-environment"
+
+
+AFTER_SHORT = """
+import os, signal, threading, time
+import numpy as np
+import tessera as ts
+
+@ts.kernel
+def slow(x: ts.Tensor["n", ts.f32], rounds: ts.i64):
+    for i in ts.tile.grid((n, 1024)):
+        y = x[i : i + 1024]
+        for _ in ts.tile.range(0, rounds, 1):
+            y = ts.tile.exp(y * -1.0)
+        x[i : i + 1024] = y
+
+x = np.ones(1024 * 1000, np.float32)
+for _ in range(8):
+    slow(x, 1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sent = []
+def send():
+    sent.append(time.perf_counter())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(0.1, send).start()
+try:
+    slow(x, 50_000)
+    print("finished")
+except KeyboardInterrupt:
+    print(time.perf_counter() - sent[0])
+"""
+
+
+@pytest.mark.parametrize("entry", ["0", "1"])
+def test_ctrl_c_ends_a_long_launch_after_short_ones_of_its_sizes(tmp_path, entry):
+    program = tmp_path / "long.py"
+    program.write_text(AFTER_SHORT)
+    known = {**os.environ, "TESSERA_NUM_THREADS": "2", "TESSERA_ENTRY": entry}
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=100, check=True, env=known)
+    assert float(done.stdout) < 0.5  # programs take 10 ms; an eighth of a thread's would take half a second

@@ -151,6 +151,83 @@ def test_cuda_interface_strides_are_bytes():
     assert cuda_interface._decode(("<f4", (2, 3), None, Device("cuda"), False)).strides == (3, 1)
 
 
+def raising(error):
+    """Return a method that raises."""
+
+    def method(self, **options):
+        raise error
+
+    return method
+
+
+def exporter(**methods):
+    """Return an object with DLPack, some of whose methods are replaced."""
+    kind = type("Producer", (Exported,), methods)
+    return kind(np.zeros(3, np.float32))
+
+
+_ERRORS = [ZeroDivisionError("x"), KeyError("x"), AttributeError("x"), NotImplementedError("x"), BufferError("x")]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        *(exporter(__dlpack__=raising(error)) for error in _ERRORS),
+        *(exporter(__dlpack_device__=raising(error)) for error in _ERRORS),
+        *(exporter(__dlpack_device__=lambda self, given=given: given) for given in ("x", "xy", None, 1, ([], 0))),
+        *(exporter(__dlpack__=lambda self, given=given, **options: given) for given in (None, 5, "x")),
+        exporter(__dlpack__=lambda self: self.array.__dlpack__()),
+    ],
+)
+def test_a_producer_that_gives_no_array_is_refused(array):
+    with pytest.raises(CallError) as caught:
+        view_of(array)
+    assert caught.value.code == "not-an-array"
+
+
+_INTERFACE = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}
+
+
+def on_a_gpu(facts):
+    """Return an object that claims to be an array on a GPU."""
+    return type("OnGpu", (), {"__cuda_array_interface__": facts})()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        *(
+            {key: value for key, value in _INTERFACE.items() if key != left_out}
+            for left_out in ("shape", "typestr", "data")
+        ),
+        *({**_INTERFACE, "data": data} for data in (5, (), (1, 2, 3), ("x", True), (1.5, True), None)),
+        *({**_INTERFACE, "shape": shape} for shape in ("x", 3, (1.5,), ([],), (-1,), None)),
+        *({**_INTERFACE, "strides": strides} for strides in ("x", 4, (4, 4), (1.5,), ())),
+        *({**_INTERFACE, "stream": stream} for stream in ("x", 1.5)),
+        None,
+        "x",
+    ],
+)
+def test_a_cuda_interface_that_says_no_array_is_refused(facts):
+    with pytest.raises(CallError) as caught:
+        view_of(on_a_gpu(facts))
+    assert caught.value.code == "not-an-array"
+
+
+@pytest.mark.parametrize("typestr", ["x!", "<q9", None, "<f4,", "|O8"])
+def test_a_cuda_interface_of_an_unknown_type(typestr):
+    with pytest.raises(CallError) as caught:
+        view_of(on_a_gpu({**_INTERFACE, "typestr": typestr}))
+    assert caught.value.code == "wrong-dtype"
+
+
+def test_an_array_without_memory_is_refused():
+    with pytest.raises(CallError, match="no memory") as caught:
+        view_of(on_a_gpu(_INTERFACE))
+    assert caught.value.code == "not-an-array"
+    assert view_of(on_a_gpu({**_INTERFACE, "shape": (0,)}))[1].shape == (0,)
+
+
 class Seen:
     """An array of a library that has a protocol of its own."""
 

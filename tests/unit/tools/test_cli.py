@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -13,7 +14,11 @@ from click.testing import CliRunner
 
 import tessera as ts
 from tessera.driver import cache
+from tessera.errors import CallError
+from tessera.runtime.host_cache import limit_bytes
+from tessera.runtime.pool import thread_count
 from tessera.tools.cli import main
+from tessera.tools.loading import import_file
 
 KERNEL = '''
 import tessera as ts
@@ -302,3 +307,117 @@ def test_files_that_cannot_be_used_are_errors_without_a_traceback(run, file, tmp
     assert done.exit_code in (1, 2)
     assert isinstance(done.exception, SystemExit)
     assert "rror" in done.output
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "json",
+        "ast",
+        "types",
+        "re",
+        "random",
+        "numpy",
+        "inspect",
+        "time",
+        "math",
+        "platform",
+        "xdsl",
+        "llvmlite",
+        "tessera",
+    ],
+)
+def test_a_file_may_be_called_as_a_module_is(name, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / f"{name}.py").write_text(KERNEL)
+    done = tessera(tmp_path, "compile", f"sub/{name}.py:scale", "--target", "cpu", "--dump", "tirh")
+    assert done.returncode == 0, done.stderr
+    assert "tessera_tile.kernel @scale" in done.stdout
+
+
+def tessera(folder, *args, shell="", **environment):
+    """Run a command line in a process of its own, with what a shell does to its files."""
+    known = {**os.environ, "TESSERA_CACHE_DIR": str(folder / "cache"), **environment}
+    command = shlex.join([sys.executable, "-m", "tessera.tools.cli", *args])
+    return subprocess.run(f"{command} {shell}", shell=True, cwd=folder, env=known, capture_output=True, text=True)
+
+
+def test_a_file_imports_its_neighbours_and_leaves_no_path_behind(file):
+    (file.parent / "near.py").write_text("FACTOR = 2")
+    file.write_text("import near\n" + KERNEL)
+    before = list(sys.path)
+    assert import_file(file).near.FACTOR == 2
+    assert sys.path == before
+    del sys.modules["near"]
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        *((["--const", f"{name}=1"], "reserved-name") for name in ("target", "dump", "dims", "strides")),
+        (["--const", "kernel=1"], "unknown-keyword"),
+        (["--const", "self=1"], "unknown-keyword"),
+        (["--dims", f"n={LONG}"], "bad-option"),
+        (["--const", f"K={LONG}"], "bad-option"),
+        (["--const", f"K={'[' * 5000}"], "wrong-constexpr"),
+    ],
+)
+def test_assignments_of_any_name_and_value(run, file, args, code):
+    file.write_text(KERNEL.replace("ts.constexpr", "ts.constexpr[int]"))
+    result = run("compile", f"{file}:scale", "--target", "cpu", *args)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error[{code}]: ")
+    assert len(result.stderr) < 1000
+
+
+@pytest.mark.parametrize("variable", ["TESSERA_CACHE_SIZE_MB", "TESSERA_NUM_THREADS", "TESSERA_CPU_CACHE_MB"])
+def test_long_numbers_in_the_environment(variable, monkeypatch):
+    read = {
+        "TESSERA_CACHE_SIZE_MB": cache.size_limit,
+        "TESSERA_NUM_THREADS": thread_count,
+        "TESSERA_CPU_CACHE_MB": limit_bytes,
+    }
+    for text in (LONG, "x", "-1", "1.5"):
+        monkeypatch.setenv(variable, text)
+        with pytest.raises(CallError, match=variable) as caught:
+            read[variable]()
+        assert caught.value.code == "bad-environment"
+    monkeypatch.setenv(variable, "3")
+    assert read[variable]() in (3, 3 << 20)
+
+
+@pytest.mark.parametrize("number", ["-" * 5000 + "1", LONG, "(" * 5000, "1e999j"])
+def test_numbers_of_any_text(run, file, tmp_path, number):
+    (tmp_path / "scale.tirh").write_text(run("compile", f"{file}:scale", "--target", "cpu", "--dump", "tirh").stdout)
+    for given in (("-i", "zeros(4)", "-i", number), ("-i", f"zeros({number})", "-i", "1")):
+        result = run("run", str(tmp_path / "scale.tirh"), *given)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("error[bad-input]: ")
+
+
+def test_an_output_that_lacks_letters(tmp_path, file):
+    ascii_only = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    for args in (("doctor",), ("cache", "list")):
+        done = tessera(tmp_path, *args, **ascii_only)
+        assert done.returncode == 0, done.stderr
+        assert "kernel" in done.stdout
+    file.write_text(KERNEL.replace("    i = ts", "    ts.tile.assert_(n > 0, 'n … 0')\n    i = ts"))
+    done = tessera(tmp_path, "compile", f"{file}:scale", "--target", "cpu", "--dump", "tirh", **ascii_only)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell closes the files")
+@pytest.mark.parametrize("shell", [">&-", ">/dev/full"])
+@pytest.mark.parametrize(
+    "args", [("--help",), ("compile", "--help"), ("opt", "--list"), ("doctor",), ("cache", "path")]
+)
+def test_an_output_that_takes_nothing(tmp_path, shell, args):
+    if shell == ">/dev/full" and not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    done = tessera(tmp_path, *args, shell=shell)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error[file]: ")
+    assert done.stderr.count("\n") == 1

@@ -82,6 +82,9 @@ def test_the_commands(tmp_path: Path) -> None:
         (["nowhere.npy", "zeros(4)", "1"], "cannot read nowhere.npy"),
         (["zeros(4)", "zeros(4)", "one"], "'one' is neither a file nor a number"),
         (["zeros(4)", "zeros(4)", "[1]"], "neither a file nor a number"),
+        (["zeros(4)", "zeros(5)", "1"], "which makes N = 5"),
+        (["zeros(4)", "zeros(2,2)", "1"], "has 2 dimensions"),
+        (["zeros(4)", "zeros(4)", "1e300"], "which is no f32"),
     ],
 )
 def test_wrong_inputs(tmp_path: Path, inputs: list[str], message: str) -> None:
@@ -90,6 +93,26 @@ def test_wrong_inputs(tmp_path: Path, inputs: list[str], message: str) -> None:
     arguments = [str(source), *(part for given in inputs for part in ("-i", given))]
     with pytest.raises(CallError, match=message):
         CliRunner().invoke(run, arguments, catch_exceptions=False)
+
+
+def test_an_output_for_no_result(tmp_path: Path) -> None:
+    source = tmp_path / "saxpy.mlir"
+    source.write_text(SAXPY)
+    given = [
+        "-i",
+        "zeros(4)",
+        "-i",
+        "zeros(4)",
+        "-i",
+        "1",
+        "-o",
+        str(tmp_path / "y.npy"),
+        "-o",
+        str(tmp_path / "z.npy"),
+    ]
+    with pytest.raises(CallError, match="2 --output options, and saxpy gives 1 arrays"):
+        CliRunner().invoke(run, [str(source), *given], catch_exceptions=False)
+    assert not (tmp_path / "y.npy").exists()
 
 
 def test_pickled_arrays_are_refused(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def _compare(f: Function, block: str) -> None:
 
 
 def _profile_fits(f: Function) -> str:
-    """Return whether the numerics profile of this context is the record's."""
+    """Return whether the numerics profile that this context chose is the record's."""
     current = f.variable("ptr", "null")
     get = f.load("%api", API["context_get"], "ptr")
     f.call("i32", get, ("ptr", f.load("%api", API["profile"], "ptr")), ("ptr", "null"), ("ptr", current))

@@ -30,7 +30,6 @@ _PAUSE = {
 
 _LOOK = """\
 look:
-  %time = call i64 @now(ptr %pool)
   %passed = sub i64 %time, %asked
   %due = icmp sgt i64 %passed, POLL_NS
   br i1 %due, label %ask, label %piece
@@ -85,17 +84,30 @@ define internal void @wake_all(ptr %pool, ptr %condition) {
   ret void
 }
 
+; Return how many programs the piece after one of %count has that took %spent nanoseconds: at most %most.
+define internal i64 @paced(i64 %count, i64 %spent, i64 %most) {
+  %longer = mul i64 %count, GROWTH
+  %more = call i64 @llvm.umin.i64(i64 %longer, i64 %most)
+  %slow = icmp sgt i64 %spent, PIECE_NS
+  %quick = icmp slt i64 %spent, QUICK_NS
+  %steady = select i1 %slow, i64 1, i64 %count
+  %next = select i1 %quick, i64 %more, i64 %steady
+  ret i64 %next
+}
+
 ; Take pieces until none is left. %gil is where the caller's thread state is kept, null in a worker.
 define internal void @take_part(ptr %pool, ptr %params, ptr %gil) noinline {
 entry:
   %function = load ptr, ptr {function}
-  %chunk = load i64, ptr {chunk}
+  %most = load i64, ptr {chunk}
   %last = load i64, ptr {last}
   %asks = icmp ne ptr %gil, null
   %begun = call i64 @now(ptr %pool)
   br label %piece
 piece:
   %asked = phi i64 [ %begun, %entry ], [ %asked, %onward ], [ %asked, %look ], [ %later, %signals ]
+  %since = phi i64 [ %begun, %entry ], [ %time, %onward ], [ %time, %look ], [ %later, %signals ]
+  %chunk = phi i64 [ 1, %entry ], [ %following, %onward ], [ %following, %look ], [ %following, %signals ]
   %first = atomicrmw add ptr {next}, i64 %chunk monotonic
   %some = icmp slt i64 %first, %last
   br i1 %some, label %work, label %leave
@@ -103,6 +115,9 @@ work:
   %full = add i64 %first, %chunk
   %end = call i64 @llvm.smin.i64(i64 %full, i64 %last)
   call void %function(ptr %params, i64 %first, i64 %end)
+  %time = call i64 @now(ptr %pool)
+  %spent = sub i64 %time, %since
+  %following = call i64 @paced(i64 %chunk, i64 %spent, i64 %most)
   br i1 %asks, label %look, label %onward
 onward:
   br label %piece
@@ -116,19 +131,24 @@ leave:
 }
 
 ; The same without the pool: every piece is the caller's.
-define internal i64 @alone(ptr %pool, ptr %function, ptr %params, i64 %first, i64 %last, i64 %chunk, ptr %gil) {
+define internal i64 @alone(ptr %pool, ptr %function, ptr %params, i64 %first, i64 %last, i64 %most, ptr %gil) {
 entry:
   %begun = call i64 @now(ptr %pool)
   br label %piece
 piece:
   %at = phi i64 [ %first, %entry ], [ %end, %look ], [ %end, %signals ]
   %asked = phi i64 [ %begun, %entry ], [ %asked, %look ], [ %later, %signals ]
+  %since = phi i64 [ %begun, %entry ], [ %time, %look ], [ %later, %signals ]
+  %chunk = phi i64 [ 1, %entry ], [ %following, %look ], [ %following, %signals ]
   %some = icmp slt i64 %at, %last
   br i1 %some, label %work, label %done
 work:
   %full = add i64 %at, %chunk
   %end = call i64 @llvm.smin.i64(i64 %full, i64 %last)
   call void %function(ptr %params, i64 %at, i64 %end)
+  %time = call i64 @now(ptr %pool)
+  %spent = sub i64 %time, %since
+  %following = call i64 @paced(i64 %chunk, i64 %spent, i64 %most)
   br label %look
 LOOK_broken
 broken:
@@ -541,6 +561,9 @@ _CONSTANTS = {
     "LINGER_NS": layout.POOL_LINGER_NS,
     "CLOSE_NS": layout.POOL_CLOSE_NS,
     "POLL_NS": layout.POOL_POLL_NS,
+    "PIECE_NS": layout.POOL_PIECE_NS,
+    "QUICK_NS": layout.POOL_PIECE_NS // layout.POOL_GROWTH,
+    "GROWTH": layout.POOL_GROWTH,
     "WAKE_NS": layout.POOL_WAKE_NS,
     "PIECES": layout.POOL_PIECES,
     "MOST": layout.POOL_THREADS - 1,

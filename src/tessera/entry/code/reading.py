@@ -35,7 +35,7 @@ def _axes() -> Function:
     own_sizes = f.at("%block", f.load("%arg", ARG["sizes"]))
     own_strides = f.at(own_sizes, f.op("shl", rank, 3))
     remainder = f.op("sub", f.op("shl", 1, "%shift"), 1)
-    with f.when(f.op("icmp eq", "%address", 0)):  # of an array without memory, or without elements
+    with f.when(f.op("icmp ult", "%address", layout.LEAST_ADDRESS)):  # of an array without memory, or without elements
         count = f.variable("i64", "1")
         with f.count_up(rank) as axis:
             f.store(f.op("mul", f.load(count), f.load("%sizes", f.op("shl", axis, 3))), count)

@@ -16,7 +16,7 @@ import numpy as np
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.interp.casts import convert, tf32
+from tessera.interp.casts import tf32
 from tessera.interp.elementwise import apply, scalar
 from tessera.interp.mma import chain
 from tessera.ir.layouts import LANE, REGISTER, WARP, LinearLayout, reduction
@@ -26,6 +26,7 @@ from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp, Prog
 from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.types import dtype_of
+from tessera.numerics.conversions import convert
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import COMBINE
 from tessera.target.artifact import evaluate
