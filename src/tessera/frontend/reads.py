@@ -281,9 +281,10 @@ class Reads:
         given = (function.__defaults__, function.__kwdefaults__)
         defaults = self._text((*path, ("defaults", 0)), given)
         home, code = str(function.__globals__.get("__name__")), function.__code__
-        # Of these the compiler's own hash stands for the text. A function's `__module__` is not asked: others copy it.
+        # Of these the compiler's own hash stands for the text. The code says which they are, as others copy names; by
+        # name they differ where one code serves many, as all functions of `ts.tile`.
         if home.startswith("tessera.") and code.co_filename.startswith(_HOME):
-            return f"{home}.{code.co_qualname} {code.co_firstlineno} {defaults}"
+            return f"{home}.{code.co_qualname} {code.co_firstlineno} {_label(function)} {defaults}"
         try:
             text = text_of(function)
             return f"{_label(function)} {text.digest if self._lines else text.text} {defaults}"

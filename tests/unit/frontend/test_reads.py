@@ -20,6 +20,7 @@ from tessera.frontend.build import build_kernel
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
+from tessera.frontend.tile.stub import FUNCTIONS
 from tessera.ir.text import text_of
 from tessera.numerics import dtypes
 
@@ -418,3 +419,10 @@ def test_what_changes_while_it_is_read_is_read_again_or_not_known(kind, monkeypa
         reads = Reads({"c": kind()})
         monkeypatch.undo()
         assert reads.complete == (limit < 1000)
+
+
+def test_functions_of_the_language_are_told_apart():
+    """One code serves them all, and kernels take them from closures, tables and arguments of helpers."""
+    texts = {name: Reads({"kernel": function}).roots for name, function in FUNCTIONS.items()}
+    assert len(texts) > 150
+    assert len(set(texts.values())) == len(texts)
