@@ -1,5 +1,6 @@
 // RUN: --to tirt --target x86-64-v3
-// A program whose tile lies within the tensor takes loops without masks, any other loops with them: 8 f32 at a time.
+// A program whose tile lies within the tensor takes loops without masks. Any other goes as far as the tensor: 8 f32 at a
+// time, and one vector with a mask where the end cuts it.
 // Arithmetic between load and store is in the same loop; nothing goes through memory.
 builtin.module attributes {tessera.after = "schedule"} {
   tessera_tile.kernel @tail profile "fast" (
@@ -25,7 +26,14 @@ builtin.module attributes {tessera.after = "schedule"} {
 // CHECK-NEXT: [[U:%\d+]] = tessera_target.elementwise "mul"([[T]], [[T]])
 // CHECK-NEXT: tessera_target.store [[U]], [[Y]]{{.*}} axes [0] vector 8
 // CHECK: } else {
-// CHECK-NEXT: scf.for
+// CHECK-NEXT: [[LEFT:%\d+]] = tessera_target.elementwise "sub"([[N]], [[AT:%\d+]])
+// CHECK: [[COUNT:%\d+]] = tessera_target.elementwise "minimum"
+// CHECK-NEXT: [[ODD:%\d+]] = tessera_target.elementwise "mod"([[COUNT]]
+// CHECK-NEXT: [[FULL:%\d+]] = tessera_target.elementwise "sub"([[COUNT]], [[ODD]])
+// CHECK-NEXT: scf.for {{.*}} to [[FULL]] step
+// CHECK: tessera_target.load [[X]]{{.*}} axes [0] vector 8 :
+// CHECK: [[CUT:%\d+]] = tessera_target.elementwise "lt"([[FULL]], [[COUNT]])
+// CHECK-NEXT: scf.if [[CUT]]
 // CHECK: [[V:%\d+]] = tessera_target.load [[X]]{{.*}} axes [0] checked [0] vector 8 :
 // CHECK-NEXT: [[W:%\d+]] = tessera_target.elementwise "mul"([[V]], [[V]])
 // CHECK-NEXT: tessera_target.store [[W]], [[Y]]{{.*}} axes [0] checked [0] vector 8
