@@ -1,6 +1,7 @@
-"""Object code that needs nothing from elsewhere, as most kernels are, made executable in this process.
+"""Object code that needs nothing from elsewhere but functions, as kernels are, made executable in this process.
 
-LLVM's linker takes any object, but takes longer to import than the rest of a cached kernel's first call.
+LLVM's linker takes any object. But it takes longer to import than the rest of a cached kernel's first call, and it ends
+the process where code and constants of one object come to lie 2 GiB apart, as happens in a process with much memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ _CODE_OR_DATA, _SYMBOLS, _RELOCATIONS, _PLAIN_RELOCATIONS = 1, 2, 4, 9
 _WRITABLE, _LOADED = 1, 2
 _TO_PLACE = (2, 4)
 """R_X86_64_PC32 and R_X86_64_PLT32: 32 bits, relative to their own place."""
+_CALLED = 4
+"""R_X86_64_PLT32 stands at calls."""
 _GLOBAL_FUNCTION = 0x12
+_JUMP = b"\xff\x25" + bytes(4)
+"""`jmp [rip + 0]`: to the address that follows, however far away that is."""
+_STUB_BYTES = 16
 
 
 class Section(NamedTuple):
@@ -99,7 +105,7 @@ def functions_of(code: bytes) -> tuple[str, ...]:
 def map_object(code: bytes) -> MappedObject | None:
     """Return an object made executable, None where it needs what only LLVM's linker does.
 
-    That is another format or machine, a symbol of another library, data that can be written, tables for unwinding.
+    That is another format or machine, data of a library, data that can be written, tables for unwinding.
 
     Args:
         code: an object made for this machine.
@@ -142,17 +148,37 @@ def _image(code: bytes, sections: list[Section], places: dict[int, int], symbols
         if len(data) != section.size:
             raise ValueError("the file ends early")
         image[place : place + section.size] = data
+    stubs: dict[str, int] = {}
     for table in sections:
         if table.kind != _RELOCATIONS or not sections[table.info].flags & _LOADED:
             continue
         for at in range(table.offset, table.offset + table.size, 24):
             offset, kind, number, addend = struct.unpack_from("<QIIq", code, at)
-            symbol = symbols[number]
-            if kind not in _TO_PLACE or symbol.section not in places:
+            symbol, place = symbols[number], places[table.info] + offset
+            if kind == _CALLED and not symbol.section:
+                target = _stub(image, stubs, symbol.name)
+            else:
+                target = places[symbol.section] + symbol.value if symbol.section in places else None
+            if kind not in _TO_PLACE or target is None:
                 return None
-            place = places[table.info] + offset
-            struct.pack_into("<i", image, place, places[symbol.section] + symbol.value + addend - place)
+            struct.pack_into("<i", image, place, target + addend - place)
     return image
+
+
+def _stub(image: bytearray, stubs: dict[str, int], name: str) -> int | None:
+    """Return where a jump to a function of the process stands, put there at its first call; None without one."""
+    if name not in stubs:
+        address = _address_of(name)
+        if address is None:
+            return None
+        stubs[name] = -(-len(image) // _STUB_BYTES) * _STUB_BYTES
+        image += bytes(stubs[name] - len(image)) + _JUMP + struct.pack("<Q", address)
+    return stubs[name]
+
+
+def _address_of(name: str) -> int | None:
+    function = getattr(ctypes.CDLL(None), name, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
 def _mapped(image: bytearray, symbols: list[Symbol], places: dict[int, int]) -> MappedObject | None:

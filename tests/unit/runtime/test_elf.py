@@ -1,7 +1,8 @@
-"""runtime/elf.py: self-contained objects run without LLVM's linker, all others are left to it."""
+"""runtime/elf.py: objects that need functions at most run without LLVM's linker, all others are left to it."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import struct
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.cpu import host_target, load_object, missing_features
+from tessera.backends.cpu import host_target, missing_features
 from tessera.backends.cpu.codegen import compile_ir
 from tessera.entry import code as native
 from tessera.errors import CompilerFault
@@ -26,6 +27,13 @@ pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or host.architecture() != "x86_64",
     reason="other objects are LLVM's",
 )
+READER = """
+@environ = external global ptr
+define ptr @got() nounwind {
+  %p = load ptr, ptr @environ
+  ret ptr %p
+}
+"""
 
 
 @ts.kernel
@@ -54,11 +62,24 @@ def test_code_with_constants_computes():
     np.testing.assert_allclose(y, np.sin(exact) / np.exp(exact).sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-8)
 
 
-def test_functions_of_libraries_are_left_to_llvm():
+def called(text: str) -> bytes:
     target = host_target()
-    code, _ = compile_ir(CALLER, target.triple, target.cpu, target.llvm_features, native=True, assembly=False)
-    assert map_object(code) is None
-    assert load_object(code).address("cubed") > 0
+    return compile_ir(text, target.triple, target.cpu, target.llvm_features, native=True, assembly=False)[0]
+
+
+def test_functions_of_libraries_are_called_wherever_they_are():
+    found = map_object(called(CALLER))
+    assert found is not None
+    cubed = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(found.address("cubed"))
+    assert [cubed(1.5), cubed(-2.0)] == [3.375, -8.0]
+
+
+def test_functions_that_the_process_lacks_and_data_of_libraries_are_left_to_llvm():
+    assert map_object(called(CALLER.replace("@pow", "@no_such_function"))) is None
+    read = (
+        "@environ = external global ptr\ndefine ptr @got() nounwind {\n  %p = load ptr, ptr @environ\n  ret ptr %p\n}\n"
+    )
+    assert map_object(called(read)) is None
 
 
 def test_tables_for_unwinding_are_left_to_llvm():
