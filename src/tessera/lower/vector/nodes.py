@@ -355,12 +355,19 @@ class Stored(Node):
         return self.buffer.type
 
     @property
+    def now(self) -> Stored:
+        """Where the tile is now: in a copy, where the buffer is written again."""
+        return self if self.stored is None else self.stored.now
+
+    @property
     def resources(self) -> tuple[Resource, ...]:
         """The buffer."""
         return (("buffer", self.root),)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Read the chunk or element; rows are padded, so that a whole chunk can be read at a row's end."""
+        if self.stored is not None:
+            return self.now.emit(site, coords)
         site.touch(self.root)
         lanes = [axis for axis, coord in enumerate(coords) if coord.lanes]
         contiguous = all(self.type.strides[axis] == 1 for axis in lanes)

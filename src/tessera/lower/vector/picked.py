@@ -38,6 +38,7 @@ def _counted(site: Site, base: SSAValue | int, step: int = 1) -> SSAValue:
 
 def _gathered(site: Site, source: Stored, places: list[SSAValue], inside: SSAValue | None = None) -> SSAValue:
     """Return the elements of a buffer at places along each dimension; any where they are not `inside`."""
+    source = source.now
     total: SSAValue | None = None
     for place, stride in zip(places, source.type.strides, strict=True):
         part = place if stride == 1 else site.apply("mul", [place, site.index(stride)])
