@@ -376,7 +376,7 @@ class Expressions:
         if dtype in _BITS_SEEN and alike and self.scope.dice.chance(0.12):
             source = self.scope.dice.pick(alike)
             value = self.draw(source, shape, depth)
-            if isinstance(value, tree.Name):  # a size may be known at compile time, a number without a dtype
+            if not shape:  # sizes, and what is made of them, may be known at compile time: numbers without a dtype
                 value = tree.Cast(value, source)
             return tree.Bitcast(value, dtype)
         source = self.scope.dtype()
