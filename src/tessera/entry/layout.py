@@ -281,7 +281,7 @@ POOL_PIECES: Final = 8
 POOL_PIECE_NS: Final = 8_000_000
 """A piece that takes longer is followed by one of a single program. Each thread begins with one program, whatever
 launches before took, and comes to longer pieces as they turn out short: so a signal never waits for long."""
-POOL_GROWTH: Final = 8
+POOL_GROWTH: Final = 32
 """How many times longer a piece may be than the one before."""
 POOL_RUN: Final = "tessera_pool_run"
 POOL_STOP: Final = "tessera_pool_stop"

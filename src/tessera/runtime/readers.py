@@ -105,11 +105,15 @@ def _reject_masked(_array: Any) -> tuple[int, Traits, object]:
 _numpy = Reader(_read_numpy if _field_is_there() else _read_numpy_slowly, _decode_numpy)
 
 
+_LOW = 1 << 40
+"""Memory seldom lies below this address, so that few tensors are asked where they begin in it."""
+
+
 # PyTorch, by attributes only: torch is never imported here.
 def _read_torch(tensor: Any) -> tuple[int, Traits, object]:
     try:
-        pointer, offset = tensor.data_ptr(), tensor.storage_offset()
-        if offset and pointer == offset * tensor.itemsize:
+        pointer = tensor.data_ptr()
+        if pointer < _LOW and pointer == tensor.storage_offset() * tensor.itemsize:
             pointer = 0  # an offset into no memory
         return pointer, (tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.is_neg()), None
     except FOREIGN_ERRORS as error:
