@@ -348,3 +348,24 @@ def test_unsigned_places_beyond_the_signed_ones_are_outside() -> None:
     assert (x == before).all()
     assert z.tolist() == [-7] * 8 + [0] * 16
     assert y.tolist() == [1004, *np.roll(before, (2**64 - 1) % 16)[1:]]
+
+
+ONES, NUMBERS, PAIR = [1.0], {"w": {"b": 3.0}, "y": [[1.0], 2.0]}, (1.0,)
+
+
+def test_lists_in_comparisons_are_lists() -> None:
+    @ts.kernel
+    def kernel(y: ts.Tensor[8, ts.i32]):
+        for _ in ts.tile.grid((1, 1)):
+            y[0] = 1 if ONES == [1.0] else 0
+            y[1] = 1 if ONES != [1.0] else 0
+            y[2] = 1 if PAIR == [1.0] else 0
+            y[3] = 1 if [1, 2] < [1, 3] else 0
+            y[4] = 1 if 2 in [1, 2] else 0
+            y[5] = 1 if (1, 2) == [1, 2] else 0
+            y[6] = 1 if NUMBERS["y"] == [[1.0], 2.0] else 0
+            y[7] = 1 if [ONES, 1.0] == [[1.0], 1.0] else 0
+
+    y = np.zeros(8, np.int32)
+    kernel(y)
+    assert y.tolist() == [1, 0, 0, 1, 1, 0, 1, 1]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import EllipsisType, MemberDescriptorType
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from tessera.errors import LanguageError, shown
 from tessera.numerics.dtypes import DType
@@ -95,11 +96,21 @@ def _attributes(value: Any, kind: type[Any]) -> tuple[Hashable, ...]:
     """Return all that an object holds, fields or not, such as an attribute that its `__post_init__` set."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     found = [(name, _exact(held[name])) for name in sorted(held)]
-    for name, slot in [slot for one in kind.__mro__ for slot in vars(one).items()]:
-        if isinstance(slot, MemberDescriptorType):
-            with suppress(AttributeError):  # it has no value yet
-                found.append((name, _exact(slot.__get__(value, kind))))
+    for name, slot in _slots_of(kind):
+        with suppress(AttributeError):  # it has no value yet
+            found.append((name, _exact(slot.__get__(value, kind))))
     return tuple(found)
+
+
+def _slots_of(kind: type[Any]) -> tuple[tuple[str, MemberDescriptorType], ...]:
+    found = _slots.get(kind)
+    if found is None:
+        held = [item for one in kind.__mro__ for item in vars(one).items()]
+        found = _slots[kind] = tuple((name, slot) for name, slot in held if isinstance(slot, MemberDescriptorType))
+    return found
+
+
+_slots: WeakKeyDictionary[type[Any], tuple[tuple[str, MemberDescriptorType], ...]] = WeakKeyDictionary()
 
 
 def same(left: Any, right: Any) -> bool:

@@ -355,13 +355,14 @@ def _either(b: Builder, name: str, decides: Scalar, left: Any, right: Any) -> An
 
 @expression(ast.Compare)
 def _compare(node: ast.Compare, b: Builder) -> Any:
-    left = evaluate(b, node.left)
+    left = _as_list(node.left, evaluate(b, node.left))
     result: Any = None
     for op, right_node in zip(node.ops, node.comparators, strict=True):
         if isinstance(result, Scalar | Tile):
             right = guarded(b, right_node, result, True, "a chain of comparisons")
         else:
             right = evaluate(b, right_node)
+        right = _as_list(right_node, right)
         part = _compare_two(b, op, left, right)
         if not is_runtime(part) and not static_call(b, "a comparison", bool, part):
             return False
@@ -371,6 +372,14 @@ def _compare(node: ast.Compare, b: Builder) -> Any:
             result = apply(b, "and", result, part)
         left = right
     return result
+
+
+def _as_list(node: ast.expr, value: Any) -> Any:
+    """Return a list that stands in a comparison, and those in it, as lists, which equal no tuples."""
+    if not isinstance(node, ast.List | ast.Tuple) or any(map(is_runtime, value)):
+        return value
+    parts = [_as_list(part, one) for part, one in zip(node.elts, value, strict=True)]
+    return parts if isinstance(node, ast.List) else tuple(parts)
 
 
 def _is(left: Any, right: Any) -> bool:

@@ -56,10 +56,25 @@ def attribute_of(owner: object, name: str) -> object:
 
 
 def _item_of(owner: Any, key: str | int) -> object:
+    base = base_of(cast("type[Any]", type(owner)))
+    read = cast("Any", base).__getitem__ if base in (list, dict) else None
     try:
-        return owner[key] if type(owner) in (list, dict) else ABSENT
+        return ABSENT if read is None else read(owner, key)
     except Exception:  # keys compare by code of the program
         return ABSENT
+
+
+def _steps_to(parts: list[Any], base: type[Any]) -> list[Step]:
+    """Return the step to each member of a container, by its key where it has one."""
+    steps: list[Step] = [("item", place) for place in range(len(parts))]
+    if base in (list, tuple):
+        return [("key", place) for place in range(len(parts))]
+    if base is dict:
+        for place in range(1, len(parts), 2):
+            key = parts[place - 1]
+            if type(key) is int or type(key) is str:
+                steps[place] = ("key", key)
+    return steps
 
 
 def is_written(value: Any) -> bool:
@@ -128,18 +143,25 @@ class Reads:
         """Note that Python itself computes with values, or makes a text of them."""
         self._settle(*values, shown=shown)
         for value in values:
-            if base_of(type(value)) in CONTAINERS:
-                self._whole(value)
+            self._whole(value)
 
     def _settle(self, *values: object, shown: bool = False) -> None:
         if self.complete and not all(is_settled(value, shown) for value in values):
             self.complete = False
 
     def _whole(self, value: object) -> None:
-        """Note that all of a container is used."""
-        place = self._places.get(id(value))
-        if place is not None:
-            self._note((*place, ("whole", 0)), value)
+        """Note that all of a container is used, or of those in one that the kernel makes."""
+        work, seen = [value], set[int]()
+        while work:
+            one = work.pop()
+            base, place = base_of(type(one)), self._places.get(id(one))
+            if base not in CONTAINERS or id(one) in seen:
+                continue
+            seen.add(id(one))
+            if place is not None:
+                self._note((*place, ("whole", 0)), one)
+            else:
+                work += parts_of(one, base)
 
     def _read(self, owner: object, step: Step, value: object) -> None:
         place = self._places.get(id(owner))
@@ -275,7 +297,8 @@ class Reads:
         except RuntimeError:
             self.complete = False
             return ""
-        return ", ".join(self._text((*path, ("item", place)), part) for place, part in enumerate(parts))
+        steps = _steps_to(parts, base)
+        return ", ".join(self._text((*path, step), part) for step, part in zip(steps, parts, strict=True))
 
     def _function_text(self, path: Path, function: FunctionType) -> str:
         given = (function.__defaults__, function.__kwdefaults__)

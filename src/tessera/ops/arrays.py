@@ -84,7 +84,9 @@ def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:
     def make(_like: Any) -> Any:
         try:
             return np.empty(shape, kind)
-        except (MemoryError, ValueError) as error:  # NumPy says the latter of more bytes than there are addresses
+        except (MemoryError, ValueError) as error:
+            if isinstance(error, ValueError) and not _says(error, "too big", "maximum allowed"):
+                raise
             raise out_of_memory(shape) from error
 
     return make
@@ -95,9 +97,16 @@ def _torch_maker(shape: tuple[int, ...], kind: Any) -> Maker:
         try:
             return tensor.new_empty(shape, dtype=kind)
         except RuntimeError as error:
+            if not _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
+                raise  # on a GPU, of a kernel before
             raise out_of_memory(shape) from error
 
     return make
+
+
+def _says(error: Exception, *words: str) -> bool:
+    """Return whether a library means more bytes than there are: it has one error for much else."""
+    return any(each in str(error).lower() for each in words)
 
 
 def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int, memory: StreamMemory) -> Any:

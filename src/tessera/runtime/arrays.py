@@ -97,13 +97,13 @@ def ones(shape: Shape, dtype: DType | str = f32, device: Device | str | None = N
 def asarray(source: Any, dtype: DType | str | None = None, device: Device | str | None = None) -> Any:
     """Return `source` as an array of a device and dtype, copied only when it must be.
 
+    Elements are converted to a dtype as `ts.tile.cast` converts them: integers wrap around, a float becomes the nearest
+    integer towards zero, or the least or largest there is, and NaN 0.
+
     Args:
         source: an array of any library, or nested numbers.
         dtype: element type wanted; by default the source's.
         device: device wanted; by default the source's (for numbers: as for `empty`).
-
-    Elements are converted to a dtype as `ts.tile.cast` converts them: integers wrap around, a float becomes the nearest
-    integer towards zero, or the least or largest there is, and NaN 0.
 
     Raises:
         CallError: `not-an-array` for what is none, or has no memory; what is wrong with an array; `bad-dtype`.

@@ -113,7 +113,7 @@ _LOW = 1 << 40
 def _read_torch(tensor: Any) -> tuple[int, Traits, object]:
     try:
         pointer = tensor.data_ptr()
-        if pointer < _LOW and pointer == tensor.storage_offset() * tensor.itemsize:
+        if pointer < _LOW and pointer == tensor.storage_offset() * tensor.element_size():
             pointer = 0  # an offset into no memory
         return pointer, (tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.is_neg()), None
     except FOREIGN_ERRORS as error:

@@ -342,6 +342,41 @@ def test_a_container_that_is_changed_itself_is_refused():
             stored(kernel, shift=True)
 
 
+def test_a_container_inside_another_is_known_by_its_key():
+    held = {"y": {"b": 2.0}}
+    kernel, _ = kernel_that_reads(held, "G['y']['b']")
+    assert stored(kernel) == 2.0
+    held.clear()
+    held.update(w={"b": 7.0}, y={"b": 2.0})
+    assert stored(kernel, shift=True) == 2.0
+    kernel, _ = kernel_that_reads(held, "G['y']['b']")
+    assert stored(kernel) == 2.0
+    held.clear()
+    held.update(w={}, y={"b": 3.0})
+    with pytest.raises(ts.LanguageError, match=r"G\['y'\]\['b'\] was 2\.0 when .* and is 3\.0 now"):
+        stored(kernel, shift=True)
+
+
+def test_a_container_that_the_kernel_puts_into_another_is_refused():
+    held = [1.0]
+    kernel, _ = kernel_that_reads(held, "2.0 if (G, 1) == ([1.0], 1) else 3.0")
+    assert stored(kernel) == 2.0
+    held.append(9.0)
+    with pytest.raises(ts.LanguageError, match="G has changed"):
+        stored(kernel, shift=True)
+
+
+@pytest.mark.parametrize("base", [dict, list])
+def test_items_of_classes_made_from_containers_are_found_in_the_cache(base):
+    made = type("Made", (base,), {})
+    held = made({"a": 2.0}) if base is dict else made([2.0])
+    kernel, _ = kernel_that_reads(held, "G['a']" if base is dict else "G[0]")
+    for origin in ("compiled", "disk cache"):
+        assert stored(kernel) == 2.0
+        assert kernel.explain().origin == origin
+        kernel = fresh(kernel)
+
+
 def test_what_a_kernel_does_not_read_may_change():
     for held, expression, change in (
         ({"a": 2.0}, "G['a']", lambda held: held.update(b=3.0)),

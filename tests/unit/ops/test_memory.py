@@ -29,7 +29,8 @@ def test_a_result_without_memory_is_an_error(library, shape):
         like = Foreign(like)
     with pytest.raises(ts.TesseraError) as caught:
         arrays.maker(like, shape, ts.f32)(like)
-    assert caught.value.code in ("out-of-memory", "bad-shape")
+    own = library == "tessera" and len(shape) > 1  # Tessera counts the bytes itself, which are too many to count
+    assert caught.value.code == ("bad-shape" if own else "out-of-memory")
 
 
 class Foreign:
