@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 
@@ -12,6 +14,16 @@ from tessera.numerics.tolerances import smallest_normal, smallest_subnormal
 def finfo_max(dtype: DType) -> float:
     """Return the largest finite number of a float dtype."""
     return float(ml_dtypes.finfo(dtype.numpy()).max)
+
+
+def box_of(x: np.ndarray, rows: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return elements of a matrix, zero outside."""
+    found = np.zeros((len(rows), len(columns)), x.dtype)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            if 0 <= row < x.shape[0] and 0 <= column < x.shape[1]:
+                found[i, j] = x[row, column]
+    return found
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, scale: float = 1.0) -> np.ndarray:

@@ -10,21 +10,12 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tests.conformance.data import box_of
 from tests.conformance.harness import Case, Output, Updated, check, conformance, dtype
 
 ON = ("cpu", "cpu-x86-64", "cpu-x86-64-v3", "cuda")
 SIZES = ((1, 1), (3, 89), (16, 96), (17, 64), (9, 129), (8, 128), (33, 31), (2, 200), (20, 15))
 BLOCKS = ((8, 128), (16, 64), (1, 256), (4, 48), (5, 80))
-
-
-def shifted(x: np.ndarray, rows: range, columns: range) -> np.ndarray:
-    """Return what a slice reads: zeros outside."""
-    found = np.zeros((len(rows), len(columns)), x.dtype)
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            if 0 <= row < x.shape[0] and 0 <= column < x.shape[1]:
-                found[i, j] = x[row, column]
-    return found
 
 
 def biased(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -55,8 +46,8 @@ def elsewhere(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Call
 
     def reference(x: np.ndarray, b: np.ndarray, c: np.ndarray, y: np.ndarray) -> np.ndarray:
         m, n = y.shape
-        before, here = shifted(x, range(-2, m - 2), range(3, n + 3)), shifted(x, range(m), range(n))
-        return before - here + shifted(b[None], range(1), range(n)) + c[:, None]
+        before, here = box_of(x, range(-2, m - 2), range(3, n + 3)), box_of(x, range(m), range(n))
+        return before - here + box_of(b[None], range(1), range(n)) + c[:, None]
 
     return kernel, reference
 
@@ -78,7 +69,7 @@ def counted(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Callab
         m, n = x.shape
         whole = (-(-m // rows) * rows, -(-n // columns) * columns)
         at = np.arange(whole[0])[:, None] * 3 + np.arange(whole[1])[None, :]
-        found = shifted(x, range(whole[0]), range(whole[1])) + (at % 5).astype(x.dtype)
+        found = box_of(x, range(whole[0]), range(whole[1])) + (at % 5).astype(x.dtype)
         y, z = y.copy(), z.copy()
         y[at[:m, :n] % 3 != 1] = found[:m, :n][at[:m, :n] % 3 != 1]
         for i in range(m):
@@ -151,9 +142,9 @@ def multiplied(dt: Any, block: tuple[int, int]) -> tuple[Callable[..., Any], Cal
                 for k in range(0, depth, terms):
                     own, to = range(k, k + terms), range(j, j + columns)
                     behind = range(j - 3, j - 3 + columns)
-                    part += shifted(x, range(i, i + rows), own).astype(float) @ shifted(z, own, behind).astype(float)
-                    before = shifted(x, range(-i, rows - i), range(k - 2, k - 2 + terms)).astype(float)
-                    part += before @ shifted(z, own, to).astype(float)
+                    part += box_of(x, range(i, i + rows), own).astype(float) @ box_of(z, own, behind).astype(float)
+                    before = box_of(x, range(-i, rows - i), range(k - 2, k - 2 + terms)).astype(float)
+                    part += before @ box_of(z, own, to).astype(float)
         return found[:m, :n].astype(np.float32)
 
     return kernel, reference

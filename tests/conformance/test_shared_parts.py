@@ -9,6 +9,7 @@ import pytest
 import tessera as ts
 from tessera.errors import DeviceError, LanguageError, TypeMismatchError
 from tessera.interp import interpret
+from tests.conformance.data import box_of
 from tests.conformance.harness import Case, Output, check, conformance
 from tests.unit.lower.support import aligned
 
@@ -46,16 +47,6 @@ def boxes(dt: Any) -> Any:
     return kernel
 
 
-def _box(x: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
-    """Return the elements of an array, zero outside."""
-    found = np.zeros((len(rows), len(columns)), x.dtype)
-    for i, r in enumerate(rows):
-        for j, c in enumerate(columns):
-            if 0 <= r < x.shape[0] and 0 <= c < x.shape[1]:
-                found[i, j] = x[r, c]
-    return found
-
-
 def _put(x: np.ndarray, rows: Any, columns: Any, change: Any) -> None:
     for i, r in enumerate(rows):
         for j, c in enumerate(columns):
@@ -66,15 +57,15 @@ def _put(x: np.ndarray, rows: Any, columns: Any, change: Any) -> None:
 def _boxes(x: np.ndarray, a: int, c: int, y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     row, column = np.arange(8), np.arange(6)
     last = np.zeros((8, 6), x.dtype)
-    last[:4, :5], last[4:] = x[::6, ::4], _box(x, [a], [c])
+    last[:4, :5], last[4:] = x[::6, ::4], box_of(x, [a], [c])
     y = np.stack(
         [
             x[0:8, 4:10],
-            _box(x, a + row, c + column),
-            _box(x, a + 2 * row, c + 15 - 3 * column),
-            _box(x, a + row, c + column),
-            _box(x, 7 + row, [a] * 6),
-            _box(x, [a + 3] * 8, 3 + column),
+            box_of(x, a + row, c + column),
+            box_of(x, a + 2 * row, c + 15 - 3 * column),
+            box_of(x, a + row, c + column),
+            box_of(x, 7 + row, [a] * 6),
+            box_of(x, [a + 3] * 8, 3 + column),
             last,
         ]
     )
@@ -143,10 +134,10 @@ def picked(
 def _picked(x: np.ndarray, r: np.ndarray, c: np.ndarray, k: int, y: np.ndarray, z: np.ndarray) -> Any:
     stage = x[k].copy() if k in (0, 1) else np.zeros((R, C), np.float32)
     other = x[1 - k] if 1 - k in (0, 1) else np.zeros((R, C), np.float32)
-    single = np.array([_box(stage, [i], [j])[0, 0] for i, j in zip(r, c, strict=True)])
-    last = _box(other, r[3] + np.arange(12), range(C))
+    single = np.array([box_of(stage, [i], [j])[0, 0] for i, j in zip(r, c, strict=True)])
+    last = box_of(other, r[3] + np.arange(12), range(C))
     last[:, 0] = np.where(r > 3, single + 1, 0)
-    y = np.stack([_box(stage, r, range(C)), np.repeat(single[:, None], C, 1), last])
+    y = np.stack([box_of(stage, r, range(C)), np.repeat(single[:, None], C, 1), last])
     for n in range(12):
         if c[n] < 9:
             _put(stage, [r[n]], [c[n]], lambda old, i, j, n=n: y[0, n, 2])

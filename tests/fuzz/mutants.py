@@ -601,8 +601,8 @@ _SIMT = (
         "parts-of-buffers-end-in-zeros",
         "ptx",
         "lower/simt/mma.py",
-        "            elif isinstance(user, SharedScatterOp):\n                return False\n",
-        "",
+        "by_parts = any(isinstance(user, SharedScatterOp) for user, _ in uses)",
+        "by_parts = False",
         ("shared=0.9", "products=3"),
     ),
     Mutant(

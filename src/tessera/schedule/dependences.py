@@ -20,7 +20,7 @@ from tessera.ir.tile.elementwise import ArangeOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
-from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
+from tessera.ir.tile.shared import allocation_of
 from tessera.ir.tile.types import SharedType, TileType
 from tessera.ir.walking import ops_in
 from tessera.schedule.costs import Engine, cycles_of, engine_of
@@ -181,9 +181,7 @@ def operands_within(op: Operation) -> list[SSAValue]:
 
 def ring_of(barriers: SSAValue) -> int | None:
     """Return the number of the ring that barriers or a buffer belong to."""
-    owner = barriers.owner
-    while isinstance(owner, SharedViewOp | SharedTransposeOp):
-        owner = owner.source.owner
+    owner = allocation_of(barriers).owner
     return decisions.RING.of(owner) if isinstance(owner, Operation) else None
 
 

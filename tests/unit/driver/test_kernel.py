@@ -17,6 +17,7 @@ from tessera.driver import kernel as kernel_decorator
 from tessera.driver import variants
 from tessera.driver.settings import settings
 from tessera.errors import CallError, DeviceError, LanguageError, ResourceError
+from tests.unit.foreign import Foreign
 
 SAXPY = """
 import numpy as np, sys
@@ -240,16 +241,6 @@ def test_the_interpreter_runs_the_same_kernel(monkeypatch):
 
 
 def test_dlpack_arrays_come_back_as_they_are():
-    class Foreign:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
     x, y = arrays(100)
     foreign = Foreign(y)
     assert saxpy(x, foreign) is foreign

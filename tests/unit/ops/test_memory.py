@@ -12,6 +12,7 @@ from tessera import ops as op
 from tessera.driver.compile import target_record
 from tessera.ops import arrays
 from tessera.runtime.pool import thread_count
+from tests.unit.foreign import Foreign
 
 gemm = op.linalg.gemm
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -31,19 +32,6 @@ def test_a_result_without_memory_is_an_error(library, shape):
         arrays.maker(like, shape, ts.f32)(like)
     own = library == "tessera" and len(shape) > 1  # Tessera counts the bytes itself, which are too many to count
     assert caught.value.code == ("bad-shape" if own else "out-of-memory")
-
-
-class Foreign:
-    """An array of a library whose results are Tessera's own."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 def _status(name: str) -> int:

@@ -15,6 +15,7 @@ from tessera.runtime import arrays
 from tessera.runtime.packing import scalar_number
 from tessera.runtime.readers import view_of
 from tessera.target.artifact import ArgSpec
+from tests.unit.foreign import Foreign
 
 
 @pytest.mark.parametrize("shape", [5, (3, 7), (0, 4), ()])
@@ -46,17 +47,6 @@ def test_asarray_of_numbers():
     assert arrays.asarray([1.0, 2.0]).dtype == np.float32
     assert arrays.asarray([1, 2]).dtype == np.int64
     assert arrays.asarray([1.0, 2.0], dtype="f64").dtype == np.float64
-
-
-class Foreign:
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 def test_from_dlpack_shares_memory_and_keeps_its_owner():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Attribute, SSAValue
@@ -97,6 +97,24 @@ class SharedTransposeOp(TesseraOp):
         shape = shape_of(self.source.type)
         if sorted(perm) != list(range(len(shape))) or shape_of(self.result.type) != tuple(shape[p] for p in perm):
             raise VerifyException("the result is the permuted view of the source")
+
+
+def allocation_of(buffer: SSAValue) -> SSAValue:
+    """Return the buffer that another one is a view of, by whatever stages and transposes."""
+    while isinstance(buffer.owner, SharedViewOp | SharedTransposeOp):
+        buffer = buffer.owner.source
+    return buffer
+
+
+def views_of(buffer: SSAValue) -> Iterator[tuple[SSAValue, int]]:
+    """Yield a buffer and all views of it, each with how many dimensions its stages have taken away."""
+    work = [(buffer, 0)]
+    while work:
+        view, taken = work.pop()
+        yield view, taken
+        for user in (use.operation for use in view.uses):
+            if isinstance(user, SharedViewOp | SharedTransposeOp):
+                work.append((user.result, taken + isinstance(user, SharedViewOp)))
 
 
 @op_definition

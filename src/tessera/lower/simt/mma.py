@@ -24,6 +24,8 @@ from tessera.ir.tile.shared import (
     SharedScatterOp,
     SharedTransposeOp,
     SharedViewOp,
+    allocation_of,
+    views_of,
 )
 from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.tile.types import element_of as tile_element
@@ -313,21 +315,12 @@ def _ends_in_zeros(value: SSAValue, axis: int) -> bool:
     """Return whether what pads a product's terms in a shared buffer is zero, as writing all of an operand leaves it."""
     if not _logical_k_is_padded(value, axis):
         return True
-    views = 0
-    while isinstance(value.owner, SharedViewOp | SharedTransposeOp):
-        views += isinstance(value.owner, SharedViewOp)
-        value = value.owner.source
-    work = [(value, 0)]
-    while work:
-        buffer, depth = work.pop()
-        for user in (use.operation for use in buffer.uses):
-            if isinstance(user, SharedViewOp | SharedTransposeOp):
-                work.append((user.result, depth + isinstance(user, SharedViewOp)))
-            elif isinstance(user, SharedScatterOp):
-                return False
-            elif depth > views and not isinstance(user, SharedLoadOp | SharedGatherOp | MmaOp):
-                return False
-    return True
+    views = list(views_of(allocation_of(value)))
+    own = next(taken for view, taken in views if view is value)
+    reads = (SharedViewOp, SharedTransposeOp, SharedLoadOp, SharedGatherOp, MmaOp)
+    uses = [(use.operation, taken) for view, taken in views for use in view.uses]
+    by_parts = any(isinstance(user, SharedScatterOp) for user, _ in uses)
+    return not by_parts and not any(taken > own and not isinstance(user, reads) for user, taken in uses)
 
 
 def _as_buffer(context: SimtContext, value: SSAValue, axis: int, element: str | None = None) -> SSAValue:

@@ -27,6 +27,8 @@ from tessera.ir.tile.shared import (
     SharedTransposeOp,
     SharedViewOp,
     WaitGroupOp,
+    allocation_of,
+    views_of,
 )
 from tessera.ir.tile.types import SharedType, element_of, shape_of
 from tessera.ir.tile.warpgroup import MmaStartOp
@@ -53,19 +55,12 @@ class _Accesses:
 
 
 def _accesses(buffer: SSAValue) -> _Accesses:
-    while isinstance(buffer.owner, SharedViewOp | SharedTransposeOp):
-        buffer = buffer.owner.source
     whole = by_rows = False
-    work = [buffer]
-    while work:
-        value = work.pop()
-        rank = len(shape_of(value.type))
-        for user in (use.operation for use in value.uses):
-            if isinstance(user, SharedViewOp | SharedTransposeOp):
-                work.append(user.result)
-                by_rows = by_rows or (rank == 2 and isinstance(user, SharedViewOp))
-            else:
-                whole = whole or (rank > 2 and isinstance(user, SharedLoadOp | SharedStoreOp | CpAsyncOp))
+    for view, _ in views_of(allocation_of(buffer)):
+        rank = len(shape_of(view.type))
+        for user in (use.operation for use in view.uses):
+            by_rows = by_rows or (rank == 2 and isinstance(user, SharedViewOp))
+            whole = whole or (rank > 2 and isinstance(user, SharedLoadOp | SharedStoreOp | CpAsyncOp))
     return _Accesses(whole, by_rows)
 
 

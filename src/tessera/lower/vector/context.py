@@ -17,7 +17,7 @@ from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.parts import PartOp, TakeOp
-from tessera.ir.tile.shared import SharedTransposeOp, SharedViewOp
+from tessera.ir.tile.shared import allocation_of
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.lower.bounds import Bounds
@@ -419,9 +419,7 @@ class VectorContext:
 
     def shared_root(self, value: SSAValue) -> SSAValue | None:
         """Return the allocation that a shared buffer is a view of; None when it is made inside a region."""
-        while isinstance(value.owner, SharedViewOp | SharedTransposeOp):
-            value = value.owner.source
-        node = self._nodes.get(value)
+        node = self._nodes.get(allocation_of(value))
         return node.root if isinstance(node, Stored) else None
 
     def before_write(self, resource: Resource) -> None:
