@@ -145,11 +145,21 @@ _VECTOR = (
         "if whole and dim in box.unsafe and dim in box.forward:",
         "if whole and dim in box.unsafe:",
     ),
-    _cpu(
+    Mutant(
+        "sums-in-regions-take-buffers-of-tiles-outside",
+        "cpu",
+        "lower/vector/context.py",
+        "if others and self.position_end(part.root) > self.position:",
+        "if False:",
+        ("reuse=1",),
+    ),
+    Mutant(
         "operands-end-before-tensors-begin",
+        "cpu",
         "lower/vector/packing.py",
         "if axis not in box.forward:  # bounds are compared unsigned",
         "if False:  # bounds are compared unsigned",
+        ("products=3",),
     ),
     _cpu(
         "what-is-read-ends-where-the-result-does",

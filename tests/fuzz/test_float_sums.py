@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tessera.tools.fuzz.meaning_memory import FloatSums
+from tessera.tools.fuzz.meaning_reductions import reduce, scan
 from tessera.tools.fuzz.meaning_values import FORMATS, Val, nearest
 from tessera.tools.fuzz.run import differs
 
@@ -111,3 +112,18 @@ def test_what_numbers_are_off_by_is_off_in_their_sum() -> None:
         sums.add(np.array([0]), Val("f32", np.array([1.0]), np.array([0.25])), program)
     after: Any = sums.after(Val("f32", np.array([3.0]), np.array([0.25])))
     assert 0.75 <= after.errors().item() < 0.76
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("running", [False, True])
+def test_sums_that_round_at_the_last_exact_number_keep_the_bound(dtype: str, running: bool) -> None:
+    """1 and the number after it come to 2 and half a step, which two orders round in two ways."""
+    after = 1.0 + 2 * FORMATS[dtype].unit
+    numbers = np.array([1.0, after, -1.0, -1.0])
+    value = Val(dtype, numbers)
+    want = scan("sum", value, 0, False, dtype) if running else reduce("sum", value, 0, dtype)
+    orders = ([0, 1, 2, 3], [0, 2, 1, 3], [2, 0, 3, 1])
+    found = {added(numbers[order].tolist(), dtype) for order in orders}
+    assert found == {0.0, after - 1.0}
+    last = Val(dtype, want.data.reshape(-1)[-1:], want.errors().reshape(-1)[-1:], want.mask().reshape(-1)[-1:])
+    assert not any(is_wrong(each, last) for each in found)

@@ -17,6 +17,8 @@ from tessera.runtime.host import architecture
 
 _RELOCATABLE, _X86_64 = 1, 62
 _CODE_OR_DATA, _SYMBOLS, _RELOCATIONS, _PLAIN_RELOCATIONS = 1, 2, 4, 9
+_UNWINDING = 0x70000001
+"""SHT_X86_64_UNWIND: tables for exceptions, which never pass through kernels."""
 _WRITABLE, _LOADED = 1, 2
 _TO_PLACE = (2, 4)
 """R_X86_64_PC32 and R_X86_64_PLT32: 32 bits, relative to their own place."""
@@ -105,7 +107,7 @@ def functions_of(code: bytes) -> tuple[str, ...]:
 def map_object(code: bytes) -> MappedObject | None:
     """Return an object made executable, None where it needs what only LLVM's linker does.
 
-    That is another format or machine, data of a library, data that can be written, tables for unwinding.
+    That is another format or machine, data of a library, data that can be written.
 
     Args:
         code: an object made for this machine.
@@ -131,7 +133,7 @@ def _places(sections: list[Section]) -> dict[int, int] | None:
     for number, section in enumerate(sections):
         if section.kind == _PLAIN_RELOCATIONS:
             return None
-        if section.flags & _LOADED and section.size:
+        if section.flags & _LOADED and section.size and section.kind != _UNWINDING:
             if section.kind != _CODE_OR_DATA or section.flags & _WRITABLE or section.align > mmap.PAGESIZE:
                 return None
             places[number] = end = -(-end // max(section.align, 1)) * max(section.align, 1)
@@ -150,7 +152,7 @@ def _image(code: bytes, sections: list[Section], places: dict[int, int], symbols
         image[place : place + section.size] = data
     stubs: dict[str, int] = {}
     for table in sections:
-        if table.kind != _RELOCATIONS or not sections[table.info].flags & _LOADED:
+        if table.kind != _RELOCATIONS or table.info not in places:
             continue
         for at in range(table.offset, table.offset + table.size, 24):
             offset, kind, number, addend = struct.unpack_from("<QIIq", code, at)

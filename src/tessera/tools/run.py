@@ -119,8 +119,8 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
         except (ValueError, OverflowError, MemoryError) as error:
             raise CallError(f"there is no {text:.80}: {error}", code="bad-input", help="write zeros(64,32)") from error
     array = _load(Path(text))
-    if array.dtype != dtype and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
-        return array.view(dtype)
+    if dtype.isbuiltin != 1 and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
+        return array.view(dtype)  # a dtype of another library's
     if array.dtype != dtype:
         raise CallError(f"{text} holds {array.dtype}, {info.name} is {describe(parameter)}", code="dtype-mismatch")
     return array

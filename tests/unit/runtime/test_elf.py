@@ -18,6 +18,7 @@ import tessera as ts
 from tessera.backends.cpu import host_target, missing_features
 from tessera.backends.cpu.codegen import compile_ir
 from tessera.entry import code as native
+from tessera.entry.layout import POOL_RUN, POOL_STOP
 from tessera.errors import CompilerFault
 from tessera.runtime import elf, host
 from tessera.runtime.cpu import CpuLauncher
@@ -79,8 +80,15 @@ def test_functions_that_the_process_lacks_and_data_of_libraries_are_left_to_llvm
     assert map_object(called(READER)) is None
 
 
-def test_tables_for_unwinding_are_left_to_llvm():
-    assert map_object(bytes(native.compile_pool())) is None
+def test_tables_for_unwinding_are_left_out():
+    pool = bytes(native.compile_pool())
+    assert b".eh_frame" in pool
+    found = map_object(pool)
+    assert found is not None
+    assert all(found.address(name) for name in (POOL_RUN, POOL_STOP))
+    cubed = map_object(called(CALLER.replace(" nounwind", "")))
+    assert cubed is not None
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(cubed.address("cubed"))(2.0) == 8.0
 
 
 @pytest.mark.parametrize("length", [0, 3, 40, 70, 900])

@@ -33,6 +33,15 @@ tessera_tile.kernel @saxpy profile "fast" (
 X, Y = np.arange(10, dtype=np.float32), np.ones(10, np.float32)
 
 
+def test_numbers_of_another_type_are_not_read_as_bits(tmp_path: Path) -> None:
+    source, x = tmp_path / "saxpy.mlir", tmp_path / "x.npy"
+    source.write_text(SAXPY, encoding="utf-8")
+    np.save(x, np.arange(10, dtype=np.uint32))
+    done = CliRunner().invoke(run, [str(source), "-i", str(x), "-i", "zeros(10)", "-i", "3"])
+    assert done.exit_code != 0
+    assert "holds uint32" in str(done.exception) + done.output
+
+
 def test_run_text_gives_what_is_stored() -> None:
     y = Y.copy()
     [result] = run_text(SAXPY, [X, y, 2.0])

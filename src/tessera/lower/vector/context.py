@@ -398,6 +398,8 @@ class VectorContext:
         others = [n for v, n in self._live() if v is not value and resource in reads(n)]
         if any(isinstance(n.stored or n, Stored) for n in others):
             return False
+        if others and self.position_end(part.root) > self.position:
+            return False  # what is stored in a region does not stand for them in its next iteration, nor after it
         for other in others:
             self.materialise(other)
         return True

@@ -25,6 +25,8 @@ RANK_SHIFT = 24
 
 POISON = 0xCB
 """What memory holds that nothing wrote."""
+NAN = 0xFF
+"""What some of it holds: in every float dtype NaN, which shows where it is multiplied by zero, too."""
 _APART = 512
 
 
@@ -123,6 +125,7 @@ class Shared:
         self.size = size
         self._stride = -(-max(size, 1) // 1024) * 1024
         self.bytes = Bytes(programs * self._stride)
+        self.bytes.data.reshape(programs, self._stride)[::2] = NAN  # of programs that run together, every second
         self._program: Array = np.repeat(np.arange(programs, dtype=np.int64), threads)
         self._cluster = cluster
 

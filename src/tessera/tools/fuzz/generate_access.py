@@ -181,6 +181,8 @@ def offset(scope: Scope, limit: int, size: int) -> tree.Expr:
         low, high = low * size, high * size
     if name not in scope.unrolled | scope.dims and dice.rarely(0.25):  # back to front
         return tree.Apply("sub", (tree.Number(inner), start))
+    if name not in scope.unrolled | scope.dims and dice.rarely(0.12):  # from before the tensor, maybe all of it
+        return tree.Apply("sub", (start, tree.Number(low + dice.aside.randint(1, 2 * size))))
     # Move it so that the middle of its range lands inside, more or less.
     move = dice.between(-low - 2, max(inner - high, -low) + 2)
     if name in scope.unrolled or name in scope.dims:

@@ -70,7 +70,7 @@ class Expressions:
         """Return a name, an access or a constant."""
         dice = self.scope.dice
         found = self._name(dtype, shape, 0)
-        if found is not None and dice.chance(0.6):
+        if found is not None and dice.chance(0.9 if self.scope.palette.reuse else 0.6):
             return found
         loaded = self._load(dtype, shape, 0)
         if loaded is not None:
@@ -118,7 +118,7 @@ class Expressions:
         if not found:
             return None
         # Later names more often: they depend on the others.
-        at = max(self.scope.dice.between(0, len(found) - 1) for _ in range(2))
+        at = max(self.scope.dice.between(0, len(found) - 1) for _ in range(1 if self.scope.palette.reuse else 2))
         return tree.Name(found[at], Type(dtype, shape))
 
     def _load(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
@@ -151,7 +151,7 @@ class Expressions:
 
     def _choices(self, dtype: str, shape: Shape) -> list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]]:
         choices: list[tuple[Callable[[str, Shape, int], tree.Expr | None], float]] = [
-            (self._name, 2.0),
+            (self._name, 4.0 if self.scope.palette.reuse else 2.0),
             (self._load, 2.0),
             (self._binary, 6.0),
             (self._unary, 2.0),
@@ -323,6 +323,27 @@ class Expressions:
     def condition(self, shape: Shape, depth: int = 2) -> tree.Expr:
         """Return a condition that is not a constant: a scalar one or a bool tile."""
         return self._condition(shape, depth)
+
+    def again(self, dtype: str, shape: Shape) -> tree.Expr | None:
+        """Return what is computed in few steps from a tile that exists."""
+        dice, found = self.scope.dice, self._name(dtype, shape, 0)
+        if not isinstance(found, tree.Name) or dtype == "bool":
+            return None
+        if dice.chance(0.3) and len(shape) == 2 and shape[0] == shape[1]:
+            found = tree.Transpose(found, (1, 0), 1)
+        if dice.chance(0.5):
+            return tree.Apply(dice.pick(("neg", "abs")), (found,))
+        return tree.Apply(dice.pick(("add", "sub", "mul")), (found, self.number(dtype)))
+
+    def whole(self) -> tree.Expr | None:
+        """Return a condition on all of a tile that exists: on a sum, or on the largest or smallest element."""
+        dice = self.scope.dice
+        names = [(n, t) for n, t in self.scope.names.items() if t.shape and t.dtype != "bool"]
+        if not names or self.scope.ids is not None:
+            return None
+        name, type_ = dice.pick(names)
+        found = tree.Reduce(dice.pick(("max", "min", "sum")), tree.Name(name, type_), None)
+        return tree.Apply(dice.pick(("lt", "ge", "ne")), (found, self.number(found.type.dtype)))
 
     def _unary(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice

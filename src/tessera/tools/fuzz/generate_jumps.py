@@ -284,6 +284,11 @@ class _Jumps:
         body = self.block(tuple(rest), inner)
         skips = any(isinstance(node, tree.Continue) for part in body for node in tree.walk(part))
         body = (step, *body) if skips else (*body, step)
+        if self.rng.random() < 0.2 and isinstance(step, tree.Assign):  # by a name, which says whether to go on
+            name = f"go_{step.names[0]}"
+            again = tree.Assign((name,), (loop.condition,))
+            body = (step, again, *body[1:]) if skips else (*body, again)
+            return [again, replace(loop, condition=tree.Name(name, Type("bool")), body=body)]
         if not jumps or self.rng.random() < 0.6:
             return [replace(loop, body=body)]
         test = tree.If(loop.condition, (), (tree.Break(),))

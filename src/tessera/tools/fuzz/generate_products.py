@@ -36,6 +36,8 @@ def products(scope: Scope) -> list[tree.Stmt]:
     start: tree.Expr = tree.Full(type_.shape, tree.Number(0), type_.dtype)
     if dice.chance(0.3):
         start = Expressions(scope).draw(type_.dtype, type_.shape, 1)
+    if scope.palette.reuse:
+        start = Expressions(scope).again(type_.dtype, type_.shape) or start
     compute = "tf32" if operand == "f32" and dice.chance(0.2) else ""
     body: list[tree.Stmt] = [tree.Assign((total,), (tree.Mma(left, right, kept, "", compute),))]
     if dice.chance(0.25):
@@ -58,6 +60,10 @@ def _of_batches(scope: Scope) -> list[tree.Stmt]:
     dice = scope.dice
     operand = dice.pick([d for d in scope.palette.dtypes if d in OPERANDS] or ["f32"])
     batch, (rows, columns, depth) = dice.between(1, 4), (dice.pick((*scope.palette.sizes, 8)) for _ in range(3))
+    held = [t for t in scope.buffers.values() if t.dtype in OPERANDS and len(t.shape) == 3]
+    if held and dice.rarely(0.7):
+        kept_there = held[dice.aside.randrange(len(held))]
+        operand, (batch, rows, depth) = kept_there.dtype, kept_there.shape
     if batch * max(rows * depth, columns * depth, rows * columns) > scope.palette.limit:
         return []
     total, var, trips = scope.fresh(), scope.fresh("k"), dice.between(1, 3)
@@ -67,7 +73,7 @@ def _of_batches(scope: Scope) -> list[tree.Stmt]:
     sides = dice.pick((((batch,), (batch,)), ((batch,), (batch,)), ((batch,), ()), ((), (batch,)), ((1,), (batch,))))
     depths = (0 if dice.chance(0.7) else 1 for _ in range(2))
     left, right = (
-        Expressions(inner).draw(operand, (*side, *shape), deep)
+        Expressions(inner).held(operand, (*side, *shape)) or Expressions(inner).draw(operand, (*side, *shape), deep)
         for side, shape, deep in zip(sides, ((rows, depth), (depth, columns)), depths, strict=True)
     )
     body: list[tree.Stmt] = [tree.Assign((total,), (tree.Mma(left, right, kept),))]

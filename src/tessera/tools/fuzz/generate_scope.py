@@ -56,6 +56,7 @@ class Options:
         buffer_parts: parts of shared buffers that are read and written, where there are buffers.
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
+        reuse: programs of few dtypes and shapes, which use the same tiles again and again, in blocks within blocks.
         dims: programs with sizes that are spelled as expressions of names.
         fixed: schedule knobs that every program has, and their values.
     """
@@ -91,6 +92,7 @@ class Options:
     dims: float = 0.12
     strict: float = 0.0
     steps: float = 0.1
+    reuse: float = 0.12
     batches: float = 0.15
     histograms: float = 0.1
     buffer_parts: float = 0.3
@@ -185,6 +187,7 @@ class Palette:
         approximate: whether divisions and transcendental functions are used.
         outside: whether index tiles may reach outside of their tensor.
         profile: the numerics profile.
+        reuse: whether tiles that exist are used more often than new ones are loaded.
     """
 
     floats: tuple[str, ...]
@@ -195,6 +198,7 @@ class Palette:
     approximate: bool
     outside: bool
     profile: str
+    reuse: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -218,15 +222,18 @@ def palette(dice: Dice, profile: str) -> Palette:
     if dice.chance(0.3 if extent != "small" else 0.05):
         sizes += (dice.pick(large),)
     limit = 16384 if is_large else 300 if extent == "small" else 1600
+    reuse = dice.rarely(dice.options.reuse)
+    few = 1 if reuse else None
     return Palette(
-        tuple(sorted(floats)),
-        tuple(sorted(ints)),
-        sizes,
+        tuple(sorted(floats)[:few]),
+        tuple(sorted(ints)[:few]),
+        sizes[:few],
         limit,
         extent,
         dice.chance(dice.options.approximate),
         dice.chance(dice.options.outside),
         profile,
+        reuse,
     )
 
 

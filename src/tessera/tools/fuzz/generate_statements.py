@@ -387,6 +387,11 @@ class Statements:
 
     def _kept(self, dtype: str, shape: Shape) -> tree.Expr:
         """Return what is kept in a buffer: a scan, a product, a reduction, or what costs more than reading it back."""
+        again = (
+            self._expressions.again(dtype, shape) if self.scope.palette.reuse and self.scope.dice.chance(0.7) else None
+        )
+        if again is not None:
+            return again
         kind = self.scope.dice.weighted((("computed", 0.5), ("costly", 0.3), ("any", 0.2)))
         found = self._expressions.computed(dtype, shape) if kind == "computed" and self.scope.ids is None else None
         value = found or self._expressions.draw(dtype, shape, 3 if kind == "costly" else None)
@@ -457,6 +462,9 @@ class Statements:
     def _scalar_condition(self) -> tree.Expr:
         """Return a condition on what the program or the loop knows of itself, or on a value."""
         scope, dice = self.scope, self.scope.dice
+        whole = self._expressions.whole() if scope.palette.reuse and dice.rarely(0.6) else None
+        if whole is not None:
+            return whole
         if scope.offsets and dice.chance(0.6):
             name = dice.pick(list(scope.offsets))
             low, high = scope.offsets[name]

@@ -195,7 +195,10 @@ class FloatSums:
     def after(self, tensor: Val) -> Val:
         """Return what the tensor holds now, where `tensor` is what one order of additions leaves."""
         form, shape = FORMATS[tensor.dtype], tensor.shape
-        matters = self._free & ~(self._size <= self._step * 2.0 ** (form.mantissa + 1))
+        within = (
+            np.less if tensor.dtype == "f64" else np.less_equal
+        )  # sums of float64 may have been rounded to the limit
+        matters = self._free & ~within(self._size, self._step * 2.0 ** (form.mantissa + 1))
         grown = np.expm1(np.maximum(self._terms - 1, 0.0) * np.log1p(form.unit))
         with np.errstate(all="ignore"):
             total = self._total.astype(np.float64)

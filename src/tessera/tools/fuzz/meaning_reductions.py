@@ -110,7 +110,7 @@ def _sum(value: Val, axis: int, running: bool, known: Array | None) -> Val:
     finite = np.where(np.isfinite(data), data, 0.0) * scale
     reach = np.where(np.isfinite(errors), errors, np.inf) * scale
     up, down, limit = sums(finite + reach), sums(reach - finite), form.largest * scale
-    exact = np.maximum(up, down) <= step * scale * 2.0 ** (form.mantissa + 1)
+    exact = np.maximum(up, down) < step * scale * 2.0 ** (form.mantissa + 1)  # at the limit one may have been rounded
     slack = np.where(exact, 0.0, data.shape[axis] * 2 * form.unit)
     above, below = up * (1 + slack) > limit, down * (1 + slack) > limit
     least = limit * (1 + 2 * form.unit) + slack * (limit + up + down)
@@ -195,7 +195,7 @@ def _float_product(a: Val, b: Val, acc: Val | None, accumulator: str, compute: s
     step = np.minimum(step, np.inf if acc is None else possible_steps(replace(acc, data=first)))
     # So many digits matrix units keep of the largest term, too, though they cut off what lies behind: Fasi, Higham,
     # Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7, 2021.
-    exact = size + off <= step * 2.0 ** (form.mantissa + 1)
+    exact = size + off < step * 2.0 ** (form.mantissa + 1)
     err = off + np.where(exact, 0.0, (2 * depth + 6) * 2 * form.unit * size + form.tiny)
     # Instructions that take subnormal numbers for zero.
     lost = _subnormal(a, b) | (_tiny(start, form.normal) & (size > 0))

@@ -127,7 +127,8 @@ def _cached(program: tree.Program, folder: Path, values: Mapping[str, Array]) ->
 
 def _saved(program: tree.Program, folder: Path, values: Mapping[str, Array]) -> tuple[Run, Run]:
     """An artefact as it was compiled, and from its file."""
-    from tessera.driver import LoadedKernel, compile, load
+    from tessera.driver.compile import compile
+    from tessera.driver.loaded import LoadedKernel, load
 
     artifact = compile(load_kernel(program, folder), target="cpu", dims=program.dims)
     path = folder / f"{program.seed & 0xFFFFFFFFFFFF:x}.art"

@@ -181,7 +181,7 @@ def arguments(program: tree.Program, arrays: Mapping[str, Any]) -> list[Any]:
 
 
 def _compiled(kernel: Any, program: tree.Program, target: str) -> None:
-    from tessera.driver import compile
+    from tessera.driver.compile import compile
 
     compile(kernel, target=target or None, dims=program.dims)
 
