@@ -120,7 +120,7 @@ def branch(b: Builder, condition: Scalar, arms: Sequence[Callable[[], None]], na
             b.frame.env = outer
     b.uncommitted = any(flags)
     jumped = [_jumped(outer, env) for env in envs]
-    joined = {name: _agree(name, [env.get(name, GONE) for env in envs], jumped) for name in sorted(names)}
+    joined = {name: _agree(b, name, [env.get(name, GONE) for env in envs], jumped) for name in sorted(names)}
     for arm, (block, env) in enumerate(zip(blocks, envs, strict=True)):
         with b.into(block):
             b.emit(YieldOp(*(v for name, join in joined.items() for v in join.yielded(b, arm, env.get(name, GONE)))))
@@ -142,7 +142,7 @@ def _known(value: Any) -> Any:
     return value.value if isinstance(value, Unless) else value
 
 
-def _agree(name: str, sides: Sequence[Any], jumped: Sequence[frozenset[str]]) -> _Joined:
+def _agree(b: Builder, name: str, sides: Sequence[Any], jumped: Sequence[frozenset[str]]) -> _Joined:
     """Return what a name is after two arms, given what it is after each and the flags that each has set.
 
     An arm that jumps need not bind what is read only where it does not.
@@ -154,7 +154,7 @@ def _agree(name: str, sides: Sequence[Any], jumped: Sequence[frozenset[str]]) ->
     unless = tuple(flags for side in sides if isinstance(side, Unless) for flags in side.flags)
     gone = [arm for arm, value in enumerate(values) if isinstance(value, Undefined)]
     if not gone:
-        return _Joined(values[0], _agree_parts(name, *values), unless=unless)
+        return _Joined(values[0], _agree_parts(b, name, *values), unless=unless)
     without = gone[0]
     if len(gone) == 2 or not (jumped[without] or name == RESULT):
         return _Joined(Undefined(ONE_BRANCH if len(gone) == 1 else NO_BRANCH, BOTH))
@@ -165,14 +165,14 @@ def _agree(name: str, sides: Sequence[Any], jumped: Sequence[frozenset[str]]) ->
     return _Joined(value, parts, without, unless)
 
 
-def _agree_parts(name: str, left: Any, right: Any) -> list[tuple[Any, Attribute | None]]:
+def _agree_parts(b: Builder, name: str, left: Any, right: Any) -> list[tuple[Any, Attribute | None]]:
     first, second = list(leaves(left)), list(leaves(right))
     if len(first) != len(second):
         raise _disagree(name, left, right)
-    return [_agree_leaf(name, a, c) for a, c in zip(first, second, strict=True)]
+    return [_agree_leaf(b, name, a, c) for a, c in zip(first, second, strict=True)]
 
 
-def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None]:
+def _agree_leaf(b: Builder, name: str, left: Any, right: Any) -> tuple[Any, Attribute | None]:
     if left is right:
         return left, None
     if is_number(left) and is_number(right):
@@ -192,6 +192,10 @@ def _agree_leaf(name: str, left: Any, right: Any) -> tuple[Any, Attribute | None
         return strong[0], strong[0].type
     if not strong and same(left, right):
         return left, None
+    if len(strong) == 2 and isinstance(left, Scalar) and isinstance(right, Scalar):
+        starts: tuple[Any, Any] = left, right
+        for carried in reversed(b.carrying):  # a number before a loop takes the type that the loop gives it
+            starts = carried.retype(starts[0], right.type), carried.retype(starts[1], left.type)
     raise _disagree(name, left, right)
 
 

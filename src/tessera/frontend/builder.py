@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from math import prod
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from xdsl.dialects.builtin import LocationAttr
@@ -31,6 +31,9 @@ from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import SharedType, TileType, describe
 from tessera.ir.types import index
 from tessera.target.dims import Dim, Quotient, solved
+
+if TYPE_CHECKING:
+    from tessera.frontend.carry import Carried
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -340,6 +343,7 @@ class Builder:
         self._loc: tuple[ast.AST, LocationAttr] | None = None
         self._steps = 0
         self.loops = LoopPlace()
+        self.carrying: tuple[Carried, ...] = ()
         self.magnitudes: dict[SSAValue, int] = {}
         self.loop_types: dict[tuple[tuple[ast.AST, int], ...], tuple[Attribute | None, ...]] = {}
 

@@ -39,6 +39,8 @@ class Carried:
     types: list[Attribute | None] = field(default_factory=list[Attribute | None])
     guessed: set[int] = field(default_factory=set[int])
     """Positions of numbers whose type is the one they had when the loop was compiled before."""
+    bound: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    """Positions by the values that stand for what is carried."""
 
     def __post_init__(self) -> None:
         self.types = [_carried_type(leaf) for leaf in self.leaves()]
@@ -77,6 +79,7 @@ class Carried:
     def bind(self, env: dict[str, Any], values: Sequence[SSAValue]) -> None:
         """Set the names to carried IR values."""
         given = iter(values)
+        self.bound |= zip(values, [at for at, type_ in enumerate(self.types) if type_ is not None], strict=True)
         for name, template in self._typed():
             parts = iter([leaf if type_ is None else like(leaf, next(given)) for leaf, type_ in template])
             env[name] = rebuild(self.initial[name], parts)
@@ -84,6 +87,25 @@ class Carried:
     def _typed(self) -> list[tuple[str, list[tuple[Any, Attribute | None]]]]:
         types = iter(self.types)
         return [(name, [(leaf, next(types)) for leaf in leaves(self.initial[name])]) for name in self.names]
+
+    def retype(self, value: Any, type_: Attribute) -> Any:
+        """Let a number have another type from before the loop on, given what stands for it in the loop.
+
+        Returns:
+            What the value is before the loop, for the loops around.
+
+        Raises:
+            Retry: when it is a number there.
+        """
+        position = self.bound.get(value.ssa) if isinstance(value, Scalar) else None
+        if position is None:
+            return value
+        start = self.leaves()[position]
+        if is_number(start) and self.types[position] != type_:
+            self.guessed.discard(position)
+            self.types[position] = type_
+            raise Retry(self)
+        return start
 
     def start(self, b: Builder) -> list[SSAValue]:
         """Return the initial values in the IR."""
@@ -123,7 +145,15 @@ def like(leaf: Any, ssa: SSAValue) -> Value:
 
 
 class Retry(Exception):
-    """A loop body has to be compiled again with what its first attempt taught."""
+    """A loop body has to be compiled again with what its first attempt taught.
+
+    Args:
+        of: what the loop carries; None for the innermost one.
+    """
+
+    def __init__(self, of: Carried | None = None) -> None:
+        super().__init__()
+        self.of = of
 
 
 def finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[ast.stmt]) -> list[SSAValue]:
@@ -237,7 +267,7 @@ class Attempts:
 
     def __init__(self, b: Builder, node: ast.For | ast.While, carried: Carried) -> None:
         self._b, self._carried = b, carried
-        self._outer = b.loops
+        self._outer, self._outside = b.loops, b.carrying
         self._path = (*self._outer.path, (node, self._outer.count))
         self._outer.count += 1
         carried.guess(b.loop_types.get(self._path, ()))
@@ -252,6 +282,7 @@ class Attempts:
         while tried < 3 * len(self._carried.types) + 3:
             tried += 1
             self._b.loops = LoopPlace(self._path)
+            self._b.carrying = (*self._outside, self._carried)
             yield
         raise LanguageError(
             f"the types of {', '.join(map(_called, self._carried.names))} change with each iteration",
@@ -261,7 +292,7 @@ class Attempts:
 
     def leave(self) -> None:
         """End an attempt: remember what it taught."""
-        self._b.loops = self._outer
+        self._b.loops, self._b.carrying = self._outer, self._outside
         self._b.loop_types[self._path] = tuple(self._carried.types)
 
 

@@ -187,8 +187,9 @@ def _settled(b: Builder, node: Loop, carried: Carried, attempt: Callable[[list[B
             settled = uncommitted or not b.uncommitted
             # The next iteration may start with copies in flight, which a barrier at its start has to wait for.
             uncommitted = b.uncommitted
-        except Retry:
-            pass
+        except Retry as retry:
+            if retry.of not in (None, carried):
+                raise
         finally:
             b.frame.env = outer
             attempts.leave()
@@ -333,12 +334,12 @@ def _testing_until(
 
 def _tested(b: Builder, unless: SSAValue, tested: Block, condition: Scalar, args: Sequence[SSAValue]) -> SSAValue:
     """Return a loop's condition, or false where `unless` is false, which leaves its ops out."""
+    with b.into(tested):
+        b.emit(YieldOp(condition.ssa))  # first: it may be one of the arguments
     for old, new in zip(tuple(tested.args), args, strict=True):
         old.replace_all_uses_with(new)
     for arg in reversed(tested.args):
         tested.erase_arg(arg)
-    with b.into(tested):
-        b.emit(YieldOp(condition.ssa))
     ended = Block()
     with b.into(ended):
         b.emit(YieldOp(constant(b, False, i1)))

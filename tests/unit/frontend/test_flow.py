@@ -327,6 +327,43 @@ def does_not_test_again(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], si
 CASES = [(low, high) for low in (0, 1, 2, 5, 9, 12) for high in (0, 2, 3, 7, 9, 12)]
 
 
+def by_name(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], low: int, high: int):
+    go = True
+    i = 0
+    while go:
+        go = x[i % 12] < low
+        i += 1
+        if i > high:
+            break
+        y[i] = i
+    y[20] = i
+    again = i < 9
+    while again:
+        i += 1
+        if i == high:
+            continue
+        again = i < 9
+        if i + high == 12:
+            return
+        y[21] = i
+
+
+def of_a_narrow_type(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], low: int, high: int):
+    left = 3
+    total = 0
+    for i in ts.tile.range(4):
+        at = 0
+        while left > 0:
+            at += 1
+            if at > high:
+                break
+            left = ts.tile.cast(low, ts.i32) - ts.tile.cast(x[at % 12], ts.i32)
+            total += 1
+        left = left + ts.tile.cast(x[i], ts.i32)
+    y[0] = total
+    y[1] = left
+
+
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -345,6 +382,8 @@ CASES = [(low, high) for low in (0, 1, 2, 5, 9, 12) for high in (0, 2, 3, 7, 9, 
         returns_from_while,
         otherwise,
         otherwise_in_loops,
+        by_name,
+        of_a_narrow_type,
     ],
 )
 def test_jumps_do_what_they_do_in_python(kernel):
