@@ -36,7 +36,7 @@ import saxpy  # noqa: E402
 import softmax  # noqa: E402
 
 import tessera as ts  # noqa: E402
-from tessera.driver import LoadedKernel  # noqa: E402
+from tessera.driver.loaded import LoadedKernel  # noqa: E402
 
 Call = Callable[[], Any]
 

@@ -22,10 +22,9 @@ from tessera.frontend.tile.values import Shared, Tile
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 _NAMES = (
-    "structure create memory atomics math activations bits reduce order shape parts mma shared pipeline mbarrier group "
-    "random debug"
+    "structure create memory atomics math activations bits reductions order shape parts products shared pipeline "
+    "mbarrier group random debug"
 )
-# By module name: `tile.reduce` is the function.
 FAMILIES = [import_module(f"tessera.frontend.tile.{name}") for name in _NAMES.split()]
 
 INTRO = Path(__file__).with_name("language-intro.md")

@@ -73,7 +73,9 @@ with collector_paused(keep=True):
 if TYPE_CHECKING:
     from tessera import ops, runtime
     from tessera import ops as op
-    from tessera.driver import compile, kernel, load
+    from tessera.driver.compile import compile
+    from tessera.driver.kernel import kernel
+    from tessera.driver.loaded import load
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
 
@@ -85,12 +87,12 @@ for _platform in PLATFORMS:
 _LAZY = {
     "Artifact": "tessera.target.artifact",
     "asarray": "tessera.runtime",
-    "compile": "tessera.driver",
+    "compile": "tessera.driver.compile",
     "empty": "tessera.runtime",
     "from_dlpack": "tessera.runtime",
     "full": "tessera.runtime",
-    "kernel": "tessera.driver",
-    "load": "tessera.driver",
+    "kernel": "tessera.driver.kernel",
+    "load": "tessera.driver.loaded",
     "ones": "tessera.runtime",
     "to_numpy": "tessera.runtime",
     "zeros": "tessera.runtime",

@@ -95,34 +95,133 @@ def _bases(plain: type) -> list[Any]:
 def _with_methods(plain: type, init: bool, repr: bool, eq: bool, frozen: bool, slots: bool) -> type:
     own = set(vars(plain))
     plain.__doc__ = plain.__doc__ or plain.__name__  # else the standard library takes a millisecond to write one
-    made = _with_fields(plain, slots)
+    flags = {"init": init, "repr": repr, "eq": eq, "frozen": frozen}
+    made, facts, methods = _with_fields(plain, flags, slots)
     if init and "__init__" not in own:
-        made.__init__ = _first_init(made, frozen, slots)
-        made.__signature__ = _Signature(made, frozen, slots)
+        methods["__init__"] = _first_init(facts, frozen, slots)
+        methods["__signature__"] = _Signature(facts, frozen, slots)
     if repr and "__repr__" not in own:
-        made.__repr__ = _representation(made)
+        methods["__repr__"] = _shown
     if eq:
-        _compare(made, own, frozen)
+        _compare(methods, facts, own, plain.__dict__.get("__hash__") is not None, frozen)
     if frozen:
-        _freeze(made)
+        _freeze(methods, facts)
     if frozen and slots:
-        made.__getstate__, made.__setstate__ = _state, _set_state
-    params = made.__dataclass_params__
-    params.init, params.repr, params.eq, params.frozen = init, repr, eq, frozen
+        methods["__getstate__"], methods["__setstate__"] = _state, _set_state
+    if made is None and slots:
+        made = _with_slots(plain, facts.names, methods)
+    else:
+        made = made or plain
+        for name, value in methods.items():
+            setattr(made, name, value)
+    facts.cls = made
     return made
 
 
-def _with_fields(plain: type, slots: bool) -> Any:
-    """Return a class that the standard library's functions know as a dataclass, without methods."""
-    bases = _bases(plain)
-    if not bases:
-        return STANDARD(plain, init=False, repr=False, eq=False, slots=slots)
+class _Facts:
+    """What the methods of a class need of its fields, and the class, once it is made.
+
+    Args:
+        names: all of them.
+        given: those that `__init__` takes, in its order.
+        defaults: the values of those that need not be given.
+        makers: what makes such values.
+        compared: those that count in comparisons.
+        hashed: those that count in hashes.
+    """
+
+    cls: Any
+
+    def __init__(
+        self,
+        names: list[str],
+        given: list[str],
+        defaults: dict[str, Any],
+        makers: dict[str, Callable[[], Any]],
+        compared: list[str],
+        hashed: list[str],
+    ):
+        self.names, self.given, self.defaults, self.makers = names, given, defaults, makers
+        self.compared, self.hashed = compared, hashed
+
+
+class _Later:
+    """What the standard library keeps of a class, made when somebody asks for it."""
+
+    def __init__(self, kept: str, facts: _Facts, annotations: dict[str, Any], flags: dict[str, bool]):
+        self.kept, self.facts, self.annotations, self.flags = kept, facts, annotations, flags
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        cls = self.facts.cls
+        told = {"__annotations__": self.annotations, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        stand_in = _standard(type(cls.__name__, (), {**self.facts.defaults, **told}), slots=False)
+        _set_flags(stand_in, self.flags)
+        cls.__dataclass_fields__ = stand_in.__dataclass_fields__
+        cls.__dataclass_params__ = stand_in.__dataclass_params__
+        return getattr(cls, self.kept)
+
+
+def _set_flags(cls: Any, flags: dict[str, bool]) -> None:
+    for name, value in flags.items():
+        setattr(cls.__dataclass_params__, name, value)
+
+
+def _with_fields(plain: type, flags: dict[str, bool], slots: bool) -> tuple[Any, _Facts, dict[str, Any]]:
+    """Return a class that the standard library's functions know as a dataclass, its fields, and what it lacks.
+
+    The class is None where it can be made with the methods: later ones cost more.
+    """
+    annotations, bases = inspect.get_annotations(plain), _bases(plain)
+    defaults = {name: getattr(plain, name) for name in annotations if hasattr(plain, name)}
+    if not bases and _are_plain(annotations, defaults):
+        names = list(annotations)
+        facts = _Facts(names, names, defaults, {}, names, names)
+        kept: dict[str, Any] = {
+            name: _Later(name, facts, annotations, flags) for name in ("__dataclass_fields__", "__dataclass_params__")
+        }
+        if "__match_args__" not in vars(plain):
+            kept["__match_args__"] = tuple(names)
+        return None, facts, kept
+    made = _with_bases(plain, bases, annotations, defaults) if bases else _standard(plain, slots)
+    _set_flags(made, flags)
+    every = dataclasses.fields(made)
+    facts = _Facts(
+        names=[field.name for field in every],
+        given=[field.name for field in every if field.init],
+        defaults={f.name: f.default for f in every if f.default is not MISSING and (f.init or slots)},
+        makers={f.name: f.default_factory for f in every if f.default_factory is not MISSING},
+        compared=[field.name for field in every if field.compare],
+        hashed=[field.name for field in every if (field.compare if field.hash is None else field.hash)],
+    )
+    return made, facts, {}
+
+
+def _standard(plain: type, slots: bool) -> Any:
+    return STANDARD(plain, init=False, repr=False, eq=False, slots=slots)
+
+
+def _are_plain(annotations: dict[str, Any], defaults: dict[str, Any]) -> bool:
+    """Whether each annotation is a field that `__init__` takes, and each default a value that objects may share."""
+    special = ("ClassVar", "InitVar", "KW_ONLY")
+    return all(
+        isinstance(text, str) and not any(word in text for word in special) for text in annotations.values()
+    ) and not any(
+        isinstance(value, dataclasses.Field) or value.__class__.__hash__ is None for value in defaults.values()
+    )
+
+
+def _with_slots(plain: type, names: list[str], more: dict[str, Any]) -> Any:
+    """Return a class like one without bases, whose objects have these fields only, with more methods."""
+    kept = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__", *names)}
+    told = {"__slots__": tuple(names), "__qualname__": plain.__qualname__}
+    return type(plain)(plain.__name__, plain.__bases__, {**kept, **more, **told})
+
+
+def _with_bases(plain: type, bases: list[Any], annotations: dict[str, Any], defaults: dict[str, Any]) -> Any:
     # The standard library lets nothing derive from a frozen class without writing methods: a class without bases
     # stands in for this one.
-    annotations = inspect.get_annotations(plain)
-    defaults = {name: getattr(plain, name) for name in annotations if hasattr(plain, name)}
     facts = {"__annotations__": annotations, "__module__": plain.__module__, "__doc__": plain.__doc__}
-    stand_in: Any = STANDARD(type(plain.__name__, (), {**defaults, **facts}), init=False, repr=False, eq=False)
+    stand_in = _standard(type(plain.__name__, (), {**defaults, **facts}), slots=False)
     made: Any = plain
     for name in defaults:
         if isinstance(defaults[name], dataclasses.Field):
@@ -138,7 +237,7 @@ def _with_fields(plain: type, slots: bool) -> Any:
     return made
 
 
-def _first_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
+def _first_init(facts: _Facts, frozen: bool, slots: bool) -> Callable[..., None]:
     """Return an `__init__` that puts the class's own in its place after some objects."""
     made = 0
     fill = _never
@@ -146,10 +245,11 @@ def _first_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
         nonlocal made, fill
         if not made:
-            fill = _filler(cls, frozen, slots)
+            fill = _filler(facts, frozen)
         made += 1
         if made <= FIRST_OBJECTS and fill(self, args, kwargs):
             return
+        cls = facts.cls
         if cls.__init__ is __init__:
             cls.__init__ = _init(cls, frozen, slots)
         cls.__init__(self, *args, **kwargs)
@@ -160,13 +260,13 @@ def _first_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
 class _Signature:
     """A class's signature, made when somebody asks for it; classes derived from it have their own."""
 
-    def __init__(self, cls: Any, frozen: bool, slots: bool):
-        self.of = (cls, frozen, slots)
+    def __init__(self, facts: _Facts, frozen: bool, slots: bool):
+        self.facts, self.frozen, self.slots = facts, frozen, slots
 
     def __get__(self, instance: Any, owner: type) -> inspect.Signature:
-        if instance is not None or owner is not self.of[0]:
+        if instance is not None or owner is not self.facts.cls:
             raise AttributeError("__signature__")
-        written = inspect.signature(_init(*self.of))
+        written = inspect.signature(_init(owner, self.frozen, self.slots))
         return written.replace(parameters=list(written.parameters.values())[1:])
 
 
@@ -174,16 +274,13 @@ def _never(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return False
 
 
-def _filler(cls: Any, frozen: bool, slots: bool) -> Fill:
+def _filler(facts: _Facts, frozen: bool) -> Fill:
     """Return a function that sets an object's fields; False where the arguments are wrong, which `__init__` tells."""
-    fields = dataclasses.fields(cls)
-    names = [field.name for field in fields if field.init]
+    names, defaults, makers = facts.given, facts.defaults, facts.makers
     known = set(names)
-    defaults = {field.name: field.default for field in fields if field.default is not MISSING and (field.init or slots)}
-    makers = {field.name: field.default_factory for field in fields if field.default_factory is not MISSING}
     total = len(known | defaults.keys() | makers.keys())
     assign = object.__setattr__ if frozen else setattr
-    checks = hasattr(cls, "__post_init__")
+    checks = hasattr(facts.cls, "__post_init__")
 
     def fill(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         values = dict(zip(names, args, strict=False))
@@ -225,12 +322,10 @@ def _values(names: list[str]) -> Values:
     return lambda one: (value(one),)
 
 
-def _compare(cls: Any, own: set[str], frozen: bool) -> None:
+def _compare(methods: dict[str, Any], facts: _Facts, own: set[str], hashed: bool, frozen: bool) -> None:
     """Let objects be equal, and hashed, by their fields."""
-    fields = dataclasses.fields(cls)
-    values = _values([field.name for field in fields if field.compare])
-    counted = _values([field.name for field in fields if (field.compare if field.hash is None else field.hash)])
-    hashed = "__hash__" in own and vars(cls)["__hash__"] is not None
+    values = _values(facts.compared)
+    counted = _values(facts.hashed)
 
     def __eq__(self: Any, other: object) -> Any:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
@@ -239,34 +334,31 @@ def _compare(cls: Any, own: set[str], frozen: bool) -> None:
         return hash(counted(self))
 
     if "__eq__" not in own:
-        cls.__eq__ = __eq__
+        methods["__eq__"] = __eq__
     if not hashed:
-        cls.__hash__ = __hash__ if frozen else None
+        methods["__hash__"] = __hash__ if frozen else None
 
 
-def _representation(cls: Any) -> Callable[[Any], str]:
-    @recursive_repr()
-    def __repr__(self: Any) -> str:
-        shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(cls) if field.repr)
-        return f"{type(self).__qualname__}({', '.join(shown)})"
-
-    return __repr__
+@recursive_repr()
+def _shown(self: Any) -> str:
+    shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
-def _freeze(cls: Any) -> None:
-    names = frozenset(field.name for field in dataclasses.fields(cls))
+def _freeze(methods: dict[str, Any], facts: _Facts) -> None:
+    names = frozenset(facts.names)
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        if type(self) is cls or name in names:
+        if type(self) is facts.cls or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
         object.__setattr__(self, name, value)
 
     def __delattr__(self: Any, name: str) -> None:
-        if type(self) is cls or name in names:
+        if type(self) is facts.cls or name in names:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
         object.__delattr__(self, name)
 
-    cls.__setattr__, cls.__delattr__ = __setattr__, __delattr__
+    methods["__setattr__"], methods["__delattr__"] = __setattr__, __delattr__
 
 
 def _state(self: Any) -> list[Any]:

@@ -14,7 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import runtime
-from tessera.driver import kernel as kernel_decorator
+from tessera.driver.kernel import kernel as kernel_decorator
 from tessera.driver.settings import settings
 from tessera.errors import CallError, DeviceError
 from tessera.runtime import backend, cuda

@@ -56,10 +56,14 @@ _MOST_READS = 8
 """Lists of names followed for one key's start, the last used first: more than its branches need."""
 
 
+_absolute: dict[str, str] = {}
+"""What relative paths were taken for first: the cache does not move when the process changes its folder."""
+
+
 def default_path() -> str:
     """Return where the cache is: `TESSERA_CACHE_DIR`, else the platform's cache folder."""
     if chosen := os.environ.get("TESSERA_CACHE_DIR"):
-        return chosen
+        return _absolute.setdefault(chosen, os.path.abspath(chosen))
     home = os.path.expanduser("~")
     if home == "~":  # a user without a home, as in some containers
         import tempfile
@@ -127,7 +131,7 @@ class DiskCache:
     """
 
     def __init__(self, root: str | Path, limit: int) -> None:
-        self.root = os.fspath(root).rstrip(os.sep)
+        self.root = os.fspath(root).rstrip(os.sep) or os.sep
         self._limit = limit
         self._stores = 0
         self._complained: set[str] = set()
@@ -155,7 +159,7 @@ class DiskCache:
 
     def _seal(self, path: str, data: bytes) -> bytes:
         """Return the checksum of a file's contents and its place."""
-        place = path[len(self.root) + 1 :].replace(os.sep, "/")
+        place = path[len(self.root) :].replace(os.sep, "/").lstrip("/")
         return sha256(f"{place}\0".encode() + data).digest()
 
     def _load(self, path: str) -> bytes | None:

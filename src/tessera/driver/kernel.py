@@ -22,9 +22,7 @@ from tessera.driver.calls import CallPlan, Calls
 from tessera.driver.direct_calls import Origin
 from tessera.driver.explain import Explanation
 from tessera.driver.launch import InterpreterPlan, Launch, checked, launcher_for, stream_source
-from tessera.driver.open_kernel import OpenKernel
 from tessera.driver.settings import settings
-from tessera.driver.structured import StructuredKernel
 from tessera.driver.variants import Space, Variant, Variants, destination_of
 from tessera.entry.host import call_directly
 from tessera.errors import LanguageError, caller_location, shown
@@ -256,13 +254,7 @@ class KernelDecorator:
         Raises:
             LanguageError: the signature is not a kernel's.
         """
-        structured = structured_params(function)
-        if structured:
-            return cast(Any, StructuredKernel[P, R](cast(FunctionType, function), structured))
-        opened = open_params(function)
-        if opened:
-            return cast(Any, OpenKernel[P, R](cast(FunctionType, function), opened))
-        return Kernel[P, R](cast(FunctionType, function))
+        return _kernel_of(cast(FunctionType, function), (), ())
 
     def autotune(
         self, space: Mapping[str, Sequence[object]], key: Sequence[str] = ()
@@ -280,18 +272,26 @@ class KernelDecorator:
         checked, names = _checked_space(space), _checked_key(key)
 
         def decorate(function: Callable[P, R]) -> Kernel[P, R]:
-            plain = cast(FunctionType, function)
-            structured = structured_params(function)
-            if structured:
-                return cast(Any, StructuredKernel[P, R](plain, structured, checked, names))
-            opened = open_params(function)
-            made: Any = (
-                OpenKernel[P, R](plain, opened, checked, names) if opened else Kernel[P, R](plain, checked, names)
-            )
-            _check_known(names, made.names, plain.__name__)
-            return made
+            return _kernel_of(cast(FunctionType, function), checked, names)
 
         return decorate
+
+
+def _kernel_of(function: FunctionType, space: Space, key: tuple[str, ...]) -> Any:
+    structured = structured_params(function)
+    if structured:
+        from tessera.driver.structured import StructuredKernel  # few kernels are
+
+        return StructuredKernel[..., Any](function, structured, space, key)
+    opened = open_params(function)
+    if opened:
+        from tessera.driver.open_kernel import OpenKernel  # few kernels are
+
+        made: Any = OpenKernel[..., Any](function, opened, space, key)
+    else:
+        made = Kernel[..., Any](function, space, key)
+    _check_known(key, made.names, function.__name__)
+    return made
 
 
 def _checked_space(space: Any) -> Space:

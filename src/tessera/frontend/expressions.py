@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tessera.errors import LanguageError, TesseraError, TypeMismatchError
+from tessera.frontend import tile
 from tessera.frontend.annotations import Dim, DTypeVar
 from tessera.frontend.builder import Builder, plain
 from tessera.frontend.constants import checked, first_line, python, static_call
@@ -20,7 +21,6 @@ from tessera.frontend.indexing import normalise, subscript
 from tessera.frontend.parts import SliceValue
 from tessera.frontend.registry import attribute_of, attributes_of
 from tessera.frontend.structure import StructureValue
-from tessera.frontend.tile.stub import FUNCTIONS as TILE_FUNCTIONS
 from tessera.frontend.values import (
     AnyView,
     ContextValue,
@@ -507,12 +507,12 @@ def _missing_attribute(owner: Any, name: str) -> LanguageError:
     is_module = isinstance(owner, ModuleType)
     what = owner.__name__.replace("tessera.frontend.", "ts.") if is_module else show(owner)
     is_tile = is_module and owner.__name__ == "tessera.frontend.tile"
-    names = [*TILE_FUNCTIONS] if is_tile else [n for n in dir(owner) if not n.startswith("_")]
+    names = [*tile.functions()] if is_tile else [n for n in dir(owner) if not n.startswith("_")]
     near = difflib.get_close_matches(name, names, 1, 0.7)
     help = f"did you mean {near[0]!r}?" if near else "see the language reference for what there is"
     if is_tile:
         known = _OTHER_NAMES.get(name, name)
-        help = f"use ts.tile.{known}" if known in TILE_FUNCTIONS else _OF_OTHERS.get(known, help)
+        help = f"use ts.tile.{known}" if known in tile.functions() else _OF_OTHERS.get(known, help)
     return LanguageError(f"{what} has no {name!r}", code="unknown-name", help=help)
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from types import BuiltinFunctionType
 from typing import Any, TypeVar
 
-from tessera.frontend.tile.stub import FUNCTIONS
+from tessera.frontend import tile
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -114,4 +114,4 @@ def method_of(name: str) -> Handler:
 def missing() -> tuple[str, ...]:
     """Return the tile functions that no file compiles; a test keeps it empty."""
     load_all()
-    return tuple(sorted(name for name, function in FUNCTIONS.items() if function not in _handlers))
+    return tuple(sorted(name for name, function in tile.functions().items() if function not in _handlers))

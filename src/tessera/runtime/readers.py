@@ -17,7 +17,6 @@ import numpy as np
 
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType, dtype_named, from_numpy
-from tessera.runtime import dlpack
 from tessera.runtime.device import CPU, Device, device_kinds
 from tessera.runtime.platforms import platforms
 from tessera.runtime.views import ArrayView, Reader, Traits, row_major
@@ -170,6 +169,8 @@ def _exporter(kind: int) -> Callable[[Any], int | None]:
 
 
 def _read_dlpack(array: Any) -> tuple[int, Traits, object]:
+    from tessera.runtime import dlpack  # NumPy's and PyTorch's arrays do without
+
     try:
         kind, _ = array.__dlpack_device__()
         stream = (_exporters.get(kind) or _exporter(int(kind)))(array)
@@ -186,6 +187,8 @@ def _read_dlpack(array: Any) -> tuple[int, Traits, object]:
 
 
 def _decode_dlpack(traits: Traits) -> ArrayView:
+    from tessera.runtime import dlpack
+
     kind, shape, strides, device_kind, index, readonly, immutable = traits
     dtype = dlpack.dtype_of(kind)
     if dtype is None:

@@ -8,7 +8,7 @@ import pytest
 import tessera as ts
 from tessera.backends.cpu import features, host_target, missing_features
 from tessera.backends.cpu.features import required_features
-from tessera.driver import LoadedKernel
+from tessera.driver.loaded import LoadedKernel
 from tessera.runtime import host
 from tessera.target.artifact import Artifact
 from tessera.target.cpus import CPU_TARGETS

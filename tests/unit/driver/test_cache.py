@@ -160,6 +160,21 @@ def test_the_platform_folder(monkeypatch, tmp_path):
     assert default_path() == str(tmp_path / "tessera")
 
 
+def test_a_relative_path_stays_where_it_was_first(monkeypatch, tmp_path):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", f"kernels-of-{tmp_path.name}")
+    monkeypatch.chdir(tmp_path)
+    first = default_path()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert default_path() == first == str(tmp_path / f"kernels-of-{tmp_path.name}")
+
+
+def test_the_root_folder_is_a_folder():
+    cache = DiskCache("/", 0)
+    assert cache._place("artifacts", "x") == "/artifacts/x"
+    assert cache._seal("/artifacts/x", b"1") == DiskCache("/tmp/", 0)._seal("/tmp/artifacts/x", b"1")
+
+
 def test_many_writers_and_readers_never_see_half_an_entry(root):
     DiskCache.open()
     program = (

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.driver import kernel as kernel_decorator
 from tessera.driver import variants
+from tessera.driver.kernel import kernel as kernel_decorator
 from tessera.driver.settings import settings
 from tessera.errors import CallError, DeviceError, LanguageError, ResourceError
 from tests.unit.foreign import Foreign

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tessera.frontend import settled
+from tessera.frontend import settled, tile
 from tessera.frontend.build import build_kernel
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import ArgFacts, Specialization
-from tessera.frontend.tile.stub import FUNCTIONS
 from tessera.ir.text import text_of
 from tessera.numerics import dtypes
 
@@ -423,6 +422,6 @@ def test_what_changes_while_it_is_read_is_read_again_or_not_known(kind, monkeypa
 
 def test_functions_of_the_language_are_told_apart():
     """One code serves them all, and kernels take them from closures, tables and arguments of helpers."""
-    texts = {name: Reads({"kernel": function}).roots for name, function in FUNCTIONS.items()}
+    texts = {name: Reads({"kernel": function}).roots for name, function in tile.functions().items()}
     assert len(texts) > 150
     assert len(set(texts.values())) == len(texts)
