@@ -11,7 +11,7 @@ Format (golden-tested in tests/errors):
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tessera.errors.location import Frame, Location, raised_from
 
@@ -58,6 +58,11 @@ class TesseraError(Exception):
     def where(self) -> Location | None:
         """The location, or the line of the user's program from which Tessera was called."""
         return self.location or raised_from(self.__traceback__)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """A traceback is not pickled: the location it tells is."""
+        self.location = self.where
+        return super().__reduce__()
 
     def __str__(self) -> str:
         return render(self)

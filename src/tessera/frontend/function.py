@@ -35,6 +35,10 @@ class DeviceFunction(Generic[P, R]):
             help="a @ts.function runs as part of the kernel that calls it",
         )
 
+    def __reduce__(self) -> str:
+        """A helper is copied and pickled by its name, as a function is."""
+        return self.function.__qualname__
+
     def __repr__(self) -> str:
         return f"<ts.function {self.function.__name__}>"
 

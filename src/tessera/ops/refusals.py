@@ -106,6 +106,8 @@ def _fits(value: Any, wanted: Any, name: str) -> bool:
         return any(_fits(value, part, name) for part in parts)
     if origin is Literal:
         return isinstance(value, str) and value in parts
+    if origin is tuple and parts[0] is Any:
+        return isinstance(value, tuple)
     if origin is tuple:
         items: Any = value
         sizes = parts[:1] * len(items) if isinstance(value, tuple) and parts[-1] is ... else parts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 import tessera as ts
@@ -46,3 +48,13 @@ def test_a_call_over_several_lines_is_underlined_to_the_end_of_its_first():
     assert where is not None
     assert where.frame.source().endswith("ts.dims(")
     assert where.frame.end_column == len(where.frame.source()) + 1
+
+
+def test_a_copied_error_keeps_its_line():
+    with pytest.raises(ts.LanguageError) as caught:
+        ts.dims("a b 3c")
+    text = str(caught.value)
+    copied = copy.copy(caught.value)  # as pickle does
+    assert copied.__traceback__ is None
+    assert str(copied) == text
+    assert __file__.rsplit("/", 1)[-1] in text

@@ -289,3 +289,88 @@ def test_deterministic_results_are_the_same_bits_on_every_run():
         for _ in range(100):
             seen.add((gemm(a, b, epilogue=chain).tobytes(), rows.tobytes(), cols.tobytes()))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("odd", "right", "code"),
+    [
+        (dict(alpha=np.array(2.0)), dict(alpha=2.0), ""),
+        (dict(beta=np.array(2.0)), dict(beta=2.0), ""),
+        (dict(promote=128.0), dict(promote=128), "bad-argument"),
+        (dict(alpha="2"), dict(alpha=2.0), "bad-argument"),
+        (dict(stages=2.0), dict(stages=2), "bad-argument"),
+        (dict(block=[32, 32, 32]), dict(block=(32, 32, 32)), "bad-argument"),
+        (dict(out_dtype="f32"), dict(out_dtype=ts.f32), "bad-argument"),
+        (dict(acc_dtype="f32"), dict(acc_dtype=ts.f32), "bad-argument"),
+        (dict(compute="tf32"), dict(compute=ts.tf32), "bad-argument"),
+    ],
+    ids=str,
+)
+def test_an_odd_argument_leaves_later_calls_as_they_are(odd, right, code):
+    a, b, c = random(16, 128), random(128, 16, seed=1), random(16, 16, seed=2)
+    if code:
+        with pytest.raises(ts.CallError, match=next(iter(odd))) as caught:
+            gemm(a, b, c, **odd)
+        assert caught.value.code == code
+    else:
+        np.testing.assert_array_equal(gemm(a, b, c, **odd), gemm(a, b, c, **right))
+    scale, addend = right.get("alpha", 1), right.get("beta", 0)
+    exact = scale * (a.astype(np.float64) @ b) + addend * c
+    assert error(gemm(a, b, c, **right), exact) < (2e-3 if "compute" in right else BOUND["f32"])
+
+
+@pytest.mark.parametrize("rows", [2, 5, 128, 200])
+def test_scales_of_few_blocks_mean_the_same_in_the_reference(rows):
+    for terms in (100, 128, 256, 300):
+        a, b = random(rows, terms), random(terms, rows, seed=1)
+        blocks, many = -(-terms // 128), -(-rows // 128)
+        scale = 1 + np.arange(many * blocks, dtype=np.float32).reshape(many, blocks)
+        spread = scale.repeat(128, 0).repeat(128, 1)[:rows, :terms]
+        exact = [(a.astype(np.float64) * spread) @ b, a.astype(np.float64) @ (b.astype(np.float64) * spread.T)]
+        for scales, wanted in zip((dict(scale_a=scale), dict(scale_b=scale.T)), exact, strict=True):
+            assert error(gemm.reference(a, b, **scales), wanted) < 1e-12
+            assert error(gemm(a, b, **scales), wanted) < BOUND["f32"]
+
+
+def test_a_float_result_is_not_cut_to_integers():
+    a, b, out = random(8, 8), random(8, 8), np.zeros((8, 8), np.int32)
+    with pytest.raises(ts.CallError, match="'out' is i32") as caught:
+        gemm(a, b, out=out)
+    assert caught.value.code == "unsupported-dtypes"
+    gemm(10 * a, b, out=out, epilogue=E.chain([E.cast(ts.i32)]))
+    np.testing.assert_array_equal(out, np.trunc(10 * a @ b))
+
+
+def test_a_reduction_is_not_written_to_the_result():
+    a, b, out = random(16, 8), random(8, 16), np.zeros((16, 17), np.float32)
+    for column, refused in ((0, "bad-argument"), (3, "overlapping-arguments"), (16, "")):
+        chain = E.chain([E.row_sum(out[:, column])])
+        if refused:
+            with pytest.raises(ts.CallError) as caught:
+                gemm(a, b, out=out[:, :16], epilogue=chain)
+            assert caught.value.code == refused
+        else:
+            gemm(a, b, out=out[:, :16], epilogue=chain)
+    exact = a.astype(np.float64) @ b
+    assert error(out[:, :16], exact) < BOUND["f32"]
+    assert error(out[:, 16], exact.sum(1)) < BOUND["f32"]
+
+
+def test_sizes_of_other_libraries_are_integers():
+    sizes = [np.int32(4096)] * 3
+    assert gemm.flops(*sizes) == 2 * 4096**3
+    assert gemm.bytes(*sizes, ts.f32) == 3 * 4 * 4096**2
+    assert op.linalg.linear.flops(*sizes) == (2 * 4096 + 1) * 4096**2
+    assert gemm.plan(*map(np.int64, (64, 64, 64)), ts.f32, target="cpu") == gemm.plan(64, 64, 64, ts.f32, target="cpu")
+    assert gemm.compile(np.int64(32), np.int64(32), np.int64(32), ts.f32, target="cpu").code
+
+
+def test_plans_of_tall_products_take_no_time():
+    tall = [gemm.plan(rows, 64, 64, ts.f32, target="cpu") for rows in (2**30, 2**60)]
+    assert tall[0].block_m == tall[1].block_m
+
+
+def test_seeds_of_other_libraries_are_integers():
+    a, b = random(16, 16), random(16, 16)
+    one, other = (gemm(a, b, epilogue=E.chain([E.dropout(0.5, seed)])) for seed in (5, np.uint64(5)))
+    np.testing.assert_array_equal(one, other)

@@ -58,6 +58,56 @@ def test_results_of_any_strides():
         assert error(out, exact) < BOUND["f32"]
 
 
+STRIDED = [
+    ((2, 4, 3), (3, 5)),
+    ((3, 2, 4, 3), (3, 5)),
+    ((3, 2, 4, 3), (3, 1, 3, 5)),
+    ((2, 4, 3), (3,)),
+    ((3,), (2, 3, 5)),
+]
+
+
+@pytest.mark.parametrize("shapes", STRIDED, ids=str)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_results_of_any_strides_are_written(shapes, library):
+    torch = pytest.importorskip("torch") if library == "torch" else None
+    a, b = (random(*shape, seed=seed) for seed, shape in enumerate(shapes))
+    exact = np.matmul(a.astype(np.float64), b)
+    rank = exact.ndim
+    for order in [tuple(range(rank)), tuple(range(rank))[::-1]]:
+        for axis in range(rank):
+            shape = [exact.shape[at] for at in order]
+            shape[order.index(axis)] += 3
+            wide = np.full(shape, 7, np.float32)
+            out = wide.transpose(np.argsort(order))[tuple(slice(size) for size in exact.shape)]
+            if torch is None:
+                assert L.matmul(a, b, out=out) is out
+            else:
+                L.matmul(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
+            assert error(out, exact) < BOUND["f32"], (order, axis)
+            assert (wide == 7).sum() >= wide.size - exact.size
+
+
+def test_results_lie_beside_their_operands_batch_by_batch():
+    a = random(2, 3, 4, 4).swapaxes(0, 1)
+    memory = random(4, 2, 4, 4)
+    with pytest.raises(ts.CallError) as caught:
+        L.matmul(a, memory[:3], out=memory[1:])
+    assert caught.value.code == "overlapping-arguments"
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 3), (3,), (2, 2, 0)])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_layers_of_rows_of_any_rank_and_size(shape, library):
+    torch = pytest.importorskip("torch") if library == "torch" else None
+    x, w, bias = random(*shape), random(5, shape[-1]), random(5)
+    given = (x, w, bias) if torch is None else tuple(map(torch.from_numpy, (x, w, bias)))
+    got = np.asarray(L.linear(*given))
+    exact = x.astype(np.float64) @ w.T + bias
+    assert got.shape == exact.shape
+    assert got.size == 0 or error(got, exact) < BOUND["f32"]
+
+
 def test_linear():
     x, w, bias = random(2, 3, 40), random(20, 40), random(20)
     exact = x.astype(np.float64) @ w.T + bias
@@ -81,6 +131,14 @@ def test_linear():
         (lambda: L.matmul(random(2, 5, 7), random(7, 3), out=random(5, 3)), "wrong-shape"),
         (lambda: L.matmul(random(2, 5, 7), random(7, 3).astype(np.float16)), "unsupported-dtypes"),
         (lambda: L.linear(random(3, 4), random(5, 4), random(4)), "wrong-shape"),
+        (lambda: L.linear(random(2, 3, 4), random(5, 4), out=random(3, 2, 5)), "wrong-shape"),
+        (lambda: L.linear(random(2, 3, 4), random(5, 4), out=random(6, 5)), "wrong-shape"),
+        (lambda: L.linear(random(4), random(5, 4), out=random(1, 5)), "wrong-shape"),
+        (lambda: L.linear(random(2, 3, 4), random(4)), "wrong-rank"),
+        (lambda: L.linear(np.array(1.0, np.float32), random(5, 4)), "wrong-rank"),
+        (lambda: L.linear(None, random(5, 4)), "not-an-array"),
+        (lambda: L.matmul(random(0, 4, 5), random(6, 3)), "wrong-shape"),
+        (lambda: L.matmul(random(3), random(4, 0)), "wrong-shape"),
         (lambda: L.gemm_grouped(random(8, 4), random(2, 4, 3), np.zeros(2, np.int32)), "wrong-shape"),
         (lambda: L.gemm_grouped(random(8, 4), random(2, 4, 3), np.zeros(3, np.int64)), "wrong-dtype"),
         (lambda: L.gemm_grouped(random(8, 4), random(4, 3), np.zeros(3, np.int32)), "wrong-rank"),

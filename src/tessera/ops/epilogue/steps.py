@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any, Literal
 from typing import cast as typed
 
@@ -195,7 +196,7 @@ def dropout(p: float, seed: int) -> Step:
     if not 0 <= p < 1:
         raise bad_argument(f"dropout: the probability {p} is not in [0, 1)", "0 keeps everything")
     layout = Layout.of("dropout", _dropout, FORMALS, (("p", ScalarField(ts.f32)), ("seed", ScalarField(ts.i64))))
-    key = (seed + 2**63) % 2**64 - 2**63
+    key = (index(seed) + 2**63) % 2**64 - 2**63
     return Step(layout, (float(p), key), lambda x: reference.dropout(x, p, key), 12, weight=1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapreplace
-from math import ceil
+from math import ceil, prod
 
 from tessera.ops.linalg.problem import Problem, power_of_two
 from tessera.target import cpu_rates as cpu
@@ -162,16 +162,13 @@ class _Model:
     def cycles(self, block: Block) -> float:
         """Return the time of the slowest core, when each takes the next block as it gets free."""
         problem, (block_m, block_n, _) = self.problem, block
-        heights, widths = (
-            [min(size, total - first) for first in range(0, total, size)]
-            for total, size in ((max(problem.m, 1), block_m), (max(problem.n, 1), block_n))
-        )
+        sides = ((max(problem.m, 1), block_m), (max(problem.n, 1), block_n))
         batch, cores = problem.batch or 1, self.target.cores
-        count = len(heights) * len(widths) * batch
-        if count > 32 * cores:
+        if prod(-(-total // size) for total, size in sides) * batch > 32 * cores:
             whole = self._block(block_m, block_n, block)
             full = problem.m * problem.n / (block_m * block_n) * batch * whole
             return full / cores + whole / 2
+        heights, widths = ([min(size, total - first) for first in range(0, total, size)] for total, size in sides)
         costs = {(m, n): self._block(m, n, block) for m in {*heights} for n in {*widths}}
         busy = [0.0] * cores
         for _ in range(batch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 import tessera as ts
 from tessera.driver.compile import target_record
 from tessera.driver.kernel import Kernel
-from tessera.errors import CallError
+from tessera.errors import CallError, caller_location, shown
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
@@ -21,6 +22,7 @@ from tessera.ops.linalg.prepare import (
     EMPTY,
     Call,
     Operands,
+    check_beside,
     check_read_beside,
     kernel_for,
     layout_of,
@@ -167,6 +169,8 @@ class Gemm:
         stream: Any = None,
     ) -> Any:
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
+        if not is_number(alpha) or not is_number(beta):
+            alpha, beta = _number(alpha, "alpha"), _number(beta, "beta")
         key = _kind(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue, options)
         call = self._calls.get(key)
         if call is None:
@@ -185,6 +189,8 @@ class Gemm:
             return _launch(call, call.kernel, a, b, (out,), stream)
         if given_out is not None:
             check_read_beside(out, bias=bias, scale_a=scale_a, scale_b=scale_b, epilogue=epilogue)
+        if reducing is not None and given_out is not None:
+            check_beside(out, reducing)
         bound = None if reducing is None else reducing.bound(call.problem.sizes)
         extra = call.extra(out, c, alpha, beta, bias, scale_a, scale_b, bound or epilogue)
         result = _launch(call, call.kernel, a, b, extra, stream)
@@ -257,6 +263,7 @@ class Gemm:
             **options: `trans_a`, `out_dtype` and so on, as for a call.
         """
         chosen = Options.of(options)
+        m, n, k = check_sizes(m=m, n=n, k=k)
         problem = sized(m, n, k, dtype, b_dtype or dtype, chosen, epilogue)
         schedule = plan(problem, _record(target), chosen.forced)
         a, b = copies(problem, schedule.pack_a, schedule.pack_b)
@@ -273,7 +280,7 @@ class Gemm:
     @staticmethod
     def flops(m: int, n: int, k: int, epilogue: epi.Epilogue = EMPTY) -> int:
         """Return the operations of a product and its epilogue."""
-        check_sizes(m=m, n=n, k=k)
+        m, n, k = check_sizes(m=m, n=n, k=k)
         return 2 * m * n * k + epilogue.flops(m * n)
 
     @staticmethod
@@ -286,7 +293,7 @@ class Gemm:
         epilogue: epi.Epilogue = EMPTY,
     ) -> int:
         """Return the bytes of operands, result and the epilogue's tensors, each once."""
-        check_sizes(m=m, n=n, k=k)
+        m, n, k = check_sizes(m=m, n=n, k=k)
         out = out_dtype or default_out(dtype)
         return (m * k + k * n) * dtype.bytes + m * n * out.bytes + epilogue.bytes()
 
@@ -366,15 +373,33 @@ def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
     """Return the factors of an operand's elements: `line` is the dimension that a vector's elements belong to."""
     if scale is None:
         return 1.0
-    factors = arrays.host(scale)
+    factors, sizes = arrays.host(scale), shape[-2:]
     if factors.size == 1:
         return factors.reshape(())
-    if factors.ndim == 1 or 1 in factors.shape:
-        return factors.reshape(-1, 1) if line == 0 else factors.reshape(1, -1)
+    vector = (sizes[0], 1) if line == 0 else (1, sizes[1])
+    if factors.ndim == 1 or factors.shape == vector:
+        return factors.reshape(vector)
     for axis in (0, 1):
-        if factors.shape[axis] != shape[axis]:
+        if factors.shape[axis] != sizes[axis]:
             factors = factors.repeat(128, axis)
-    return factors[: shape[0], : shape[1]]
+    return factors[: sizes[0], : sizes[1]]
+
+
+def _number(value: Any, name: str) -> Any:
+    """Return a factor as a number; an array of no dimensions holds one.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    if is_number(value):
+        return value
+    if isinstance(value, Real):
+        return float(value)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    raise CallError(
+        f"{name} is {shown(value)}", code="bad-argument", location=caller_location(), help="it takes a number"
+    )
 
 
 def _traits(array: object, name: str) -> Any:

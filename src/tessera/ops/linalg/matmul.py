@@ -14,7 +14,8 @@ from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.linalg.gemm import gemm, gemm_batched
-from tessera.ops.linalg.problem import Options, check_pair, default_out
+from tessera.ops.linalg.prepare import check_apart
+from tessera.ops.linalg.problem import Options, check_pair, check_sizes, default_out
 from tessera.ops.refusals import checked, checked_methods
 
 _PLAIN = Options().values()
@@ -78,6 +79,13 @@ def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
     if not x.shape or not y.shape:
         raise CallError(f"a has the shape {x.shape} and b {y.shape}", code="wrong-rank", help="multiply numbers with *")
     check_pair(x.dtype, y.dtype)
+    terms = x.shape[-1], y.shape[-2 if len(y.shape) > 1 else 0]
+    if terms[0] != terms[1]:
+        raise CallError(
+            f"a is {x.shape} and b is {y.shape}: {terms[0]} != {terms[1]}",
+            code="wrong-shape",
+            help="a (..., M, K) and b (..., K, N)",
+        )
     left = a.reshape(1, -1) if len(x.shape) == 1 else a
     right = b.reshape(-1, 1) if len(y.shape) == 1 else b
     try:
@@ -90,12 +98,17 @@ def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
         ) from None
     full = (*batch, left.shape[-2], right.shape[-1])
     shape = _without_vectors(full, len(x.shape) == 1, len(y.shape) == 1)
-    if out is None:
+    given = out is not None
+    if not given:
         out = arrays.maker(a, shape, out_dtype or default_out(x.dtype))(a)
     elif tuple(out.shape) != shape:
         raise CallError(f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}", code="wrong-shape")
     target = out[..., None] if len(y.shape) == 1 else out
-    _into(left, right, target[..., None, :] if len(x.shape) == 1 else target, batch)
+    target = target[..., None, :] if len(x.shape) == 1 else target
+    split = _split(left, right, target, batch)
+    if given and prod(batch[:split]) > 1:
+        check_apart(out, a=a, b=b)  # each product alone has no element in common with its operands
+    _into(left, right, target, batch, split)
     return out
 
 
@@ -104,16 +117,18 @@ def _without_vectors(full: tuple[int, ...], no_rows: bool, no_columns: bool) -> 
     return (*full[:-2], *end)
 
 
-def _into(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
-    """Compute every product of a broadcast batch; leading dimensions that strides cannot join are looped over."""
+def _split(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> int:
+    """Return how many leading dimensions of a broadcast batch strides do not join with the others."""
+    for split in range(len(batch)):
+        if all(_joined(operand, batch, split) is not None for operand in (left, right, out)):
+            return split
+    return len(batch)
+
+
+def _into(left: Any, right: Any, out: Any, batch: tuple[int, ...], split: int) -> None:
+    """Compute every product of a broadcast batch; its first `split` dimensions are looped over."""
     if 0 in out.shape:
         return
-    for split in range(len(batch) + 1):
-        parts = [_joined(operand, batch, split) for operand in (left, right, out)]
-        if all(part is not None for part in parts):
-            break
-    else:
-        raise AssertionError("single matrices always join")
     for place in product(*(range(size) for size in batch[:split])):
         x, y = (_one(operand, batch, place) for operand in (left, right))
         target = out[place] if place else out
@@ -159,7 +174,7 @@ def _batch(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
         matrices = [operand if operand.ndim == 2 else operand[0] for operand in (x, y)]
         for i in range(count):
             gemm(*matrices, out=target[i])
-    elif y.ndim == 2 and _rows_join(x):
+    elif y.ndim == 2 and _rows_join(x) and _rows_join(target):
         rows = count * x.shape[1]
         gemm(x.reshape(rows, x.shape[2]), y, out=target.reshape(rows, y.shape[1]))
     else:
@@ -185,6 +200,36 @@ def _is_flat(array: Any) -> bool:
     """Return whether all dimensions but the last join to one."""
     shape = tuple(array.shape[:-1])
     return _joined(array[..., None, :], shape, 0) is not None
+
+
+def _rows_of_any(
+    x: Any, w: Any, bias: Any, epilogue: epi.Epilogue | None, out: Any, options: tuple[Any, ...], stream: Any
+) -> Any:
+    """Compute a layer of rows that lie in other than two dimensions."""
+    shape, weights = arrays.view(x, "x").shape, arrays.view(w, "w").shape
+    if not shape or len(weights) != 2:
+        name, found, wanted = ("w", weights, "(N, K)") if shape else ("x", shape, "(..., K)")
+        raise CallError(
+            f"argument {name!r} has the shape {found}, which is not {wanted}",
+            code="wrong-rank",
+            location=caller_location(),
+        )
+    count, result = prod(shape[:-1]), (*shape[:-1], weights[0])
+    if out is not None and arrays.view(out, "out").shape != result:
+        raise CallError(
+            f"argument 'out' has the shape {tuple(out.shape)}, the result is {result}",
+            code="wrong-shape",
+            location=caller_location(),
+        )
+    # Rows that no stride joins are copied, and the result is copied back to such an `out`.
+    flat = out.reshape(count, weights[0]) if out is not None and _is_flat(out) else None
+    rows = x.reshape(count, shape[-1])
+    made = gemm.run(rows, w, None, flat, 1.0, 0.0, bias, None, None, epilogue, options, stream)
+    if out is None:
+        return made.reshape(result)
+    if flat is None:
+        out[...] = made.reshape(result)
+    return out
 
 
 @checked_methods
@@ -223,17 +268,10 @@ class Linear:
             CallError: as for `gemm`.
         """
         options = (False, True, out_dtype, None, compute, *_PLAIN[5:])
-        shape = x.shape
+        shape = getattr(x, "shape", ())
         if len(shape) == 2:
             return gemm.run(x, w, None, out, 1.0, 0.0, bias, None, None, epilogue, options, stream)
-        # Rows that no stride joins are copied, and the result is copied back to such an `out`.
-        flat = out.reshape(-1, out.shape[-1]) if out is not None and _is_flat(out) else None
-        rows = x.reshape(-1, shape[-1])
-        made = gemm.run(rows, w, None, flat, 1.0, 0.0, bias, None, None, epilogue, options, stream)
-        made = made.reshape(*shape[:-1], made.shape[-1])
-        if out is not None and flat is None:
-            out[...] = made
-        return made if out is None else out
+        return _rows_of_any(x, w, bias, epilogue, out, options, stream)
 
     @staticmethod
     def reference(x: Any, w: Any, bias: Any = None, epilogue: epi.Epilogue | None = None) -> Any:
@@ -248,11 +286,13 @@ class Linear:
     @staticmethod
     def flops(rows: int, inputs: int, outputs: int, epilogue: epi.Epilogue | None = None) -> int:
         """Return the operations of a layer with a bias."""
+        rows, inputs, outputs = check_sizes(rows=rows, inputs=inputs, outputs=outputs)
         return (2 * inputs + 1) * rows * outputs + (0 if epilogue is None else epilogue.flops(rows * outputs))
 
     @staticmethod
     def bytes(rows: int, inputs: int, outputs: int, dtype: DType, out_dtype: DType | None = None) -> int:
         """Return the bytes of operands, bias and result, each once."""
+        rows, inputs, outputs = check_sizes(rows=rows, inputs=inputs, outputs=outputs)
         out = out_dtype or default_out(dtype)
         return (rows * inputs + inputs * outputs + outputs) * dtype.bytes + rows * outputs * out.bytes
 

@@ -22,6 +22,7 @@ from tessera.ops.linalg.plan import Plan, plan
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, check_sizes, default_out
 from tessera.ops.linalg.scratch import Copies
 from tessera.ops.templates import annotated
+from tessera.runtime.arguments import check_overlap, elements
 from tessera.runtime.views import ArrayView
 from tessera.schedule.products import ALIGN_BYTES, LINE_BYTES
 
@@ -117,6 +118,28 @@ def check_read_beside(out: Any, *, epilogue: epi.Epilogue | None, **others: Any)
         _check_same_view(out, other, name)
     for other in () if epilogue is None else epilogue.values:
         _check_same_view(out, other, "a tensor of the epilogue")
+
+
+def check_apart(out: Any, **others: Any) -> None:
+    """Check that a result has no element in common with other arrays.
+
+    Args:
+        out: the result.
+        others: the arrays by name.
+
+    Raises:
+        CallError: `overlapping-arguments`.
+    """
+    for name, other in others.items():
+        both = [elements(arrays.start(each, name), arrays.view(each, name)) for each in (out, other)]
+        check_overlap(("out", name), both, (True, False))
+
+
+def check_beside(out: Any, epilogue: epi.Epilogue) -> None:
+    """Check that a result has no element in common with what the reductions of an epilogue are written to."""
+    for step in epilogue.steps:
+        if step.reduces:
+            check_apart(out, **{step.layout.label: step.values[0]})
 
 
 def _check_same_view(out: Any, other: Any, name: str) -> None:
@@ -404,7 +427,7 @@ def sized(
     Raises:
         CallError: `bad-argument`, `unsupported-dtypes`.
     """
-    check_sizes(m=m, n=n, k=k)
+    m, n, k = check_sizes(m=m, n=n, k=k)
     check_pair(a, b)
     compute = options.compute or a
     if compute != a and not (compute == ts.tf32 and a == ts.f32):
@@ -415,6 +438,14 @@ def sized(
         )
     default = ts.f32 if a.is_int and chain.steps else default_out(a)
     out = result or options.out_dtype or chain.out_dtype or default
+    rounded = chain.out_dtype or default
+    if result is not None and a.is_float and rounded.is_float and not result.is_float:
+        raise CallError(
+            f"argument 'out' is {result}, the result {rounded}",
+            code="unsupported-dtypes",
+            location=caller_location(),
+            help=f"say how it is rounded: end the epilogue with cast(ts.{out}), or give a float array",
+        )
     return Problem(
         m,
         n,

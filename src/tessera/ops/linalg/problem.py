@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location, shown
@@ -234,6 +234,8 @@ class Options:
         Raises:
             CallError: `bad-argument`.
         """
+        for name in ("out_dtype", "acc_dtype", "compute"):
+            _dtype(name, getattr(self, name))
         for name in ("trans_a", "trans_b"):
             _one_of(name, getattr(self, name), (False, True))
         _one_of("triangular_only", self.triangular_only, (None, "lower", "upper"))
@@ -266,7 +268,8 @@ class Options:
 
 
 def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
-    if value not in known:
+    # Numbers that are equal are of one kind: a call's key holds no types.
+    if value not in known or isinstance(value, float):
         raise CallError(
             f"{name} is {shown(value)}",
             code="bad-argument",
@@ -275,8 +278,18 @@ def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
         )
 
 
-def check_sizes(**sizes: object) -> None:
-    """Refuse sizes of a product that are no integers, or below 0.
+def _dtype(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, DType):
+        raise CallError(
+            f"{name} is {shown(value)}",
+            code="bad-argument",
+            location=caller_location(),
+            help="it takes a dtype, such as ts.f32",
+        )
+
+
+def check_sizes(**sizes: object) -> tuple[int, ...]:
+    """Return sizes of a product as Python's integers, which have no limit; refuse others, and those below 0.
 
     Raises:
         CallError: `bad-argument`.
@@ -289,6 +302,7 @@ def check_sizes(**sizes: object) -> None:
                 location=caller_location(),
                 help="sizes are integers, 0 or more",
             )
+    return tuple(int(cast("Integral", size)) for size in sizes.values())
 
 
 FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)
@@ -301,6 +315,8 @@ def check_pair(a: DType, b: DType) -> None:
     Raises:
         CallError: `unsupported-dtypes`.
     """
+    _dtype("a", a)
+    _dtype("b", b)
     if a not in OPERANDS or b not in OPERANDS or (a != b and not (a in FP8 and b in FP8)):
         names = ", ".join(dtype.name for dtype in OPERANDS)
         raise CallError(
