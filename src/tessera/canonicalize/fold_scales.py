@@ -36,6 +36,7 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.canonicalize.dead_code import is_dead
 from tessera.canonicalize.matching import constant_like, dtype_of_value, known, splat_source
+from tessera.canonicalize.round_products import MASK, is_moderate
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.rewriting import matches_type
@@ -49,8 +50,6 @@ from tessera.numerics.elementary.exponential import LOG2_E
 
 _LEAST, _MOST = 2.0**-100, 2.0**100
 """Factors between these have products with log2(e) that keep all their bits."""
-_HIDDEN = 2.0**14
-"""Larger numbers hide elements. A row of nothing else has differences of 0, which the argument's error would drown."""
 _PASSED = ("select", "maximum", "minimum", "abs")
 _TERMS = ("sub", "add")
 
@@ -65,18 +64,8 @@ def _factor(value: SSAValue) -> tuple[SSAValue, float] | None:
     for rest, constant in ((op.args[0], op.args[1]), (op.args[1], op.args[0])):
         number = known(constant)
         if number is not None and _LEAST <= number <= _MOST and known(rest) is None:
-            return None if _hides(rest) else (rest, float(number))
+            return rest, float(number)
     return None
-
-
-def _hides(value: SSAValue) -> bool:
-    """Return whether elements of a tile may be a finite number that stands for minus infinity, or for infinity."""
-    number, owner = known(value), value.owner
-    if number is not None:
-        return isfinite(number) and abs(number) > _HIDDEN
-    if isinstance(owner, ReshapeOp | TransposeOp | BroadcastOp):
-        return _hides(owner.source)
-    return isinstance(owner, ElementwiseOp) and owner.fn.data in _PASSED and any(map(_hides, _values(owner)))
 
 
 def _unscaled(value: SSAValue, factor: float) -> float | None:
@@ -84,7 +73,7 @@ def _unscaled(value: SSAValue, factor: float) -> float | None:
     number = known(value)
     if number is None or number == 0 or not isfinite(number):
         return number
-    if _hides(value):
+    if abs(number) > MASK:  # a row of nothing else has differences of 0, which the argument's error would drown
         return None
     kind: Any = dtype_of_value(value).numpy().type
     with np.errstate(all="ignore"):
@@ -135,20 +124,30 @@ def _values(op: ElementwiseOp) -> Sequence[SSAValue]:
 def _takes(value: SSAValue, factor: float) -> bool:
     """Return whether a tile is a number, or another tile, times the factor."""
     found = _factor(value)
-    return found[1] == factor if found is not None else _unscaled(value, factor) is not None
+    if found is None:
+        return _unscaled(value, factor) is not None
+    return found[1] == factor and is_moderate(found[0])
 
 
-def _ends(value: SSAValue, factor: float) -> bool:
-    """Return whether no use of a tile would need its factor, element by element."""
-    return all(_ends_at(use.operation, value, factor) for use in value.uses)
+def _ends(value: SSAValue, factor: float, moderate: bool) -> bool:
+    """Return whether no use of a tile would need its factor, element by element.
+
+    Args:
+        value: the tile.
+        factor: its factor.
+        moderate: whether differences may have the error of fused products; not those of masks.
+    """
+    return all(_ends_at(use.operation, value, factor, moderate) for use in value.uses)
 
 
-def _ends_at(op: Operation, value: SSAValue, factor: float) -> bool:
+def _ends_at(op: Operation, value: SSAValue, factor: float, moderate: bool) -> bool:
     if isinstance(op, ReduceOp):
         return op.fn.data in ("max", "min")
     if _is_exp(op):
         return dtype_of_value(value) == dtypes.f32
-    return _exponential(op, value) is not None or (_passes(op, value, factor) and _ends(op.results[0], factor))
+    if _exponential(op, value) is not None:
+        return moderate
+    return _passes(op, value, factor) and _ends(op.results[0], factor, moderate)
 
 
 class _Absorb(RewritePattern):
@@ -157,7 +156,9 @@ class _Absorb(RewritePattern):
     @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         found = _factor(op.result)
-        if found is None or profile_of(op) != "fast" or not op.result.first_use or not _ends(op.result, found[1]):
+        if found is None or profile_of(op) != "fast" or not op.result.first_use:
+            return
+        if not _ends(op.result, found[1], is_moderate(found[0])):
             return
         absorber = _Absorber(rewriter, found[1])
         absorber.replace(op.result, found[0])

@@ -147,6 +147,7 @@ _FORMULAS: dict[str, FormulaFn] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "rounded_mul": np.multiply,
     "div": np.divide,
     "floordiv": np.floor_divide,
     "mod": np.remainder,

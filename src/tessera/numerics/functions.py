@@ -49,6 +49,7 @@ _TABLE = (
     Function("add", 2, "number", commutative=True),
     Function("sub", 2, "number"),
     Function("mul", 2, "number", commutative=True),
+    Function("rounded_mul", 2, "float", commutative=True),
     Function("div", 2, "float", cost=4, special=True),
     Function("floordiv", 2, "number", cost=20),
     Function("mod", 2, "number", cost=20),
@@ -112,6 +113,9 @@ _TABLE = (
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
+
+INTERNAL = frozenset({"rounded_mul"})
+"""The functions that passes write, not programs: products that no addition is fused with."""
 
 TRANSCENDENTAL = frozenset(name for name, function in FUNCTIONS.items() if function.ulp is not None)
 """The functions that no processor rounds correctly: `fast` may use a target's approximation."""

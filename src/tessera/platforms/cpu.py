@@ -55,6 +55,7 @@ class CpuPlatform(Platform):
 
     def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
         """Return the scheduling passes."""
+        from tessera.canonicalize.round_products import RoundProductsPass
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.cpu.begin_sums import BeginSumsPass
         from tessera.schedule.cpu.pack_operands import PackOperandsPass
@@ -66,6 +67,7 @@ class CpuPlatform(Platform):
         from tessera.schedule.raise_copies import RaiseCopiesPass
 
         return (
+            RoundProductsPass(),
             RaiseCopiesPass(target, knobs),
             BoundStagesPass(),
             SinkStoresPass(target, knobs),

@@ -64,6 +64,7 @@ class NvidiaPlatform(Platform):
         """Return the scheduling passes."""
         from tessera.canonicalize.fold_scales import FoldScalesPass
         from tessera.canonicalize.narrow_comparisons import NarrowComparisonsPass
+        from tessera.canonicalize.round_products import RoundProductsPass
         from tessera.canonicalize.share_reciprocals import ShareReciprocalsPass
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
@@ -97,6 +98,7 @@ class NvidiaPlatform(Platform):
         return (
             FoldScalesPass(),  # the hardware's exponential is of base 2
             ShareReciprocalsPass(),
+            RoundProductsPass(),
             RaiseCopiesPass(target, knobs),
             WidenProgramsPass(target, knobs),
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small

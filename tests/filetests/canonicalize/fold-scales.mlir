@@ -7,7 +7,11 @@ tessera_tile.kernel @softmax profile "fast" (%x: !tessera_tile.tensor<?xf32> as 
   ^bb0(%n: index):
     %zero = tessera_tile.constant 0 : index
     %s = tessera_tile.load %x[%n] [128] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<128xf32>
-    %a = tessera_tile.reshape %s : !tessera_tile.tile<128xf32> -> !tessera_tile.tile<8x16xf32>
+    %q = tessera_tile.reshape %s : !tessera_tile.tile<128xf32> -> !tessera_tile.tile<8x16xf32>
+    %half = tessera_tile.constant 0.5 : f32
+    %keys = tessera_tile.splat %half : f32 -> !tessera_tile.tile<16x16xf32>
+    %start = tessera_tile.splat %half : f32 -> !tessera_tile.tile<8x16xf32>
+    %a = tessera_tile.mma %q, %keys, %start compute "f32" : !tessera_tile.tile<8x16xf32>, !tessera_tile.tile<16x16xf32>, !tessera_tile.tile<8x16xf32> -> !tessera_tile.tile<8x16xf32>
     %m = tessera_tile.load %x[%zero] [8] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<8xf32>
     %yes = tessera_tile.elementwise "lt"(%a, %a) : (!tessera_tile.tile<8x16xf32>, !tessera_tile.tile<8x16xf32>) -> !tessera_tile.tile<8x16xi1>
     %c = tessera_tile.constant 0.125 : f32

@@ -9,7 +9,7 @@ import tessera as ts
 from tessera.interp.elementwise import apply
 from tessera.numerics import dtypes
 from tessera.numerics.elementary import GENERATORS
-from tessera.numerics.functions import FUNCTIONS, Function
+from tessera.numerics.functions import FUNCTIONS, INTERNAL, Function
 from tessera.numerics.tolerances import of_function
 
 OPERATORS = {
@@ -40,7 +40,7 @@ ELSEWHERE = {"rsqrt"}  # computed from a square root, or by an instruction
 def missing(function: Function) -> set[str]:
     """Return the files that lack something of a function."""
     found = set[str]()
-    if function.name not in OPERATORS and not hasattr(ts.tile, function.name):
+    if function.name not in OPERATORS | INTERNAL and not hasattr(ts.tile, function.name):
         found.add("frontend/tile/math.py")
     if function.ulp is not None and function.name not in ELSEWHERE | GENERATORS.keys():
         found.add("numerics/elementary")

@@ -159,7 +159,13 @@ def _isfinite(ops: Ops, type_: LLVMType, a: str) -> str:
     return ops.compare("olt", type_, ops.intrinsic("fabs", type_, a), ops.real(type_, math.inf))
 
 
+def _rounded_product(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
+    """A product that is rounded whatever follows: no flag lets it be fused."""
+    return ops.fn.assign(f"fmul {type_} {a}, {b}")
+
+
 _FLOAT_OTHER: dict[str, Callable[..., str]] = {
+    "rounded_mul": _rounded_product,
     "mod": _float_mod,
     "floordiv": _float_floordiv,
     "neg": _negate,

@@ -98,7 +98,10 @@ def narrow(ops: Ops, value: str, dtype: DType, width: int, saturate: bool = Fals
     code = ops.select(i32, is_nan, ops.integer(i32, form.nan), code)
     sign = ops.binary("lshr", i32, bits, ops.integer(i32, 32 - form.bits))
     sign = ops.binary("and", i32, sign, ops.integer(i32, 1 << (form.bits - 1)))
-    return ops.convert("trunc", i32, ops.binary("or", i32, code, sign), storage_int(dtype, width))
+    code = ops.binary("or", i32, code, sign)
+    if not form.has_nan:  # +0, whatever sign: that of NaN is the processor's choice
+        code = ops.select(i32, is_nan, ops.integer(i32, 0), code)
+    return ops.convert("trunc", i32, code, storage_int(dtype, width))
 
 
 def _narrow_bf16(ops: Ops, value: str, bits: str, width: int) -> str:
