@@ -50,6 +50,11 @@ def by_an_addend(x: Any, bias: Any, scale: Any, mask: Any, first: Any) -> Any:
 
 
 @ts.function
+def by_an_accumulator(x: Any, bias: Any, scale: Any, mask: Any, first: Any) -> Any:
+    return T.mma(T.full((x.shape[0], 8), 0.5, F32), T.full((8, x.shape[1]), 0.25, F32), bias) * 0.3
+
+
+@ts.function
 def causal(x: Any, bias: Any, scale: Any, mask: Any, first: Any) -> Any:
     return T.causal_mask(x, -first, 0, value=-1e9) * scale
 
@@ -85,6 +90,7 @@ SCORES: dict[str, Any] = {
     "scaled-twice": scaled_twice,
     "by-a-value": by_a_value,
     "by-an-addend": by_an_addend,
+    "by-an-accumulator": by_an_accumulator,
     "causal": causal,
     "afterwards": afterwards,
 }

@@ -61,7 +61,7 @@ def _sources(value: SSAValue) -> Sequence[SSAValue] | None:
     if number is not None:
         return None if isfinite(number) and abs(number) > MASK else ()
     if isinstance(owner, MmaOp):
-        return ()
+        return (owner.acc,)
     if isinstance(owner, ReshapeOp | TransposeOp | BroadcastOp | CastOp | ReduceOp):
         return owner.operands
     if isinstance(owner, SplatOp):

@@ -1,6 +1,6 @@
 // RUN: canonicalize-round-products
 
-// Loaded scores may be masks; products of matrices are none.
+// Loaded scores may be masks; products of matrices are none, unless one is added.
 tessera_tile.kernel @weights profile "fast" (%x: !tessera_tile.tensor<?xf32> as "x" dims ["S"] strides [1] stride_div [1] dim_div [1] align 4,
     %by: f32 as "by") {
   %size = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
@@ -19,7 +19,9 @@ tessera_tile.kernel @weights profile "fast" (%x: !tessera_tile.tensor<?xf32> as 
     %d = tessera_tile.elementwise "sub"(%p, %rows) : (!tessera_tile.tile<8x16xf32>, !tessera_tile.tile<8x16xf32>) -> !tessera_tile.tile<8x16xf32>
     %e = tessera_tile.elementwise "exp"(%d) : (!tessera_tile.tile<8x16xf32>) -> !tessera_tile.tile<8x16xf32>
     %bs = tessera_tile.splat %by : f32 -> !tessera_tile.tile<8x8xf32>
-    %m = tessera_tile.mma %a, %t, %bs compute "f32" : !tessera_tile.tile<8x16xf32>, !tessera_tile.tile<16x8xf32>, !tessera_tile.tile<8x8xf32> -> !tessera_tile.tile<8x8xf32>
+    %zero = tessera_tile.constant 0.0 : f32
+    %zeros = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<8x8xf32>
+    %m = tessera_tile.mma %a, %t, %zeros compute "f32" : !tessera_tile.tile<8x16xf32>, !tessera_tile.tile<16x8xf32>, !tessera_tile.tile<8x8xf32> -> !tessera_tile.tile<8x8xf32>
     // CHECK: [[Q:%\w+]] = tessera_tile.elementwise "mul"(%m, %bs)
     %q = tessera_tile.elementwise "mul"(%m, %bs) : (!tessera_tile.tile<8x8xf32>, !tessera_tile.tile<8x8xf32>) -> !tessera_tile.tile<8x8xf32>
     // CHECK: tessera_tile.elementwise "sub"([[Q]], %bs)
