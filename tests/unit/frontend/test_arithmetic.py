@@ -369,3 +369,42 @@ def test_the_opposite_of_a_condition_known_at_compile_time_is_a_condition():
         r = np.zeros(8, np.int32)
         run(kernel, x, r, constexprs={"k": k})
         np.testing.assert_array_equal(r, x if k == 1 else np.full(8, ~k))
+
+
+WIDE = [
+    -2,
+    300,
+    2**40 + 7,
+    -(2**63),
+    2**63 - 1,
+    True,
+    -1.7,
+    3e9,
+    -3e9,
+    1e30,
+    math.inf,
+    -math.inf,
+    math.nan,
+    255.9,
+    -128.5,
+]
+
+
+@pytest.mark.parametrize("dt", [ts.i8, ts.u8, ts.i16, ts.u16, ts.i32, ts.u32, ts.i64, ts.u64], ids=str)
+def test_a_number_is_cast_as_one_that_is_known_later(dt):
+    @ts.kernel
+    def kernel(y: ts.Tensor[2, dt], real: ts.f64, whole: ts.i64, number: ts.constexpr, real_one: ts.constexpr):
+        for _ in ts.tile.grid((1, 1)):
+            y[0] = ts.tile.cast(number, dt)
+            y[1] = ts.tile.cast(real if real_one else whole, dt)
+
+    least = 0 if str(dt).startswith("u") else -(2 ** (dt.bits - 1))
+    for number in WIDE:
+        real = isinstance(number, float)
+        y = np.zeros(2, dt.numpy())
+        kernel(y, number if real else 0.0, 0 if real else int(number), number=number, real_one=real)
+        if not real:
+            exact = (number - least) % 2**dt.bits + least
+        else:
+            exact = 0 if math.isnan(number) else min(max(number, least), least + 2**dt.bits - 1)
+        assert [int(each) for each in y] == [int(exact)] * 2, number

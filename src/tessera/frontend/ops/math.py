@@ -64,7 +64,17 @@ def convert(b: Builder, x: Any, dtype: Any) -> Any:
 
 
 def _fitting(value: bool | int | float, dtype: DType) -> bool | int | float:
-    return int(value) if dtype.is_int and math.isfinite(value) else value
+    """Return what a number becomes as one of a dtype, as if it were known only when the kernel runs."""
+    if not dtype.is_int:
+        return value
+    signed = dtype.kind == "int"
+    low = -(1 << dtype.bits - 1) if signed else 0
+    if not isinstance(value, float):
+        return (value - low) % (1 << dtype.bits) + low
+    if math.isnan(value):
+        return 0
+    high = low + (1 << dtype.bits) - 1
+    return int(min(max(value, low), high)) if math.isfinite(value) else low if value < 0 else high
 
 
 @method("to")
