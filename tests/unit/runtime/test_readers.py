@@ -9,7 +9,7 @@ import pytest
 from tessera.errors import CallError
 from tessera.numerics import dtypes
 from tessera.platforms.platform import Platform
-from tessera.runtime import cuda_interface, readers
+from tessera.runtime import cuda_interface, dlpack, readers
 from tessera.runtime.device import CPU, Device
 from tessera.runtime.readers import view_of
 from tessera.runtime.views import ArrayView, Reader, row_major
@@ -122,14 +122,14 @@ def test_dlpack_of_a_read_only_array_keeps_the_flag():
 
 
 def test_a_device_without_a_backend_is_an_error(monkeypatch):
-    capsule_of = readers.dlpack.read_capsule
+    capsule_of = dlpack.read_capsule
 
     def relocated(capsule):
         found = capsule_of(capsule)
         kind, shape, strides, _, index, readonly = found.layout
-        return readers.dlpack.Imported(found.pointer, (kind, shape, strides, 10, index, readonly))
+        return dlpack.Imported(found.pointer, (kind, shape, strides, 10, index, readonly))
 
-    monkeypatch.setattr(readers.dlpack, "read_capsule", relocated)
+    monkeypatch.setattr(dlpack, "read_capsule", relocated)
     with pytest.raises(CallError) as caught:
         view_of(OnDevice(np.zeros(3)))
     assert caught.value.code == "wrong-device"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
@@ -19,7 +19,19 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.combiners import meaning_of
 from tessera.tools.fuzz.functions import operand_dtype
 from tessera.tools.fuzz.meaning_casts import bitcast, cast
-from tessera.tools.fuzz.meaning_values import NUMPY, Array, Undetermined, Val, constant, nearest, rounded, stored
+from tessera.tools.fuzz.meaning_values import (
+    FORMATS,
+    NUMPY,
+    Array,
+    Undetermined,
+    Val,
+    constant,
+    either,
+    nearest,
+    possible_steps,
+    rounded,
+    stored,
+)
 from tessera.tools.fuzz.types import Shape, accumulator, common, is_float
 
 
@@ -35,6 +47,8 @@ class Machine:
         shared: the shared buffers of the program of the grid that runs.
         sums: what atomics added to the tensors during the grid that runs.
         point: the number of the program of that grid.
+        loops: how many loops at run time are around.
+        totals: for names that they add to, the sum of all magnitudes, and what all numbers are multiples of.
         events: what happened that some backends report: `index-outside`, `stage-outside`, `race`.
         steps: statements that may still run.
     """
@@ -46,6 +60,8 @@ class Machine:
     shared: dict[str, Val] = field(default_factory=dict[str, Val])
     sums: dict[str, memory.FloatSums] = field(default_factory=dict[str, memory.FloatSums])
     point: int = 0
+    loops: int = 0
+    totals: dict[str, tuple[Array, Array]] = field(default_factory=dict[str, "tuple[Array, Array]"])
     events: set[str] = field(default_factory=set[str])
     steps: int = 20000
 
@@ -455,11 +471,49 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
 
 def _assign(machine: Machine, node: tree.Assign) -> None:
     values = [machine.value(value) for value in node.values]
+    addend = _addend(node)
+    if addend is not None:
+        values = [_in_any_order(machine, node.names[0], addend, values[0])]
+    else:
+        for name in node.names:
+            machine.totals.pop(name, None)
     machine.env.update(zip(node.names, values, strict=True))
 
 
+def _addend(node: tree.Assign) -> tree.Expr | None:
+    """Return what a statement adds to the name that it assigns, None where it does something else."""
+    if len(node.names) != 1:
+        return None
+    (name,), (value,) = node.names, node.values
+    if not isinstance(value, tree.Apply) or value.fn not in ("add", "sub"):
+        return None
+    left, right = value.args
+    if isinstance(left, tree.Name) and left.name == name:
+        return right
+    return left if value.fn == "add" and isinstance(right, tree.Name) and right.name == name else None
+
+
+def _in_any_order(machine: Machine, name: str, addend: tree.Expr, result: Val) -> Val:
+    """Return what a name holds after an addition that a loop may do in any order: those that only add up are split."""
+    if not machine.loops or machine.program.profile == "strict" or not is_float(result.dtype):
+        return result
+    form, before = FORMATS[result.dtype], machine.env[name]
+    added = result  # where asking again would change something
+    if not any(isinstance(part, tree.Call | tree.Atomic) for part in tree.walk(addend)):
+        added = _as(machine, addend, result.dtype)
+    size, step = machine.totals.get(name, (np.abs(before.data), possible_steps(before)))
+    size, step = size + np.abs(added.data), np.minimum(step, possible_steps(added))
+    machine.totals[name] = size, step
+    loses = ~(size < step * 2.0 ** (form.mantissa + 1)) & np.isfinite(result.data)
+    if not loses.any():
+        return result
+    known = either(result.known, ~loses | (size <= form.largest))
+    return replace(result, err=result.errors() + np.where(loses, 4 * form.unit * size, 0.0), known=known)
+
+
 def _augment(machine: Machine, node: tree.Augment) -> None:
-    machine.env[node.name.name] = machine.value(tree.Apply(node.fn, (node.name, node.value)))
+    name, result = node.name.name, machine.value(tree.Apply(node.fn, (node.name, node.value)))
+    machine.env[name] = _in_any_order(machine, name, node.value, result) if node.fn in ("add", "sub") else result
 
 
 def _store(machine: Machine, node: tree.Store) -> None:
@@ -498,12 +552,17 @@ def _evaluate(machine: Machine, node: tree.Evaluate) -> None:
 
 def _for(machine: Machine, node: tree.For) -> None:
     bounds = [machine.scalar(bound, "a loop's bound") for bound in (node.lower, node.upper, node.step)]
-    for number in range(*bounds) if bounds[2] > 0 else ():
-        machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
-        if not _iterate(machine, node.body):
-            break
-    else:
-        machine.run(node.orelse)
+    machine.loops += not node.static
+    try:
+        for number in range(*bounds) if bounds[2] > 0 else ():
+            machine.env[node.var] = Val("i64", np.asarray(number, np.int64))
+            if not _iterate(machine, node.body):
+                return
+    finally:
+        machine.loops -= not node.static
+        if not machine.loops:
+            machine.totals = {}
+    machine.run(node.orelse)
 
 
 def _iterate(machine: Machine, body: tree.Block, keep: bool = False) -> bool:
