@@ -27,6 +27,19 @@ def name_of(kernel: KernelOp, op: LoadOp) -> str:
     return kernel.info_of(op.tensor).name
 
 
+def check_copied(kernel: KernelOp, op: LoadOp) -> None:
+    """Check that warpgroup instructions can read a tile as threads copy it to shared memory: as it lies.
+
+    Raises:
+        Unfit: they cannot.
+    """
+    assert isinstance(op.result.type, TileType)
+    strides = kernel.info_of(op.tensor).strides
+    contiguous = {strides.index(1)} if 1 in strides else set[int]()
+    if (reason := why_not_read(name_of(kernel, op), op.result.type.dtype, k_dimensions(op) == contiguous)) is not None:
+        raise Unfit(reason)
+
+
 def check_operand(kernel: KernelOp, op: LoadOp) -> None:
     """Check that the copy engine can fetch a tile as warpgroup instructions read it: in whole panels.
 

@@ -77,7 +77,7 @@ from tessera.ir.tile.types import SharedType, TileType
 from tessera.ir.walking import ops_in
 from tessera.schedule.buffers import why_written, written_memories
 from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed
-from tessera.schedule.hopper.boxes import ahead_of, check_operand, is_tf32
+from tessera.schedule.hopper.boxes import ahead_of, check_copied, check_operand, is_tf32
 from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS, why_no_registers
 from tessera.schedule.hopper.pair_tiles import depends_on_rank
 from tessera.schedule.hopper.ping_pong import GROUPS, Turns, check_groups, is_plain
@@ -189,6 +189,9 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
         if (why := why_written(grid, memory_of(op.tensor))) is not None:
             raise Unfit(f"an operand of a product {why}")
         check_operand(kernel, op)
+    for op in ops_in(grid):
+        if isinstance(op, LoadOp) and qualifies(op) and op not in loads and op not in fetched:
+            check_copied(kernel, op)  # in a branch, or before the loop
     _check_shared(grid, loop, [*loads, *fetched])
     operands = [_operand(kernel, op) for op in loads]
     ahead = [op for op in plain if is_small(op) and ahead_of(op, loop) and memory_of(op.tensor) not in stored]

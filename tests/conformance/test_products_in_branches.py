@@ -1,0 +1,76 @@
+"""Products of which an operand is loaded in a branch, or before the loop: threads copy it, as it lies in its tensor."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tests.conformance.harness import Case, Output, check, conformance, dtype
+
+T = ts.tile
+M = N = 64
+DEPTH = 128
+
+
+def in_a_branch(dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool]) -> Any:
+    def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, N, out], n: int):
+        for i, j in T.grid((M, 64), (N, 64)):
+            total = T.zeros((64, 64), out)
+            for k in T.range(0, DEPTH, 64):
+                a = x[k : k + 64, i : i + 64].T if turned[0] else x[i : i + 64, k : k + 64]
+                if k < n:
+                    b = y[j : j + 64, k : k + 64].T if turned[1] else y[k : k + 64, j : j + 64]
+                    total = T.mma(a, b, total)
+            o[i : i + 64, j : j + 64] = total
+
+    return kernel
+
+
+def before_the_loop(dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool]) -> Any:
+    def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, N, out], n: int):
+        for i, j in T.grid((M, 64), (N, 64)):
+            total = T.zeros((64, 64), out)
+            b = y[j : j + 64, 0:64].T if turned[1] else y[0:64, j : j + 64]
+            for k in T.range(0, DEPTH, 64):
+                a = x[k : k + 64, i : i + 64].T if turned[0] else x[i : i + 64, k : k + 64]
+                total = T.mma(a, b, total)
+            o[i : i + 64, j : j + 64] = total
+
+    return kernel
+
+
+def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bool]) -> Case:
+    dt = dtype(of)
+    out = dtype("i32" if dt.is_int else "f32")
+    left, right = (DEPTH, M) if turned[0] else (M, DEPTH), (N, DEPTH) if turned[1] else (DEPTH, N)
+
+    def expected(x: np.ndarray, y: np.ndarray, o: np.ndarray, n: int) -> np.ndarray:
+        a = (x.T if turned[0] else x).astype(np.float64)
+        b = (y.T if turned[1] else y).astype(np.float64)
+        if name == "branch":
+            return (a[:, :n] @ b[:n]).astype(o.dtype)
+        return ((a[:, :64] + a[:, 64:]) @ b[:64]).astype(o.dtype)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        low = 0 if of == "u8" else -3
+        x, y = (rng.integers(low, 4, shape).astype(dt.numpy()) for shape in (left, right))
+        return [x, y, Output((M, N), out), 64]
+
+    words = f"{name}-{of}-{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}"
+    kernel = make(dt, out, left, right, turned)
+    return Case(
+        words, kernel, arguments, expected, backends=("cpu", "scheduled-sm_90a", "ptx-sm_90a", "ptx-sm_80", "cuda")
+    )
+
+
+@conformance(
+    [
+        case_of(name, make, of, turned)
+        for name, make in (("branch", in_a_branch), ("before", before_the_loop))
+        for of in ("fp8_e4m3", "i8", "u8", "bf16")
+        for turned in ((False, False), (False, True), (True, False), (True, True))
+    ]
+)
+def test_operands_that_threads_copy_are_read_as_they_lie(case: Case, backend: str) -> None:
+    check(case, backend)
