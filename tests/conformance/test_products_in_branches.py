@@ -9,13 +9,15 @@ import tessera as ts
 from tests.conformance.harness import Case, Output, check, conformance, dtype
 
 T = ts.tile
-M = N = 64
+M = 64
 DEPTH = 128
 
 
-def in_a_branch(dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool]) -> Any:
-    def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, N, out], n: int):
-        for i, j in T.grid((M, 64), (N, 64)):
+def in_a_branch(
+    dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool], wide: int
+) -> Any:
+    def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, wide, out], n: int):
+        for i, j in T.grid((M, 64), (wide, 64)):
             total = T.zeros((64, 64), out)
             for k in T.range(0, DEPTH, 64):
                 a = x[k : k + 64, i : i + 64].T if turned[0] else x[i : i + 64, k : k + 64]
@@ -27,9 +29,11 @@ def in_a_branch(dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int]
     return kernel
 
 
-def before_the_loop(dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool]) -> Any:
-    def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, N, out], n: int):
-        for i, j in T.grid((M, 64), (N, 64)):
+def before_the_loop(
+    dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool], wide: int
+) -> Any:
+    def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, wide, out], n: int):
+        for i, j in T.grid((M, 64), (wide, 64)):
             total = T.zeros((64, 64), out)
             b = y[j : j + 64, 0:64].T if turned[1] else y[0:64, j : j + 64]
             for k in T.range(0, DEPTH, 64):
@@ -40,10 +44,10 @@ def before_the_loop(dt: Any, out: Any, left: tuple[int, int], right: tuple[int, 
     return kernel
 
 
-def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bool]) -> Case:
+def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bool], wide: int) -> Case:
     dt = dtype(of)
     out = dtype("i32" if dt.is_int else "f32")
-    left, right = (DEPTH, M) if turned[0] else (M, DEPTH), (N, DEPTH) if turned[1] else (DEPTH, N)
+    left, right = (DEPTH, M) if turned[0] else (M, DEPTH), (wide, DEPTH) if turned[1] else (DEPTH, wide)
 
     def expected(x: np.ndarray, y: np.ndarray, o: np.ndarray, n: int) -> np.ndarray:
         a = (x.T if turned[0] else x).astype(np.float64)
@@ -55,10 +59,10 @@ def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bo
     def arguments(rng: np.random.Generator) -> list[Any]:
         low = 0 if of == "u8" else -3
         x, y = (rng.integers(low, 4, shape).astype(dt.numpy()) for shape in (left, right))
-        return [x, y, Output((M, N), out), 64]
+        return [x, y, Output((M, wide), out), 64]
 
-    words = f"{name}-{of}-{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}"
-    kernel = make(dt, out, left, right, turned)
+    words = f"{name}-{of}-{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}-{wide}"
+    kernel = make(dt, out, left, right, turned, wide)
     return Case(
         words, kernel, arguments, expected, backends=("cpu", "scheduled-sm_90a", "ptx-sm_90a", "ptx-sm_80", "cuda")
     )
@@ -66,10 +70,16 @@ def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bo
 
 @conformance(
     [
-        case_of(name, make, of, turned)
+        case_of(name, make, of, turned, wide)
         for name, make in (("branch", in_a_branch), ("before", before_the_loop))
         for of in ("fp8_e4m3", "i8", "u8", "bf16")
-        for turned in ((False, False), (False, True), (True, False), (True, True))
+        for turned, wide in (
+            ((False, False), 64),
+            ((False, True), 64),
+            ((True, False), 80),
+            ((True, True), 1),
+            ((False, False), 1),
+        )
     ]
 )
 def test_operands_that_threads_copy_are_read_as_they_lie(case: Case, backend: str) -> None:

@@ -10,6 +10,7 @@ from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import TileType
+from tessera.schedule.gpu.copies import stored_transposed
 from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.products import why_not_read
 
@@ -34,9 +35,8 @@ def check_copied(kernel: KernelOp, op: LoadOp) -> None:
         Unfit: they cannot.
     """
     assert isinstance(op.result.type, TileType)
-    strides = kernel.info_of(op.tensor).strides
-    contiguous = {strides.index(1)} if 1 in strides else set[int]()
-    if (reason := why_not_read(name_of(kernel, op), op.result.type.dtype, k_dimensions(op) == contiguous)) is not None:
+    rows = op.kept[0] if stored_transposed(kernel, op) else op.kept[1]
+    if (reason := why_not_read(name_of(kernel, op), op.result.type.dtype, k_dimensions(op) == {rows})) is not None:
         raise Unfit(reason)
 
 
