@@ -616,6 +616,14 @@ _SIMT = (
         ("shared=0.9", "products=3"),
     ),
     Mutant(
+        "operands-that-threads-copy-are-read-against-k",
+        "ptx",
+        "schedule/hopper/warp_specialize.py",
+        "if isinstance(op, LoadOp) and qualifies(op) and op not in loads and op not in fetched:",
+        "if False:",
+        ("plans=0.6", "products=3", "jumps=0.5"),
+    ),
+    Mutant(
         "what-stands-beside-a-tensor-is-copied",
         "ptx",
         "backends/nvidia/realign.py",

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tessera.data import dataclass
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
-from tessera.frontend.carry import GONE, alike, as_type, blank, like, show_type
+from tessera.frontend.carry import GONE, Retry, alike, as_type, blank, like, show_type
 from tessera.frontend.convert import apply, default_element, operand
 from tessera.frontend.evaluate import execute, statement
 from tessera.frontend.exact import same
@@ -107,8 +107,20 @@ def branch(b: Builder, condition: Scalar, arms: Sequence[Callable[[], None]], na
         arms: compile what runs where it holds, and where it does not.
         names: those that the arms bind and that live on; they are the op's results.
     """
+    blocks = [Block(), Block()]
+    try:
+        _branch(b, condition, blocks, arms, names)
+    except Retry:
+        for block in blocks:  # which leaves no use of a value in what is compiled again
+            block.erase(safe_erase=False)
+        raise
+
+
+def _branch(
+    b: Builder, condition: Scalar, blocks: Sequence[Block], arms: Sequence[Callable[[], None]], names: Iterable[str]
+) -> None:
     outer, uncommitted = b.frame.env, b.uncommitted
-    blocks, envs, flags = [Block(), Block()], list[dict[str, Any]](), list[bool]()
+    envs, flags = list[dict[str, Any]](), list[bool]()
     for block, arm in zip(blocks, arms, strict=True):
         b.frame.env, b.uncommitted = dict(outer), uncommitted
         try:

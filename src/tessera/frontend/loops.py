@@ -188,16 +188,22 @@ def _settled(b: Builder, node: Loop, carried: Carried, attempt: Callable[[list[B
             # The next iteration may start with copies in flight, which a barrier at its start has to wait for.
             uncommitted = b.uncommitted
         except Retry as retry:
-            if retry.of not in (None, carried):
+            if retry.of not in (None, carried):  # a loop around is compiled again
+                _drop(blocks)
                 raise
         finally:
             b.frame.env = outer
             attempts.leave()
         if settled:
             break
-        for block in blocks:
-            block.erase(safe_erase=False)
+        _drop(blocks)
     return loop
+
+
+def _drop(blocks: Sequence[Block]) -> None:
+    """Leave no use of a value in blocks that are compiled again."""
+    for block in blocks:
+        block.erase(safe_erase=False)
 
 
 def _iteration(b: Builder, node: Loop, carried: Carried, learn: Learn) -> tuple[Any, list[SSAValue]]:

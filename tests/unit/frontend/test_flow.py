@@ -390,6 +390,33 @@ def test_jumps_do_what_they_do_in_python(kernel):
     agrees(kernel, CASES)
 
 
+def in_branches(x: ts.Tensor["n", ts.i64], y: ts.Tensor["m", ts.i64], low: int, high: int):
+    left = 3
+    for i in ts.tile.range(4):
+        at = 0
+        while left > 0:
+            at += 1
+            if low > 1:
+                y[3] = at
+                if at > high:
+                    break
+                left = ts.tile.cast(low, ts.i32) - ts.tile.cast(x[at % 12], ts.i32)
+            else:
+                left = left - 1
+        left = left + ts.tile.cast(x[i], ts.i32)
+    y[1] = left
+
+
+@pytest.mark.parametrize("kernel", [of_a_narrow_type, in_branches])
+def test_nothing_is_left_of_a_loop_that_was_compiled_again(kernel):
+    agrees(kernel, CASES)
+    module = built(kernel).module
+    kept = set(module.walk())
+    for op in kept:
+        values = [*op.results, *(arg for region in op.regions for block in region.blocks for arg in block.args)]
+        assert all(use.operation in kept for value in values for use in value.uses)
+
+
 def test_a_range_that_is_left_counts_by_any_step():
     agrees(stops_in_steps, [(step, wanted) for step in (1, 2, 5, 100, 1 << 62) for wanted in (-1, 0, 3, 9, 1000)])
 
