@@ -35,7 +35,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tessera.canonicalize.dead_code import is_dead
-from tessera.canonicalize.matching import constant_like, dtype_of_value, known, splat_source
+from tessera.canonicalize.matching import constant_like, dtype_of_value, known, repeated
 from tessera.canonicalize.round_products import MASK, is_moderate
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
@@ -83,20 +83,12 @@ def _unscaled(value: SSAValue, factor: float) -> float | None:
     return found[0] if found else None
 
 
-def _shared(value: SSAValue) -> SSAValue | None:
-    """Return what a tile repeats: a smaller tile, or a scalar."""
-    owner = value.owner
-    if isinstance(owner, BroadcastOp):
-        return owner.source
-    return splat_source(value)
-
-
 def _exponential(op: Operation, of: SSAValue) -> ElementwiseOp | None:
     """Return the exponential of f32 that an op's result is all for: the op is `of` plus or minus a shared value."""
     if not isinstance(op, ElementwiseOp) or op.fn.data not in _TERMS or dtype_of_value(of) != dtypes.f32:
         return None
     others = [arg for arg in op.args if arg is not of]
-    if len(others) != 1 or _shared(others[0]) is None or not op.result.has_one_use():
+    if len(others) != 1 or repeated(others[0]) is None or not op.result.has_one_use():
         return None
     (use,) = op.result.uses
     user = use.operation
@@ -223,7 +215,7 @@ class _Absorber:
 
     def _row(self, at: Operation, value: SSAValue) -> SSAValue:
         """Return a shared value times log2(e)."""
-        source = _shared(value)
+        source = repeated(value)
         assert source is not None, "asked before"
         scaled = self._times(at, source, LOG2_E)
         kind = BroadcastOp if isinstance(value.owner, BroadcastOp) else SplatOp

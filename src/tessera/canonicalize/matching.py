@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.ir.tile.elementwise import ConstantOp, SplatOp, constant_value
+from tessera.ir.tile.shape import BroadcastOp
 from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
@@ -25,6 +26,14 @@ def known(value: SSAValue) -> int | float | None:
 def splat_source(value: SSAValue) -> SSAValue | None:
     """Return the scalar that every element of a tile is, or None."""
     return value.owner.value if isinstance(value.owner, SplatOp) else None
+
+
+def repeated(value: SSAValue) -> SSAValue | None:
+    """Return what a tile repeats: a smaller tile, or a scalar; None for a tile that is neither."""
+    owner = value.owner
+    if isinstance(owner, BroadcastOp):
+        return owner.source
+    return splat_source(value)
 
 
 def constant_like(number: int | float, type_: Attribute) -> list[Operation]:

@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tessera.canonicalize.matching import known
+from tessera.canonicalize.matching import known, repeated
 from tessera.data import dataclass
 from tessera.ir.passes import PatternPass
 from tessera.ir.rewriting import matches_type
@@ -89,7 +89,7 @@ class _Difference(RewritePattern):
         if not isinstance(difference, ElementwiseOp) or difference.fn.data not in ("sub", "add"):
             return
         args = tuple(difference.args)
-        beside = [arg for arg, other in zip(args, args[::-1], strict=True) if _is_shared(other)]
+        beside = [arg for arg, other in zip(args, args[::-1], strict=True) if repeated(other) is not None]
         if all(map(is_moderate, beside)):
             return
         for at, arg in enumerate(args):
@@ -98,10 +98,6 @@ class _Difference(RewritePattern):
                 rewriter.insert(rounded, InsertPoint.before(difference))
                 difference.operands[at] = rounded[-1].results[0]
                 rewriter.handle_operation_modification(difference)
-
-
-def _is_shared(value: SSAValue) -> bool:
-    return isinstance(value.owner, BroadcastOp | SplatOp)
 
 
 def _rounded(value: SSAValue) -> list[Operation]:

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tessera.data import dataclass
 from tessera.errors import TypeMismatchError
 from tessera.frontend.builder import Builder
-from tessera.frontend.carry import GONE, Retry, alike, as_type, blank, like, show_type
+from tessera.frontend.carry import GONE, Retry, alike, as_type, blank, drop, like, show_type
 from tessera.frontend.convert import apply, default_element, operand
 from tessera.frontend.evaluate import execute, statement
 from tessera.frontend.exact import same
@@ -111,8 +111,7 @@ def branch(b: Builder, condition: Scalar, arms: Sequence[Callable[[], None]], na
     try:
         _branch(b, condition, blocks, arms, names)
     except Retry:
-        for block in blocks:  # which leaves no use of a value in what is compiled again
-            block.erase(safe_erase=False)
+        drop(blocks)
         raise
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any, cast
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
@@ -154,6 +154,12 @@ class Retry(Exception):
     def __init__(self, of: Carried | None = None) -> None:
         super().__init__()
         self.of = of
+
+
+def drop(blocks: Sequence[Block]) -> None:
+    """Leave no use of a value in blocks that are compiled again."""
+    for block in blocks:
+        block.erase(safe_erase=False)
 
 
 def finish(b: Builder, carried: Carried, env: dict[str, Any], body: Sequence[ast.stmt]) -> list[SSAValue]:

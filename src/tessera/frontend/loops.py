@@ -14,7 +14,7 @@ from xdsl.ir import Block, Region, SSAValue
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.branches import branch
 from tessera.frontend.builder import Builder
-from tessera.frontend.carry import Attempts, Carried, Retry, as_type, carried_by, finish
+from tessera.frontend.carry import Attempts, Carried, Retry, as_type, carried_by, drop, finish
 from tessera.frontend.convert import apply, constant
 from tessera.frontend.counting import RangeSpec
 from tessera.frontend.evaluate import evaluate, execute, statement
@@ -189,21 +189,15 @@ def _settled(b: Builder, node: Loop, carried: Carried, attempt: Callable[[list[B
             uncommitted = b.uncommitted
         except Retry as retry:
             if retry.of not in (None, carried):  # a loop around is compiled again
-                _drop(blocks)
+                drop(blocks)
                 raise
         finally:
             b.frame.env = outer
             attempts.leave()
         if settled:
             break
-        _drop(blocks)
+        drop(blocks)
     return loop
-
-
-def _drop(blocks: Sequence[Block]) -> None:
-    """Leave no use of a value in blocks that are compiled again."""
-    for block in blocks:
-        block.erase(safe_erase=False)
 
 
 def _iteration(b: Builder, node: Loop, carried: Carried, learn: Learn) -> tuple[Any, list[SSAValue]]:
