@@ -159,7 +159,7 @@ _VECTOR = (
         "lower/vector/packing.py",
         "if axis not in box.forward:  # bounds are compared unsigned",
         "if False:  # bounds are compared unsigned",
-        ("products=3",),
+        ("products=3", "moved=1"),
     ),
     _cpu(
         "what-is-read-ends-where-the-result-does",
@@ -621,7 +621,7 @@ _SIMT = (
         "schedule/hopper/warp_specialize.py",
         "if isinstance(op, LoadOp) and qualifies(op) and op not in loads and op not in fetched:",
         "if False:",
-        ("plans=0.6", "products=3", "jumps=0.5"),
+        ("plans=0.6", "products=3", "moved=1"),
     ),
     Mutant(
         "what-stands-beside-a-tensor-is-copied",

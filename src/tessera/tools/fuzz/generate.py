@@ -13,6 +13,7 @@ from tessera.tools.fuzz.generate_dims import spelled
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_jumps import jumping
 from tessera.tools.fuzz.generate_knobs import CPU_KNOBS, any_of
+from tessera.tools.fuzz.generate_operands import moved
 from tessera.tools.fuzz.generate_plans import Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
@@ -50,6 +51,9 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     """Return the program of a seed."""
     dice, places = _dice(seed, options), random.Random(f"debug {seed}")
     program, jumps = _drawn(seed, dice), random.Random(f"jumps {seed}")
+    operands = random.Random(f"operands {seed}")
+    if operands.random() < dice.options.moved:
+        program = moved(program, operands)
     if jumps.random() < dice.options.jumps:
         program = jumping(program, jumps)
     dims = random.Random(f"dims {seed}")

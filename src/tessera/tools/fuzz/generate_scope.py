@@ -57,6 +57,7 @@ class Options:
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
         reuse: programs of few dtypes and shapes, which use the same tiles again and again, in blocks within blocks.
+        moved: programs whose products have operands that are loaded before their loop, in branches, or outside.
         dims: programs with sizes that are spelled as expressions of names.
         fixed: schedule knobs that every program has, and their values.
     """
@@ -93,6 +94,7 @@ class Options:
     strict: float = 0.0
     steps: float = 0.1
     reuse: float = 0.12
+    moved: float = 0.15
     batches: float = 0.15
     histograms: float = 0.1
     buffer_parts: float = 0.3
