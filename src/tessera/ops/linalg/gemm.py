@@ -48,6 +48,7 @@ class Gemm:
     def __init__(self, batched: bool = False) -> None:
         self._batched = batched
         self._calls: dict[Any, Call] = {}
+        self._plain_calls: dict[Any, Call] = {}
         self._last: Call | None = None
 
     def __call__(
@@ -148,10 +149,43 @@ class Gemm:
             pack,
         )
         try:
+            if stream is c is scale_a is scale_b is epilogue is None and type(alpha) is type(beta) is float:
+                if alpha == 1 and beta == 0:
+                    return self._run_plain(a, b, out, options)
             return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
         except WRONG_ARGUMENT as error:
             refuse(Gemm.__call__, locals(), error)
             raise
+
+    def _run_plain(self, a: object, b: object, out: object | None, options: tuple[Any, ...]) -> Any:
+        """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""
+        start_a, traits_a, _ = (READERS.get(type(a)) or arrays.reader(a, "a")).read(a)
+        start_b, traits_b, _ = (READERS.get(type(b)) or arrays.reader(b, "b")).read(b)
+        aligned = start_a % ALIGN_BYTES == 0, start_b % ALIGN_BYTES == 0
+        if out is None:
+            key = (traits_a, traits_b, aligned, a is b, options)
+        else:
+            start = (READERS.get(type(out)) or arrays.reader(out, "out")).read(out)[0]
+            key = (
+                traits_a,
+                traits_b,
+                aligned,
+                a is b,
+                options,
+                getattr(out, "dtype", None),
+                start in (start_a, start_b),
+            )
+        call = self._plain_calls.get(key)
+        if call is None:
+            call = self._call_for(Operands(a, b, out=out), options)
+            if call.kernel is None or any(call.repeats):
+                return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
+            remembered(self._plain_calls, key, lambda: call)
+        self._last = call
+        if out is None:
+            out = call.make(a)
+        assert call.kernel is not None
+        return call.kernel(a, b, out) if call.copies is None else call.copies.run(call.kernel, a, b, (out,), None)
 
     def run(
         self,
@@ -171,11 +205,7 @@ class Gemm:
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         if not is_number(alpha) or not is_number(beta):
             alpha, beta = _number(alpha, "alpha"), _number(beta, "beta")
-        key = _kind(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue, options)
-        call = self._calls.get(key)
-        if call is None:
-            given = Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue)
-            call = remembered(self._calls, key, lambda: prepare(given, Options(*options), self._batched))
+        call = self._call_for(Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue), options)
         self._last = call
         given_out, out = out, call.make(a) if out is None else out
         reducing = epilogue if epilogue is not None and epilogue.needs_sizes else None
@@ -197,6 +227,14 @@ class Gemm:
         if bound is not None:
             bound.finish(stream)
         return result
+
+    def _call_for(self, given: Operands, options: tuple[Any, ...]) -> Call:
+        """Return the prepared call for operands and options."""
+        key = _kind(given, options)
+        call = self._calls.get(key)
+        if call is None:
+            call = remembered(self._calls, key, lambda: prepare(given, Options(*options), self._batched))
+        return call
 
     def explain(self) -> dict[str, Any]:
         """Return what the last call ran: the plan, and the kernel's own explanation (None without a launch).
@@ -326,20 +364,9 @@ class Gemm:
         return f"<op.linalg.gemm{'_batched' if self._batched else ''}>"
 
 
-def _kind(
-    a: Any,
-    b: Any,
-    c: Any,
-    out: Any,
-    alpha: float,
-    beta: float,
-    bias: Any,
-    scale_a: Any,
-    scale_b: Any,
-    epilogue: epi.Epilogue | None,
-    options: tuple[Any, ...],
-) -> Any:
+def _kind(given: Operands, options: tuple[Any, ...]) -> Any:
     """Return what tells a call from those that another `Call` serves."""
+    a, b, c, out, beta = given.a, given.b, given.c, given.out, given.beta
     (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
     goal = None if out is None else _start(out, "out")
     over_c = goal is not None and c is not None and c is not out and _start(c, "c") == goal
@@ -350,15 +377,15 @@ def _kind(
         None if out is None else getattr(out, "dtype", None),
         out is None,
         goal in (start_a, start_b),
-        alpha == 1,
+        given.alpha == 1,
         beta == 0,
         options,
-        layout_of(epilogue),
+        layout_of(given.epilogue),
         None if beta == 0 or c is None else _traits(c, "c"),
         _traits(out, "out") if over_c else None,
-        None if bias is None else _traits(bias, "bias"),
-        None if scale_a is None else _scale_traits(scale_a, "scale_a"),
-        None if scale_b is None else _scale_traits(scale_b, "scale_b"),
+        None if given.bias is None else _traits(given.bias, "bias"),
+        None if given.scale_a is None else _scale_traits(given.scale_a, "scale_a"),
+        None if given.scale_b is None else _scale_traits(given.scale_b, "scale_b"),
     )
 
 

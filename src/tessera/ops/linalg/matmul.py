@@ -45,8 +45,7 @@ class Matmul:
             No operand is copied to make one batch of it: what cannot be one by strides alone is computed batch by
             batch. Misaligned operands may be copied for bulk copies, as `gemm` says.
         """
-        left, right = np.ndim(a), np.ndim(b)
-        if left == 2 and right == 2:
+        if getattr(a, "ndim", None) == getattr(b, "ndim", None) == 2:
             return gemm(a, b, out=out, out_dtype=out_dtype)
         try:
             return _general(a, b, out, out_dtype)

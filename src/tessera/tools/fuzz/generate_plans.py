@@ -45,8 +45,8 @@ _UNITS: Final = (
     (("bf16", (64, 64, 128)), 4.0),
     (("f16", (64, 64, 128)), 3.0),
     (("f32", (32, 64)), 1.0),
-    (("i8", (128,)), 0.5),
-    (("fp8_e4m3", (128,)), 0.5),
+    (("i8", (64, 128)), 1.0),
+    (("fp8_e4m3", (64, 128)), 1.0),
 )
 """Operands of warpgroups, and sizes of their blocks: the copy engine fetches rows of 128 bytes."""
 
