@@ -14,37 +14,37 @@ DEPTH = 128
 
 
 def in_a_branch(
-    dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool], wide: int
+    dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool], wide: int, cols: int
 ) -> Any:
     def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, wide, out], n: int):
-        for i, j in T.grid((M, 64), (wide, 64)):
-            total = T.zeros((64, 64), out)
+        for i, j in T.grid((M, 64), (wide, cols)):
+            total = T.zeros((64, cols), out)
             for k in T.range(0, DEPTH, 64):
                 a = x[k : k + 64, i : i + 64].T if turned[0] else x[i : i + 64, k : k + 64]
                 if k < n:
-                    b = y[j : j + 64, k : k + 64].T if turned[1] else y[k : k + 64, j : j + 64]
+                    b = y[j : j + cols, k : k + 64].T if turned[1] else y[k : k + 64, j : j + cols]
                     total = T.mma(a, b, total)
-            o[i : i + 64, j : j + 64] = total
+            o[i : i + 64, j : j + cols] = total
 
     return kernel
 
 
 def before_the_loop(
-    dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool], wide: int
+    dt: Any, out: Any, left: tuple[int, int], right: tuple[int, int], turned: tuple[bool, bool], wide: int, cols: int
 ) -> Any:
     def kernel(x: ts.Tensor[*left, dt], y: ts.Tensor[*right, dt], o: ts.Tensor[M, wide, out], n: int):
-        for i, j in T.grid((M, 64), (wide, 64)):
-            total = T.zeros((64, 64), out)
-            b = y[j : j + 64, 0:64].T if turned[1] else y[0:64, j : j + 64]
+        for i, j in T.grid((M, 64), (wide, cols)):
+            total = T.zeros((64, cols), out)
+            b = y[j : j + cols, 0:64].T if turned[1] else y[0:64, j : j + cols]
             for k in T.range(0, DEPTH, 64):
                 a = x[k : k + 64, i : i + 64].T if turned[0] else x[i : i + 64, k : k + 64]
                 total = T.mma(a, b, total)
-            o[i : i + 64, j : j + 64] = total
+            o[i : i + 64, j : j + cols] = total
 
     return kernel
 
 
-def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bool], wide: int) -> Case:
+def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bool], wide: int, cols: int = 64) -> Case:
     dt = dtype(of)
     out = dtype("i32" if dt.is_int else "f32")
     left, right = (DEPTH, M) if turned[0] else (M, DEPTH), (wide, DEPTH) if turned[1] else (DEPTH, wide)
@@ -61,8 +61,8 @@ def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bo
         x, y = (rng.integers(low, 4, shape).astype(dt.numpy()) for shape in (left, right))
         return [x, y, Output((M, wide), out), 64]
 
-    words = f"{name}-{of}-{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}-{wide}"
-    kernel = make(dt, out, left, right, turned, wide)
+    words = f"{name}-{of}-{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}-{wide}-{cols}"
+    kernel = make(dt, out, left, right, turned, wide, cols)
     return Case(
         words, kernel, arguments, expected, backends=("cpu", "scheduled-sm_90a", "ptx-sm_90a", "ptx-sm_80", "cuda")
     )
@@ -83,4 +83,21 @@ def case_of(name: str, make: Callable[..., Any], of: str, turned: tuple[bool, bo
     ]
 )
 def test_operands_that_threads_copy_are_read_as_they_lie(case: Case, backend: str) -> None:
+    check(case, backend)
+
+
+@conformance(
+    [
+        case_of(name, make, of, turned, 64, cols)
+        for name, make in (("branch", in_a_branch), ("before", before_the_loop))
+        for of, turned in (
+            ("bf16", (False, False)),
+            ("bf16", (True, True)),
+            ("f16", (True, False)),
+            ("i8", (False, True)),
+        )
+        for cols in (8, 24, 40)
+    ]
+)
+def test_operands_that_threads_copy_have_rows_that_instructions_read(case: Case, backend: str) -> None:
     check(case, backend)

@@ -27,7 +27,7 @@ from tessera.ir.tile.roles import (
     RolesOp,
 )
 from tessera.ir.tile.shared import SharedGatherOp, SharedLoadOp, SharedStoreOp
-from tessera.ir.tile.structure import ArgInfo, DimOp
+from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.types import dtype_of, element_type
 from tessera.ir.walking import ops_in
@@ -37,7 +37,7 @@ from tessera.lower.simt.placement import Placements, infers, place_block
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 from tessera.target.artifact import MOST_MAPPED
-from tessera.target.fragments import PANEL_BYTES
+from tessera.target.boxes import map_order, panel_box, shared_axis
 
 
 @infers(RolesOp)
@@ -125,6 +125,9 @@ def _expect(context: SimtContext, op: BarrierExpectOp) -> None:
 def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
     assert op.parent is not None
     if any(isinstance(other, SharedLoadOp | SharedGatherOp) for other in op.parent.walk()):
+        if _frees_for_copies(op):
+            # Threads' reads and what the copy engine writes are of two proxies: an arrival alone does not order them.
+            context.emit(target.ProxyFenceOp())
         context.emit(target.WarpBarrierOp())  # one lane arrives for all, whose own reads must be complete
     barriers, at, programs = context.scalar(op.barriers), context.scalar(op.at), _sharing(op)
     when = None if op.when is None else context.scalar(op.when)
@@ -132,6 +135,12 @@ def _arrive(context: SimtContext, op: BarrierArriveOp) -> None:
         context.emit(cluster.ClusterArriveAllOp(barriers, at, programs, when))
     else:
         context.emit(target.MbarrierArriveOp(barriers, at, when))
+
+
+def _frees_for_copies(op: BarrierArriveOp) -> bool:
+    """Return whether a producer waits for an arrival, to start copies to what has been read."""
+    waits = (use.operation for use in op.barriers.uses if isinstance(use.operation, BarrierWaitOp))
+    return any(isinstance(other, BulkCopyOp) for wait in waits if wait.parent is not None for other in wait.parent.ops)
 
 
 def _sharing(op: BarrierArriveOp) -> int:
@@ -145,22 +154,18 @@ def _wait(context: SimtContext, op: BarrierWaitOp) -> None:
     context.emit(target.MbarrierWaitOp(barriers, at, parity))
 
 
-def map_order(info: ArgInfo, rank: int) -> list[int]:
-    """Return a tensor's dimensions as a tensor map has them: the contiguous one, then the others, last first."""
-    contiguous = info.strides.index(1) if 1 in info.strides else rank - 1
-    return [contiguous, *(axis for axis in reversed(range(rank)) if axis != contiguous)]
-
-
 @lowers(BulkCopyOp)
 def _copy(context: SimtContext, op: BulkCopyOp) -> None:
     arg = context.params.position(op.tensor)
     info = context.params.infos[arg]
     assert isinstance(op.buffer.type, SharedType)
-    order = map_order(info, len(op.size_list))
+    order = map_order(info.strides)
     box, programs = _box(op, order), op.programs.data
-    part_axis = 0
-    if programs > 1 and op.size_list[order[0]] // box[0] % programs:
-        part_axis = max(range(1, len(box)), key=lambda axis: box[axis])
+    sizes = [op.size_list[axis] for axis in order]
+    part_axis = shared_axis(sizes, dtype_of(op.buffer.type.element).bytes, programs) if programs > 1 else 0
+    if part_axis is None:
+        raise CompilerFault(f"{programs} programs cannot share out a copy of {sizes}")
+    if part_axis:
         box[part_axis] //= programs
     map_ = context.params.tensor_map(arg, order, box, "tf32" if op.tf32 is not None else None)
     coordinates = [_coordinate(context, op, axis) for axis in order]
@@ -188,14 +193,13 @@ def _coordinate(context: SimtContext, op: BulkCopyOp | BulkStoreOp, axis: int) -
 def _box(op: BulkCopyOp | BulkStoreOp, order: Sequence[int]) -> list[int]:
     """Return the box of one copy: at most a panel wide."""
     assert isinstance(op.buffer.type, SharedType)
-    panel = PANEL_BYTES // dtype_of(op.buffer.type.element).bytes
-    return [min(op.size_list[order[0]], panel), *(op.size_list[axis] for axis in order[1:])]
+    return panel_box([op.size_list[axis] for axis in order], dtype_of(op.buffer.type.element).bytes)
 
 
 @lowers(BulkStoreOp)
 def _bulk_store(context: SimtContext, op: BulkStoreOp) -> None:
     arg = context.params.position(op.tensor)
-    order = map_order(context.params.infos[arg], len(op.size_list))
+    order = map_order(context.params.infos[arg].strides)
     box, rows = _box(op, order), _rows_of_warps(context, op)
     row_axis = order.index(op.kept[0])
     if rows:

@@ -11,6 +11,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.gpu.copies import stored_transposed
+from tessera.schedule.hopper.limits import why_no_rows
 from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.products import why_not_read
 
@@ -35,8 +36,9 @@ def check_copied(kernel: KernelOp, op: LoadOp) -> None:
         Unfit: they cannot.
     """
     assert isinstance(op.result.type, TileType)
-    rows = op.kept[0] if stored_transposed(kernel, op) else op.kept[1]
-    if (reason := why_not_read(name_of(kernel, op), op.result.type.dtype, k_dimensions(op) == {rows})) is not None:
+    along, name, dtype = op.kept[0 if stored_transposed(kernel, op) else 1], name_of(kernel, op), op.result.type.dtype
+    reason = why_no_rows(name, op.size_list[along] * dtype.bytes)
+    if (reason := reason or why_not_read(name, dtype, k_dimensions(op) == {along})) is not None:
         raise Unfit(reason)
 
 

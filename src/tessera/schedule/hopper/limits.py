@@ -103,15 +103,27 @@ def why_no_box(name: str, sizes: Collection[int], row: int, dtype: DType, plain:
         dtype: its elements.
         plain: whether rows of `LEAST_ROW` bytes are accepted.
     """
-    row_bytes = row * dtype.bytes
-    if row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS and not (plain and row_bytes == LEAST_ROW):
-        return f"the tile of {name} has rows of {row_bytes} bytes along its contiguous dimension"
+    if (reason := why_no_rows(name, row * dtype.bytes, plain)) is not None:
+        return reason
     others = list(sizes)
     others.remove(row)
     if any(size > BOX_LIMIT for size in others):
         return f"the tile of {name} is larger than a box of the copy engine"
     if any(size & (size - 1) for size in sizes):
         return f"the tile of {name} has a size that is not a power of two"
+    return None
+
+
+def why_no_rows(name: str, row_bytes: int, plain: bool = False) -> str | None:
+    """Return why neither the copy engine nor matrix instructions take rows of so many bytes, None where they do.
+
+    Args:
+        name: the tensor's.
+        row_bytes: bytes of a tile's row, along the contiguous dimension.
+        plain: whether rows of `LEAST_ROW` bytes are accepted, which instructions do not read.
+    """
+    if row_bytes % PANEL_BYTES and row_bytes not in NARROW_ROWS and not (plain and row_bytes == LEAST_ROW):
+        return f"the tile of {name} has rows of {row_bytes} bytes along its contiguous dimension"
     return None
 
 

@@ -105,6 +105,7 @@ from tessera.schedule.knobs import Knobs
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
 from tessera.schedule.scheduled_pass import GridPass
+from tessera.target.boxes import map_order, shared_axis
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ def _specialize(
     programs = decisions.CLUSTER.of(grid) or 1
     if any(depends_on_rank(bound) for bound in (loop.lb, loop.ub, loop.step)):
         programs = 1  # each waits for the parts that all others fetch: they have to take the same number of steps
-    shared = {id(staged): programs if programs > 1 and _is_shared(staged.load) else 1 for staged in group}
+    shared = {id(staged): programs if _is_shared(kernel, staged.load, programs) else 1 for staged in group}
     rings = allocate_rings(loop, group, shared, stages, body)
     single = allocate_single(loop, plan.once, body) if plan.once else None
     setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
@@ -378,9 +379,13 @@ def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]
     return found
 
 
-def _is_shared(load: LoadOp) -> bool:
-    """Return whether all programs of a cluster fetch the same box."""
-    return not any(depends_on_rank(offset) for offset in load.offsets)
+def _is_shared(kernel: KernelOp, load: LoadOp, programs: int) -> bool:
+    """Return whether all programs of a cluster fetch the same box, of which each can fetch a part."""
+    if programs == 1 or any(depends_on_rank(offset) for offset in load.offsets):
+        return False
+    assert isinstance(load.result.type, TileType)
+    sizes = [load.size_list[axis] for axis in map_order(kernel.info_of(load.tensor).strides)]
+    return shared_axis(sizes, load.result.type.dtype.bytes, programs) is not None
 
 
 def _producer(

@@ -105,6 +105,7 @@ def _load(instruction: Instruction) -> Step:
             memory, at = located(machine, space, address(machine), width * count, instruction.has(_PARTLY))
         except Fault as fault:
             raise _named(instruction, fault) from None
+        machine.touch(space, at, width * count, False)
         for number, write in enumerate(writes):
             found = memory.load(at + number * width, width).view(dtype)
             write(machine, _spread(machine, found))
@@ -191,6 +192,7 @@ def _store(instruction: Instruction) -> Step:
             memory, at = located(machine, space, address(machine), width * count)
         except Fault as fault:
             raise _named(instruction, fault) from None
+        machine.touch(space, at, width * count, True)
         for number, read in enumerate(reads):
             memory.store(at + number * width, _wanted(machine, read(machine)))
         machine.changes += 1
@@ -241,6 +243,7 @@ def _atomic(instruction: Instruction) -> Step:
             memory, at = located(machine, space, address(machine), width, partly=True)
         except Fault as fault:
             raise _named(instruction, fault) from None
+        machine.touch(space, at, width, True)
         places = memory.data.view(DTYPES[kind])
         values = [_wanted(machine, read(machine)) for read in reads]
         old = np.zeros(len(at), DTYPES[kind])
@@ -321,6 +324,7 @@ def _start_copy(instruction: Instruction) -> Step:
         places = np.zeros(machine.lanes, np.int64)
         values = np.zeros((machine.lanes, width), np.uint8)
         places[lanes], values[lanes] = at, data
+        machine.touch("shared", at, width, True)
 
         def copy(now: Array) -> None:
             machine.shared.bytes.data[places[now][:, None] + np.arange(width)] = values[now]

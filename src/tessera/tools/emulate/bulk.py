@@ -94,7 +94,9 @@ def _load(instruction: Instruction) -> Step:
             end, notice = _own(machine, lane, _of(machine, signal, lane))
             starts = [(begin, end)] if mask is None else _named(machine, lane, _of(machine, mask, lane))
             for start, barrier in starts:
-                work = partial(_arrived, machine, find(machine, lane), where, start, offset, barrier + notice)
+                map_ = find(machine, lane)
+                _check_proxies(machine, map_, start, offset, lane, True)
+                work = partial(_arrived, machine, map_, where, start, offset, barrier + notice)
                 if machine.turns is None:
                     machine.pending.append(work)
                 else:
@@ -102,6 +104,12 @@ def _load(instruction: Instruction) -> Step:
                     machine.changes += 1
 
     return run
+
+
+def _check_proxies(machine: Machine, map_: TensorMap, start: int, offset: int, lane: int, writes: bool) -> None:
+    """Check that a fence is between what threads did with a box in shared memory, and a copy that starts."""
+    if machine.proxies is not None and offset + map_.bytes <= machine.shared.size:
+        machine.proxies.check(map_.shared_places(start, offset), lane, writes)
 
 
 def _named(machine: Machine, lane: int, mask: int) -> list[tuple[int, int]]:
@@ -143,7 +151,8 @@ def _store(instruction: Instruction) -> Step:
         for lane in machine.lanes_now():
             where = [_of(machine, one, lane) for one in first]
             start, offset = _own(machine, lane, _of(machine, from_, lane))
-            work = partial(_stored, machine, find(machine, lane), where, start, offset)
+            _check_proxies(machine, map_ := find(machine, lane), start, offset, lane, False)
+            work = partial(_stored, machine, map_, where, start, offset)
             stores.open.setdefault(int(lane), []).append(work)
 
     return run

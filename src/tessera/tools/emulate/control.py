@@ -55,8 +55,13 @@ def _trap(instruction: Instruction) -> Step:
 
 
 @handles("fence", "membar", "griddepcontrol", "prefetch", "setmaxnreg", "discard", "applypriority")
-def _nothing(_instruction: Instruction) -> Step:
-    return lambda _machine: None
+def _nothing(instruction: Instruction) -> Step:
+    return _fence if instruction.has("proxy") and instruction.has("async") else lambda _machine: None
+
+
+def _fence(machine: Machine) -> None:
+    if machine.proxies is not None:
+        machine.proxies.fence(machine.lanes_now())
 
 
 @handles("nanosleep")
@@ -96,6 +101,7 @@ class _Barrier:
         self._arrived += machine.active.reshape(grid.count, grid.threads).sum(1)
         if waits:
             self._waiting.append((machine.here + 1, machine.active))
+        machine.tell(self, machine.active)
         full = self._arrived >= count
         if (self._arrived > count).any():
             raise Fault(f"more lanes than {count.max()} arrive at a barrier")
@@ -106,6 +112,7 @@ class _Barrier:
         waiting, self._waiting = self._waiting, []
         for place, mask in waiting:
             if (go := mask & lanes).any():
+                machine.hear(self, go)
                 machine.go(place, go)
             if (stay := mask & ~lanes).any():
                 self._waiting.append((place, stay))
@@ -191,6 +198,8 @@ def _cluster_barrier(instruction: Instruction) -> Step:
         if (state.arrived & machine.active).any():
             raise Fault("lanes arrive at the cluster's barrier twice")
         state.arrived = state.arrived | machine.active
+        if machine.proxies is not None:
+            machine.proxies.tell("cluster", machine.lanes_now())
         state.complete(machine)
         machine.changes += 1
         return None
@@ -199,6 +208,8 @@ def _cluster_barrier(instruction: Instruction) -> Step:
         state = _cluster_state(machine)
         state.complete(machine)
         waiting = machine.active & ~state.passed
+        if machine.proxies is not None:
+            machine.proxies.hear("cluster", machine.index[machine.active & state.passed])
         if not waiting.any():
             state.passed = state.passed & ~machine.active
             return None

@@ -24,6 +24,7 @@ from tessera.tools.emulate.memory import (
     Shared,
     where,
 )
+from tessera.tools.emulate.proxies import WARP, Proxies
 from tessera.tools.emulate.regions import check_meetings
 from tessera.tools.emulate.text import Entry, Module, Storage
 
@@ -31,8 +32,6 @@ Array = Any
 
 Step = Callable[["Machine"], Any]
 """What an instruction does; true when its threads have gone somewhere else than to the next one."""
-
-WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,8 @@ class Machine:
         self.thread: Array = self.index % grid.threads
         self._symbols = dict(globals_)
         self.shared = self._shared_memory(module)
+        units = any(one.name == "wgmma" or (one.name == "cp" and one.has("bulk")) for one in entry.code)
+        self.proxies = Proxies(self.shared.bytes.data.size, self.lanes) if units else None
         self.local = Local(self.lanes, self._place(entry.arrays, "local", LOCAL_BASE))
         for number, param in enumerate(entry.params):
             self._symbols[param.name] = PARAM_BASE + 4096 * number
@@ -147,6 +148,23 @@ class Machine:
     def lanes_now(self) -> Array:
         """Return the numbers of the active lanes."""
         return self.index if self.full else np.nonzero(self.active)[0]
+
+    def touch(self, space: str, at: Array, width: int, writes: bool) -> None:
+        """Note that the active lanes touch memory, if it is shared and other units touch it, too."""
+        if self.proxies is not None and space.startswith("shared"):
+            self.proxies.touch(at[:, None] + np.arange(width), self.lanes_now(), writes)
+
+    def tell(self, barrier: object, mask: Array) -> None:
+        """Note that lanes arrive at a barrier, each program at its own."""
+        for program in np.unique(self.program[mask]) if self.proxies is not None else ():
+            assert self.proxies is not None
+            self.proxies.tell((barrier, int(program)), self.index[mask & (self.program == program)])
+
+    def hear(self, barrier: object, mask: Array) -> None:
+        """Note that lanes have waited for others at a barrier."""
+        for program in np.unique(self.program[mask]) if self.proxies is not None else ():
+            assert self.proxies is not None
+            self.proxies.hear((barrier, int(program)), self.index[mask & (self.program == program)])
 
     def write(self, register: int, value: Array) -> None:
         """Give a register new values in the active lanes."""

@@ -106,12 +106,14 @@ def _active_mask(instruction: Instruction) -> Step:
     raise instruction.unknown()  # which lanes are together is not promised
 
 
-def _rows(machine: Machine, addresses: Array, matrices: int) -> Array:
+def _rows(machine: Machine, addresses: Array, matrices: int, writes: bool) -> Array:
     """Return where the bytes of each warp's matrices lie: warps, matrices, rows, 16."""
     lanes = machine.lanes_now()
     used = lanes[lanes % WARP < 8 * matrices]
     given = np.broadcast_to(addresses, (machine.lanes,))[used]
     at = machine.shared.offsets(given, used, 16)
+    if machine.proxies is not None:
+        machine.proxies.touch(at[:, None] + np.arange(16), used, writes)
     return at.reshape(-1, matrices, 8)[..., None] + np.arange(16)
 
 
@@ -131,7 +133,7 @@ def _load_matrix(instruction: Instruction) -> Step:
         if not machine.whole_warps():
             return True
         try:
-            at = _rows(machine, address(machine), count)
+            at = _rows(machine, address(machine), count, False)
         except Fault as fault:
             raise Fault(f"line {instruction.line}, {instruction.mnemonic}: {fault}") from None
         elements = machine.shared.bytes.data[at].view(np.uint16)
@@ -159,7 +161,7 @@ def _store_matrix(instruction: Instruction) -> Step:
         if not machine.whole_warps():
             return True
         try:
-            at = _rows(machine, address(machine), count)
+            at = _rows(machine, address(machine), count, True)
         except Fault as fault:
             raise Fault(f"line {instruction.line}, {instruction.mnemonic}: {fault}") from None
         for number, read in enumerate(reads):

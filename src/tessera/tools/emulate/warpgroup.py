@@ -157,7 +157,10 @@ def _read(machine: Machine, lane: int, descriptor: int, kind: str, rows: int, de
     if address.min() < 0 or address.max() + width > machine.shared.size:
         raise Fault(f"a matrix outside of shared memory: descriptor {descriptor:#x}")
     places = machine.shared.place(lane // machine.grid.threads) + address
-    raw = machine.shared.bytes.data[places[..., None] + np.arange(width)]
+    bytes_ = places[..., None] + np.arange(width)
+    if machine.proxies is not None:
+        machine.proxies.check(bytes_, lane, False)
+    raw = machine.shared.bytes.data[bytes_]
     return elements(_words(raw, width), kind)[..., 0]
 
 

@@ -25,7 +25,9 @@ def moved(program: tree.Program, rng: random.Random) -> tree.Program:
         rng: what decides which, and where.
     """
     stored = {node.tensor for node in tree.walk(program) if isinstance(node, tree.Store | tree.Atomic)}
-    maker = _Moves(rng, stored)
+    loops = {node.var for node in tree.walk(program) if isinstance(node, tree.For) and not node.static}
+    offsets = loops | {name for grid in program.grids for name in grid.vars}
+    maker = _Moves(rng, stored, offsets)
     grids: list[tree.Grid] = []
     for grid in program.grids:
         known = {*grid.vars, *(param.name for param in program.params), *program.dims}
@@ -40,11 +42,13 @@ class _Moves:
     Args:
         rng: the random choices.
         stored: the tensors that are stored to, of which each program has its own parts.
+        offsets: names of places that are known at run time only: others may not be negative.
         count: how many were moved.
     """
 
     rng: random.Random
     stored: set[str]
+    offsets: set[str]
     count: int = 0
 
     def block(self, block: tree.Block, known: set[str]) -> tree.Block:
@@ -125,7 +129,7 @@ class _Moves:
         loads = [] if operand is None else [node for node in tree.walk(operand) if isinstance(node, tree.Load)]
         axes = [axis for load in loads if load.tensor not in self.stored for axis in load.axes]
         plain = [axis for axis in axes if isinstance(axis, tree.Span) and axis.step == 1]
-        spans = [(axis, axis.start) for axis in plain if axis.start and not axis.start.type.weak]
+        spans = [(axis, axis.start) for axis in plain if axis.start and _names(axis.start) & self.offsets]
         if operand is None or not spans:
             return [statement]
         span, start = self.rng.choice(spans)
@@ -151,7 +155,8 @@ def _carried(statement: tree.Stmt, known: set[str]) -> bool:
 
 def _at_start(operand: tree.Expr, loop: tree.For) -> tree.Expr:
     """Return an operand as a loop's first iteration computes it."""
-    return _substituted(operand, tree.Name(loop.var, INDEX), tree.Cast(loop.lower, INDEX.dtype))
+    first = tree.Cast(loop.lower, INDEX.dtype)
+    return _substituted(operand, tree.Name(loop.var, INDEX), first)
 
 
 def _names(node: tree.Node) -> set[str]:
