@@ -25,7 +25,7 @@ from tessera.driver.launch import InterpreterPlan, Launch, checked, launcher_for
 from tessera.driver.settings import settings
 from tessera.driver.variants import Space, Variant, Variants, destination_of
 from tessera.entry.host import call_directly
-from tessera.errors import LanguageError, caller_location, shown
+from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.frontend.signature import (
     MISSING,
     ConstexprParam,
@@ -66,6 +66,8 @@ class Kernel(Calls[P, R]):
     __wrapped__: Callable[..., Any]
     may_copy = True
     """Whether calls may run on copies of arrays that lie wrong (`driver.realign`)."""
+    apart: tuple[tuple[str, str], ...] = ()
+    """Pairs of tensors that must not begin at one address, the one that is written first."""
 
     def __init__(
         self,
@@ -98,6 +100,24 @@ class Kernel(Calls[P, R]):
             if isinstance(param, ConstexprParam) and arg is not MISSING:
                 check_constexpr(param, arg)
 
+    def _check_apart(self, spec: Specialization) -> None:
+        """Check that tensors that have to be apart begin at addresses of their own.
+
+        Raises:
+            CallError: `bad-argument`.
+        """
+        names = [param.name for param in self.signature.runtime_params]
+        together = {
+            frozenset((name, names[fact.alias])) for name, fact in zip(names, spec.args, strict=True) if fact.alias >= 0
+        }
+        for written, read in self.apart:
+            if frozenset((written, read)) in together:
+                raise CallError(
+                    f"{written} is the memory of {read}, which other programs read",
+                    code="bad-argument",
+                    help=f"give {written} memory of its own",
+                )
+
     def _new_plan(self, args: Sequence[Any], pointers: Sequence[int]) -> CallPlan:
         self._check_constexprs(args)
         views = self._views(args)
@@ -107,6 +127,7 @@ class Kernel(Calls[P, R]):
         spec = self._specialization(args, pointers, views, strides)
         if settings().interpret:
             return self._interpreted(args, spec, views, device)
+        self._check_apart(spec)
         variant = self.variant_for(spec, views, device)
         tensors = iter(zip(views, strides, strict=True))
         shapes: list[Any] = []

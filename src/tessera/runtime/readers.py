@@ -101,7 +101,11 @@ def _reject_masked(_array: Any) -> tuple[int, Traits, object]:
     raise CallError("a masked array's mask would be ignored", code="not-an-array", help="pass array.filled(value)")
 
 
-_numpy = Reader(_read_numpy if _field_is_there() else _read_numpy_slowly, _decode_numpy)
+def _facts_of_numpy(array: Any) -> Traits:
+    return array.dtype, array.shape, array.strides
+
+
+_numpy = Reader(_read_numpy if _field_is_there() else _read_numpy_slowly, _decode_numpy, _facts_of_numpy)
 
 
 _LOW = 1 << 40
@@ -199,7 +203,11 @@ def _decode_dlpack(traits: Traits) -> ArrayView:
     return ArrayView(shape, row_major(shape) if strides is None else strides, dtype, device, readonly or immutable)
 
 
-_torch = Reader(_read_torch, _decode_torch)
+def _facts_of_torch(tensor: Any) -> Traits:
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.data_ptr() & 15
+
+
+_torch = Reader(_read_torch, _decode_torch, _facts_of_torch)
 _dlpack_reader = Reader(_read_dlpack, _decode_dlpack)
 _masked = Reader(_reject_masked, _decode_numpy)
 

@@ -39,10 +39,13 @@ class Reader:
     Args:
         read: gives address of the first element, traits, and an object that keeps the memory alive (or None).
         decode: gives the meaning of the traits; raises CallError.
+        facts: gives what tells one plan of a library's op from another, in less time than `read`: dtype, shape,
+            strides, device, and the address modulo 16 where that counts. None where nothing is faster.
     """
 
     read: Callable[[Any], tuple[int, Traits, object]]
     decode: Callable[[Traits], ArrayView]
+    facts: Callable[[Any], Traits] | None = None
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

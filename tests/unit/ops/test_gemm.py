@@ -253,6 +253,30 @@ def test_a_misaligned_pointer_is_refused_and_an_odd_one_works():
     assert error(gemm(odd, B), A.astype(np.float64) @ B) < BOUND["f32"]
 
 
+def test_calls_of_a_known_kind_are_checked_as_the_first_one_is():
+    x, y, out = random(9, 9), random(9, 9), np.empty((9, 9), np.float32)
+    exact = x.astype(np.float64) @ y
+    for _ in range(6):
+        assert error(gemm(x, y, out=out), exact) < BOUND["f32"]
+    for wrong in (x, y, x[:], y.view()):
+        with pytest.raises(ts.CallError) as caught:
+            gemm(x, y, out=wrong)
+        assert caught.value.code == "bad-argument"
+        assert "out is" in caught.value.message
+        assert caught.value.location.frame.file.endswith("test_gemm.py")
+    locked = out.copy()
+    locked.flags.writeable = False
+    with pytest.raises(ts.CallError):
+        gemm(x, y, out=locked)
+    memory = np.zeros(9 * 9 * 4 + 2, np.uint8)
+    with pytest.raises(ts.CallError) as caught:
+        gemm(memory[2:].view(np.float32).reshape(9, 9), y, out=out)
+    assert caught.value.code == "misaligned"
+    assert error(gemm(x, y, out=out), exact) < BOUND["f32"]
+    assert error(gemm(x, x, out=out), x.astype(np.float64) @ x) < BOUND["f32"]
+    assert error(gemm(x[:5], y, out=out[:5]), exact[:5]) < BOUND["f32"]
+
+
 def test_explain_tells_plan_and_kernel():
     gemm(A, B, cta_pairs=True)
     told = gemm.explain()

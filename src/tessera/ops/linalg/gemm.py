@@ -31,7 +31,7 @@ from tessera.ops.linalg.prepare import (
 )
 from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.refusals import WRONG_ARGUMENT, checked_methods, refuse
-from tessera.runtime.readers import READERS
+from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
@@ -157,35 +157,25 @@ class Gemm:
             refuse(Gemm.__call__, locals(), error)
             raise
 
-    def _run_plain(self, a: object, b: object, out: object | None, options: tuple[Any, ...]) -> Any:
+    def _run_plain(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Any:
         """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""
-        start_a, traits_a, _ = (READERS.get(type(a)) or arrays.reader(a, "a")).read(a)
-        start_b, traits_b, _ = (READERS.get(type(b)) or arrays.reader(b, "b")).read(b)
-        aligned = start_a % ALIGN_BYTES == 0, start_b % ALIGN_BYTES == 0
-        if out is None:
-            key = (traits_a, traits_b, aligned, a is b, options)
-        else:
-            start = (READERS.get(type(out)) or arrays.reader(out, "out")).read(out)[0]
-            key = (
-                traits_a,
-                traits_b,
-                aligned,
-                a is b,
-                options,
-                getattr(out, "dtype", None),
-                start in (start_a, start_b),
-            )
+        readers = READERS.get(type(a)), READERS.get(type(b))
+        if readers[0] is None or readers[1] is None or readers[0].facts is None or readers[1].facts is None:
+            return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
+        try:
+            key = (readers[0].facts(a), readers[1].facts(b), a is b, options, None if out is None else out.dtype)
+        except FOREIGN_ERRORS:  # as reading the arrays says better
+            return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
         call = self._plain_calls.get(key)
         if call is None:
+            result = self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
             call = self._call_for(Operands(a, b, out=out), options)
-            if call.kernel is None or any(call.repeats):
-                return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
-            remembered(self._plain_calls, key, lambda: call)
+            if call.kernel is not None and call.copies is None and not any(call.repeats):
+                remembered(self._plain_calls, key, lambda: call)
+            return result
         self._last = call
-        if out is None:
-            out = call.make(a)
         assert call.kernel is not None
-        return call.kernel(a, b, out) if call.copies is None else call.copies.run(call.kernel, a, b, (out,), None)
+        return call.kernel(a, b, call.make(a) if out is None else out)
 
     def run(
         self,

@@ -290,6 +290,7 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         layouts = {"epilogue": chain.layout}
         found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), layouts)
         found.may_copy = False  # a plan says what is copied
+        found.apart = (("out", "a"), ("out", "b"))
     return found
 
 
