@@ -243,7 +243,7 @@ def _atomic(instruction: Instruction) -> Step:
             memory, at = located(machine, space, address(machine), width, partly=True)
         except Fault as fault:
             raise _named(instruction, fault) from None
-        machine.touch(space, at, width, True)
+        machine.touch(space, at, width, True, atomic=True)
         places = memory.data.view(DTYPES[kind])
         values = [_wanted(machine, read(machine)) for read in reads]
         old = np.zeros(len(at), DTYPES[kind])
@@ -327,6 +327,8 @@ def _start_copy(instruction: Instruction) -> Step:
         machine.touch("shared", at, width, True)
 
         def copy(now: Array) -> None:
+            if machine.ordering is not None:
+                machine.ordering.touch(places[now], width, np.nonzero(now)[0], True)
             machine.shared.bytes.data[places[now][:, None] + np.arange(width)] = values[now]
 
         _copies(machine).open.append((machine.active.copy(), copy))

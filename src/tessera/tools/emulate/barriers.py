@@ -110,8 +110,8 @@ def _arrive(instruction: Instruction) -> Step:
         given: Any = np.broadcast_to(np.ones(1) if number is None else number(machine), (machine.lanes,))[lanes]
         for at, one in enumerate(_places(machine, instruction, where(machine))):
             barrier = barrier_at(machine, int(one))
-            if machine.proxies is not None:
-                machine.proxies.tell(int(one), lanes[at : at + 1])
+            if machine.ordering is not None:
+                machine.ordering.tell(int(one), lanes[at : at + 1])
             if announces:
                 barrier.bytes += int(given[at])
             barrier.left -= 1 if announces else int(given[at])
@@ -137,8 +137,8 @@ def _wait(instruction: Instruction) -> Step:
         done = np.zeros(machine.lanes, bool)
         for lane, one, bit in zip(lanes, places, wanted, strict=True):
             done[lane] = barrier_at(machine, int(one)).number % 2 != bit % 2
-            if done[lane] and machine.proxies is not None:
-                machine.proxies.hear(int(one), np.array([lane]))
+            if done[lane] and machine.ordering is not None:
+                machine.ordering.hear(int(one), np.array([lane]))
         waiting = machine.active & ~done
         go = machine.active & done
         if not waiting.any():

@@ -95,7 +95,7 @@ def _load(instruction: Instruction) -> Step:
             starts = [(begin, end)] if mask is None else _named(machine, lane, _of(machine, mask, lane))
             for start, barrier in starts:
                 map_ = find(machine, lane)
-                _check_proxies(machine, map_, start, offset, lane, True)
+                _check_order(machine, map_, start, offset, lane, True)
                 work = partial(_arrived, machine, map_, where, start, offset, barrier + notice)
                 if machine.turns is None:
                     machine.pending.append(work)
@@ -106,10 +106,10 @@ def _load(instruction: Instruction) -> Step:
     return run
 
 
-def _check_proxies(machine: Machine, map_: TensorMap, start: int, offset: int, lane: int, writes: bool) -> None:
+def _check_order(machine: Machine, map_: TensorMap, start: int, offset: int, lane: int, writes: bool) -> None:
     """Check that a fence is between what threads did with a box in shared memory, and a copy that starts."""
-    if machine.proxies is not None and offset + map_.bytes <= machine.shared.size:
-        machine.proxies.check(map_.shared_places(start, offset), lane, writes)
+    if machine.ordering is not None and offset + map_.bytes <= machine.shared.size:
+        machine.ordering.start(map_.shared_places(start, offset), lane, writes)
 
 
 def _named(machine: Machine, lane: int, mask: int) -> list[tuple[int, int]]:
@@ -125,6 +125,8 @@ def _arrived(machine: Machine, map_: TensorMap, where: list[int], start: int, of
         raise Fault(f"a bulk copy of {map_.bytes} bytes to place {offset} of {machine.shared.size} shared bytes")
     places = map_.shared_places(start, offset)
     machine.shared.bytes.data[places] = map_.load(machine.device, where)
+    if machine.ordering is not None:
+        machine.ordering.arrive(places, barrier)
     phase = barrier_at(machine, barrier)
     phase.bytes -= map_.bytes
     phase.settle()
@@ -151,17 +153,19 @@ def _store(instruction: Instruction) -> Step:
         for lane in machine.lanes_now():
             where = [_of(machine, one, lane) for one in first]
             start, offset = _own(machine, lane, _of(machine, from_, lane))
-            _check_proxies(machine, map_ := find(machine, lane), start, offset, lane, False)
-            work = partial(_stored, machine, map_, where, start, offset)
+            _check_order(machine, map_ := find(machine, lane), start, offset, lane, False)
+            work = partial(_stored, machine, map_, where, start, offset, int(lane))
             stores.open.setdefault(int(lane), []).append(work)
 
     return run
 
 
-def _stored(machine: Machine, map_: TensorMap, where: list[int], start: int, offset: int) -> None:
+def _stored(machine: Machine, map_: TensorMap, where: list[int], start: int, offset: int, lane: int) -> None:
     """Read a box of shared memory, as late as that may be, and write it."""
     places = map_.shared_places(start, offset)
     map_.store(machine.device, where, machine.shared.bytes.data[places])
+    if machine.ordering is not None:
+        machine.ordering.end(places, lane)
 
 
 def _commit(machine: Machine) -> None:

@@ -60,8 +60,8 @@ def _nothing(instruction: Instruction) -> Step:
 
 
 def _fence(machine: Machine) -> None:
-    if machine.proxies is not None:
-        machine.proxies.fence(machine.lanes_now())
+    if machine.ordering is not None:
+        machine.ordering.fence(machine.lanes_now())
 
 
 @handles("nanosleep")
@@ -198,8 +198,8 @@ def _cluster_barrier(instruction: Instruction) -> Step:
         if (state.arrived & machine.active).any():
             raise Fault("lanes arrive at the cluster's barrier twice")
         state.arrived = state.arrived | machine.active
-        if machine.proxies is not None:
-            machine.proxies.tell("cluster", machine.lanes_now())
+        if machine.ordering is not None:
+            machine.ordering.tell("cluster", machine.lanes_now())
         state.complete(machine)
         machine.changes += 1
         return None
@@ -208,8 +208,8 @@ def _cluster_barrier(instruction: Instruction) -> Step:
         state = _cluster_state(machine)
         state.complete(machine)
         waiting = machine.active & ~state.passed
-        if machine.proxies is not None:
-            machine.proxies.hear("cluster", machine.index[machine.active & state.passed])
+        if machine.ordering is not None:
+            machine.ordering.hear("cluster", machine.index[machine.active & state.passed])
         if not waiting.any():
             state.passed = state.passed & ~machine.active
             return None

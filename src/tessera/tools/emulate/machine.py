@@ -24,7 +24,7 @@ from tessera.tools.emulate.memory import (
     Shared,
     where,
 )
-from tessera.tools.emulate.proxies import WARP, Proxies
+from tessera.tools.emulate.ordering import WARP, Ordering
 from tessera.tools.emulate.regions import check_meetings
 from tessera.tools.emulate.text import Entry, Module, Storage
 
@@ -53,6 +53,15 @@ class Grid:
     threads: int
     cluster: int
     shared_bytes: int
+
+
+def _narrowest(entry: Entry) -> int:
+    """Return the bytes of the narrowest access of threads to shared memory, at most 16."""
+    accesses = [one for one in entry.code if one.name in ("ld", "st", "atom", "red")]
+    shared = [one.parts[-1] for one in accesses if any(part.startswith("shared") for part in one.parts)]
+    widths = [int("".join(filter(str.isdigit, kind))) // 8 for kind in shared]
+    copies = [4 for one in entry.code if one.name == "cp" and not one.has("bulk")]
+    return min([*widths, *copies, 16])
 
 
 class Machine:
@@ -88,8 +97,8 @@ class Machine:
         self.thread: Array = self.index % grid.threads
         self._symbols = dict(globals_)
         self.shared = self._shared_memory(module)
-        units = any(one.name == "wgmma" or (one.name == "cp" and one.has("bulk")) for one in entry.code)
-        self.proxies = Proxies(self.shared.bytes.data.size, self.lanes) if units else None
+        shares = self.shared.size > 0 and grid.threads > WARP
+        self.ordering = Ordering(self.shared.bytes.data.size, self.lanes, _narrowest(entry)) if shares else None
         self.local = Local(self.lanes, self._place(entry.arrays, "local", LOCAL_BASE))
         for number, param in enumerate(entry.params):
             self._symbols[param.name] = PARAM_BASE + 4096 * number
@@ -149,22 +158,22 @@ class Machine:
         """Return the numbers of the active lanes."""
         return self.index if self.full else np.nonzero(self.active)[0]
 
-    def touch(self, space: str, at: Array, width: int, writes: bool) -> None:
-        """Note that the active lanes touch memory, if it is shared and other units touch it, too."""
-        if self.proxies is not None and space.startswith("shared"):
-            self.proxies.touch(at[:, None] + np.arange(width), self.lanes_now(), writes)
+    def touch(self, space: str, at: Array, width: int, writes: bool, atomic: bool = False) -> None:
+        """Note that the active lanes touch memory, if it is shared; raises a Fault where nothing orders them."""
+        if self.ordering is not None and space.startswith("shared"):
+            self.ordering.touch(at, width, self.lanes_now(), writes, atomic)
 
     def tell(self, barrier: object, mask: Array) -> None:
         """Note that lanes arrive at a barrier, each program at its own."""
-        for program in np.unique(self.program[mask]) if self.proxies is not None else ():
-            assert self.proxies is not None
-            self.proxies.tell((barrier, int(program)), self.index[mask & (self.program == program)])
+        for program in np.unique(self.program[mask]) if self.ordering is not None else ():
+            assert self.ordering is not None
+            self.ordering.tell((barrier, int(program)), self.index[mask & (self.program == program)])
 
     def hear(self, barrier: object, mask: Array) -> None:
         """Note that lanes have waited for others at a barrier."""
-        for program in np.unique(self.program[mask]) if self.proxies is not None else ():
-            assert self.proxies is not None
-            self.proxies.hear((barrier, int(program)), self.index[mask & (self.program == program)])
+        for program in np.unique(self.program[mask]) if self.ordering is not None else ():
+            assert self.ordering is not None
+            self.ordering.hear((barrier, int(program)), self.index[mask & (self.program == program)])
 
     def write(self, register: int, value: Array) -> None:
         """Give a register new values in the active lanes."""

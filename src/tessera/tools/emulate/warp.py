@@ -112,8 +112,8 @@ def _rows(machine: Machine, addresses: Array, matrices: int, writes: bool) -> Ar
     used = lanes[lanes % WARP < 8 * matrices]
     given = np.broadcast_to(addresses, (machine.lanes,))[used]
     at = machine.shared.offsets(given, used, 16)
-    if machine.proxies is not None:
-        machine.proxies.touch(at[:, None] + np.arange(16), used, writes)
+    if machine.ordering is not None:
+        machine.ordering.touch(at, 16, used, writes)
     return at.reshape(-1, matrices, 8)[..., None] + np.arange(16)
 
 

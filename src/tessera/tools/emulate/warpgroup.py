@@ -158,8 +158,9 @@ def _read(machine: Machine, lane: int, descriptor: int, kind: str, rows: int, de
         raise Fault(f"a matrix outside of shared memory: descriptor {descriptor:#x}")
     places = machine.shared.place(lane // machine.grid.threads) + address
     bytes_ = places[..., None] + np.arange(width)
-    if machine.proxies is not None:
-        machine.proxies.check(bytes_, lane, False)
+    if machine.ordering is not None:
+        machine.ordering.start(bytes_, lane, False)
+        machine.ordering.end(bytes_, lane)
     raw = machine.shared.bytes.data[bytes_]
     return elements(_words(raw, width), kind)[..., 0]
 
