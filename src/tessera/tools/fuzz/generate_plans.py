@@ -201,7 +201,7 @@ class Plan(Parts):
         operand, sizes = dice.weighted(_UNITS)
         found = [dice.pick((64, 64, 128)), dice.pick(sizes), dice.pick(sizes)]
         for place, odd in enumerate(_ODD):
-            if dice.rarely(0.12):
+            if dice.rarely(0.2):
                 found[place] = dice.aside.choice(odd)
         return operand, tuple(found)
 

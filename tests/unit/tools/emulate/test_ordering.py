@@ -5,6 +5,7 @@ import pytest
 
 from tessera.tools.emulate.errors import Fault
 from tessera.tools.emulate.ordering import Ordering
+from tests.unit.tools.emulate.running import run
 
 PLACES = np.arange(64).reshape(4, 16)
 AT = np.arange(0, 64, 2)
@@ -110,3 +111,19 @@ def test_what_units_read_is_written_once_they_have_ended() -> None:
     tell(ordering, FIRST, SECOND)
     ordering.start(PLACES, 32, True)
     ordering.touch(AT, 2, SECOND, True)
+
+
+@pytest.mark.parametrize(("threads", "missing"), [(128, ""), (128, "first"), (128, "second"), (32, "first")])
+def test_programs_without_a_barrier_stop(threads: int, missing: str) -> None:
+    between = {"first": "", "second": "bar.sync 0;"}.get(missing, "bar.sync 0;")
+    behind = "" if missing == "second" else "bar.sync 0;"
+    body = f"""
+        mov.b32 %r1, buffer; shl.b32 %r2, %r0, 2; add.s32 %r3, %r1, %r2; st.shared.b32 [%r3], %r0; {between}
+        xor.b32 %r4, %r2, {4 * threads - 4}; add.s32 %r4, %r4, %r1; ld.shared.b32 %r9, [%r4]; {behind}
+        st.shared.b32 [%r3], %r0;
+    """
+    if missing and threads > 32:
+        with pytest.raises(Fault, match="nothing orders the two"):
+            run(body, [], {"%r9": np.uint32}, threads=threads)
+    else:
+        assert run(body, [], {"%r9": np.uint32}, threads=threads)[0].tolist() == list(range(threads))[::-1]
