@@ -192,9 +192,13 @@ def _store(instruction: Instruction) -> Step:
             memory, at = located(machine, space, address(machine), width * count)
         except Fault as fault:
             raise _named(instruction, fault) from None
-        machine.touch(space, at, width * count, True)
-        for number, read in enumerate(reads):
-            memory.store(at + number * width, _wanted(machine, read(machine)))
+        values = [_wanted(machine, read(machine)) for read in reads]
+        if machine.ordering is not None and space.startswith("shared"):
+            now = [memory.load(at + number * width, width) for number in range(count)]
+            new = np.any([old != value for old, value in zip(now, values, strict=True)], axis=0)
+            machine.ordering.touch(at[new], width * count, machine.lanes_now()[new], True)
+        for number, value in enumerate(values):
+            memory.store(at + number * width, value)
         machine.changes += 1
 
     return run
@@ -324,11 +328,11 @@ def _start_copy(instruction: Instruction) -> Step:
         places = np.zeros(machine.lanes, np.int64)
         values = np.zeros((machine.lanes, width), np.uint8)
         places[lanes], values[lanes] = at, data
-        machine.touch("shared", at, width, True)
 
         def copy(now: Array) -> None:
             if machine.ordering is not None:
-                machine.ordering.touch(places[now], width, np.nonzero(now)[0], True)
+                new = (machine.shared.bytes.data[places[now][:, None] + np.arange(width)] != values[now]).any(1)
+                machine.ordering.touch(places[now][new], width, np.nonzero(now)[0][new], True)
             machine.shared.bytes.data[places[now][:, None] + np.arange(width)] = values[now]
 
         _copies(machine).open.append((machine.active.copy(), copy))

@@ -6,7 +6,8 @@ through another proxy: neither a barrier nor an arrival orders these and what th
 `fence.proxy.async` as well: in the thread that touched the place, before what tells the one that starts the other
 access; or in that one, behind it.
 
-Of what was read since the last write, the last reader is kept. Within a warp everything is in order.
+Of what was read since the last write, the last reader is kept. Within a warp everything is in order. A store of what is
+there already is none: threads that hold copies of a tile store all of them.
 
 Source: PTX ISA 9.2, "Memory Consistency Model", "Proxies" and "Async proxy".
 """

@@ -12,7 +12,7 @@ from tessera.tools.emulate.errors import Fault
 from tessera.tools.emulate.machine import WARP, Array, Machine, Step
 from tessera.tools.emulate.memory import where
 from tessera.tools.emulate.text import Instruction, Pair
-from tessera.tools.emulate.values import handles, items, reader, type_of, writer
+from tessera.tools.emulate.values import Read, handles, items, reader, type_of, writer
 
 
 @handles("shfl")
@@ -106,15 +106,13 @@ def _active_mask(instruction: Instruction) -> Step:
     raise instruction.unknown()  # which lanes are together is not promised
 
 
-def _rows(machine: Machine, addresses: Array, matrices: int, writes: bool) -> Array:
-    """Return where the bytes of each warp's matrices lie: warps, matrices, rows, 16."""
+def _rows(machine: Machine, addresses: Array, matrices: int) -> tuple[Array, Array]:
+    """Return where the bytes of each warp's matrices lie, warps, matrices, rows, 16; and which lanes say so."""
     lanes = machine.lanes_now()
     used = lanes[lanes % WARP < 8 * matrices]
     given = np.broadcast_to(addresses, (machine.lanes,))[used]
     at = machine.shared.offsets(given, used, 16)
-    if machine.ordering is not None:
-        machine.ordering.touch(at, 16, used, writes)
-    return at.reshape(-1, matrices, 8)[..., None] + np.arange(16)
+    return at.reshape(-1, matrices, 8)[..., None] + np.arange(16), used
 
 
 def _matrices(instruction: Instruction) -> int:
@@ -133,7 +131,9 @@ def _load_matrix(instruction: Instruction) -> Step:
         if not machine.whole_warps():
             return True
         try:
-            at = _rows(machine, address(machine), count, False)
+            at, used = _rows(machine, address(machine), count)
+            if machine.ordering is not None:
+                machine.ordering.touch(at[..., 0].reshape(-1), 16, used, False)
         except Fault as fault:
             raise Fault(f"line {instruction.line}, {instruction.mnemonic}: {fault}") from None
         elements = machine.shared.bytes.data[at].view(np.uint16)
@@ -149,6 +149,15 @@ def _load_matrix(instruction: Instruction) -> Step:
     return run
 
 
+def _matrix(machine: Machine, read: Read, trans: bool) -> Array:
+    """Return the bytes of the matrix that the lanes of each warp hold: warps, rows, 16."""
+    words = np.ascontiguousarray(read(machine)[machine.active]).reshape(-1, 8, 4)
+    elements = words.view(np.uint16)
+    if trans:
+        elements = np.ascontiguousarray(np.swapaxes(elements, -1, -2))
+    return elements.view(np.uint8).reshape(-1, 8, 16)
+
+
 @handles("stmatrix")
 def _store_matrix(instruction: Instruction) -> Step:
     target, source = instruction.operands
@@ -161,15 +170,14 @@ def _store_matrix(instruction: Instruction) -> Step:
         if not machine.whole_warps():
             return True
         try:
-            at = _rows(machine, address(machine), count, True)
+            at, used = _rows(machine, address(machine), count)
+            new = np.stack([_matrix(machine, read, trans) for read in reads], axis=1)
+            if machine.ordering is not None:
+                changed = (machine.shared.bytes.data[at] != new).any(-1).reshape(-1)
+                machine.ordering.touch(at[..., 0].reshape(-1)[changed], 16, used[changed], True)
         except Fault as fault:
             raise Fault(f"line {instruction.line}, {instruction.mnemonic}: {fault}") from None
-        for number, read in enumerate(reads):
-            words = np.ascontiguousarray(read(machine)[machine.active]).reshape(-1, 8, 4)
-            elements = words.view(np.uint16)
-            if trans:
-                elements = np.ascontiguousarray(np.swapaxes(elements, -1, -2))
-            machine.shared.bytes.data[at[:, number]] = elements.view(np.uint8).reshape(-1, 8, 16)
+        machine.shared.bytes.data[at] = new
         machine.changes += 1
         return None
 

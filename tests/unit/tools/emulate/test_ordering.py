@@ -113,6 +113,14 @@ def test_what_units_read_is_written_once_they_have_ended() -> None:
     ordering.touch(AT, 2, SECOND, True)
 
 
+def test_threads_with_copies_of_a_tile_may_all_store_it() -> None:
+    body = """
+        mov.b32 %r1, buffer; and.b32 %r2, %r0, 31; shl.b32 %r3, %r2, 2; add.s32 %r3, %r1, %r3; setp.lt.u32 %p1, %r0, 32;
+        @%p1 st.shared.b32 [%r3], %r2; @!%p1 st.shared.b32 [%r3], %r2; bar.sync 0; ld.shared.b32 %r9, [%r3];
+    """
+    assert run(body, [], {"%r9": np.uint32}, threads=64)[0].tolist() == 2 * list(range(32))
+
+
 @pytest.mark.parametrize(("threads", "missing"), [(128, ""), (128, "first"), (128, "second"), (32, "first")])
 def test_programs_without_a_barrier_stop(threads: int, missing: str) -> None:
     between = {"first": "", "second": "bar.sync 0;"}.get(missing, "bar.sync 0;")
@@ -120,7 +128,7 @@ def test_programs_without_a_barrier_stop(threads: int, missing: str) -> None:
     body = f"""
         mov.b32 %r1, buffer; shl.b32 %r2, %r0, 2; add.s32 %r3, %r1, %r2; st.shared.b32 [%r3], %r0; {between}
         xor.b32 %r4, %r2, {4 * threads - 4}; add.s32 %r4, %r4, %r1; ld.shared.b32 %r9, [%r4]; {behind}
-        st.shared.b32 [%r3], %r0;
+        st.shared.b32 [%r3], %r9;
     """
     if missing and threads > 32:
         with pytest.raises(Fault, match="nothing orders the two"):
