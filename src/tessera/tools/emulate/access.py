@@ -105,7 +105,8 @@ def _load(instruction: Instruction) -> Step:
             memory, at = located(machine, space, address(machine), width * count, instruction.has(_PARTLY))
         except Fault as fault:
             raise _named(instruction, fault) from None
-        machine.touch(space, at, width * count, False)
+        if not instruction.has(_PARTLY):
+            machine.touch(space, at, width * count, False)
         for number, write in enumerate(writes):
             found = memory.load(at + number * width, width).view(dtype)
             write(machine, _spread(machine, found))
@@ -193,10 +194,11 @@ def _store(instruction: Instruction) -> Step:
         except Fault as fault:
             raise _named(instruction, fault) from None
         values = [_wanted(machine, read(machine)) for read in reads]
-        if machine.ordering is not None and space.startswith("shared"):
+        if machine.ordering is not None and space != "local":
             now = [memory.load(at + number * width, width) for number in range(count)]
             new = np.any([old != value for old, value in zip(now, values, strict=True)], axis=0)
-            machine.ordering.touch(at[new], width * count, machine.lanes_now()[new], True)
+            lanes, device = machine.lanes_now()[new], not space.startswith("shared")
+            machine.ordering.touch(at[new], width * count, lanes, True, device=device)
         for number, value in enumerate(values):
             memory.store(at + number * width, value)
         machine.changes += 1

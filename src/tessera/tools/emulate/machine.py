@@ -55,11 +55,12 @@ class Grid:
     shared_bytes: int
 
 
-def _narrowest(entry: Entry) -> int:
-    """Return the bytes of the narrowest access of threads to shared memory, at most 16."""
+def _narrowest(entry: Entry, space: str) -> int:
+    """Return the bytes of the narrowest access of threads to a space, at most 16."""
     accesses = [one for one in entry.code if one.name in ("ld", "st", "atom", "red")]
-    shared = [one.parts[-1] for one in accesses if any(part.startswith("shared") for part in one.parts)]
-    widths = [int("".join(filter(str.isdigit, kind))) // 8 for kind in shared]
+    others = ("local", "param", "shared" if space == "global" else "global")
+    kinds = [one.parts[-1] for one in accesses if not any(part.startswith(others) for part in one.parts)]
+    widths = [int("".join(filter(str.isdigit, kind))) // 8 for kind in kinds]
     copies = [4 for one in entry.code if one.name == "cp" and not one.has("bulk")]
     return min([*widths, *copies, 16])
 
@@ -97,8 +98,7 @@ class Machine:
         self.thread: Array = self.index % grid.threads
         self._symbols = dict(globals_)
         self.shared = self._shared_memory(module)
-        shares = self.shared.size > 0 and grid.threads > WARP
-        self.ordering = Ordering(self.shared.bytes.data.size, self.lanes, _narrowest(entry)) if shares else None
+        self.ordering = self._ordering() if grid.threads > WARP else None
         self.local = Local(self.lanes, self._place(entry.arrays, "local", LOCAL_BASE))
         for number, param in enumerate(entry.params):
             self._symbols[param.name] = PARAM_BASE + 4096 * number
@@ -116,6 +116,11 @@ class Machine:
         self.units: dict[str, Any] = {}
         self.pending: list[Callable[[], None]] = []
         self.budget = budget
+
+    def _ordering(self) -> Ordering:
+        shared, device = (_narrowest(self.entry, space) for space in ("shared", "global"))
+        sizes = self.shared.bytes.data.size, self.device.bytes.data.size
+        return Ordering(sizes[0], self.lanes, shared, (sizes[1], device), -(-self.grid.threads // WARP))
 
     def _shared_memory(self, module: Module) -> Shared:
         fixed = self._place({**module.arrays, **self.entry.arrays}, "shared", SHARED_BASE)
@@ -159,9 +164,10 @@ class Machine:
         return self.index if self.full else np.nonzero(self.active)[0]
 
     def touch(self, space: str, at: Array, width: int, writes: bool, atomic: bool = False) -> None:
-        """Note that the active lanes touch memory, if it is shared; raises a Fault where nothing orders them."""
-        if self.ordering is not None and space.startswith("shared"):
-            self.ordering.touch(at, width, self.lanes_now(), writes, atomic)
+        """Note that the active lanes touch memory, but their own; raises a Fault where nothing orders them."""
+        if self.ordering is not None and space != "local":
+            device = not space.startswith("shared")
+            self.ordering.touch(at, width, self.lanes_now(), writes, atomic, device)
 
     def tell(self, barrier: object, mask: Array) -> None:
         """Note that lanes arrive at a barrier, each program at its own."""

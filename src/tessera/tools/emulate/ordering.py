@@ -1,10 +1,12 @@
-"""In which order warps, the copy engine and matrix units touch shared memory, by what they tell each other.
+"""In which order warps, the copy engine and matrix units touch memory, by what they tell each other.
 
 A warp knows of what another one did before it arrived at a barrier that the first has waited for; of two accesses to
 one place, of which one writes, the later must know of the earlier. The copy engine and warpgroup products access memory
 through another proxy: neither a barrier nor an arrival orders these and what threads did. Between them stands
 `fence.proxy.async` as well: in the thread that touched the place, before what tells the one that starts the other
 access; or in that one, behind it.
+
+Of device memory, what the warps of one program do is looked at: programs are ordered by nothing.
 
 Of what was read since the last write, the last reader is kept. Within a warp everything is in order. A store of what is
 there already is none: threads that hold copies of a tile store all of them.
@@ -24,28 +26,45 @@ _READ, _WRITTEN, _UNIT_READ = range(3)
 _DONE = ("read", "written", "read by a matrix unit or the copy engine")
 
 
-class Ordering:
-    """Who last touched each place of shared memory, and what each warp knows of the others.
+class _Places:
+    """Who last touched each place of a memory.
 
     Args:
         size: bytes.
-        lanes: threads.
-        unit: bytes of a place: no access of threads is narrower.
+        unit: bytes of a place.
     """
 
-    def __init__(self, size: int, lanes: int, unit: int = 1) -> None:
-        self._unit, self._engine = unit, -(-lanes // WARP)
+    def __init__(self, size: int, unit: int) -> None:
+        self.unit = unit
+        self.by: Array = np.zeros((3, size // unit + 1), np.int32)
+        self.when: Array = np.zeros((3, size // unit + 1), np.int64)
+        self.atomic: Array = np.zeros(size // unit + 1, bool)
+
+
+class Ordering:
+    """Who last touched each place of shared and device memory, and what each warp knows of the others.
+
+    Args:
+        size: bytes of shared memory.
+        lanes: threads.
+        unit: bytes of a place: no access of threads is narrower.
+        device: bytes and unit of device memory.
+        warps: of each program.
+    """
+
+    def __init__(self, size: int, lanes: int, unit: int = 1, device: tuple[int, int] = (0, 1), warps: int = 1) -> None:
+        self._shared, self._device, self._program = _Places(size, unit), _Places(*device), warps
+        self._engine = -(-lanes // WARP)
         agents = self._engine + 1
-        self._by: Array = np.zeros((3, size // unit + 1), np.int32)
-        self._when: Array = np.zeros((3, size // unit + 1), np.int64)
-        self._atomic: Array = np.zeros(size // unit + 1, bool)
         self._seen: Array = np.zeros((agents, agents), np.int64)
         self._fenced: Array = np.zeros((agents, agents), np.int64)
         self._at_fence: Array = np.zeros((agents, agents), np.int64)
         self._told: dict[object, tuple[Array, Array]] = {}
         self._now = 0
 
-    def touch(self, at: Array, width: int, lanes: Array, writes: bool, atomic: bool = False) -> None:
+    def touch(
+        self, at: Array, width: int, lanes: Array, writes: bool, atomic: bool = False, device: bool = False
+    ) -> None:
         """Note what threads touch.
 
         Args:
@@ -54,27 +73,31 @@ class Ordering:
             lanes: the threads.
             writes: whether they write.
             atomic: whether that is one atomic update.
+            device: whether it is device memory.
 
         Raises:
             Fault: another warp has touched them, and nothing is between.
         """
-        places = at[:, None] // self._unit + np.arange(-(-width // self._unit))
+        table = self._device if device else self._shared
+        places = at[:, None] // table.unit + np.arange(-(-width // table.unit))
         warps = np.broadcast_to(lanes[:, None] // WARP, places.shape)
         for kind in (_READ, _WRITTEN, _UNIT_READ) if writes else (_WRITTEN,):
-            when, by = self._when[kind][places], self._by[kind][places]
+            when, by = table.when[kind][places], table.by[kind][places]
             unordered = (when > self._seen[warps, by]) & (by != warps)
+            if device:
+                unordered &= by // self._program == warps // self._program
             if atomic and kind == _WRITTEN:
-                unordered &= ~self._atomic[places]
+                unordered &= ~table.atomic[places]
             if unordered.any():
                 done = "written" if writes else "read"
-                raise Fault(f"shared memory is {done} that another warp has {_DONE[kind]}, and nothing orders the two")
-        self._note(int(writes), places, warps)
+                raise Fault(f"memory is {done} that another warp has {_DONE[kind]}, and nothing orders the two")
+        self._note(table, int(writes), places, warps)
         if writes:
-            self._atomic[places] = atomic
+            table.atomic[places] = atomic
 
-    def _note(self, kind: int, places: Array, agents: Array | int) -> None:
+    def _note(self, table: _Places, kind: int, places: Array, agents: Array | int) -> None:
         self._now += 1
-        self._by[kind][places], self._when[kind][places] = agents, self._now
+        table.by[kind][places], table.when[kind][places] = agents, self._now
 
     def fence(self, lanes: Array) -> None:
         """Note a fence of threads between the proxies."""
@@ -115,7 +138,7 @@ class Ordering:
         places, warp = self._places(bytes_), lane // WARP
         seen, fenced = self._seen[warp], self._fenced[warp]
         for kind in (_READ, _WRITTEN, _UNIT_READ) if writes else (_WRITTEN,):
-            when, by = self._when[kind][places], self._by[kind][places]
+            when, by = self._shared.when[kind][places], self._shared.by[kind][places]
             known = (when <= seen[by]) | (by == warp)
             if kind != _UNIT_READ:
                 known &= (by == self._engine) | (when <= fenced[by]) | (when <= self._at_fence[warp][by])
@@ -130,12 +153,13 @@ class Ordering:
 
     def end(self, bytes_: Array, lane: int) -> None:
         """Note that the copy engine or a matrix unit has read for a thread, which has waited for that."""
-        self._note(_UNIT_READ, self._places(bytes_), lane // WARP)
+        self._note(self._shared, _UNIT_READ, self._places(bytes_), lane // WARP)
 
     def arrive(self, bytes_: Array, barrier: object) -> None:
         """Note that the copy engine has written, and tells a barrier."""
-        self._note(_WRITTEN, self._places(bytes_), self._engine)
+        self._note(self._shared, _WRITTEN, self._places(bytes_), self._engine)
         self._tell(barrier, np.array([self._engine]))
 
     def _places(self, bytes_: Array) -> Array:
-        return bytes_[..., :: min(self._unit, bytes_.shape[-1])].reshape(-1) // self._unit
+        unit = self._shared.unit
+        return bytes_[..., :: min(unit, bytes_.shape[-1])].reshape(-1) // unit

@@ -47,6 +47,15 @@ def test_reads_bytes_of_others_and_atomics_need_no_order() -> None:
         ordering.touch(AT + 128, 2, FIRST, True)
 
 
+def test_of_device_memory_the_warps_of_one_program_are_looked_at() -> None:
+    ordering = Ordering(0, 128, device=(256, 1), warps=2)
+    ordering.touch(AT, 2, FIRST, True, device=True)
+    ordering.touch(AT, 2, THIRD, True, device=True)
+    ordering.touch(AT + 64, 2, FIRST, True, device=True)
+    with pytest.raises(Fault, match="another warp has written"):
+        ordering.touch(AT + 64, 2, SECOND, False, device=True)
+
+
 def test_a_fence_before_an_arrival_orders_what_another_warp_starts() -> None:
     ordering = touched(False)
     ordering.fence(FIRST)
