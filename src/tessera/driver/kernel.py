@@ -125,9 +125,9 @@ class Kernel(Calls[P, R]):
         backend_for(device)
         strides = [canonical_strides(view) for view in views]
         spec = self._specialization(args, pointers, views, strides)
+        self._check_apart(spec)
         if settings().interpret:
             return self._interpreted(args, spec, views, device)
-        self._check_apart(spec)
         variant = self.variant_for(spec, views, device)
         tensors = iter(zip(views, strides, strict=True))
         shapes: list[Any] = []
