@@ -101,3 +101,40 @@ def test_operands_that_threads_copy_are_read_as_they_lie(case: Case, backend: st
 )
 def test_operands_that_threads_copy_have_rows_that_instructions_read(case: Case, backend: str) -> None:
     check(case, backend)
+
+
+def again_behind_the_branch(dt: Any, first: str) -> Any:
+    def kernel(x: ts.Tensor[M, DEPTH, dt], y: ts.Tensor[DEPTH, 64, dt], o: ts.Tensor[M, 64, ts.f32], n: int):
+        for i, j in T.grid((M, 64), (64, 64)):
+            one, two = T.zeros((64, 64), ts.f32), T.zeros((64, 64), ts.f32)
+            for k in T.range(0, DEPTH, 64):
+                a = T.where(x[i : i + 64, k : k + 64] > 0, x[i : i + 64, k : k + 64], 1)
+                b = T.maximum(y[k : k + 64, j : j + 64], 0)
+                if k < n:
+                    one = T.mma(a, y[k : k + 64, j : j + 64] if first == "left" else b, one)
+                two = T.mma(a if first == "left" else x[i : i + 64, k : k + 64], b, two)
+            o[i : i + 64, j : j + 64] = one - two
+
+    return kernel
+
+
+def again_case(of: str, first: str) -> Case:
+    dt = dtype(of)
+
+    def expected(x: np.ndarray, y: np.ndarray, o: np.ndarray, n: int) -> np.ndarray:
+        a, b = x.astype(np.float64), y.astype(np.float64)
+        chosen, positive = np.where(a > 0, a, 1), np.maximum(b, 0)
+        one = chosen[:, :n] @ (b if first == "left" else positive)[:n]
+        return (one - (chosen if first == "left" else a) @ positive).astype(np.float32)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        x, y = (rng.integers(-3, 4, shape).astype(dt.numpy()) for shape in ((M, DEPTH), (DEPTH, 64)))
+        return [x, y, Output((M, 64), ts.f32), 64]
+
+    kernel = again_behind_the_branch(dt, first)
+    return Case(f"again-{of}-{first}", kernel, arguments, expected, backends=("cpu", "ptx-sm_90a", "ptx-sm_80", "cuda"))
+
+
+@conformance([again_case(of, first) for of in ("bf16", "f16", "f32") for first in ("left", "right")])
+def test_operands_are_packed_again_behind_a_branch(case: Case, backend: str) -> None:
+    check(case, backend)

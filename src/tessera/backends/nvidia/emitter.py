@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from xdsl.ir import Block, SSAValue
+
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
@@ -69,6 +71,7 @@ class NvidiaEmitter(SimtEmitter):
 
     `consumer_warps` are the warps before the producer's, where roles are split; `groups` how many groups they form, and
     `in_role` whether what is emitted is theirs. `both_halves` says whether the function has values of bf16 and of f16.
+    `words_in` are the packed registers of operands that come from outside a block, by that block.
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
@@ -82,6 +85,7 @@ class NvidiaEmitter(SimtEmitter):
         self.groups = 1
         self.both_halves = False
         self.copies_sums = False
+        self.words_in: dict[tuple[SSAValue, Block | None], list[str]] = {}
 
     # Identity
 

@@ -166,7 +166,7 @@ def _start(emitter: NvidiaEmitter, op: TensorCoreOp | TensorCoreStartOp) -> list
     depth = op.b.type.shape[0]
     b = _Operand(emitter, op.b, 0, shared=True)
     a = None if isinstance(op.a.type, FragmentType) else _Operand(emitter, op.a, 1, shared=False)
-    a_words = operand_words(emitter, op.a, instruction.a, False) if a is None else []
+    a_words = operand_words(emitter, op, op.a, instruction.a, False) if a is None else []
     per_tile = instruction.n // 2
     a_words = _fence(emitter, a_words)
     if isinstance(op, TensorCoreStartOp):  # products that it goes on with are waited for where it is

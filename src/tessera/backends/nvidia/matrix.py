@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.llvm.ops import F32, I32
 from tessera.backends.llvm.types import LLVMType
@@ -73,11 +73,13 @@ def emit_matrix_store(emitter: NvidiaEmitter, op: BufferStoreOp) -> None:
         emitter.asm(text, constraints, [], [("i32", address), *((str(t), w) for t, w in given)])
 
 
-def operand_words(emitter: NvidiaEmitter, value: SSAValue, fragment: Fragment, tf32: bool) -> list[tuple[str, str]]:
-    """Return an operand's registers as the instruction takes them: LLVM type and value."""
+def operand_words(
+    emitter: NvidiaEmitter, op: Operation, value: SSAValue, fragment: Fragment, tf32: bool
+) -> list[tuple[str, str]]:
+    """Return registers of a product's operand as the instruction takes them: LLVM type and value."""
     assert isinstance(value.type, FragmentType)
-    dtype = value.type.dtype
-    known = emitter.words.get(value)
+    dtype, there = value.type.dtype, (value, op.parent)
+    known = emitter.words.get(value) or emitter.words_in.get(there)
     if known is not None and not tf32:
         return [("i32", word) for word in known]
     units = emitter.units(value)
@@ -87,7 +89,12 @@ def operand_words(emitter: NvidiaEmitter, value: SSAValue, fragment: Fragment, t
         return [("i32", _round_tf32(emitter, unit)) for unit in units]
     per_word = fragment.packing
     words = [emitter.pack(units[i : i + per_word], dtype)[0][1] for i in range(0, len(units), per_word)]
-    emitter.words[value] = words
+    # Packed in a branch, they are not there behind it.
+    owner = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    if owner is op.parent:
+        emitter.words[value] = words
+    else:
+        emitter.words_in[there] = words
     return [("i32", word) for word in words]
 
 
@@ -115,12 +122,12 @@ def emit_tensor_core(emitter: NvidiaEmitter, op: TensorCoreOp) -> None:
     assert op.result is not None
     assert isinstance(op.acc.type, FragmentType)
     tf32 = instruction.a_dtype == "tf32"
-    a = operand_words(emitter, op.a, instruction.a, tf32)
-    b = operand_words(emitter, op.b, instruction.b, tf32)
+    a = operand_words(emitter, op, op.a, instruction.a, tf32)
+    b = operand_words(emitter, op, op.b, instruction.b, tf32)
     dtype = op.acc.type.dtype
     acc_type = _accumulator_type(dtype)
     packed = instruction.c.packing > 1
-    acc = [w for _, w in operand_words(emitter, op.acc, instruction.c, False)] if packed else emitter.units(op.acc)
+    acc = [w for _, w in operand_words(emitter, op, op.acc, instruction.c, False)] if packed else emitter.units(op.acc)
     per_a, per_b, per_c = instruction.registers
     columns = len(b) // per_b
     text, constraints = _assembly(mma_mnemonic(instruction), per_a, per_b, per_c, acc_type, a[0][0], b[0][0])
