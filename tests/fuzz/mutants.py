@@ -702,8 +702,8 @@ _ROLES = (
         "ptx",
         "all-of-a-cluster-fetch-one-box",
         "schedule/hopper/warp_specialize.py",
-        "if programs == 1 or any(depends_on_rank(offset) for offset in load.offsets):",
-        "if programs == 1:",
+        "if any(depends_on_rank(offset) for offset in load.offsets):",
+        "if False:",
     ),
     _hopper(
         "passes",

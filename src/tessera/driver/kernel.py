@@ -107,11 +107,9 @@ class Kernel(Calls[P, R]):
             CallError: `bad-argument`.
         """
         names = [param.name for param in self.signature.runtime_params]
-        together = {
-            frozenset((name, names[fact.alias])) for name, fact in zip(names, spec.args, strict=True) if fact.alias >= 0
-        }
+        first = {n: names[fact.alias] if fact.alias >= 0 else n for n, fact in zip(names, spec.args, strict=True)}
         for written, read in self.apart:
-            if frozenset((written, read)) in together:
+            if first[written] == first[read]:
                 raise CallError(
                     f"{written} is the memory of {read}, which other programs read",
                     code="bad-argument",

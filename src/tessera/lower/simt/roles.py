@@ -162,7 +162,7 @@ def _copy(context: SimtContext, op: BulkCopyOp) -> None:
     order = map_order(info.strides)
     box, programs = _box(op, order), op.programs.data
     sizes = [op.size_list[axis] for axis in order]
-    part_axis = shared_axis(sizes, dtype_of(op.buffer.type.element).bytes, programs) if programs > 1 else 0
+    part_axis = shared_axis(sizes, dtype_of(op.buffer.type.element).bytes, programs)
     if part_axis is None:
         raise CompilerFault(f"{programs} programs cannot share out a copy of {sizes}")
     if part_axis:

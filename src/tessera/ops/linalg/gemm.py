@@ -48,7 +48,7 @@ class Gemm:
     def __init__(self, batched: bool = False) -> None:
         self._batched = batched
         self._calls: dict[Any, Call] = {}
-        self._plain_calls: dict[Any, Call] = {}
+        self._plain_calls: dict[Any, tuple[Call, bool]] = {}
         self._last: Call | None = None
 
     def __call__(
@@ -159,23 +159,28 @@ class Gemm:
 
     def _run_plain(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Any:
         """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""
-        readers = READERS.get(type(a)), READERS.get(type(b))
-        if readers[0] is None or readers[1] is None or readers[0].facts is None or readers[1].facts is None:
-            return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
-        try:
-            key = (readers[0].facts(a), readers[1].facts(b), a is b, options, None if out is None else out.dtype)
-        except FOREIGN_ERRORS:  # as reading the arrays says better
-            return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
-        call = self._plain_calls.get(key)
+        call = self._plain_call(a, b, out, options)
         if call is None:
-            result = self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
-            call = self._call_for(Operands(a, b, out=out), options)
-            if call.kernel is not None and call.copies is None and not any(call.repeats):
-                remembered(self._plain_calls, key, lambda: call)
-            return result
+            return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
         self._last = call
         assert call.kernel is not None
         return call.kernel(a, b, call.make(a) if out is None else out)
+
+    def _plain_call(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Call | None:
+        """Return a call that is nothing but its kernel's, None where there is more to do."""
+        readers = READERS.get(type(a)), READERS.get(type(b))
+        if readers[0] is None or readers[1] is None or readers[0].facts is None or readers[1].facts is None:
+            return None
+        try:
+            key = (readers[0].facts(a), readers[1].facts(b), a is b, options, None if out is None else out.dtype)
+        except FOREIGN_ERRORS:  # as reading the arrays says better
+            return None
+        found = self._plain_calls.get(key)
+        if found is None:
+            call = self._call_for(Operands(a, b, out=out), options)
+            alone = call.kernel is not None and call.copies is None and not any(call.repeats)
+            found = remembered(self._plain_calls, key, lambda: (call, alone))
+        return found[0] if found[1] else None
 
     def run(
         self,

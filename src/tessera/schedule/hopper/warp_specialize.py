@@ -381,7 +381,7 @@ def _from_outside(values: Sequence[SSAValue], loop: scf.ForOp) -> list[SSAValue]
 
 def _is_shared(kernel: KernelOp, load: LoadOp, programs: int) -> bool:
     """Return whether all programs of a cluster fetch the same box, of which each can fetch a part."""
-    if programs == 1 or any(depends_on_rank(offset) for offset in load.offsets):
+    if any(depends_on_rank(offset) for offset in load.offsets):
         return False
     assert isinstance(load.result.type, TileType)
     sizes = [load.size_list[axis] for axis in map_order(kernel.info_of(load.tensor).strides)]

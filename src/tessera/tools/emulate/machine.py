@@ -6,7 +6,7 @@ meet again where branches join. Instructions of a whole warp wait for its lanes,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,15 +171,20 @@ class Machine:
 
     def tell(self, barrier: object, mask: Array) -> None:
         """Note that lanes arrive at a barrier, each program at its own."""
-        for program in np.unique(self.program[mask]) if self.ordering is not None else ():
-            assert self.ordering is not None
-            self.ordering.tell((barrier, int(program)), self.index[mask & (self.program == program)])
+        if self.ordering is not None:
+            for program, lanes in self._by_program(mask):
+                self.ordering.tell((barrier, program), lanes)
 
     def hear(self, barrier: object, mask: Array) -> None:
         """Note that lanes have waited for others at a barrier."""
-        for program in np.unique(self.program[mask]) if self.ordering is not None else ():
-            assert self.ordering is not None
-            self.ordering.hear((barrier, int(program)), self.index[mask & (self.program == program)])
+        if self.ordering is not None:
+            for program, lanes in self._by_program(mask):
+                self.ordering.hear((barrier, program), lanes)
+
+    def _by_program(self, mask: Array) -> Iterator[tuple[int, Array]]:
+        """Yield the programs of lanes, with those of each."""
+        for program in np.unique(self.program[mask]):
+            yield int(program), self.index[mask & (self.program == program)]
 
     def write(self, register: int, value: Array) -> None:
         """Give a register new values in the active lanes."""
