@@ -17,8 +17,9 @@ from tessera.interp.values import Program, Tensor
 from tessera.ir import decisions
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import ShareOp
-from tessera.ir.tile.structure import DimOp, GridOp, ReturnOp
+from tessera.ir.tile.structure import DimOp, GridOp, MisalignmentOp, ReturnOp
 from tessera.ir.walking import ops_in
+from tessera.target.divisors import WIDEST
 
 TILES = 5
 """Tiles that a program has where groups of consumers share them: an odd number, and more than one for each."""
@@ -28,6 +29,15 @@ TILES = 5
 def _dim(op: DimOp, machine: Machine) -> Any:
     tensor: Tensor = machine.get(op.tensor)
     return np.int64(tensor.array.shape[op.axis.data])
+
+
+@handles(MisalignmentOp)
+def _misalignment(op: MisalignmentOp, machine: Machine) -> Any:
+    """Compute as if the tensor began at a multiple of 16 bytes: no result depends on it."""
+    tensor: Tensor = machine.get(op.tensor)
+    array = tensor.array
+    at = sum(int(offset) * stride for offset, stride in zip(machine.all(op.offsets), array.strides, strict=True))
+    return np.int64(at % WIDEST // array.itemsize)
 
 
 @handles(ReturnOp)

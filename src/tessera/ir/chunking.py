@@ -3,6 +3,9 @@
 Reductions add up chunks element by element, in a tile of a part of a chunk, and combine its elements behind the loop.
 Scans carry their last elements from chunk to chunk. What is left where the chunks do not divide the size is a chunk of
 its own, of just that size.
+
+Every other pass goes from the last chunk to the first, unless the order matters: what a pass has read last is what
+caches still have.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
 from tessera.ir.long_tiles import SCANS, Passes
 from tessera.ir.tile.elementwise import (
@@ -36,6 +41,8 @@ from tessera.numerics import dtypes
 from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL
 
+_MOST_I32 = 1 << 30
+"""Tiles of fewer elements number them, and those around them, by i32."""
 PIECES = 4
 """Most parts of a chunk that reductions combine before they add to their sums: so many of a thread's elements."""
 
@@ -43,12 +50,31 @@ Values = Sequence[SSAValue]
 Combining = ReduceOp | ReduceByOp | ScanOp | ScanByOp
 
 
-def compute_in_chunks(passes: Passes, length: int) -> None:
+@dataclass(frozen=True)
+class Aligned:
+    """Chunks that begin where accesses are aligned: a head of up to `step` elements comes before the first.
+
+    Args:
+        behind: how far the first element of the tiles lies behind a multiple of `step`.
+        step: elements of the widest access.
+        boxes: what is known of the boxes of loads and stores of whole rows along these chunks (`decisions.ALIGNED`).
+        again: whether elements may be computed and stored twice.
+    """
+
+    behind: SSAValue
+    step: int
+    boxes: Mapping[Operation, int]
+    again: bool
+
+
+def compute_in_chunks(passes: Passes, length: int, aligned: Aligned | None = None) -> None:
     """Rewrite the block that holds long tiles.
 
     Args:
         passes: the tiles, and how they are computed.
         length: size of a chunk along their long dimension, a power of two.
+        aligned: where chunks begin; with the tiles where it is left out. Nothing is scanned or combined by a combiner
+            of the kernel's own then.
     """
     after = passes.ops[-1].next_op
     point = InsertPoint.before(after) if after is not None else InsertPoint.at_end(passes.block)
@@ -58,7 +84,10 @@ def compute_in_chunks(passes: Passes, length: int) -> None:
                 op.detach()
                 Rewriter.insert_op(op, point)
         if number < len(passes.loops) and passes.loops[number]:
-            _Pass(passes, length, passes.loops[number], point).write()
+            if aligned is None:
+                _Pass(passes, length, passes.loops[number], point).write()
+            else:
+                _AlignedPass(passes, length, passes.loops[number], point, aligned).write()
     for op in reversed(passes.ops):
         Rewriter.erase_op(op)
 
@@ -136,6 +165,12 @@ class _Writer:
                     known[inner.results[0]] = self.value(inner.clone())
         raise AssertionError("a combiner ends by tessera_tile.combined")
 
+    def neutral(self, op: ReduceOp | ScanOp) -> SSAValue:
+        """Return what changes nothing that is combined with it."""
+        element, fn = element_of(op.source.type), op.fn.data
+        dtype = dtype_of(element)
+        return self.constant(NEUTRAL[fn] if dtype.is_float and fn in NEUTRAL else identity_of(fn, dtype), element)
+
     def reduce(self, op: ReduceOp | ReduceByOp, sources: Values, axis: int) -> list[SSAValue]:
         """Reduce other tiles as a reduction does its own."""
         if isinstance(op, ReduceOp):
@@ -169,6 +204,8 @@ class _Pass(_Writer):
         self.count, self.rest = divmod(passes.size, length)
         self.combining: list[Any] = [op for op in ops if passes.reduced(op) or passes.scanned(op)]
         self.backwards = any(isinstance(op, SCANS) and op.reverse is not None for op in self.combining)
+        ordered = any(isinstance(op, (ReduceByOp, *SCANS)) for op in self.combining)
+        self.from_end = self.backwards if ordered else passes.loops.index(ops) % 2 == 1
 
     def write(self) -> None:
         """Write the loop with what stands before and behind it, and replace the results of reductions."""
@@ -185,7 +222,7 @@ class _Pass(_Writer):
             state, rest = self._rest(state)
         for op in self.combining:
             if self.passes.reduced(op):
-                self._finish(op, state[op], rest.get(op))
+                self._finish(op, state[op], [rest[op]] if op in rest else [])
 
     def _axis(self, op: Operation) -> int:
         return self.passes.axes[op.operands[0]]
@@ -201,17 +238,12 @@ class _Pass(_Writer):
                     shape[self._axis(op)] = self.length // pieces_of(self.passes, self.length)
                 else:
                     shape = without(shape, self._axis(op))
-                found[op] = [self.full(self._neutral(op), shape)]
+                found[op] = [self.full(self.neutral(op), shape)]
         return found
-
-    def _neutral(self, op: ReduceOp | ScanOp) -> SSAValue:
-        element, fn = element_of(op.source.type), op.fn.data
-        dtype = dtype_of(element)
-        return self.constant(NEUTRAL[fn] if dtype.is_float and fn in NEUTRAL else identity_of(fn, dtype), element)
 
     def _at(self, number: int) -> SSAValue:
         """Return where a chunk starts."""
-        return self.constant((self.count - 1 - number if self.backwards else number) * self.length)
+        return self.constant((self.count - 1 - number if self.from_end else number) * self.length)
 
     def _loop(self, first: int, state: State) -> State:
         """Write the loop over chunks from a number on."""
@@ -221,20 +253,27 @@ class _Pass(_Writer):
         loop = scf.ForOp(bounds[0], bounds[1], bounds[2], carried, Region(body))
         self.add(loop)
         inner, at = _Writer(InsertPoint.at_end(body), self.like), body.args[0]
-        if self.backwards:
+        if self.from_end:
             last = inner.constant((self.count - 1) * self.length)
             at = inner.value(ElementwiseOp("sub", [last, at]))
-        new = self._chunk(inner.point, at, _like(state, body.args[1:]))
+        new = self._chunk(inner.point, self._begin(inner, at), _like(state, body.args[1:]))
         inner.add(scf.YieldOp(*(value for op in state for value in new[op])))
         return _like(state, loop.results)
 
-    def _chunk(self, point: InsertPoint, at: SSAValue, state: State) -> State:
-        """Compute a chunk, and return what reductions and scans come to with it."""
-        chunk = Chunk(self.passes, point, at, self.length)
+    def _begin(self, _writer: _Writer, at: SSAValue) -> SSAValue:
+        """Return where the chunk of a number times the length begins."""
+        return at
+
+    def _whole(self, point: InsertPoint, at: SSAValue) -> Chunk:
+        return Chunk(self.passes, point, at, self.length)
+
+    def _chunk(self, point: InsertPoint, at: SSAValue, state: State, least: SSAValue | None = None) -> State:
+        """Compute a chunk, and return what reductions, of elements from a place on, and scans come to with it."""
+        chunk = self._whole(point, at)
         new = dict[Operation, Values]()
         for op in self.ops:
             if self.passes.reduced(op):
-                new[op] = chunk.added(op, state.get(op))
+                new[op] = chunk.added(op, state.get(op), least)
             elif self.passes.scanned(op):
                 new[op] = chunk.scanned(op, state.get(op))
             else:
@@ -254,13 +293,81 @@ class _Pass(_Writer):
                 chunk.write(op)
         return new, rest
 
-    def _finish(self, op: ReduceOp | ReduceByOp, sums: Values, rest: Values | None) -> None:
+    def _finish(self, op: ReduceOp | ReduceByOp, sums: Values, rests: Sequence[Values]) -> None:
         self.like = op
         results = self.reduce(op, sums, self._axis(op))
-        if rest is not None:
+        for rest in rests:
             results = self.combine(op, results, rest)
         for old, new in zip(op.results, results, strict=True):
             old.replace_all_uses_with(new)
+
+
+class _AlignedPass(_Pass):
+    """Writes one pass whose chunks begin where accesses are aligned.
+
+    A head of `step` elements begins before the tiles, or with them, and a tail of as many ends behind them: bounds cut
+    what is loaded and stored, a mask what is reduced. The last chunk ends before the tail, and has elements of the one
+    before it once more, which a mask leaves out of reductions. In place these would be computed from what was stored:
+    there the tail is as long as what is left.
+
+    Args:
+        passes: the tiles.
+        length: of a chunk.
+        ops: what the pass does.
+        point: where it is written.
+        aligned: where chunks begin.
+    """
+
+    def __init__(
+        self, passes: Passes, length: int, ops: Sequence[Operation], point: InsertPoint, aligned: Aligned
+    ) -> None:
+        super().__init__(passes, length, ops, point)
+        self.aligned = aligned
+        self.count, rest = divmod(passes.size - aligned.step, length)
+        self.rest = -(-(rest + aligned.step - 1) // aligned.step) * aligned.step
+
+    def write(self) -> None:
+        """Write head, loop, last chunk and tail, and replace the results of reductions."""
+        before = self.value(ElementwiseOp("sub", [self.constant(0), self.aligned.behind]))
+        state, head = self._start(), self._end(before, self.aligned.step)
+        if self.count > 1:
+            state = self._loop(0, state)
+        elif self.count:
+            state = self._chunk(self.point, self._begin(self, self._at(0)), state)
+        left = self._begin(self, self.constant(self.count * self.length))
+        if self.count and self.aligned.again:
+            end = self._last_multiple()
+            first = self.value(ElementwiseOp("sub", [end, self.constant(self.length)]))
+            state = self._chunk(self.point, first, state, left)
+            tail = self._end(end, self.aligned.step)
+        else:
+            tail = self._end(left, self.rest)
+        for op in self.combining:
+            self._finish(op, state[op], [head[op], tail[op]])
+
+    def _last_multiple(self) -> SSAValue:
+        """Return where the last aligned access of all ends."""
+        size, step = self.constant(self.passes.size), self.constant(self.aligned.step)
+        reached = self.value(ElementwiseOp("add", [size, self.aligned.behind]))
+        return self.value(ElementwiseOp("sub", [size, self.value(ElementwiseOp("mod", [reached, step]))]))
+
+    def _begin(self, writer: _Writer, at: SSAValue) -> SSAValue:
+        first = writer.value(ElementwiseOp("sub", [writer.constant(self.aligned.step), self.aligned.behind]))
+        return writer.plus(first, at)
+
+    def _whole(self, point: InsertPoint, at: SSAValue) -> Chunk:
+        return Chunk(self.passes, point, at, self.length, self.aligned.boxes)
+
+    def _end(self, at: SSAValue, size: int) -> dict[Operation, Values]:
+        """Compute what of a chunk lies in the tiles, and return what its reductions come to."""
+        chunk, found = Chunk(self.passes, self.point, at, size), dict[Operation, Values]()
+        for op in self.ops:
+            if self.passes.reduced(op):
+                assert isinstance(op, ReduceOp)
+                found[op] = self.reduce(op, [chunk.inside(op)], op.axis.data)
+            else:
+                chunk.write(op)
+        return found
 
 
 def _like(state: State, values: Values) -> dict[Operation, Values]:
@@ -280,11 +387,19 @@ class Chunk(_Writer):
         point: where its ops are added.
         at: where it starts.
         size: how long it is.
+        boxes: what is known of its boxes (`decisions.ALIGNED`), if it is known to lie in the tiles.
     """
 
-    def __init__(self, passes: Passes, point: InsertPoint, at: SSAValue, size: int) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        point: InsertPoint,
+        at: SSAValue,
+        size: int,
+        boxes: Mapping[Operation, int] | None = None,
+    ) -> None:
         super().__init__(point, passes.ops[0])
-        self.passes, self.at, self.size = passes, at, size
+        self.passes, self.at, self.size, self.boxes = passes, at, size, boxes
         self.values: dict[SSAValue, SSAValue] = {}
 
     def of(self, value: SSAValue) -> SSAValue:
@@ -306,15 +421,35 @@ class Chunk(_Writer):
         self.like = op
         return self.reduce(op, [self.of(source) for source in op.operands], op.axis.data)
 
-    def added(self, op: ReduceOp | ReduceByOp, before: Values | None) -> list[SSAValue]:
-        """Return a reduction's tiles of sums with the chunk."""
+    def inside(self, op: ReduceOp, least: SSAValue | None = None) -> SSAValue:
+        """Return what a reduction reduces: neutral elements before a place, or before the long tile, and behind it."""
+        self.like = op
+        source, axis = self.of(op.source), op.axis.data
+        number = element_type(dtypes.i32 if self.passes.size < _MOST_I32 else dtypes.i64)
+        shape, least = shape_of(source.type), self.constant(0) if least is None else least
+        first = self.value(SplatOp(self.value(CastOp(self.at, number)), [self.size]))
+        place = self.value(ElementwiseOp("add", [self.value(ArangeOp(self.size, number)), first]))
+        zero = self.value(SplatOp(self.value(CastOp(least, number)), [self.size]))
+        end = self.value(SplatOp(self.constant(self.passes.size, number), [self.size]))
+        inside = [ElementwiseOp("ge", [place, zero]), ElementwiseOp("lt", [place, end])]
+        inside = self.value(ElementwiseOp("and", [self.value(test) for test in inside]))
+        row = [size if at == axis else 1 for at, size in enumerate(shape)]
+        if row != [self.size]:
+            inside = self.value(ReshapeOp(inside, row))
+        if row != list(shape):
+            inside = self.value(BroadcastOp(inside, shape))
+        return self.value(ElementwiseOp("select", [inside, source, self.full(self.neutral(op), shape)]))
+
+    def added(self, op: ReduceOp | ReduceByOp, before: Values | None, least: SSAValue | None = None) -> list[SSAValue]:
+        """Return a reduction's tiles of sums with the chunk, or what of it lies from a place on."""
         self.like = op
         axis, pieces = op.axis.data, pieces_of(self.passes, self.size)
         sources = list[SSAValue]()
         for source in op.operands:
             shape = self.shape(source)
             split = [*shape[:axis], pieces, shape[axis] // pieces, *shape[axis + 1 :]]
-            sources.append(self.value(ReshapeOp(self.of(source), split)))
+            part = self.inside(op, least) if isinstance(op, ReduceOp) and least is not None else self.of(source)
+            sources.append(self.value(ReshapeOp(part, split)))
         parts = self.reduce(op, sources, axis)
         return parts if before is None else self.combine(op, before, parts)
 
@@ -422,12 +557,20 @@ def _box(chunk: Chunk, op: Slice, axis: int) -> tuple[list[SSAValue], list[int]]
 def _load(chunk: Chunk, op: LoadOp) -> Values:
     offsets, sizes = _box(chunk, op, chunk.passes.axes[op.result])
     mask = chunk.of(op.mask) if op.mask is not None else None
-    return [chunk.value(LoadOp(op.tensor, offsets, sizes, op.dropped, mask, op.fill))]
+    return [_told(chunk, op, LoadOp(op.tensor, offsets, sizes, op.dropped, mask, op.fill)).results[0]]
 
 
 @_handles(StoreOp)
 def _store(chunk: Chunk, op: StoreOp) -> Values:
     offsets, sizes = _box(chunk, op, chunk.passes.axes[op.value])
     mask = chunk.of(op.mask) if op.mask is not None else None
-    chunk.add(StoreOp(chunk.of(op.value), op.tensor, offsets, sizes, op.dropped, mask))
+    _told(chunk, op, StoreOp(chunk.of(op.value), op.tensor, offsets, sizes, op.dropped, mask))
     return []
+
+
+def _told(chunk: Chunk, op: LoadOp | StoreOp, part: LoadOp | StoreOp) -> Operation:
+    """Add the part of a box, with what is known of it."""
+    if chunk.boxes is not None and op in chunk.boxes:
+        decisions.INSIDE.write(part, 1 << op.kept[chunk.passes.axes[op.result if isinstance(op, LoadOp) else op.value]])
+        decisions.ALIGNED.write(part, chunk.boxes[op])
+    return chunk.add(part)

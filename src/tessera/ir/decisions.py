@@ -239,9 +239,17 @@ INSIDE = Decision(
     "inside",
     "along which dimensions a box is known to lie in its tensor, bit by bit",
     (LoadOp, StoreOp),
-    ("full-boxes",),
+    ("chunk-tiles", "full-boxes"),
     1,
     None,
+)
+ALIGNED = Decision(
+    "aligned",
+    "whether a box begins at a multiple of 16 bytes: 1, it does; 2, the launch looks",
+    (LoadOp, StoreOp),
+    ("chunk-tiles",),
+    1,
+    2,
 )
 MATRIX_UNIT = Decision("matrix_unit", "a matrix unit computes a product", (MmaOp,), ("pack-operands",))
 LEFT_IN_PLACE = Decision(

@@ -18,6 +18,9 @@ from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 from tessera.target.divisors import WIDEST
 
+LOOKED_AT = 2
+"""What `decisions.ALIGNED` says of a box of which only the launch knows where it begins."""
+
 
 @dataclass(frozen=True)
 class BoxOperands:
@@ -32,6 +35,7 @@ class BoxOperands:
         checked: dimensions whose bounds must be tested.
         vector: elements one access may move.
         unit_axis: the tile axis with stride 1, if any.
+        seen: whether the launch looks if the box is aligned for such an access.
     """
 
     pointer: SSAValue
@@ -42,6 +46,7 @@ class BoxOperands:
     checked: tuple[int, ...]
     vector: int
     unit_axis: int | None
+    seen: bool
 
 
 def box_operands(
@@ -85,7 +90,8 @@ def box_operands(
     strides = [_stride(params, scalars, arg, axis) for axis in range(rank)]
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
     vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
-    return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit)
+    seen = isinstance(op, Operation) and decisions.ALIGNED.of(op) == LOOKED_AT and vector > 1
+    return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit, seen)
 
 
 def access_elements(params: Parameters, op: Slice, divisor: Callable[[SSAValue], int], padded: Sequence[int]) -> int:
@@ -201,8 +207,11 @@ def _vector(
 ) -> int:
     """Return how many elements along dimension `unit` one access may move."""
     info, element_bytes = params.infos[arg], dtype_of(element_of(op.tensor.type)).bytes
-    limit = aligned_elements(params, arg, unit, len(op.size_list), element_bytes)
-    limit = gcd(limit, divisor(op.offsets[unit]))
+    if isinstance(op, Operation) and decisions.ALIGNED.on(op):
+        limit = WIDEST // element_bytes
+    else:
+        limit = aligned_elements(params, arg, unit, len(op.size_list), element_bytes)
+        limit = gcd(limit, divisor(op.offsets[unit]))
     if unit in checked:
         known = params.known_size(arg, unit)
         limit = gcd(limit, info.dim_div[unit] if known is None else known)

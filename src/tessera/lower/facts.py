@@ -11,9 +11,10 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.stream import ShareOp
-from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
+from tessera.ir.tile.structure import DimOp, GridOp, KernelOp, MisalignmentOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of
 from tessera.ir.types import dtype_of, index
+from tessera.target.divisors import WIDEST
 
 Range = tuple[int, int]
 
@@ -221,6 +222,8 @@ def _range_of(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Rang
         return owner.python_value, owner.python_value
     if isinstance(owner, DimOp):
         return 0, MOST_SIZE
+    if isinstance(owner, MisalignmentOp):
+        return 0, WIDEST - 1
     if isinstance(owner, ShareOp) and element_of(value.type) == index:
         return 0, MOST_STEPS
     if isinstance(owner, CastOp):

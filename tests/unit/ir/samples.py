@@ -87,6 +87,7 @@ def tile_module() -> ModuleOp:
     n = at(structure.DimOp(c, 1))
     grid = structure.GridOp([m, n], [64, 32], m)
     at.do(grid)
+    at(structure.MisalignmentOp(a, [m, m]))
     at.do(structure.ReturnOp([c]))
     _tile_body(At(grid.body.block), a, c, counts, alpha, seed, *grid.body.block.args)
     return ModuleOp([kernel])
@@ -279,7 +280,13 @@ def target_module() -> ModuleOp:
     loaded = at(t_mem.LoadOp(pointer, *box, fragment, [0, 1], [0], vector=2))
     at.do(t_mem.StoreOp(loaded, pointer, *box, [0, 1], [0], vector=2))
     at.do(t_mem.StoreOp(loaded, pointer, *box, [0, 1], [0], stream=at(t_arith.ConstantOp(True, i1))))
+    at.do(
+        t_mem.StoreOp(
+            at(t_mem.LoadOp(pointer, *box, fragment, [0, 1], [], 4, seen=True)), pointer, *box, [0, 1], [], 4, seen=True
+        )
+    )
     at.do(t_mem.PrefetchOp(pointer, *box[:2]))
+    at(t_mem.MisalignmentOp(pointer, *box[:2]))
     _target_arithmetic(at, pointer, loaded, zero)
     _target_buffers(at, pointer, loaded, zero, box)
     _target_roles(at, tensor_map, program, zero)

@@ -29,12 +29,13 @@ def test_gpus() -> None:
 
 
 def test_cpus() -> None:
-    # Warp roles, products under way, clusters, split and shared sums, parts of tiles and rounded operands are written
-    # by the schedule of GPUs only.
+    # Warp roles, products under way, clusters, split and shared sums, parts of tiles, rounded operands and chunks that
+    # begin where accesses are aligned are written by the schedule of GPUs only.
     families = (".roles", ".split", ".stream", ".cluster", ".warpgroup")
     of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(families)} | {
         SubtileOp,
         RoundTf32Op,
+        structure.MisalignmentOp,
     }
     # A dimension's size is a parameter of the entry point.
     known = {*RULES, *STRUCTURE, *of_gpus, structure.DimOp}

@@ -328,6 +328,7 @@ def test_every_op_of_the_language_has_a_rule():
         "round_tf32",
         "subtile",
         "cluster_rank",
+        "misalignment",
         "alloc_links",
         "partial_send",
         "partial_sum",

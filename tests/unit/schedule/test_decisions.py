@@ -61,6 +61,11 @@ def summed(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["n", ts.f32]) -> None:
         y[j : j + 32] = total
 
 
+def doubled_rows(x: ts.Tensor["m", 50001, ts.f32], y: ts.Tensor["m", 50001, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] * 2
+
+
 HEADS = {"H": 2, "S": 256}
 CUBE = {"M": 256, "N": 256, "K": 256}
 SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
@@ -77,6 +82,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
     (gemm, CUBE | {"K": 250}, "sm_90a", Knobs()),
     (summed, {}, "sm_90a", Knobs()),
+    (doubled_rows, {}, "sm_90a", Knobs()),
     (gemm, CUBE, "sapphirerapids", Knobs()),
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),

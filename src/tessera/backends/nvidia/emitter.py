@@ -215,6 +215,18 @@ class NvidiaEmitter(SimtEmitter):
         constraints = ",".join([*[f"={_CONSTRAINT[element]}"] * count, where, "~{memory}"])
         return self.asm(text, constraints, words, [address])
 
+    def load_block(self, pointer: str, predicate: str | None) -> list[str]:
+        """Load the aligned 16 bytes around an element, of which some may be outside, as `load_holding` does a word."""
+        outputs, at = "{$0, $1, $2, $3}", "[$4]"
+        if predicate is None:
+            text, given = f"ld.weak.global.v4.b32 {outputs}, {at};", [("ptr addrspace(1)", pointer)]
+        else:
+            clear = "".join(f"mov.b32 ${word}, 0; " for word in range(4))
+            text = f"{clear}@$5 ld.weak.global.v4.b32 {outputs}, {at};"
+            given = [("ptr addrspace(1)", pointer), ("i1", predicate)]
+        constraints = ",".join([*["=&r"] * 4, "l", *["b"] * (predicate is not None), "~{memory}"])
+        return self.asm(text, constraints, [I32] * 4, given)
+
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
         """Store words by one instruction."""
         element, count = words[0][0].element, len(words)

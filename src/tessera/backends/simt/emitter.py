@@ -90,6 +90,10 @@ class SimtEmitter(Emitter):
         """Load words from global memory; zeros, or other words, where the predicate is false."""
         raise NotImplementedError
 
+    def load_block(self, pointer: str, predicate: str | None) -> list[str]:
+        """Load four i32 from a multiple of 16 bytes around an element; not where the predicate is false."""
+        raise NotImplementedError
+
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
         """Store words to global memory where the predicate is true."""
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -21,11 +22,12 @@ from tessera.ir.target.memory import (
     BufferStoreOp,
     GatherOp,
     LoadOp,
+    MisalignmentOp,
     ScatterOp,
     StoreOp,
     ViewOp,
 )
-from tessera.ir.target.types import BufferType, FragmentType, element_of
+from tessera.ir.target.types import BufferType, FragmentType, PointerType, element_of
 from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 from tessera.target.divisors import WIDEST
@@ -51,6 +53,7 @@ class BoxAddresses:
         self.checked: tuple[int, ...] = op.checked_list
         self._limits: dict[tuple[int, int], str] = {}
         self._steps: dict[tuple[int, int], str] = {}
+        self._behind: dict[int, str] = {}
         self.starts = [self._start(axis) for axis in range(len(op.offsets))]
         self.base = self._base()
 
@@ -96,6 +99,13 @@ class BoxAddresses:
                     self._steps[axis, step] = self._scaled(str(step), axis)
                 pointer = self._moved(pointer, self._steps[axis, step])
         return self._moved(pointer, str(constant))
+
+    def behind(self, bytes_: int = WIDEST) -> str:
+        """Return how far what a thread accesses lies behind a multiple of so many bytes, which it moves at once."""
+        if bytes_ not in self._behind:
+            address = self.emitter.fn.assign(f"ptrtoint ptr addrspace(1) {self.base} to i64")
+            self._behind[bytes_] = self.emitter.ops.binary("and", I64, address, str(bytes_ - 1))
+        return self._behind[bytes_]
 
     def predicate(self, at: Sequence[int], apart: int | None = None) -> str | None:
         """Return whether that element is inside the tensor, None when it always is.
@@ -173,12 +183,41 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     masks = emitter.units(op.mask) if op.mask is not None else None
     if masks is not None:
         vector = 1
+
+    shifted = op.seen is not None and vector * dtype.bytes == WIDEST
+    if op.seen is not None and not shifted:
+        vector = 1
     units: dict[int, str] = {}
     for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
         mask = masks[access.registers[0]] if masks is not None else None
-        loaded = _load_run(emitter, box, access.at, vector, dtype, mask, fill)
+        if shifted:
+            loaded = _load_shifted(emitter, box, access.at, vector, dtype)
+        else:
+            loaded = _load_run(emitter, box, access.at, vector, dtype, mask, fill)
         units.update(zip(access.registers, loaded, strict=True))
     emitter.bind(op.result, [units[first] for first in copies(layout.sublayout([REGISTER]))])
+
+
+def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], count: int, dtype: DType) -> list[str]:
+    """Load 16 bytes from anywhere inside a tensor: the aligned 16 bytes that hold its beginning, the next, and a shift.
+
+    The next are left out where the first hold all. How far the beginning lies behind them is alike in all threads.
+    """
+    ops, fn = emitter.ops, emitter.fn
+    behind = box.behind()
+    aligned = fn.assign(
+        f"getelementptr i8, ptr addrspace(1) {box.pointer(at)}, i64 {ops.binary('sub', I64, '0', behind)}"
+    )
+    after = fn.assign(f"getelementptr i8, ptr addrspace(1) {aligned}, i64 {WIDEST}")
+    words = emitter.load_block(aligned, None) + emitter.load_block(after, ops.compare("ne", I64, behind, "0"))
+    for size in (8, 4):
+        moved = ops.compare("ne", I64, ops.binary("and", I64, behind, str(size)), "0")
+        step, left = size // 4, len(words) - size // 4
+        words = [ops.select(I32, moved, words[place + step], words[place]) for place in range(left)]
+    if dtype.bytes < 4:
+        bits = ops.binary("shl", I32, ops.binary("and", I32, ops.convert("trunc", I64, behind, I32), "3"), "3")
+        words = [ops.intrinsic("fshr", I32, high, low, bits) for low, high in pairwise(words)]
+    return emitter.unpack(words[: WIDEST // 4], dtype, count)
 
 
 def _load_run(
@@ -225,14 +264,41 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
     box = BoxAddresses(emitter, op, layout, dtype)
     owner = emitter.owner_predicate(layout)
     units = emitter.units(op.value)
-    for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
-        if box.is_outside(access.at):
-            continue
-        predicate = emitter.both(owner, box.predicate(access.at))
-        if masks is not None:
-            predicate = emitter.both(predicate, masks[access.registers[0]])
-        words = emitter.pack([units[r] for r in access.registers], dtype)
-        emitter.store_words(box.pointer(access.at), words, predicate)
+
+    def store(count: int) -> None:
+        for access in register_accesses(layout.sublayout([REGISTER]), axis, count):
+            if box.is_outside(access.at):
+                continue
+            predicate = emitter.both(owner, box.predicate(access.at))
+            if masks is not None:
+                predicate = emitter.both(predicate, masks[access.registers[0]])
+            words = emitter.pack([units[r] for r in access.registers], dtype)
+            emitter.store_words(box.pointer(access.at), words, predicate)
+
+    if op.seen is None or vector == 1:
+        store(vector)
+        return
+    aligned = emitter.ops.compare("eq", I64, box.behind(vector * dtype.bytes), "0")
+    with emitter.some_threads(aligned, "wide"):
+        store(vector)
+    with emitter.some_threads(emitter.fn.assign(f"xor i1 {aligned}, true"), "single"):
+        store(1)
+
+
+@SIMT.register(MisalignmentOp)
+def emit_misalignment(emitter: SimtEmitter, op: MisalignmentOp) -> None:
+    """Compute the address, and what of it exceeds a multiple of 16 bytes."""
+    type_ = op.pointer.type
+    assert isinstance(type_, PointerType)
+    size, ops = dtype_of(type_.element).bytes, emitter.ops
+    total = "0"
+    for offset, stride in zip(op.offsets, op.strides, strict=True):
+        term = ops.binary("mul", I64, emitter.unit(offset), emitter.unit(stride))
+        total = term if total == "0" else ops.binary("add", I64, total, term)
+    start = emitter.fn.assign(f"ptrtoint ptr addrspace(1) {emitter.unit(op.pointer)} to i64")
+    address = ops.binary("add", I64, start, ops.binary("mul", I64, total, str(size)))
+    behind = ops.binary("and", I64, address, str(WIDEST - 1))
+    emitter.bind(op.result, [ops.binary("udiv", I64, behind, str(size))])
 
 
 def _first_thread(emitter: SimtEmitter) -> str:

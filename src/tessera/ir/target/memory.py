@@ -60,7 +60,10 @@ def _verify_box(op: LoadOp | StoreOp | MemcpyOp) -> None:
 
 @op_definition
 class LoadOp(TesseraOp, Box):
-    """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero."""
+    """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero.
+
+    With `seen`, accesses move `vector` elements where the box is seen to begin at a multiple of 16 bytes, else one.
+    """
 
     name = "tessera_target.load"
     pointer = operand_def(PointerType)
@@ -72,6 +75,7 @@ class LoadOp(TesseraOp, Box):
     axes = prop_def(ArrayAttr[IntAttr])
     checked = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
+    seen = opt_prop_def(UnitAttr)
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
@@ -79,6 +83,7 @@ class LoadOp(TesseraOp, Box):
     assembly_format = (
         "$pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
+        "(`seen` $seen^)? "
         "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
         "`:` type($pointer) `->` type($result)"
     )
@@ -95,10 +100,16 @@ class LoadOp(TesseraOp, Box):
         vector: int = 1,
         mask: SSAValue | None = None,
         fill: SSAValue | None = None,
+        seen: bool = False,
     ):
         super().__init__(
             operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
-            properties={"axes": ints(axes), "checked": ints(checked), "vector": number(vector)},
+            properties={
+                "axes": ints(axes),
+                "checked": ints(checked),
+                "vector": number(vector),
+                "seen": UnitAttr() if seen else None,
+            },
             result_types=[result],
         )
 
@@ -111,7 +122,7 @@ class LoadOp(TesseraOp, Box):
 class StoreOp(TesseraOp, Box):
     """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
 
-    Where `stream` is true, nothing reads the elements soon: they may go past the caches.
+    Where `stream` is true, nothing reads the elements soon: they may go past the caches. `seen` is that of loads.
     """
 
     name = "tessera_target.store"
@@ -125,12 +136,14 @@ class StoreOp(TesseraOp, Box):
     axes = prop_def(ArrayAttr[IntAttr])
     checked = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
+    seen = opt_prop_def(UnitAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
     custom_directives = (Int, Ints)
     assembly_format = (
         "$value `,` $pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
+        "(`seen` $seen^)? "
         "(`mask` $mask^ `:` type($mask))? (`stream` $stream^)? attr-dict `:` type($value) `,` type($pointer)"
     )
 
@@ -146,15 +159,43 @@ class StoreOp(TesseraOp, Box):
         vector: int = 1,
         mask: SSAValue | None = None,
         stream: SSAValue | None = None,
+        seen: bool = False,
     ):
         super().__init__(
             operands=[value, pointer, list(offsets), list(strides), list(sizes), mask, stream],
-            properties={"axes": ints(axes), "checked": ints(checked), "vector": number(vector)},
+            properties={
+                "axes": ints(axes),
+                "checked": ints(checked),
+                "vector": number(vector),
+                "seen": UnitAttr() if seen else None,
+            },
         )
 
     def verify_(self) -> None:
         """Check the box."""
         _verify_box(self)
+
+
+@op_definition
+class MisalignmentOp(TesseraOp):
+    """How many elements an element of a tensor lies behind a multiple of 16 bytes."""
+
+    name = "tessera_target.misalignment"
+    pointer = operand_def(PointerType)
+    offsets = var_operand_def(index)
+    strides = var_operand_def(index)
+    result = result_def(index)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(*PURE)
+    assembly_format = "$pointer `[` $offsets `]` `strides` `[` $strides `]` attr-dict `:` type($pointer)"
+
+    def __init__(self, pointer: SSAValue, offsets: Sequence[SSAValue], strides: Sequence[SSAValue]):
+        super().__init__(operands=[pointer, list(offsets), list(strides)], result_types=[index])
+
+    def verify_(self) -> None:
+        """Check that there is a stride for each offset."""
+        if len(self.offsets) != len(self.strides):
+            raise VerifyException(f"{len(self.offsets)} offsets, {len(self.strides)} strides")
 
 
 @op_definition

@@ -352,6 +352,27 @@ class DimOp(TesseraOp):
             raise VerifyException(f"axis {self.axis.data} does not exist")
 
 
+@op_definition
+class MisalignmentOp(TesseraOp):
+    """How many elements an element of a tensor lies behind a multiple of 16 bytes; 0 of elements of 16 bytes."""
+
+    name = "tessera_tile.misalignment"
+    tensor = operand_def(TensorType)
+    offsets = var_operand_def(index)
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    assembly_format = "$tensor `[` $offsets `]` attr-dict `:` type($tensor)"
+
+    def __init__(self, tensor: SSAValue, offsets: Sequence[SSAValue]):
+        super().__init__(operands=[tensor, list(offsets)], result_types=[index])
+
+    def verify_(self) -> None:
+        """Check that there is an offset for each dimension."""
+        assert isinstance(self.tensor.type, TensorType)
+        if len(self.offsets) != self.tensor.type.rank:
+            raise VerifyException("an element has one offset per dimension")
+
+
 def static_size(tensor: TensorType, axis: int) -> int | None:
     """Return a tensor's size along `axis` when it is known at compile time."""
     size = tensor.shape[axis]

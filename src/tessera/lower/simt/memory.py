@@ -14,7 +14,7 @@ from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.types import BufferType, FragmentType, with_element
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
-from tessera.ir.tile.structure import KernelOp
+from tessera.ir.tile.structure import KernelOp, MisalignmentOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element, SharedElement
@@ -49,6 +49,18 @@ def box_of(context: SimtContext, op: Any, shape: tuple[int, ...]) -> BoxOperands
     return box_operands(context.params, context.scalars, op, context.scalar, context.divisor, shape)
 
 
+@lowers(MisalignmentOp)
+def _misalignment(context: SimtContext, op: MisalignmentOp) -> None:
+    params, arg = context.params, context.params.position(op.tensor)
+    known = [params.known_stride(arg, axis) for axis in range(len(op.offsets))]
+    strides = [
+        params.stride(arg, axis) if stride is None else context.scalars.constant(stride)
+        for axis, stride in enumerate(known)
+    ]
+    offsets = [context.scalar(offset) for offset in op.offsets]
+    context.define(op.result, context.value(target.MisalignmentOp(params.pointer(arg), offsets, strides)))
+
+
 def _mask(context: SimtContext, mask: SSAValue | None, layout: LinearLayout | None) -> SSAValue | None:
     if mask is None:
         return None
@@ -77,6 +89,7 @@ def _load(context: SimtContext, op: LoadOp) -> None:
                 box.vector,
                 _mask(context, op.mask, layout),
                 fill,
+                box.seen,
             )
         ),
     )
@@ -102,6 +115,7 @@ def _store(context: SimtContext, op: StoreOp) -> None:
             box.checked,
             box.vector,
             _mask(context, op.mask, layout),
+            seen=box.seen,
         )
     )
 

@@ -29,20 +29,23 @@ from math import gcd, prod
 from typing import ClassVar
 
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
-from tessera.ir.chunking import compute_in_chunks
+from tessera.ir.chunking import Aligned, compute_in_chunks
+from tessera.ir.inserter import Inserter
 from tessera.ir.live_tiles import live_registers
-from tessera.ir.long_tiles import SCANS, Passes, Whole, passes_over
+from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, passes_over
 from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import constant_value
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
-from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.structure import GridOp, KernelOp, MisalignmentOp, memory_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
+from tessera.lower.boxes import LOOKED_AT
 from tessera.lower.simt.placement import ACCESS_BYTES
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -61,6 +64,12 @@ SCANNED_ELEMENTS = ELEMENTS // 2
 
 VECTOR_BYTES = 8
 """That an access of several elements moves at least."""
+AGAIN = 1.5
+"""Most elements that long chunks of rows that begin anywhere may compute, as a multiple of those of the row."""
+PADDED = 1.25
+"""How far the next power of two may exceed rows that stay whole though nothing reduces them."""
+WORD_BYTES = 4
+"""Rows that begin anywhere are loaded as words that are shifted into place."""
 
 LIVE = 20480
 """Registers of tiles that a program with 512 threads may hold for two of them to run at a time: 64 for each thread,
@@ -92,8 +101,9 @@ class ChunkTilesPass(GridPass):
                 notes.append(f"tiles of {prod(shape_of(tile.type))} elements stay whole: {reason}")
                 kept.add(tile)
                 continue
-            notes.append(_told(tile, passes, length))
-            compute_in_chunks(passes, length)
+            aligned = _aligned(kernel, passes)
+            notes.append(_told(tile, passes, length, aligned))
+            compute_in_chunks(passes, length, aligned)
         if notes:
             note(grid, "chunk", list(dict.fromkeys(notes)))
 
@@ -104,6 +114,7 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
     While a reduction waits for the last element of a row, another program has to keep the memory busy. There is no room
     for one beside 512 threads that hold a row and its weights, or compute them as one long chunk and a short one behind
     it. Half as long chunks, two or three of them, leave room. Rows of many chunks are better off with few long ones.
+    Where nothing is reduced, short chunks have the least beyond the end of a row.
     """
     tile = _largest(grid, set())
     if tile is None or (elements := _elements(tile)) <= ELEMENTS // 2:
@@ -114,13 +125,22 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
     if is_row and any(isinstance(op, SCANS) and _is_as_long(op, size) for op in ops_in(grid)):
         return SCANNED_ELEMENTS
     if not any(isinstance(op, ReduceOp | ReduceByOp) for op in ops_in(grid)):
-        return ELEMENTS
-    live = live_registers(grid.body.block)
-    if elements < ELEMENTS + ELEMENTS // 2:
+        padded = 1 << (elements - 1).bit_length()
+        return ELEMENTS // 4 if is_row and PADDED * elements < padded <= ELEMENTS else ELEMENTS
+    live, anywhere = live_registers(grid.body.block), is_row and _lie_anywhere(kernel, grid, size)
+    if elements < (2 * ELEMENTS if anywhere else ELEMENTS + ELEMENTS // 2):
         return ELEMENTS // 2 if min(ELEMENTS / elements, 1.0) * live > LIVE else ELEMENTS
     held = min(LONG_ELEMENTS / elements, 1.0) * live
     again = is_row and held <= LONG_LIVE and _is_rewritten(kernel, grid, size)
+    if anywhere:  # the last chunk has elements of the one before it again
+        again = again and -(-elements // LONG_ELEMENTS) * LONG_ELEMENTS <= AGAIN * elements
     return LONG_ELEMENTS if again else ELEMENTS
+
+
+def _lie_anywhere(kernel: KernelOp, grid: GridOp, size: int) -> bool:
+    """Return whether some rows are loaded as words that are shifted into place."""
+    boxes = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp)]
+    return any(_is_row(kernel, op, size) and _moved_bytes(kernel, op) < ACCESS_BYTES for op in boxes)
 
 
 def _is_as_long(op: Operation, size: int) -> bool:
@@ -132,7 +152,8 @@ def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int) -> bool:
     """Return whether rows are stored that are as long as those read, by accesses of several elements and 8 bytes."""
     long = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
     wide = (
-        _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * dtype_of(element_of(op.tensor.type)).bytes) for op in long
+        _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * _element_bytes(op)) or _is_row(kernel, op, elements)
+        for op in long
     )
     return any(isinstance(op, StoreOp) for op in long) and all(wide)
 
@@ -147,11 +168,57 @@ def _moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
     return gcd(ACCESS_BYTES, info.align, *steps)
 
 
-def _told(tile: SSAValue, passes: Passes, length: int) -> str:
+def _aligned(kernel: KernelOp, passes: Passes) -> Aligned | None:
+    """Return where chunks of rows begin that may begin at any element; None where that is of no use.
+
+    They begin where what is loaded first is aligned. Rows of one width lie alike in all tensors that hold nothing else:
+    the launch looks whether others are aligned there too, loads words that it shifts into place where they are not, and
+    stores single elements.
+    """
+    boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp) and _is_row(kernel, op, passes.size)]
+    if any(passes.scanned(op) or (passes.reduced(op) and isinstance(op, ReduceByOp)) for op in passes.ops):
+        return None
+    rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
+    apart = [op for op in rows if _moved_bytes(kernel, op) < ACCESS_BYTES]
+    if 2 * len(apart) <= len(rows):
+        return None
+    first = min(apart, key=lambda op: (_element_bytes(op), isinstance(op, StoreOp)))
+    step = ACCESS_BYTES // _element_bytes(first)
+    if passes.size < 2 * step:
+        return None
+    insert = Inserter(InsertPoint.before(passes.ops[0]), first)
+    behind = insert.value(MisalignmentOp(first.tensor, list(first.offsets)))
+    known = dict[Operation, int]()
+    for op in boxes:
+        known[op] = 1 if op.tensor is first.tensor and list(op.offsets) == list(first.offsets) else LOOKED_AT
+    return Aligned(behind, step, known, again=not _is_in_place(passes))
+
+
+def _is_in_place(passes: Passes) -> bool:
+    """Return whether an element may be computed from what was stored, so that it is not the same the next time."""
+    accesses = [op for op in passes.ops if isinstance(op, ACCESSES)]
+    stored = {memory_of(op.tensor) for op in accesses if isinstance(op, STORES)}
+    loaded = {memory_of(op.tensor) for op in accesses if not isinstance(op, STORES)}
+    return bool(stored & loaded) or any(isinstance(op, ScatterOp) for op in accesses)
+
+
+def _element_bytes(op: LoadOp | StoreOp) -> int:
+    return dtype_of(element_of(op.tensor.type)).bytes
+
+
+def _is_row(kernel: KernelOp, op: LoadOp | StoreOp, size: int) -> bool:
+    """Return whether a box is a row of its tensor, of elements that words hold, and moved as a whole."""
+    strides = kernel.info_of(op.tensor).strides
+    along = (axis for axis in op.kept if op.tensor.type.shape[axis] == size and constant_value(op.offsets[axis]) == 0)
+    return op.mask is None and _element_bytes(op) <= WORD_BYTES and any(strides[axis] == 1 for axis in along)
+
+
+def _told(tile: SSAValue, passes: Passes, length: int, aligned: Aligned | None) -> str:
     """Return the sentence about tiles that are computed in passes."""
     size, times = prod(shape_of(tile.type)), len(passes.loops)
     chunk, each = size // passes.size * length, "one pass" if times == 1 else f"{times} passes"
-    return f"tiles of {size} elements are computed in {each} over chunks of {chunk}"
+    where = ", which begin where accesses are aligned" if aligned else ""
+    return f"tiles of {size} elements are computed in {each} over chunks of {chunk}{where}"
 
 
 def _elements(tile: SSAValue) -> int:

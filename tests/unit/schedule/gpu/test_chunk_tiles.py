@@ -170,6 +170,11 @@ def row_sums(x: ts.Tensor["m", "n", ts.bf16], y: ts.Tensor["m", ts.f32]):
         y[i] = ts.tile.sum(x[i, :].to(ts.f32))
 
 
+def doubled(x: ts.Tensor["m", "n", ts.bf16], y: ts.Tensor["m", "n", ts.bf16]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] * 2
+
+
 def running_sums(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
     for i in ts.tile.grid((m, 1)):
         y[i, :] = ts.tile.cumsum(x[i, :], 0)
@@ -180,7 +185,15 @@ def running_sums(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32])
     [
         (cases.softmax_of(ts.bf16), 57344, 32768),
         (cases.softmax_of(ts.bf16), 57348, 32768),  # rows of multiples of 8 bytes
-        (cases.softmax_of(ts.bf16), 57345, 16384),  # single elements
+        (cases.softmax_of(ts.bf16), 57345, 32768),  # rows that begin anywhere
+        (cases.softmax_of(ts.bf16), 32769, 16384),  # two long chunks would be twice the row
+        (cases.softmax_of(ts.bf16), 30001, 16384),
+        (cases.norm_of(ts.bf16), 30001, 8192),
+        (cases.norm_of(ts.bf16), 50257, 32768),
+        (doubled, 12288, 4096),
+        (doubled, 16000, None),
+        (doubled, 16384, None),
+        (doubled, 50257, 16384),
         (cases.norm_of(ts.bf16), 50304, 32768),
         (row_sums, 57344, 16384),  # nothing is read again
         (running_sums, 8192, None),

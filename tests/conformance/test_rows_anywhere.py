@@ -1,0 +1,157 @@
+"""Rows that begin at any element, computed in chunks that begin where accesses are aligned."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.numerics.dtypes import DType
+from tessera.numerics.tolerances import EXACT
+from tests.conformance.harness import Case, Updated, check, conformance, dtype
+
+M = 3
+BACKENDS = ("scheduled-sm_80", "scheduled-sm_90a", "ptx-sm_80", "ptx-sm_90a", "cuda")
+
+
+def moved(dt: DType) -> Any:
+    """Return a kernel that reduces nothing."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :] = x[i, :] + x[i, :]
+
+    return kernel
+
+
+def centred(dt: DType) -> Any:
+    """Return a kernel that goes over a row twice."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :] = x[i, :] - ts.tile.min(x[i, :], 0)
+
+    return kernel
+
+
+def weighted(dt: DType) -> Any:
+    """Return a kernel that goes over rows thrice, reads tensors that lie each in its own way, and tells places."""
+    matrix, vector = ts.Tensor["m", "n", dt], ts.Tensor["n", dt]
+
+    def kernel(x: matrix, y: matrix, z: matrix, w: vector):
+        for i in ts.tile.grid((m, 1)):
+            row, least = x[i, :], ts.tile.min(z[i, :], 0)
+            most = ts.tile.max(row - least, 0)
+            first = ts.tile.min(ts.tile.where(row - least == most, ts.tile.arange(n), n), 0)
+            y[i, :] = ts.tile.where(ts.tile.arange(n) == first, most, row + w[:])
+
+    return kernel
+
+
+def in_place(dt: DType) -> Any:
+    """Return a kernel that stores rows over themselves."""
+
+    def kernel(x: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 1)):
+            x[i, :] = x[i, :] - ts.tile.min(x[i, :], 0)
+
+    return kernel
+
+
+def converted(dt: DType) -> Any:
+    """Return a kernel that stores rows of wider elements."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", ts.f32]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :] = (x[i, :] - ts.tile.min(x[i, :], 0)).to(ts.f32)
+
+    return kernel
+
+
+def _weighted(x: np.ndarray, y: np.ndarray, z: np.ndarray, w: np.ndarray) -> np.ndarray:
+    apart = x - z.min(1, keepdims=True)
+    first = np.argmax(apart, 1)
+    y = x + w
+    y[np.arange(M), first] = apart.max(1)
+    return y
+
+
+MEANINGS: dict[Callable[[DType], Any], Callable[..., np.ndarray]] = {
+    moved: lambda x, _y: x + x,
+    centred: lambda x, _y: x - x.min(1, keepdims=True),
+    weighted: _weighted,
+    in_place: lambda x: x - x.min(1, keepdims=True),
+    converted: lambda x, _y: x - x.min(1, keepdims=True),
+}
+
+
+def rows(rng: np.random.Generator, n: int, dt: DType, before: int, pad: int) -> np.ndarray:
+    """Return rows of small integers, `before` elements behind an aligned address, with `pad` elements between them."""
+    pitch = n + pad
+    whole = rng.integers(1, 9, before + M * pitch + 1).astype(dt.numpy())
+    return whole[before : before + M * pitch].reshape(M, pitch)[:, :n]
+
+
+def case_of(make: Any, name: str, n: int, chunk: int, before: tuple[int, ...], pad: tuple[int, ...]) -> Case:
+    """Return the case of a kernel.
+
+    Args:
+        make: returns the kernel.
+        name: the dtype.
+        n: elements of a row.
+        chunk: of a chunk.
+        before: elements before the first row of each tensor.
+        pad: elements between the rows of each tensor.
+    """
+    dt = dtype(name)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        count = {moved: 2, centred: 2, weighted: 3, in_place: 1, converted: 2}[make]
+        found: list[Any] = [rows(rng, n, dt, before[place], pad[place]) for place in range(count)]
+        if make is converted:
+            found[1] = rows(rng, n, ts.f32, before[1], pad[1])
+        written = min(count - 1, 1)
+        found[written] = Updated(found[written])
+        return [*found, rows(rng, n, dt, 0, 0)[0]] if make is weighted else found
+
+    def meaning(*given: np.ndarray) -> np.ndarray:
+        result = MEANINGS[make](*(array.astype(np.int64) for array in given))
+        return result.astype((ts.f32 if make is converted else dt).numpy())
+
+    words = "-".join(map(str, (make.__name__, name, n, chunk, *before, *pad)))
+    return Case(words, make(dt), arguments, meaning, EXACT, knobs={"chunk": chunk, "batch": 1}, backends=BACKENDS)
+
+
+ALIKE = ((0, 0, 0), (0, 0, 0))
+WIDTHS = ((77, 16), (33, 16), (131, 32), (40, 32))
+
+
+@conformance(
+    [
+        *(
+            case_of(make, name, n, chunk, *ALIKE)
+            for number, make in enumerate(MEANINGS)
+            for place, name in enumerate(("bf16", "f32", "u8", "i16", "f16", "i32"))
+            for n, chunk in (WIDTHS[(number + place) % 4],)
+        ),
+        *(case_of(weighted, "bf16", n, chunk, (1, 3, 0), (0, 0, 2)) for n, chunk in WIDTHS),
+        *(case_of(centred, name, 77, 16, (2, 5, 0), (4, 1, 0)) for name in ("bf16", "f32", "u8")),
+        *(case_of(moved, "f16", 80, 16, (0, off, 0), (pad, pad, 0)) for off in (1, 4) for pad in (0, 5)),
+        *(case_of(in_place, name, 131, 32, (7, 0, 0), (3, 0, 0)) for name in ("u8", "f32", "bf16")),
+    ]
+)
+def test_rows(case, backend):
+    check(case, backend)
+
+
+@pytest.mark.parametrize("name", ["bf16", "f32", "u8"])
+@pytest.mark.parametrize(("target", "width"), [("sm_80", 70001), ("sm_90a", 50257)])
+def test_chunks_move_sixteen_bytes_at_a_time(name: str, target: str, width: int) -> None:
+    made = ts.compile(ts.kernel(moved(dtype(name))), target=target, dims={"n": width}, dump=["ptx"])
+    text = made.dumps["ptx"]
+    assert isinstance(text, str)
+    wide, all_loads = text.count("ld.global.v4"), text.count("ld.global.")
+    assert wide >= 4
+    assert all_loads - wide == 4  # each of two loads of a row has elements before and behind
+    assert text.count("st.global.v4") >= 4  # besides single ones for rows of the result that lie otherwise
