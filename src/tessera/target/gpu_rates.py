@@ -52,8 +52,15 @@ STARTING = 0.481e-6
 than that of one."""
 
 MEETING = 0.326e-6
-EXCHANGE = 52.8e9
-"""Seconds that one more program of a cluster adds, and bytes of its partial sums that are read in a second."""
+EXCHANGE = 49.8e9
+"""Seconds that one more program of a cluster adds where threads multiply, and bytes of its partial sums that another
+one reads in a second."""
+
+SPLIT_RATE = 0.667
+SPLIT_GROWTH = 0.245
+"""Part of the rate that programs reach which share a tile in a cluster, and the power of all multiprocessors by theirs
+with which it grows: few programs have more of the cache and of memory each. These, `EXCHANGE` and what follows of crews
+are fitted to 1030 schedules of 80 products of which half have at most 66 tiles of 64 x 64 (benchmarks/regret.py)."""
 
 TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.424}
 """The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
@@ -61,10 +68,13 @@ SECOND_GROUP = 0.0526e-6
 """Seconds until the second of them has its first tile."""
 
 SHARED_RATE = 0.782
-CREW_RATE = 0.852
 SHARING = 0.13e-6
-"""Part of the rate where programs share the last tiles' steps through memory (stream-K), the same where several share
-each of a few tiles, and seconds added."""
+"""Part of the rate where programs share the last tiles' steps through memory (stream-K), and seconds added."""
+CREW_RATE = 0.986
+CREW_MEETING = 7.17e-6
+CREW_LEFT = 0.749e11
+"""Part of the rate where several programs share each of a few tiles, seconds added, and bytes of what others left that
+the last of them reads in a second."""
 
 APART = 1.79
 CACHE_BYTES = 50e6

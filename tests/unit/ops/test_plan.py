@@ -452,6 +452,18 @@ def test_batches_of_few_odd_rows_are_not_copied_but_deep_products_of_such_are():
     assert (deep.path, deep.pack_a, deep.pack_b) == ("wgmma", "k", "other")
 
 
+@pytest.mark.parametrize("sizes", [(192, 56, 18616), (64, 64, 57408), (16, 104, 24320), (256, 64, 11904)])
+def test_clusters_share_long_sums_of_few_small_tiles(sizes):
+    chosen = plan(sized(*sizes, ts.bf16, ts.bf16, Options()), HOPPER)
+    assert (chosen.path, chosen.split_k, chosen.stream_k) == ("wgmma", 8, 0)
+
+
+@pytest.mark.parametrize("sizes", [(576, 512, 29472), (1280, 192, 65536), (256, 1024, 16384)])
+def test_all_programs_share_long_sums_of_more_tiles(sizes):
+    chosen = plan(sized(*sizes, ts.bf16, ts.bf16, Options()), HOPPER)
+    assert (chosen.path, chosen.split_k, chosen.stream_k) == ("wgmma", 1, 1)
+
+
 def test_deep_products_by_threads_leave_it_to_the_launch_how_many_programs_share_their_tiles():
     deep = plan(sized(167, 37, 97905, ts.f32, ts.f32, Options()), HOPPER)
     assert (deep.path, deep.split_k) == ("fma", 1)

@@ -76,7 +76,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     machine = target.machine
     tiles = _launched(problem, choice) * choice.split
     compute, cache = _tile(problem, target, choice, tiles)
-    fixed = machine.launch + gpu.STARTING * min(tiles / machine.units, 1) + (choice.split - 1) * gpu.MEETING
+    fixed = machine.launch + gpu.STARTING * min(tiles / machine.units, 1)
     sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
@@ -86,6 +86,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
         parts = parts_of(problem, target, block, tiles) if choice.split == 1 else 1
         programs = max(tiles, 1) * parts
         split = choice.split * parts
+        fixed += (choice.split - 1) * gpu.MEETING
         compute = seconds_of(problem, target, block, choice.block_k, choice.warps, programs, split, ending)
         steady = max(compute, ceil(programs / machine.units) * cache / parts)
         fixed += 2 * _meeting(problem, block, parts) + unhidden(steady, memory, block, choice.warps, problem.k / split)
@@ -158,6 +159,8 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
         part *= gpu.PAIRED_RATE
     idle = machine.units / max(min(tiles * crew, machine.units), 1)
     part *= min(idle, gpu.COOL) ** gpu.COOL_GROWTH
+    if choice.split > 1:
+        part *= gpu.SPLIT_RATE * idle**gpu.SPLIT_GROWTH
     compute = 2.0 * block_m * block_n * depth / (_rate(problem, target, choice.path) * part)
     # Rows and columns past the end are not fetched.
     rows, columns = min(block_m, problem.m), min(block_n, problem.n)
@@ -186,7 +189,7 @@ def _shared(problem: Problem, machine: Machine, choice: Choice, tiles: int, tile
     block = choice.block_m, choice.block_n
     size = prod(block) * problem.acc.bytes
     if (crew := _crew(problem, machine, choice, tiles)) > 1:
-        return tile / crew, _meeting(problem, block, crew)
+        return tile / crew, gpu.CREW_MEETING + crew * size / gpu.CREW_LEFT
     # Programs are at different terms, so that none finds in the cache what others fetch.
     waves = max(tiles // machine.units - 1, 0)  # of whole tiles
     left = tiles - waves * machine.units
