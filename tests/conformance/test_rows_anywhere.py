@@ -59,6 +59,27 @@ def in_place(dt: DType) -> Any:
     return kernel
 
 
+def pairs(dt: DType) -> Any:
+    """Return a kernel of two rows a program, of which the last is not there."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 2)):
+            block = x[i : i + 2, :]
+            y[i : i + 2, :] = block - ts.tile.min(block, 1, keepdims=True)
+
+    return kernel
+
+
+def blocks(dt: DType) -> Any:
+    """Return a kernel that goes over both rows of a program at once: they do not lie alike."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 2)):
+            y[i : i + 2, :] = x[i : i + 2, :] - ts.tile.min(x[i : i + 2, :], 1, keepdims=True)
+
+    return kernel
+
+
 def converted(dt: DType) -> Any:
     """Return a kernel that stores rows of wider elements."""
 
@@ -83,6 +104,8 @@ MEANINGS: dict[Callable[[DType], Any], Callable[..., np.ndarray]] = {
     weighted: _weighted,
     in_place: lambda x: x - x.min(1, keepdims=True),
     converted: lambda x, _y: x - x.min(1, keepdims=True),
+    pairs: lambda x, _y: x - x.min(1, keepdims=True),
+    blocks: lambda x, _y: x - x.min(1, keepdims=True),
 }
 
 
@@ -107,7 +130,7 @@ def case_of(make: Any, name: str, n: int, chunk: int, before: tuple[int, ...], p
     dt = dtype(name)
 
     def arguments(rng: np.random.Generator) -> list[Any]:
-        count = {moved: 2, centred: 2, weighted: 3, in_place: 1, converted: 2}[make]
+        count = {weighted: 3, in_place: 1}.get(make, 2)
         found: list[Any] = [rows(rng, n, dt, before[place], pad[place]) for place in range(count)]
         if make is converted:
             found[1] = rows(rng, n, ts.f32, before[1], pad[1])
@@ -139,6 +162,8 @@ WIDTHS = ((77, 16), (33, 16), (131, 32), (40, 32))
         *(case_of(centred, name, 77, 16, (2, 5, 0), (4, 1, 0)) for name in ("bf16", "f32", "u8")),
         *(case_of(moved, "f16", 80, 16, (0, off, 0), (pad, pad, 0)) for off in (1, 4) for pad in (0, 5)),
         *(case_of(in_place, name, 131, 32, (7, 0, 0), (3, 0, 0)) for name in ("u8", "f32", "bf16")),
+        *(case_of(in_place, name, 13001, 8192, *ALIKE) for name in ("f32", "bf16")),
+        *(case_of(make, "bf16", 5001, 2048, (0, 3, 1), (0, 0, 0)) for make in (weighted, pairs, blocks)),
     ]
 )
 def test_rows(case, backend):

@@ -10,7 +10,7 @@ caches still have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from xdsl.dialects import scf
@@ -43,6 +43,8 @@ from tessera.numerics.order import NEUTRAL
 
 _MOST_I32 = 1 << 30
 """Tiles of fewer elements number them, and those around them, by i32."""
+SHORTEST = 4096
+"""Elements of the shortest chunk that is made of what a loop over aligned chunks leaves: 8 of each of 512 threads."""
 PIECES = 4
 """Most parts of a chunk that reductions combine before they add to their sums: so many of a thread's elements."""
 
@@ -308,7 +310,7 @@ class _AlignedPass(_Pass):
     A head of `step` elements begins before the tiles, or with them, and a tail of as many ends behind them: bounds cut
     what is loaded and stored, a mask what is reduced. The last chunk ends before the tail, and has elements of the one
     before it once more, which a mask leaves out of reductions. In place these would be computed from what was stored:
-    there the tail is as long as what is left.
+    there shorter chunks follow, each half as long as the one before it at most, and the tail has what is left then.
 
     Args:
         passes: the tiles.
@@ -323,13 +325,12 @@ class _AlignedPass(_Pass):
     ) -> None:
         super().__init__(passes, length, ops, point)
         self.aligned = aligned
-        self.count, rest = divmod(passes.size - aligned.step, length)
-        self.rest = -(-(rest + aligned.step - 1) // aligned.step) * aligned.step
+        self.count, self.rest = divmod(passes.size - aligned.step, length)
 
     def write(self) -> None:
         """Write head, loop, last chunk and tail, and replace the results of reductions."""
         before = self.value(ElementwiseOp("sub", [self.constant(0), self.aligned.behind]))
-        state, head = self._start(), self._end(before, self.aligned.step)
+        state, ends = self._start(), [self._end(before, self.aligned.step)]
         if self.count > 1:
             state = self._loop(0, state)
         elif self.count:
@@ -339,11 +340,22 @@ class _AlignedPass(_Pass):
             end = self._last_multiple()
             first = self.value(ElementwiseOp("sub", [end, self.constant(self.length)]))
             state = self._chunk(self.point, first, state, left)
-            tail = self._end(end, self.aligned.step)
+            ends.append(self._end(end, self.aligned.step))
         else:
-            tail = self._end(left, self.rest)
+            ends += self._shorter()
         for op in self.combining:
-            self._finish(op, state[op], [head[op], tail[op]])
+            self._finish(op, state[op], [end[op] for end in ends])
+
+    def _shorter(self) -> Iterator[dict[Operation, Values]]:
+        """Compute what the loop leaves, without an element twice; yield what the reductions of each part come to."""
+        at, left, size = self.count * self.length, self.rest, self.length // 2
+        while size >= SHORTEST:
+            if left >= size:
+                yield self._end(self._begin(self, self.constant(at)), size, self.aligned.boxes)
+                at, left = at + size, left - size
+            size //= 2
+        step = self.aligned.step  # all elements of one behind the last multiple, but one
+        yield self._end(self._begin(self, self.constant(at)), -(-(left + step - 1) // step) * step)
 
     def _last_multiple(self) -> SSAValue:
         """Return where the last aligned access of all ends."""
@@ -358,13 +370,13 @@ class _AlignedPass(_Pass):
     def _whole(self, point: InsertPoint, at: SSAValue) -> Chunk:
         return Chunk(self.passes, point, at, self.length, self.aligned.boxes)
 
-    def _end(self, at: SSAValue, size: int) -> dict[Operation, Values]:
-        """Compute what of a chunk lies in the tiles, and return what its reductions come to."""
-        chunk, found = Chunk(self.passes, self.point, at, size), dict[Operation, Values]()
+    def _end(self, at: SSAValue, size: int, boxes: Mapping[Operation, int] | None = None) -> dict[Operation, Values]:
+        """Compute what of a chunk lies in the tiles, all of it with `boxes`; return what its reductions come to."""
+        chunk, found = Chunk(self.passes, self.point, at, size, boxes), dict[Operation, Values]()
         for op in self.ops:
             if self.passes.reduced(op):
                 assert isinstance(op, ReduceOp)
-                found[op] = self.reduce(op, [chunk.inside(op)], op.axis.data)
+                found[op] = chunk.reduced(op) if boxes else self.reduce(op, [chunk.inside(op)], op.axis.data)
             else:
                 chunk.write(op)
         return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -99,6 +100,13 @@ class BoxAddresses:
                     self._steps[axis, step] = self._scaled(str(step), axis)
                 pointer = self._moved(pointer, self._steps[axis, step])
         return self._moved(pointer, str(constant))
+
+    @contextmanager
+    def branch(self) -> Generator[None]:
+        """Forget afterwards what is computed of places in a branch: it is not there behind it."""
+        kept = dict(self._limits), dict(self._steps)
+        yield
+        self._limits, self._steps = kept
 
     def behind(self, bytes_: int = WIDEST) -> str:
         """Return how far what a thread accesses lies behind a multiple of so many bytes, which it moves at once."""
@@ -279,9 +287,9 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
         store(vector)
         return
     aligned = emitter.ops.compare("eq", I64, box.behind(vector * dtype.bytes), "0")
-    with emitter.some_threads(aligned, "wide"):
+    with emitter.some_threads(aligned, "wide"), box.branch():
         store(vector)
-    with emitter.some_threads(emitter.fn.assign(f"xor i1 {aligned}, true"), "single"):
+    with emitter.some_threads(emitter.fn.assign(f"xor i1 {aligned}, true"), "single"), box.branch():
         store(1)
 
 

@@ -207,7 +207,9 @@ def _element_bytes(op: LoadOp | StoreOp) -> int:
 
 
 def _is_row(kernel: KernelOp, op: LoadOp | StoreOp, size: int) -> bool:
-    """Return whether a box is a row of its tensor, of elements that words hold, and moved as a whole."""
+    """Return whether a box is one row of its tensor, of elements that words hold, and moved as a whole."""
+    if prod(op.size_list) != size:
+        return False
     strides = kernel.info_of(op.tensor).strides
     along = (axis for axis in op.kept if op.tensor.type.shape[axis] == size and constant_value(op.offsets[axis]) == 0)
     return op.mask is None and _element_bytes(op) <= WORD_BYTES and any(strides[axis] == 1 for axis in along)
