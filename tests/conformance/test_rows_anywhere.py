@@ -160,6 +160,7 @@ WIDTHS = ((77, 16), (33, 16), (131, 32), (40, 32))
         ),
         *(case_of(weighted, "bf16", n, chunk, (1, 3, 0), (0, 0, 2)) for n, chunk in WIDTHS),
         *(case_of(centred, name, 77, 16, (2, 5, 0), (4, 1, 0)) for name in ("bf16", "f32", "u8")),
+        *(case_of(make, "u8", 300, 8, *ALIKE) for make in (centred, weighted)),  # an access takes more than a chunk has
         *(case_of(moved, "f16", 80, 16, (0, off, 0), (pad, pad, 0)) for off in (1, 4) for pad in (0, 5)),
         *(case_of(in_place, name, 131, 32, (7, 0, 0), (3, 0, 0)) for name in ("u8", "f32", "bf16")),
         *(case_of(in_place, name, 13001, 8192, *ALIKE) for name in ("f32", "bf16")),

@@ -960,6 +960,24 @@ _LONG = (
         "plans=1",
     ),
     _in_chunks(
+        "aligned-chunks-reduce-what-lies-outside",
+        "ir/chunking.py",
+        'inside = self.value(ElementwiseOp("and", [self.value(test) for test in inside]))',
+        'inside = self.value(ElementwiseOp("or", [self.value(test) for test in inside]))',
+    ),
+    _in_chunks(
+        "last-aligned-chunks-are-reduced-twice",
+        "ir/chunking.py",
+        "state = self._chunk(self.point, first, state, left)",
+        "state = self._chunk(self.point, first, state)",
+    ),
+    _in_chunks(
+        "aligned-chunks-in-place-are-computed-twice",
+        "schedule/gpu/chunk_tiles.py",
+        "again=not _is_in_place(passes)",
+        "again=True",
+    ),
+    _in_chunks(
         "scans-start-anew-in-each-chunk",
         "ir/chunking.py",
         "        if before is not None:\n            spread",

@@ -99,7 +99,7 @@ def shares_copies(op: Any) -> bool:
     ],
 )
 def test_what_a_program_asks_for_it_often_gets(knob: str, shows: Callable[[Any], bool], tmp_path: Path) -> None:
-    programs = [generate(seed, PLANS) for seed in range(250)]
+    programs = [generate(seed, PLANS) for seed in range(320)]
     found = 0
     for program in programs:
         if knob in dict(program.knobs):

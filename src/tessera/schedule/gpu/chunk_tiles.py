@@ -101,7 +101,7 @@ class ChunkTilesPass(GridPass):
                 notes.append(f"tiles of {prod(shape_of(tile.type))} elements stay whole: {reason}")
                 kept.add(tile)
                 continue
-            aligned = _aligned(kernel, passes)
+            aligned = _aligned(kernel, passes, length)
             notes.append(_told(tile, passes, length, aligned))
             compute_in_chunks(passes, length, aligned)
         if notes:
@@ -168,7 +168,7 @@ def _moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
     return gcd(ACCESS_BYTES, info.align, *steps)
 
 
-def _aligned(kernel: KernelOp, passes: Passes) -> Aligned | None:
+def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     """Return where chunks of rows begin that may begin at any element; None where that is of no use.
 
     They begin where what is loaded first is aligned. Rows of one width lie alike in all tensors that hold nothing else:
@@ -184,7 +184,7 @@ def _aligned(kernel: KernelOp, passes: Passes) -> Aligned | None:
         return None
     first = min(apart, key=lambda op: (_element_bytes(op), isinstance(op, StoreOp)))
     step = ACCESS_BYTES // _element_bytes(first)
-    if passes.size < 2 * step:
+    if passes.size < 2 * step or length < step:  # chunks are whole numbers of accesses
         return None
     insert = Inserter(InsertPoint.before(passes.ops[0]), first)
     behind = insert.value(MisalignmentOp(first.tensor, list(first.offsets)))

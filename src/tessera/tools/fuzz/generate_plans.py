@@ -15,7 +15,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_knobs import of_plan
 from tessera.tools.fuzz.generate_nests import nests
 from tessera.tools.fuzz.generate_plan_parts import Axis, Parts
-from tessera.tools.fuzz.generate_rows import recurrence, rows
+from tessera.tools.fuzz.generate_rows import recurrence, rows, whole_rows
 from tessera.tools.fuzz.generate_scope import INDEX
 from tessera.tools.fuzz.types import accumulator, is_float
 
@@ -70,12 +70,20 @@ class _Product:
     batch: tree.Expr | None
 
 
+CHUNKS = (8, 16, 32, 64, 256)
+"""Elements of rows that are computed at a time, where a row is a tile."""
+
+
 @dataclass(slots=True)
 class Plan(Parts):
     """A program under construction."""
 
     def program(self, seed: int) -> tree.Program:
         """Draw the program of a seed."""
+        if self.dice.rarely(min(0.1 * self.dice.options.rows, 0.5)):
+            program = self._of(seed, whole_rows(self))
+            knobs = {**dict(program.knobs), "chunk": self.dice.aside.choice(CHUNKS), "batch": 1}
+            return replace(program, knobs=tuple(knobs.items()))
         draw = self.dice.weighted(
             (
                 (self._gemm, 6.0),

@@ -42,6 +42,32 @@ def rows(parts: Parts) -> tree.Grid:
     return tree.Grid(("m",), (extent,), (block,), tuple(parts.body))
 
 
+def whole_rows(parts: Parts) -> tree.Grid:
+    """Compute rows of a fixed width, one or two a program, from what up to three reductions of them give."""
+    dice = parts.dice
+    dtype = dice.pick(("f32", "bf16", "f16", "i32", "u8", "f64"))
+    block, width, wide = dice.pick((1, 1, 2)), dice.pick((33, 64, 77, 100, 131, 257, 300)), accumulator(dtype)
+    extent, m = parts.size("M", block, 3), tree.Name("m", INDEX)
+    place = (tree.At(m) if block == 1 else tree.Span(m, block), tree.Span(None, width))
+    x, axis = parts.tensor("X", ("M", width), dtype), block - 1 and 1
+    value: tree.Expr = parts.bind(tree.Cast(parts.load(x, *place), wide), parts.body)
+    for number in range(dice.between(0, 3)):
+        op = dice.pick(("max", "min", "max", "min", "sum")) if number == 0 else dice.pick(("max", "min"))
+        found: tree.Expr = parts.bind(tree.Reduce(op, value, axis), parts.body)
+        if block > 1:
+            found = tree.Expand(found, (1,), 1)
+        value = tree.Apply(dice.pick(("sub", "maximum", "minimum")), (value, found))
+    if dice.chance(0.4):
+        weights = parts.load(parts.tensor("W", (width,), dtype), tree.Span(None, width))
+        value = tree.Apply("add", (value, tree.Cast(weights, wide)))
+    if dice.chance(0.3):
+        other = parts.load(parts.tensor("Z", ("M", width), dtype), *place)
+        value = tree.Apply("maximum", (value, tree.Cast(other, wide)))
+    kept = x.name if dice.chance(0.3) else parts.tensor("out", ("M", width), dtype).name
+    parts.body.append(tree.Store(kept, place, dtype, tree.Cast(value, dtype)))
+    return tree.Grid(("m",), (extent,), (block,), tuple(parts.body))
+
+
 def recurrence(parts: Parts) -> tree.Grid:
     """Let a state follow from the last ones and from a row, as filters and state spaces do; rows may be too few."""
     dice = parts.dice
