@@ -70,6 +70,27 @@ def pairs(dt: DType) -> Any:
     return kernel
 
 
+def joined(dt: DType) -> Any:
+    """Return a kernel of two rows a program, of which the last is not there, from two tensors that lie otherwise."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt], z: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 2)):
+            block = x[i : i + 2, :]
+            y[i : i + 2, :] = block - ts.tile.min(block, 1, keepdims=True) + z[i : i + 2, :]
+
+    return kernel
+
+
+def added(dt: DType) -> Any:
+    """Return a kernel that adds to rows, in place, those of a tensor that lie otherwise."""
+
+    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :] = x[i, :] + y[i, :]
+
+    return kernel
+
+
 def blocks(dt: DType) -> Any:
     """Return a kernel that goes over both rows of a program at once: they do not lie alike."""
 
@@ -106,6 +127,8 @@ MEANINGS: dict[Callable[[DType], Any], Callable[..., np.ndarray]] = {
     converted: lambda x, _y: x - x.min(1, keepdims=True),
     pairs: lambda x, _y: x - x.min(1, keepdims=True),
     blocks: lambda x, _y: x - x.min(1, keepdims=True),
+    added: lambda x, y: x + y,
+    joined: lambda x, _y, z: x - x.min(1, keepdims=True) + z,
 }
 
 
@@ -130,7 +153,7 @@ def case_of(make: Any, name: str, n: int, chunk: int, before: tuple[int, ...], p
     dt = dtype(name)
 
     def arguments(rng: np.random.Generator) -> list[Any]:
-        count = {weighted: 3, in_place: 1}.get(make, 2)
+        count = {weighted: 3, joined: 3, in_place: 1}.get(make, 2)
         found: list[Any] = [rows(rng, n, dt, before[place], pad[place]) for place in range(count)]
         if make is converted:
             found[1] = rows(rng, n, ts.f32, before[1], pad[1])
@@ -164,7 +187,8 @@ WIDTHS = ((77, 16), (33, 16), (131, 32), (40, 32))
         *(case_of(moved, "f16", 80, 16, (0, off, 0), (pad, pad, 0)) for off in (1, 4) for pad in (0, 5)),
         *(case_of(in_place, name, 131, 32, (7, 0, 0), (3, 0, 0)) for name in ("u8", "f32", "bf16")),
         *(case_of(in_place, name, 13001, 8192, *ALIKE) for name in ("f32", "bf16")),
-        *(case_of(make, "bf16", 5001, 2048, (0, 3, 1), (0, 0, 0)) for make in (weighted, pairs, blocks)),
+        case_of(added, "f16", 13001, 8192, (0, 5, 0), (0, 0, 0)),
+        *(case_of(make, "bf16", 5001, 2048, (0, 3, 1), (0, 0, 0)) for make in (weighted, pairs, blocks, joined, added)),
     ]
 )
 def test_rows(case, backend):

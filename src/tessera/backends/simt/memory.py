@@ -192,7 +192,7 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     if masks is not None:
         vector = 1
 
-    shifted = op.seen is not None and vector * dtype.bytes == WIDEST
+    shifted = op.seen is not None and vector * dtype.bytes == WIDEST and fill is None
     if op.seen is not None and not shifted:
         vector = 1
     units: dict[int, str] = {}
@@ -207,9 +207,10 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
 
 
 def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], count: int, dtype: DType) -> list[str]:
-    """Load 16 bytes from anywhere inside a tensor: the aligned 16 bytes that hold its beginning, the next, and a shift.
+    """Load 16 bytes from anywhere in a tensor: the aligned 16 bytes that hold their beginning, the next, and a shift.
 
-    The next are left out where the first hold all. How far the beginning lies behind them is alike in all threads.
+    The next are left out where the first hold all. How far the beginning lies behind them is alike in all threads. Rows
+    that are not there become zeros.
     """
     ops, fn = emitter.ops, emitter.fn
     behind = box.behind()
@@ -217,7 +218,9 @@ def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], co
         f"getelementptr i8, ptr addrspace(1) {box.pointer(at)}, i64 {ops.binary('sub', I64, '0', behind)}"
     )
     after = fn.assign(f"getelementptr i8, ptr addrspace(1) {aligned}, i64 {WIDEST}")
-    words = emitter.load_block(aligned, None) + emitter.load_block(after, ops.compare("ne", I64, behind, "0"))
+    inside = box.predicate(at)
+    both = emitter.both(inside, ops.compare("ne", I64, behind, "0"))
+    words = emitter.load_block(aligned, inside) + emitter.load_block(after, both)
     for size in (8, 4):
         moved = ops.compare("ne", I64, ops.binary("and", I64, behind, str(size)), "0")
         step, left = size // 4, len(words) - size // 4

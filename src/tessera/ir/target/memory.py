@@ -62,7 +62,7 @@ def _verify_box(op: LoadOp | StoreOp | MemcpyOp) -> None:
 class LoadOp(TesseraOp, Box):
     """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero.
 
-    With `seen`, accesses move `vector` elements where the box is seen to begin at a multiple of 16 bytes, else one.
+    With `seen`, the box may begin anywhere, and its rows lie inside: the aligned 16 bytes around an access are loaded.
     """
 
     name = "tessera_target.load"
@@ -122,7 +122,8 @@ class LoadOp(TesseraOp, Box):
 class StoreOp(TesseraOp, Box):
     """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
 
-    Where `stream` is true, nothing reads the elements soon: they may go past the caches. `seen` is that of loads.
+    Where `stream` is true, nothing reads the elements soon: they may go past the caches. With `seen`, accesses move
+    `vector` elements where the box turns out to begin at a multiple of 16 bytes, else one.
     """
 
     name = "tessera_target.store"
