@@ -127,11 +127,12 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
     if not any(isinstance(op, ReduceOp | ReduceByOp) for op in ops_in(grid)):
         padded = 1 << (elements - 1).bit_length()
         return ELEMENTS // 4 if is_row and PADDED * elements < padded <= ELEMENTS else ELEMENTS
-    live, anywhere = live_registers(grid.body.block), is_row and _lie_anywhere(kernel, grid, size)
+    by = any(isinstance(op, ReduceByOp) for op in ops_in(grid))
+    live, anywhere = live_registers(grid.body.block), is_row and not by and _lie_anywhere(kernel, grid, size)
     if elements < (2 * ELEMENTS if anywhere else ELEMENTS + ELEMENTS // 2):
         return ELEMENTS // 2 if min(ELEMENTS / elements, 1.0) * live > LIVE else ELEMENTS
     held = min(LONG_ELEMENTS / elements, 1.0) * live
-    again = is_row and held <= LONG_LIVE and _is_rewritten(kernel, grid, size)
+    again = is_row and held <= LONG_LIVE and _is_rewritten(kernel, grid, size, anywhere)
     if anywhere:  # the last chunk has elements of the one before it again
         again = again and -(-elements // LONG_ELEMENTS) * LONG_ELEMENTS <= AGAIN * elements
     return LONG_ELEMENTS if again else ELEMENTS
@@ -148,11 +149,19 @@ def _is_as_long(op: Operation, size: int) -> bool:
     return prod(shape_of(op.operands[0].type)) == size
 
 
-def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int) -> bool:
-    """Return whether rows are stored that are as long as those read, by accesses of several elements and 8 bytes."""
+def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int, anywhere: bool) -> bool:
+    """Return whether rows are stored that are as long as those read, by accesses of several elements and 8 bytes.
+
+    Args:
+        kernel: the kernel.
+        grid: the launch.
+        elements: of a row.
+        anywhere: whether chunks of rows that begin at any element begin where such accesses do.
+    """
     long = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
     wide = (
-        _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * _element_bytes(op)) or _is_row(kernel, op, elements)
+        _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * _element_bytes(op))
+        or (anywhere and _is_row(kernel, op, elements))
         for op in long
     )
     return any(isinstance(op, StoreOp) for op in long) and all(wide)
