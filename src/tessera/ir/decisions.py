@@ -243,13 +243,15 @@ INSIDE = Decision(
     1,
     None,
 )
+LOOKED_AT = 2
+"""What `ALIGNED` says of a box of which only the launch knows where it begins."""
 ALIGNED = Decision(
     "aligned",
     "whether a box begins at a multiple of 16 bytes: 1, it does; 2, the launch looks",
     (LoadOp, StoreOp),
     ("chunk-tiles",),
     1,
-    2,
+    LOOKED_AT,
 )
 MATRIX_UNIT = Decision("matrix_unit", "a matrix unit computes a product", (MmaOp,), ("pack-operands",))
 LEFT_IN_PLACE = Decision(

@@ -18,9 +18,6 @@ from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 from tessera.target.divisors import WIDEST
 
-LOOKED_AT = 2
-"""What `decisions.ALIGNED` says of a box of which only the launch knows where it begins."""
-
 
 @dataclass(frozen=True)
 class BoxOperands:
@@ -90,7 +87,7 @@ def box_operands(
     strides = [_stride(params, scalars, arg, axis) for axis in range(rank)]
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
     vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
-    seen = isinstance(op, Operation) and decisions.ALIGNED.of(op) == LOOKED_AT and vector > 1
+    seen = isinstance(op, Operation) and decisions.ALIGNED.of(op) == decisions.LOOKED_AT and vector > 1
     return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit, seen)
 
 

@@ -190,14 +190,21 @@ class NvidiaEmitter(SimtEmitter):
             return [self.ops.convert("trunc", LLVMType("i16"), value, LLVMType("i8")) for value in result]
         return result
 
-    def load_holding(self, pointer: str, predicate: str) -> str:
-        """Load the aligned i32 around elements of which some may be outside; 0 where the predicate is false.
+    def load_holding(self, pointer: str, predicate: str | None, count: int = 1) -> list[str]:
+        """Load the aligned i32 around elements of which some may be outside; zeros where the predicate is false.
 
-        The instruction says `.weak`, which loads are anyway: so the emulator knows that one byte of the word has to
-        belong to an array, and no more. An address does not tell, as LLVM drops the rounding of one that is aligned.
+        The instruction says `.weak`, which loads are anyway: so the emulator knows that one byte of it has to belong to
+        an array, and no more. An address does not tell, as LLVM drops the rounding of one that is aligned.
         """
-        text = "mov.b32 $0, 0; @$2 ld.weak.global.b32 $0, [$1];"
-        return self.asm(text, "=&r,l,b,~{memory}", [I32], [("ptr addrspace(1)", pointer), ("i1", predicate)])[0]
+        outputs = ", ".join(f"${word}" for word in range(count))
+        suffix, braces = ("", outputs) if count == 1 else (f".v{count}", f"{{{outputs}}}")
+        text = f"ld.weak.global{suffix}.b32 {braces}, [${count}];"
+        given = [("ptr addrspace(1)", pointer)]
+        if predicate is not None:
+            text = "".join(f"mov.b32 ${word}, 0; " for word in range(count)) + f"@${count + 1} {text}"
+            given.append(("i1", predicate))
+        constraints = ",".join([*["=&r"] * count, "l", *["b"] * (predicate is not None), "~{memory}"])
+        return self.asm(text, constraints, [I32] * count, given)
 
     def load_vector(self, instruction: str, words: Sequence[LLVMType], address: tuple[str, str]) -> list[str]:
         """Load neighbouring words at once, by an instruction that LLVM does not have.
@@ -214,18 +221,6 @@ class NvidiaEmitter(SimtEmitter):
         where = "r" if address[0] == "i32" else "l"
         constraints = ",".join([*[f"={_CONSTRAINT[element]}"] * count, where, "~{memory}"])
         return self.asm(text, constraints, words, [address])
-
-    def load_block(self, pointer: str, predicate: str | None) -> list[str]:
-        """Load the aligned 16 bytes around an element, of which some may be outside, as `load_holding` does a word."""
-        outputs, at = "{$0, $1, $2, $3}", "[$4]"
-        if predicate is None:
-            text, given = f"ld.weak.global.v4.b32 {outputs}, {at};", [("ptr addrspace(1)", pointer)]
-        else:
-            clear = "".join(f"mov.b32 ${word}, 0; " for word in range(4))
-            text = f"{clear}@$5 ld.weak.global.v4.b32 {outputs}, {at};"
-            given = [("ptr addrspace(1)", pointer), ("i1", predicate)]
-        constraints = ",".join([*["=&r"] * 4, "l", *["b"] * (predicate is not None), "~{memory}"])
-        return self.asm(text, constraints, [I32] * 4, given)
 
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
         """Store words by one instruction."""

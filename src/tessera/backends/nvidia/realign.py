@@ -61,7 +61,7 @@ class Runs:
 
     def _word(self, aligned: str, number: int, predicate: str) -> str:
         pointer = self.emitter.fn.assign(f"getelementptr i32, ptr addrspace(1) {aligned}, i64 {number}")
-        return self.emitter.load_holding(pointer, predicate)
+        return self.emitter.load_holding(pointer, predicate)[0]
 
     def _inside(self, at: Sequence[int], before: str) -> list[str]:
         """Return for each word whether it holds an element of the run that is inside the tensor.

@@ -90,8 +90,8 @@ class SimtEmitter(Emitter):
         """Load words from global memory; zeros, or other words, where the predicate is false."""
         raise NotImplementedError
 
-    def load_block(self, pointer: str, predicate: str | None) -> list[str]:
-        """Load four i32 from a multiple of 16 bytes around an element; not where the predicate is false."""
+    def load_holding(self, pointer: str, predicate: str | None, count: int = 1) -> list[str]:
+        """Load so many i32, aligned as a whole, around elements; zeros where the predicate is false."""
         raise NotImplementedError
 
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:

@@ -191,7 +191,6 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     masks = emitter.units(op.mask) if op.mask is not None else None
     if masks is not None:
         vector = 1
-
     shifted = op.seen is not None and vector * dtype.bytes == WIDEST and fill is None
     if op.seen is not None and not shifted:
         vector = 1
@@ -220,7 +219,7 @@ def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], co
     after = fn.assign(f"getelementptr i8, ptr addrspace(1) {aligned}, i64 {WIDEST}")
     inside = box.predicate(at)
     both = emitter.both(inside, ops.compare("ne", I64, behind, "0"))
-    words = emitter.load_block(aligned, inside) + emitter.load_block(after, both)
+    words = emitter.load_holding(aligned, inside, 4) + emitter.load_holding(after, both, 4)
     for size in (8, 4):
         moved = ops.compare("ne", I64, ops.binary("and", I64, behind, str(size)), "0")
         step, left = size // 4, len(words) - size // 4

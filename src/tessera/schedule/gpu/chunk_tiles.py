@@ -32,6 +32,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.chunking import Aligned, compute_in_chunks
 from tessera.ir.inserter import Inserter
 from tessera.ir.live_tiles import live_registers
@@ -45,7 +46,6 @@ from tessera.ir.tile.structure import GridOp, KernelOp, MisalignmentOp, memory_o
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
-from tessera.lower.boxes import LOOKED_AT
 from tessera.lower.simt.placement import ACCESS_BYTES
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -199,7 +199,7 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     behind = insert.value(MisalignmentOp(first.tensor, list(first.offsets)))
     known = dict[Operation, int]()
     for op in boxes:
-        known[op] = 1 if op.tensor is first.tensor and list(op.offsets) == list(first.offsets) else LOOKED_AT
+        known[op] = 1 if op.tensor is first.tensor and list(op.offsets) == list(first.offsets) else decisions.LOOKED_AT
     return Aligned(behind, step, known, again=not _is_in_place(passes))
 
 

@@ -49,7 +49,7 @@ def whole_rows(parts: Parts) -> tree.Grid:
     block, width, wide = dice.pick((1, 1, 2)), dice.pick((33, 64, 77, 100, 131, 257, 300)), accumulator(dtype)
     extent, m = parts.size("M", block, 3), tree.Name("m", INDEX)
     place = (tree.At(m) if block == 1 else tree.Span(m, block), tree.Span(None, width))
-    x, axis = parts.tensor("X", ("M", width), dtype), block - 1 and 1
+    x, axis = parts.tensor("X", ("M", width), dtype), int(block > 1)
     value: tree.Expr = parts.bind(tree.Cast(parts.load(x, *place), wide), parts.body)
     for number in range(dice.between(0, 3)):
         op = dice.pick(("max", "min", "max", "min", "sum")) if number == 0 else dice.pick(("max", "min"))
