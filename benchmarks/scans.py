@@ -16,7 +16,7 @@ import tessera as ts
 
 ELEMENTS = 1 << 24
 WIDTHS = (256, 1024, 4096, 16384)
-LONGEST_SORT = 4096
+LONGEST_SORT = 65536
 
 
 @ts.function

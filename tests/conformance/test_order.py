@@ -180,6 +180,10 @@ def _first(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.ndarray,
             ("u32", 3, 17, 17, -1, False, 1),
             ("i64", 1, 16, 3, 1, False, 1),
             ("u8", 2, 9, 1, 1, True, 1),
+            ("f32", 1, 1000, 3, 1, True, 4),  # of the best groups
+            ("bf16", 700, 2, 5, 0, False, 2),
+            ("u32", 2, 129, 2, 1, True, 1),
+            ("i16", 3, 64, 1, -1, False, 1),
         ]
     ]
 )

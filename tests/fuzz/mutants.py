@@ -978,6 +978,12 @@ _LONG = (
         "again=True",
     ),
     _in_chunks(
+        "aligned-chunks-reach-into-the-parts-of-other-programs",
+        "schedule/gpu/chunk_tiles.py",
+        "if not all(_is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):",
+        "if False:",
+    ),
+    _in_chunks(
         "scans-start-anew-in-each-chunk",
         "ir/chunking.py",
         "        if before is not None:\n            spread",

@@ -40,7 +40,7 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     optimised = str(module)
-    return optimised, respelled(machine.emit_assembly(module), target)
+    return optimised, respelled(ptx.written(module, optimised, target.cpu, target.ptx_version), target)
 
 
 def resume_ptx(optimised: str, target: TargetRecord) -> str:

@@ -16,6 +16,10 @@ import llvmlite.binding as binding
 
 llvm: Any = binding  # llvmlite ships no types
 
+MOST_ADDRESSES = 1500
+"""Addresses and products in one block of a module that is fully optimised."""
+_BLOCK = re.compile(r"^\S+:", re.MULTILINE)
+
 
 @cache
 def _initialise() -> None:
@@ -28,11 +32,22 @@ def _initialise() -> None:
 
 
 @cache
-def target_machine(cpu: str, ptx_version: int) -> Any:
+def target_machine(cpu: str, ptx_version: int, opt: int = 3) -> Any:
     """Return LLVM's machine for a GPU; its names come from target records, as an unknown one aborts the process."""
     _initialise()
     target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
-    return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=3, reloc="pic")
+    return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=opt, reloc="pic")
+
+
+def written(module: Any, text: str, cpu: str, ptx_version: int) -> str:
+    """Return the PTX of an optimised module, whose text is given.
+
+    In blocks with very many addresses LLVM looks at all pairs of them to make one from another, for minutes. The PTX of
+    such modules is made without its optimisations; those of the vendor's assembler follow.
+    """
+    addresses = (block.count(" = getelementptr ") + block.count(" = mul ") for block in _BLOCK.split(text))
+    opt = 0 if max(addresses) > MOST_ADDRESSES else 3
+    return target_machine(cpu, ptx_version, opt).emit_assembly(module)
 
 
 def parsed(text: str, machine: Any) -> Any:
@@ -59,8 +74,8 @@ def _edited(text: str, machine: Any) -> Any:
 
 def _worker() -> None:
     request = json.load(sys.stdin)
-    machine = target_machine(request["cpu"], request["ptx_version"])
-    sys.stdout.buffer.write(machine.emit_assembly(_edited(request["text"], machine)).encode())
+    text, cpu, version = request["text"], request["cpu"], request["ptx_version"]
+    sys.stdout.buffer.write(written(_edited(text, target_machine(cpu, version)), text, cpu, version).encode())
 
 
 if __name__ == "__main__":

@@ -92,6 +92,29 @@ def picked(x: Any, places: Any, axis: Any) -> Any:
 
 
 @function
+def largest_of_groups(x: Any, group: Any) -> Any:
+    """Return the largest of each `group` elements that follow one another in a row."""
+    return tile.max(tile.reshape(x, (-1, x.shape[1] // group, group)), 2)
+
+
+@function
+def of_groups(x: Any, best: Any, count: Any, group: Any, size: Any, members: Any) -> Any:
+    """Return the elements of the `count` groups whose largest elements are `best`, packed elements of a row of `size`.
+
+    Args:
+        x: rows; each element stands for `members` elements of the row that was packed.
+        best: the largest elements of the groups, `count` of each row.
+        count: groups of each row.
+        group: elements of a group.
+        size: elements that were packed.
+        members: see `x`.
+    """
+    place = tile.cast(size - 1 - (best & 0xFFFFFFFF), dtypes.i32)
+    elements = place[:, :, None] // (group * members) * group + tile.arange(group)
+    return tile.take_along_axis(x, tile.reshape(elements, (-1, count * group)), 1)
+
+
+@function
 def largest_of(x: Any, width: Any, runs: Any, merges: Any, halvings: Any) -> Any:
     """Return the `width` largest elements of each row, the largest first.
 

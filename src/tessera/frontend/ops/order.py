@@ -73,7 +73,7 @@ def _topk_by_places(b: Builder, source: Tile, count: int, axis: int, largest: bo
 
 
 def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool) -> Any:
-    """Sort runs of as many as are wanted, and halve their number until one is left."""
+    """Order keys together with their places, which makes all of them different."""
     shape, size = source.shape, source.shape[axis]
     width, padded = 1 << (count - 1).bit_length(), 1 << (size - 1).bit_length()
     middle = 1 << 31 if source.dtype.storage.name == "u32" else 0
@@ -82,12 +82,31 @@ def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool)
     both = inline(b, order.packed.function, given, {})
     others = tuple(i for i in range(len(shape)) if i != axis)
     rows = inline(b, order.in_rows.function, [both, (*others, axis), size, padded], {})
-    halvings = tuple(range((padded // width).bit_length() - 1))
-    best = inline(b, order.largest_of.function, [rows, width, _steps(width), tuple(_merge(width // 2)), halvings], {})
+    best = _largest(b, rows, width, size)
     back = tuple((*others, axis).index(i) for i in range(len(shape)))
     kept = inline(b, order.as_before.function, [best, count, (*(shape[i] for i in others), count), back], {})
     keys, places = inline(b, order.unpacked.function, [kept, size, middle, largest], {})
     return _of_keys(b, keys, source.dtype), places
+
+
+def _largest(b: Builder, rows: Tile, width: int, size: int, members: int = 1) -> Tile:
+    """Return the largest elements of each row, in order; an element stands for `members` of `size` packed ones.
+
+    Of long rows only elements of the best groups are looked at: a group with one of the `width` largest elements is
+    among the `width` groups whose largest elements are the largest.
+    """
+    group = _group(rows.shape[1] // width)
+    if group > 1:
+        maxima = inline(b, order.largest_of_groups.function, [rows, group], {})
+        best = _largest(b, maxima, width, size, members * group)
+        rows = inline(b, order.of_groups.function, [rows, best, width, group, size, members], {})
+    halvings = tuple(range((rows.shape[1] // width).bit_length() - 1))
+    return inline(b, order.largest_of.function, [rows, width, _steps(width), tuple(_merge(width // 2)), halvings], {})
+
+
+def _group(share: int) -> int:
+    """Return how many elements of a row, of which one in `share` is wanted, make a group: it pays from four on."""
+    return 8 if share >= 64 else 4 if share >= 16 else 1
 
 
 def _steps(size: int) -> tuple[tuple[int, int], ...]:

@@ -183,24 +183,49 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     They begin where what is loaded first is aligned. Rows of one width lie alike in all tensors that hold nothing else:
     the launch looks whether others are aligned there too, loads words that it shifts into place where they are not, and
     stores single elements.
+
+    The head and the tail reach out of the tiles. Only where whole dimensions are loaded and stored are there no
+    elements around them, which other programs may own.
     """
+    if not all(_is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):
+        return None
     boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp) and _is_row(kernel, op, passes.size)]
     if any(passes.scanned(op) or (passes.reduced(op) and isinstance(op, ReduceByOp)) for op in passes.ops):
         return None
     rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
     apart = [op for op in rows if _moved_bytes(kernel, op) < ACCESS_BYTES]
-    if 2 * len(apart) <= len(rows):
+    leading = [op for op in apart if all(_is_known_before(offset, passes.ops[0]) for offset in op.offsets)]
+    if 2 * len(apart) <= len(rows) or not leading:
         return None
-    first = min(apart, key=lambda op: (_element_bytes(op), isinstance(op, StoreOp)))
+    first = min(leading, key=lambda op: (_element_bytes(op), isinstance(op, StoreOp)))
     step = ACCESS_BYTES // _element_bytes(first)
     if passes.size < 2 * step or length < step:  # chunks are whole numbers of accesses
         return None
     insert = Inserter(InsertPoint.before(passes.ops[0]), first)
-    behind = insert.value(MisalignmentOp(first.tensor, list(first.offsets)))
+    offsets = [
+        offset if (at := constant_value(offset)) is None else insert.constant(int(at)) for offset in first.offsets
+    ]
+    behind = insert.value(MisalignmentOp(first.tensor, offsets))
     known = dict[Operation, int]()
     for op in boxes:
         known[op] = 1 if op.tensor is first.tensor and list(op.offsets) == list(first.offsets) else decisions.LOOKED_AT
     return Aligned(behind, step, known, again=not _is_in_place(passes))
+
+
+def _is_whole(op: Operation, passes: Passes) -> bool:
+    """Return whether an access is of a box with all of its tensor's elements along the long dimension."""
+    if not isinstance(op, LoadOp | StoreOp):
+        return False
+    axis = op.kept[passes.axes[op.result if isinstance(op, LoadOp) else op.value]]
+    return op.tensor.type.shape[axis] == passes.size and constant_value(op.offsets[axis]) == 0
+
+
+def _is_known_before(value: SSAValue, op: Operation) -> bool:
+    """Return whether a value that an op's block sees is a constant, or is there before the op."""
+    owner = value.owner
+    if constant_value(value) is not None or not isinstance(owner, Operation) or owner.parent is not op.parent:
+        return True
+    return owner.is_before_in_block(op)
 
 
 def _is_in_place(passes: Passes) -> bool:
