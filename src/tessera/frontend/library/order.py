@@ -52,24 +52,36 @@ def places_in_order(x: Any, at: Any, steps: Any, axis: Any, descending: Any) -> 
 
 
 @function
-def packed(keys: Any, places: Any, size: Any, middle: Any, largest: Any) -> Any:
-    """Return keys of 32 bits at most with their places: of equal ones the first counts as the largest."""
-    key = tile.cast(keys, dtypes.i64) - middle
-    return ((key if largest else ~key) << 32) | tile.cast(size - 1 - places, dtypes.i64)
+def as_words(keys: Any, unsigned: Any, largest: Any) -> Any:
+    """Return keys of 32 bits at most as i32, the largest of which are wanted."""
+    word = tile.bitcast(keys ^ (1 << 31), dtypes.i32) if unsigned else tile.cast(keys, dtypes.i32)
+    return word if largest else ~word
 
 
 @function
-def unpacked(both: Any, size: Any, middle: Any, largest: Any) -> Any:
-    """Return the keys and the places that `packed` has put together."""
-    key = both >> 32
-    return (key if largest else ~key) + middle, tile.cast(size - 1 - (both & 0xFFFFFFFF), dtypes.i32)
+def of_words(words: Any, unsigned: Any, largest: Any) -> Any:
+    """Return the keys that `as_words` has made words of."""
+    word = words if largest else ~words
+    return tile.bitcast(word, dtypes.u32) ^ (1 << 31) if unsigned else word
+
+
+@function
+def packed(words: Any, places: Any, last: Any) -> Any:
+    """Return words with their places, 0 to `last`: of equal ones the first counts as the largest."""
+    return (tile.cast(words, dtypes.i64) << 32) | tile.cast(last - places, dtypes.i64)
+
+
+@function
+def unpacked(both: Any, last: Any) -> Any:
+    """Return the words and the places that `packed` has put together."""
+    return tile.cast(both >> 32, dtypes.i32), tile.cast(last - (both & 0xFFFFFFFF), dtypes.i32)
 
 
 @function
 def in_rows(x: Any, order: Any, size: Any, padded: Any) -> Any:
     """Return a tile's elements as rows along the last dimension of a new order, filled up by what is never wanted."""
     rows = tile.reshape(tile.transpose(x, order) if len(order) > 1 else x, (-1, size))
-    return rows if padded == size else tile.take(rows, tile.arange(padded), 1, -(1 << 63))
+    return rows if padded == size else tile.take(rows, tile.arange(padded), 1, -(1 << 31))
 
 
 @function
@@ -98,20 +110,9 @@ def largest_of_groups(x: Any, group: Any) -> Any:
 
 
 @function
-def of_groups(x: Any, best: Any, count: Any, group: Any, size: Any, members: Any) -> Any:
-    """Return the elements of the `count` groups whose largest elements are `best`, packed elements of a row of `size`.
-
-    Args:
-        x: rows; each element stands for `members` elements of the row that was packed.
-        best: the largest elements of the groups, `count` of each row.
-        count: groups of each row.
-        group: elements of a group.
-        size: elements that were packed.
-        members: see `x`.
-    """
-    place = tile.cast(size - 1 - (best & 0xFFFFFFFF), dtypes.i32)
-    elements = place[:, :, None] // (group * members) * group + tile.arange(group)
-    return tile.take_along_axis(x, tile.reshape(elements, (-1, count * group)), 1)
+def places_of_groups(numbers: Any, group: Any) -> Any:
+    """Return where the elements of groups are in their rows."""
+    return tile.reshape(numbers[:, :, None] * group + tile.arange(group), (-1, numbers.shape[1] * group))
 
 
 @function

@@ -18,6 +18,9 @@ from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
+LONGEST_GROUPED = 1 << 15
+"""Elements of the longest row that `topk` picks elements of groups from: 128 KB of words."""
+
 
 @compiles(tile.exchange)
 def _exchange(b: Builder, x: Any, bits: Any, axis: Any) -> Any:
@@ -76,37 +79,41 @@ def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool)
     """Order keys together with their places, which makes all of them different."""
     shape, size = source.shape, source.shape[axis]
     width, padded = 1 << (count - 1).bit_length(), 1 << (size - 1).bit_length()
-    middle = 1 << 31 if source.dtype.storage.name == "u32" else 0
+    how = source.dtype.storage.name == "u32", largest
     floats = inline(b, order.without_sign_of_zero.function, [source], {}) if source.dtype.is_float else source
-    given = [_keys(b, floats), places_along(b, shape, axis), size, middle, largest]
-    both = inline(b, order.packed.function, given, {})
+    words = inline(b, order.as_words.function, [_keys(b, floats), *how], {})
     others = tuple(i for i in range(len(shape)) if i != axis)
-    rows = inline(b, order.in_rows.function, [both, (*others, axis), size, padded], {})
-    best = _largest(b, rows, width, size)
+    rows = inline(b, order.in_rows.function, [words, (*others, axis), size, padded], {})
+    best = _largest(b, rows, width)
     back = tuple((*others, axis).index(i) for i in range(len(shape)))
     kept = inline(b, order.as_before.function, [best, count, (*(shape[i] for i in others), count), back], {})
-    keys, places = inline(b, order.unpacked.function, [kept, size, middle, largest], {})
-    return _of_keys(b, keys, source.dtype), places
+    words, places = inline(b, order.unpacked.function, [kept, padded - 1], {})
+    return _of_keys(b, inline(b, order.of_words.function, [words, *how], {}), source.dtype), places
 
 
-def _largest(b: Builder, rows: Tile, width: int, size: int, members: int = 1) -> Tile:
-    """Return the largest elements of each row, in order; an element stands for `members` of `size` packed ones.
+def _largest(b: Builder, words: Tile, width: int) -> Tile:
+    """Return the largest words of each row with their places, packed and in order.
 
-    Of long rows only elements of the best groups are looked at: a group with one of the `width` largest elements is
-    among the `width` groups whose largest elements are the largest.
+    Of long rows only elements of the best groups are looked at: what is one of the `width` largest is in one of the
+    `width` groups whose largest elements are the largest, the first ones of equal groups.
     """
-    group = _group(rows.shape[1] // width)
+    size = words.shape[1]
+    places, last = places_along(b, words.shape, 1), size - 1
+    group = _group(size, width)
     if group > 1:
-        maxima = inline(b, order.largest_of_groups.function, [rows, group], {})
-        best = _largest(b, maxima, width, size, members * group)
-        rows = inline(b, order.of_groups.function, [rows, best, width, group, size, members], {})
-    halvings = tuple(range((rows.shape[1] // width).bit_length() - 1))
-    return inline(b, order.largest_of.function, [rows, width, _steps(width), tuple(_merge(width // 2)), halvings], {})
+        maxima = inline(b, order.largest_of_groups.function, [words, group], {})
+        _, numbers = inline(b, order.unpacked.function, [_largest(b, maxima, width), size // group - 1], {})
+        places = inline(b, order.places_of_groups.function, [numbers, group], {})
+        words = inline(b, order.picked.function, [words, places, 1], {})
+    both = inline(b, order.packed.function, [words, places, last], {})
+    halvings = tuple(range((words.shape[1] // width).bit_length() - 1))
+    return inline(b, order.largest_of.function, [both, width, _steps(width), tuple(_merge(width // 2)), halvings], {})
 
 
-def _group(share: int) -> int:
-    """Return how many elements of a row, of which one in `share` is wanted, make a group: it pays from four on."""
-    return 8 if share >= 64 else 4 if share >= 16 else 1
+def _group(size: int, width: int) -> int:
+    """Return how many elements of a row make a group, if it pays and the row fits into shared memory; otherwise 1."""
+    share = size // width
+    return 1 if share < 16 or size > LONGEST_GROUPED else 8 if share >= 64 else 4
 
 
 def _steps(size: int) -> tuple[tuple[int, int], ...]:
