@@ -223,9 +223,9 @@ def test_integer_indices_drop_dimensions(case, backend):
     check(case, backend)
 
 
-def blocks3(dt: DType) -> Callable[..., Any]:
+def blocks3(dt: DType, order: tuple[int, ...] | None) -> Callable[..., Any]:
     def kernel(x: ts.Tensor["a", "b", "c", dt], y: ts.Tensor["c", "a", "b", dt]):
-        for i, j, k in ts.tile.grid((a, 2), (b, 6), (c, 8)):
+        for i, j, k in ts.tile.grid((a, 2), (b, 6), (c, 8), order=order):
             y[k : k + 8, i : i + 2, j : j + 6] = ts.tile.transpose(x[i : i + 2, j : j + 6, k : k + 8], (2, 0, 1))
 
     return kernel
@@ -234,15 +234,15 @@ def blocks3(dt: DType) -> Callable[..., Any]:
 @conformance(
     [
         Case(
-            f"blocks-{name}",
-            blocks3(dtype(name)),
+            f"blocks-{name}-{order}",
+            blocks3(dtype(name), order),
             lambda rng, name=name: [
                 anything(rng, (5, 11, 17), dtype(name)),
                 Output((17, 5, 11), dtype(name)),
             ],
             lambda x, y: x.transpose(2, 0, 1),
         )
-        for name in ("f32", "bf16", "i64")
+        for name, order in (("f32", None), ("bf16", (2, 0, 1)), ("i64", (2, 1, 0)))
     ]
 )
 def test_three_dimensional_grids(case, backend):

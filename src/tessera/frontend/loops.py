@@ -90,12 +90,12 @@ def _clear(b: Builder, node: Loop) -> None:
 
 def _grid(b: Builder, node: ast.For, spec: GridSpec) -> None:
     _check_place(b, node)
-    grid = GridOp(list(spec.extents), spec.blocks)
+    grid = GridOp([spec.extents[dim] for dim in spec.order], [spec.blocks[dim] for dim in spec.order])
     grid.location = b.loc()
     outer = dict(b.frame.env)
     with b.into(grid.body.block):
         b.in_program = True
-        offsets = tuple(Scalar(arg) for arg in grid.body.block.args)
+        offsets = tuple(Scalar(grid.body.block.args[spec.order.index(dim)]) for dim in range(len(spec.order)))
         assign(b, node.target, offsets if len(offsets) > 1 else _one(node.target, offsets))
         execute(b, node.body)
     b.in_program, b.uncommitted = False, False

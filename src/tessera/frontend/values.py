@@ -255,10 +255,17 @@ class BoundMethod:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridSpec:
-    """`ts.tile.grid(...)`, before a `for` runs over it."""
+    """`ts.tile.grid(...)`, before a `for` runs over it.
+
+    Args:
+        extents: how far each dimension goes.
+        blocks: the tile's size in each.
+        order: the dimensions, from the one that varies slowest to the one that varies fastest.
+    """
 
     extents: tuple[SSAValue, ...]
     blocks: tuple[int, ...]
+    order: tuple[int, ...]
 
 
 class LoopSpec:

@@ -204,6 +204,29 @@ def test_two_grids_run_in_order():
     assert len(ops(built(two_phases, dict(M=7, N=12)), "grid")) == 2
 
 
+def by_columns(X: ts.Tensor["M", "N", ts.f32]):
+    for m, n in ts.tile.grid((M, 4), (N, 2), order=(1, 0)):
+        X[m : m + 4, n : n + 2] = ts.tile.full((4, 2), 100 * m + n, ts.f32)
+    return X
+
+
+def test_the_first_dimension_of_a_grid_varies_fastest():
+    x = run(by_columns, normal(5, 3))
+    np.testing.assert_array_equal(x, 100 * (np.arange(5) // 4 * 4)[:, None] + np.arange(3) // 2 * 2)
+    (grid,) = ops(built(by_columns, dict(M=5, N=3)), "grid")
+    assert grid.block_sizes == (2, 4)
+
+
+@pytest.mark.parametrize("order", [(0, 0), (1,), (0, 1, 2), 0, ("m", "n")])
+def test_an_order_names_each_dimension_once(order):
+    def kernel(X: ts.Tensor["M", "N", ts.f32]):
+        for m, n in ts.tile.grid((M, 4), (N, 2), order=order):
+            X[m, n] = 1.0
+
+    with pytest.raises(LanguageError, match="order"):
+        built(kernel, dict(M=5, N=3))
+
+
 def rope(X: ts.Tensor["S", "D", ts.f32], Y: ts.Tensor["S", "D", ts.f32], BS: ts.constexpr[int] = 8):
     for s in ts.tile.grid((S, BS)):
         half = D // 2

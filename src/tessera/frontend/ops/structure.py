@@ -20,7 +20,7 @@ MAX_UNROLLED = 4096
 
 
 @compiles(tile.grid)
-def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
+def _grid(b: Builder, dims: tuple[Any, ...], order: Any) -> GridSpec:
     if not dims:
         raise LanguageError("grid without dimensions", code="bad-grid", help="write ts.tile.grid((M, 64), (N, 64))")
     extents: list[Any] = []
@@ -37,7 +37,22 @@ def _grid(b: Builder, dims: tuple[Any, ...]) -> GridSpec:
         blocks.append(static_int(b, pair[1], "grid: a block"))
     if min(blocks) < 1:
         raise LanguageError(f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element")
-    return GridSpec(tuple(extents), tuple(blocks))
+    return GridSpec(tuple(extents), tuple(blocks), _order_of(b, order, len(dims)))
+
+
+def _order_of(b: Builder, order: Any, count: int) -> tuple[int, ...]:
+    """Return the dimensions of a grid from the slowest to the fastest."""
+    if order is None:
+        return tuple(range(count))
+    given = cast(tuple[Any, ...], order) if isinstance(order, tuple) else (order,)
+    places = tuple(static_int(b, dim, "grid: order") for dim in given)
+    if sorted(places) != list(range(count)):
+        raise LanguageError(
+            f"grid: order {show(order)} does not name each of {count} dimensions once",
+            code="bad-grid",
+            help=f"name the slowest first, such as order={tuple(reversed(range(count)))}",
+        )
+    return places
 
 
 @compiles(tile.range)

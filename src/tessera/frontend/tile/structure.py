@@ -13,12 +13,12 @@ __all__ = ["context", "grid", "linear_id", "range", "role", "static_range"]
 
 
 @tile_function
-def grid(*dims: tuple[Any, Any]) -> Iterable[Any]:
+def grid(*dims: tuple[Any, Any], order: tuple[int, ...] | None = None) -> Iterable[Any]:
     """Declare the parallel grid: one program runs the loop's body for each tile.
 
     The loop variables are the offsets of the program's tile, in elements. Programs may run in any order and
-    at the same time; raster order, persistence and clusters belong to the schedule. Two grids one after the
-    other in a kernel are two launches in that order.
+    at the same time; persistence and clusters belong to the schedule. Two grids one after the other in a kernel
+    are two launches in that order.
 
         for m, n in ts.tile.grid((M, 64), (N, 64)):
             C[m:m+64, n:n+64] = A[m:m+64, n:n+64]
@@ -26,13 +26,16 @@ def grid(*dims: tuple[Any, Any]) -> Iterable[Any]:
     Args:
         *dims: one `(extent, block)` pair per dimension; the block is known at compile time. The last
             dimension varies fastest.
+        order: compile-time; a hint in which order programs start: the dimensions, from the one that varies slowest to
+            the one that varies fastest. With `order=(1, 0)` programs of one column follow each other, which share
+            columns of an operand in caches. Results do not depend on it.
 
     Returns:
         The iterable of a `for` loop: one offset for one dimension, a tuple of offsets for several.
 
     Raises:
-        LanguageError: `nested-grid` inside another loop or a branch, `bad-grid` for anything but pairs,
-            `not-static` for a block that is not known at compile time.
+        LanguageError: `nested-grid` inside another loop or a branch, `bad-grid` for anything but pairs, or for an
+            order that is no permutation, `not-static` for a block that is not known at compile time.
     """
     ...
 

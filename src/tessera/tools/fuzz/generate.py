@@ -62,8 +62,17 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     steps = random.Random(f"steps {seed}")
     if steps.random() < dice.options.steps:
         program = strided(program, steps)
+    orders = random.Random(f"orders {seed}")
+    if orders.random() < dice.options.orders:
+        program = replace(program, grids=tuple(_reordered(grid, orders) for grid in program.grids))
     program = _fixed(program, dice.options.fixed)
     return instrumented(program, places) if places.random() < dice.options.debug else program
+
+
+def _reordered(grid: tree.Grid, rng: random.Random) -> tree.Grid:
+    """Let dimensions of a grid vary in another order."""
+    count = len(grid.vars)
+    return replace(grid, order=tuple(rng.sample(range(count), count))) if count > 1 else grid
 
 
 def _fixed(program: tree.Program, knobs: tuple[tuple[str, int | str], ...]) -> tree.Program:

@@ -56,6 +56,7 @@ class Options:
         buffer_parts: parts of shared buffers that are read and written, where there are buffers.
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
+        orders: programs whose grids name the order in which their dimensions vary.
         reuse: programs of few dtypes and shapes, which use the same tiles again and again, in blocks within blocks.
         moved: programs whose products have operands that are loaded before their loop, in branches, or outside.
         dims: programs with sizes that are spelled as expressions of names.
@@ -93,6 +94,7 @@ class Options:
     dims: float = 0.12
     strict: float = 0.0
     steps: float = 0.1
+    orders: float = 0.1
     reuse: float = 0.12
     moved: float = 0.15
     batches: float = 0.15

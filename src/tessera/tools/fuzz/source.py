@@ -74,7 +74,8 @@ def _grid(grid: tree.Grid) -> Iterator[str]:
         yield from block(grid.body)
         return
     pairs = ", ".join(f"({text(extent)}, {block})" for extent, block in zip(grid.extents, grid.blocks, strict=True))
-    yield f"for {', '.join(grid.vars)} in ts.tile.grid({pairs}):"
+    order = f", order={grid.order}" if grid.order else ""
+    yield f"for {', '.join(grid.vars)} in ts.tile.grid({pairs}{order}):"
     for line in block(grid.body):
         yield INDENT + line
 

@@ -939,12 +939,13 @@ class Check(Stmt):
 
 @dataclass(frozen=True)
 class Grid(Node):
-    """`for vars in ts.tile.grid((extent, block), …)`."""
+    """`for vars in ts.tile.grid((extent, block), …)`, with `order=` where one is given."""
 
     vars: tuple[str, ...]
     extents: tuple[Expr, ...]
     blocks: tuple[int, ...]
     body: Block
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
