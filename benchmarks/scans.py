@@ -17,6 +17,8 @@ import tessera as ts
 ELEMENTS = 1 << 24
 WIDTHS = (256, 1024, 4096, 16384)
 LONGEST_SORT = 65536
+LONGEST_TOPK = 32768
+BEST = (64, 256)
 
 
 @ts.function
@@ -60,17 +62,24 @@ def sort(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
         y[i, :] = ts.tile.sort(x[i, :], 0)
 
 
-@ts.kernel
-def topk(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", 64, ts.f32], places: ts.Tensor["m", 64, ts.i32]):
-    """The 64 largest of each row."""
-    for i in ts.tile.grid((m, 1)):
-        y[i, :], places[i, :] = ts.tile.topk(x[i, :], 64, 0)
+def topk_for(k: int) -> Any:
+    """Return a kernel that stores the `k` largest of each row, and where they are."""
+
+    @ts.kernel
+    def topk(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", k, ts.f32], places: ts.Tensor["m", k, ts.i32]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :], places[i, :] = ts.tile.topk(x[i, :], k, 0)
+
+    return topk
+
+
+TOPK = {k: topk_for(k) for k in BEST}
 
 
 def works(torch: Any, given: Given) -> Iterator[Work]:
     """Yield the works on rows."""
     rows, width = given.rows, given.width
-    ours = {kernel.__name__: given.fixed(kernel) for kernel in (cumsum, recurrence, argmax, variance, sort, topk)}
+    ours = {kernel.__name__: given.fixed(kernel) for kernel in (cumsum, recurrence, argmax, variance, sort)}
     x = torch.randn(rows, width, device="cuda")
     y, decay = torch.full_like(x, torch.nan), torch.rand_like(x)
     size = x.nbytes
@@ -83,12 +92,18 @@ def works(torch: Any, given: Given) -> Iterator[Work]:
     spread = torch.full((rows,), torch.nan, device="cuda")
     exact = x.double().var(1, correction=0).float()
     yield Work("var", lambda: ours["variance"](x, spread), lambda: torch.var(x, 1, correction=0), spread, exact, size)
+    if width <= LONGEST_TOPK:
+        yield from (_best_of(torch, given, x, k) for k in BEST if k < width)
     if width <= LONGEST_SORT:
         z = torch.full_like(x, torch.nan)
-        best, places = x.new_full((rows, 64), torch.nan), place.new_full((rows, 64), -1)
-        top = x.topk(64, 1).values
-        yield Work("topk 64", lambda: ours["topk"](x, best, places), lambda: torch.topk(x, 64, 1), best, top, size)
         yield Work("sort", lambda: ours["sort"](x, z), lambda: torch.sort(x, 1), z, x.sort(1).values, 2 * size)
+
+
+def _best_of(torch: Any, given: Given, x: Any, k: int) -> Work:
+    best = x.new_full((given.rows, k), torch.nan)
+    places = torch.full((given.rows, k), -1, device="cuda", dtype=torch.int32)
+    kernel, wanted = given.fixed(TOPK[k]), x.topk(k, 1).values
+    return Work(f"topk {k}", lambda: kernel(x, best, places), lambda: torch.topk(x, k, 1), best, wanted, x.nbytes)
 
 
 def _recurrence(torch: Any, x: Any, decay: Any) -> Any:
