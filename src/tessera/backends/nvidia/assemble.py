@@ -40,7 +40,8 @@ def to_ptx(text: str, target: TargetRecord) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     optimised = str(module)
-    return optimised, respelled(ptx.written(module, optimised, target.cpu, target.ptx_version), target)
+    apart = ptx.has_very_many_addresses(optimised)
+    return optimised, respelled(_emitted_apart(optimised, target) if apart else machine.emit_assembly(module), target)
 
 
 def resume_ptx(optimised: str, target: TargetRecord) -> str:
@@ -50,13 +51,18 @@ def resume_ptx(optimised: str, target: TargetRecord) -> str:
         VerifyError: LLVM rejects it; has the line where LLVM tells it.
         CompilerFault: accumulators of products are used while these still run.
     """
+    check_products(made := _emitted_apart(optimised, target))
+    return respelled(made, target)
+
+
+def _emitted_apart(optimised: str, target: TargetRecord) -> str:
+    """Return what LLVM makes of optimised IR in a process of its own."""
     request = {"text": optimised, "cpu": target.cpu, "ptx_version": target.ptx_version}
     command = [sys.executable, str(Path(ptx.__file__))]
     done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
     if done.returncode:
         raise refusal(done.stderr.decode(errors="replace"), optimised)
-    check_products(made := done.stdout.decode())
-    return respelled(made, target)
+    return done.stdout.decode()
 
 
 def can_assemble(target: TargetRecord) -> bool:

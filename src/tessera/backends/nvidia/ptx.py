@@ -1,6 +1,7 @@
 """LLVM IR to PTX. Run as a script it is a worker: `ptx.py` reads a request on standard input.
 
-A fault of an LLVM back end aborts the process, so PTX of a text that was edited is made in a worker.
+A fault of an LLVM back end aborts the process, so PTX of a text that was edited is made in a worker. So is that of
+texts for which LLVM needs other options, which hold for a process.
 This file imports nothing of Tessera, so that the worker starts fast.
 """
 
@@ -17,8 +18,12 @@ import llvmlite.binding as binding
 llvm: Any = binding  # llvmlite ships no types
 
 MOST_ADDRESSES = 1500
-"""Addresses and products in one block of a module that is fully optimised."""
+"""Addresses and products in one block of a module whose PTX is made in this process."""
 _BLOCK = re.compile(r"^\S+:", re.MULTILINE)
+_FLAGS = re.compile(
+    r"( = (?:add|sub|mul|shl|lshr|ashr|udiv|sdiv|or|trunc|zext|uitofp|icmp|getelementptr))"
+    r"(?: (?:nuw|nsw|nusw|inbounds|exact|disjoint|nneg|samesign))+"
+)
 
 
 @cache
@@ -32,22 +37,28 @@ def _initialise() -> None:
 
 
 @cache
-def target_machine(cpu: str, ptx_version: int, opt: int = 3) -> Any:
+def target_machine(cpu: str, ptx_version: int) -> Any:
     """Return LLVM's machine for a GPU; its names come from target records, as an unknown one aborts the process."""
     _initialise()
     target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
-    return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=opt, reloc="pic")
+    return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=3, reloc="pic")
 
 
-def written(module: Any, text: str, cpu: str, ptx_version: int) -> str:
-    """Return the PTX of an optimised module, whose text is given.
+def has_very_many_addresses(text: str) -> bool:
+    """Return whether LLVM would compare all pairs of a block's addresses for minutes: a worker makes PTX of those."""
+    return any(
+        block.count(" = getelementptr ") + block.count(" = mul ") > MOST_ADDRESSES for block in _BLOCK.split(text)
+    )
 
-    In blocks with very many addresses LLVM looks at all pairs of them to make one from another, for minutes. The PTX of
-    such modules is made without its optimisations; those of the vendor's assembler follow.
+
+def _never_poison(text: str) -> str:
+    """Return a module without what makes a result poison when it overflows.
+
+    LLVM makes one address from another (straight-line strength reduction), and looks through all that both are computed
+    from for such results before, which takes the minutes. Where there are none, it need not look.
     """
-    addresses = (block.count(" = getelementptr ") + block.count(" = mul ") for block in _BLOCK.split(text))
-    opt = 0 if max(addresses) > MOST_ADDRESSES else 3
-    return target_machine(cpu, ptx_version, opt).emit_assembly(module)
+    llvm.set_option("tessera", "--enable-poison-reuse-guard=false")
+    return _FLAGS.sub(r"\1", text)
 
 
 def parsed(text: str, machine: Any) -> Any:
@@ -74,8 +85,11 @@ def _edited(text: str, machine: Any) -> Any:
 
 def _worker() -> None:
     request = json.load(sys.stdin)
-    text, cpu, version = request["text"], request["cpu"], request["ptx_version"]
-    sys.stdout.buffer.write(written(_edited(text, target_machine(cpu, version)), text, cpu, version).encode())
+    text = request["text"]
+    if has_very_many_addresses(text):
+        text = _never_poison(text)
+    machine = target_machine(request["cpu"], request["ptx_version"])
+    sys.stdout.buffer.write(machine.emit_assembly(_edited(text, machine)).encode())
 
 
 if __name__ == "__main__":
