@@ -103,11 +103,10 @@ class Device:
         if (at % width).any():
             raise Fault(f"{width} bytes at address {int(addresses[at % width != 0][0]):#x}, which is no multiple")
         most = (1 << 8 * min(width, 8)) - 1
-        for part in range(0, width, 8):
-            valid = self._valid.load(at + part, min(width, 8))
-            allowed = valid > 0 if partly else valid == most
-            if not allowed.all():
-                raise Fault(f"outside of all arrays: address {int(addresses[~allowed][0]):#x}")
+        parts = [self._valid.load(at + part, min(width, 8)) for part in range(0, width, 8)]
+        allowed = np.any([valid > 0 for valid in parts], 0) if partly else np.all([valid == most for valid in parts], 0)
+        if not allowed.all():
+            raise Fault(f"outside of all arrays: address {int(addresses[~allowed][0]):#x}")
         return at
 
 
