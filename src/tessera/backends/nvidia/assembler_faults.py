@@ -14,7 +14,8 @@ from tessera.target.records import TargetRecord
 _NARROW_EXTREME = re.compile(r"\b(max|min)\.([su])16\s+(%\w+), ([^,;]+), ([^;]+);")
 _ABSOLUTE = re.compile(r"\babs\.s16\s+(%\w+), (%\w+);")
 _EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
-_NEGATION = re.compile(r"\bneg\.s(16|32)\s+(%\w+), (%\w+);")
+_NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+);")
+_NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
 _HALVES = re.compile(r"\bmov\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
 _UNPACKED_FP8 = re.compile(r"\bcvt\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
@@ -23,7 +24,7 @@ _LOADED = re.compile(r"^\s*ld(?:matrix)?\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULT
 
 def respelled(ptx: str, target: TargetRecord) -> str:
     """Return PTX that assemblers, and drivers that compile it, translate correctly for the target."""
-    ptx = _ABSOLUTE.sub(_wrapped_absolute, ptx)
+    ptx = _NARROW_NEGATION.sub(_spelled_negation, _ABSOLUTE.sub(_wrapped_absolute, ptx))
     if _UNPACKED_FP8.search(ptx) is not None:
         ptx = "".join(map(_shifted_halves, _ENTRY.split(ptx)))
     if not 90 <= compute_capability(target.name) < 120 or _EXTREME.search(ptx) is None:
@@ -62,8 +63,9 @@ def _wrapped_absolute(found: re.Match[str]) -> str:
 def _spelled_negation(found: re.Match[str]) -> str:
     """Write `-x` as `~x + 1`.
 
-    For sm_90 to sm_103, ptxas, nvJitLink and drivers up to CUDA 13.3 make one VIMNMX3 of `max(max(a, b), c)` and forget
-    the negation of its second operand.
+    ptxas and nvJitLink 13.0 negate 16 bits as 32, and compare, shift and widen the result as if it never wrapped: of
+    -32768 `neg.s16` gives 32768 there (seen for sm_80 and sm_90). Of 32 bits, for sm_90 to sm_103, ptxas, nvJitLink and
+    drivers up to CUDA 13.3 make one VIMNMX3 of `max(max(a, b), c)` and forget the negation of its second operand.
     """
     bits, result, operand = found.groups()
     return f"not.b{bits} \t{result}, {operand}; add.s{bits} \t{result}, {result}, 1;"
