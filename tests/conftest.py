@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import re
 import shutil
@@ -54,13 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if missing is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"no NVIDIA GPU: {missing}"))
-
-
-def pytest_collection_finish() -> None:
-    """Let the collector of garbage pass over what lives as long as the session: tens of thousands of tests."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def _is_whole_suite(config: pytest.Config) -> bool:

@@ -194,16 +194,19 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
         return None
     rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
     apart = [op for op in rows if _moved_bytes(kernel, op) < ACCESS_BYTES]
-    leading = [op for op in apart if all(_is_known_before(offset, passes.ops[0]) for offset in op.offsets)]
+    begin = passes.ops[0]
+    leading = [
+        op for op in apart if all(_is_there(each, begin) or constant_value(each) is not None for each in op.offsets)
+    ]
     if 2 * len(apart) <= len(rows) or not leading:
         return None
     first = min(leading, key=lambda op: (_element_bytes(op), isinstance(op, StoreOp)))
     step = ACCESS_BYTES // _element_bytes(first)
     if passes.size < 2 * step or length < step:  # chunks are whole numbers of accesses
         return None
-    insert = Inserter(InsertPoint.before(passes.ops[0]), first)
+    insert = Inserter(InsertPoint.before(begin), first)
     offsets = [
-        offset if (at := constant_value(offset)) is None else insert.constant(int(at)) for offset in first.offsets
+        each if _is_there(each, begin) else insert.constant(int(constant_value(each) or 0)) for each in first.offsets
     ]
     behind = insert.value(MisalignmentOp(first.tensor, offsets))
     known = dict[Operation, int]()
@@ -220,12 +223,10 @@ def _is_whole(op: Operation, passes: Passes) -> bool:
     return op.tensor.type.shape[axis] == passes.size and constant_value(op.offsets[axis]) == 0
 
 
-def _is_known_before(value: SSAValue, op: Operation) -> bool:
-    """Return whether a value that an op's block sees is a constant, or is there before the op."""
+def _is_there(value: SSAValue, op: Operation) -> bool:
+    """Return whether a value that an op's block sees has been computed before the op."""
     owner = value.owner
-    if constant_value(value) is not None or not isinstance(owner, Operation) or owner.parent is not op.parent:
-        return True
-    return owner.is_before_in_block(op)
+    return not isinstance(owner, Operation) or owner.parent is not op.parent or owner.is_before_in_block(op)
 
 
 def _is_in_place(passes: Passes) -> bool:
