@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import tessera as ts
 from tessera.backends.nvidia.assemble import resume_ptx, to_ptx
 from tessera.backends.nvidia.ptx import MOST_ADDRESSES, has_very_many_addresses
 from tessera.target.registry import target_named
@@ -27,12 +28,27 @@ def module_with(addresses: int) -> str:
 
 
 @pytest.mark.parametrize("addresses", [10, MOST_ADDRESSES // 2 + 1])
-def test_blocks_of_very_many_addresses(addresses: int) -> None:
-    start = time.perf_counter()
+def test_all_of_very_many_addresses_are_stored_to(addresses: int) -> None:
     optimised, text = to_ptx(module_with(addresses), TARGET)
-    took = time.perf_counter() - start
     assert has_very_many_addresses(optimised) == (addresses > 10)
     assert text.count("st.global") == addresses
+
+
+@ts.kernel.autotune(space={"num_warps": [1]})
+def turned(x: ts.Tensor["p", "d", "m", ts.i64]):
+    for i, j, k in ts.tile.grid((m, 130), (d, 130), (p, 1)):
+        rows = j + ts.tile.arange(65) % 130
+        x[k, j + 64 : j - 1 : -1, i : i + 130] = x[k, rows, i : i + 130] * -5
+
+
+def test_a_large_tile_of_one_warp_compiles_in_time() -> None:
+    """Without the worker LLVM takes minutes."""
+    start = time.perf_counter()
+    found = ts.compile(turned, target="sm_90a", dump=["ll"])
+    took = time.perf_counter() - start
+    text = found.dumps["ll"]
+    assert isinstance(text, str)
+    assert has_very_many_addresses(text)
     assert took < 60
 
 

@@ -61,32 +61,36 @@ def whole_rows(parts: Parts) -> tree.Grid:
         weights = parts.load(parts.tensor("W", (width,), dtype), tree.Span(None, width))
         value = tree.Apply("add", (value, tree.Cast(weights, wide)))
     if dice.chance(0.3):
-        dims, there = _row_of_another(parts, m, width) if block == 1 else (("M", width), place)
+        dims, there = _row_of_another(parts, place, width)
         other = parts.load(parts.tensor("Z", dims, dtype), *there)
         value = tree.Apply("maximum", (value, tree.Cast(other, wide)))
     kept, there = x.name, place
     if not dice.chance(0.3):
-        dims, there = _row_of_another(parts, m, width) if block == 1 else (("M", width), place)
+        dims, there = _row_of_another(parts, place, width)
         kept = parts.tensor("out", dims, dtype).name
     parts.body.append(tree.Store(kept, there, dtype, tree.Cast(value, dtype)))
     return tree.Grid(("m",), (extent,), (block,), tuple(parts.body))
 
 
-def _row_of_another(parts: Parts, m: tree.Expr, width: int) -> tuple[tuple[str | int, ...], tuple[tree.Axis, ...]]:
-    """Return a tensor's dimensions and where as many elements as a row has are in it: mostly a whole row."""
-    rng = parts.dice.aside
-    match rng.choice(("row", "row", "run", "part", "mirrored", "apart")):
-        case "run":  # of one long row, which other programs have parts of
-            parts.dims["L"] = parts.dims["M"] * width
-            return ("L",), (tree.Span(tree.Apply("mul", (m, tree.Number(width))), width),)
-        case "part":
-            return ("M", width + 9), (tree.At(m), tree.Span(tree.Number(rng.randint(0, 9)), width))
-        case "mirrored":
-            return ("M", width), (tree.At(m), tree.Span(tree.Number(width - 1), width, -1))
-        case "apart":  # some of them outside
-            return ("M", width), (tree.At(m), tree.Span(tree.Number(rng.randint(0, 2)), width, 2))
-        case _:
-            return ("M", width), (tree.At(m), tree.Span(None, width))
+def _row_of_another(
+    parts: Parts, place: tuple[tree.Axis, ...], width: int
+) -> tuple[tuple[str | int, ...], tuple[tree.Axis, ...]]:
+    """Return a tensor's dimensions and where as many elements as at a place are in it: mostly the same one."""
+    rng, row = parts.dice.aside, place[0]
+    if isinstance(row, tree.At):
+        match rng.choice(("row", "row", "run", "part", "mirrored", "apart")):
+            case "run":  # of one long row, which other programs have parts of
+                parts.dims["L"] = parts.dims["M"] * width
+                return ("L",), (tree.Span(tree.Apply("mul", (row.index, tree.Number(width))), width),)
+            case "part":
+                return ("M", width + 9), (row, tree.Span(tree.Number(rng.randint(0, 9)), width))
+            case "mirrored":
+                return ("M", width), (row, tree.Span(tree.Number(width - 1), width, -1))
+            case "apart":  # some of them outside
+                return ("M", width), (row, tree.Span(tree.Number(rng.randint(0, 2)), width, 2))
+            case _:
+                pass
+    return ("M", width), place
 
 
 def recurrence(parts: Parts) -> tree.Grid:
