@@ -150,3 +150,57 @@ def _negating(name: str) -> Case:
 @conformance([_negating(name) for name in INTS])
 def test_negations_have_wrapped(case, backend):
     check(case, backend)
+
+
+LEAST = {"i8": -100, "i16": -30000, "i32": -65535, "i64": -65535}
+
+
+def magnitudes(type_: ts.DType, least: int) -> Callable[..., None]:
+    def kernel(x: ts.Tensor["n", type_], kept: ts.Tensor[6, "n", type_], signs: ts.Tensor[6, "n", ts.i32]):
+        for i in ts.tile.grid((n, 128)):
+            a = x[i : i + 128]
+            size = ts.tile.abs(a)
+            for k in ts.tile.static_range(6):
+                m = (size, -size, ts.tile.maximum(-size, least), ts.tile.minimum(size, 0), ts.tile.abs(~a), -size // 2)[
+                    k
+                ]
+                kept[k, i : i + 128] = m
+                low = ts.tile.where(m < 0, 1, 0) + ts.tile.where(m >= least, 2, 0) + ts.tile.where(m == -1, 4, 0)
+                high = ts.tile.where(m > 0, 8, 0) + ts.tile.where(-size > least, 16, 0) + ts.tile.where(m != a, 32, 0)
+                signs[k, i : i + 128] = low + high
+
+    return kernel
+
+
+def _sized(x: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(over="ignore"):
+        size = np.where(x < 0, -x, x)
+        least, one = x.dtype.type(least), x.dtype.type(2)
+        inverse = np.where(~x < 0, -(~x), ~x)
+        rows = [size, -size, np.maximum(-size, least), np.minimum(size, 0), inverse, -size // one]
+        signs = [
+            (m < 0) + 2 * (m >= least) + 4 * (m == -1) + 8 * (m > 0) + 16 * (-size > least) + 32 * (m != x)
+            for m in rows
+        ]
+    return np.stack(rows).astype(x.dtype), np.stack(signs).astype(np.int32)
+
+
+def _measuring(name: str) -> Case:
+    type_ = dtype(name)
+
+    def arguments(rng: np.random.Generator) -> list[object]:
+        few = rng.integers(-9, 10, COLUMNS)
+        x = np.where(rng.random(COLUMNS) < 0.4, few, integers(rng, (COLUMNS,), type_))
+        x[:3] = np.iinfo(type_.numpy()).min
+        return [x.astype(type_.numpy()), Output((6, COLUMNS), type_), Output((6, COLUMNS), ts.i32)]
+
+    def expected(x: np.ndarray, *_: object) -> tuple[np.ndarray, np.ndarray]:
+        return _sized(x, LEAST[name])
+
+    backends = (*BACKENDS, "ptx-sm_80", "ptx-sm_90a")
+    return Case(name, magnitudes(type_, LEAST[name]), arguments, expected, backends=backends)
+
+
+@conformance([_measuring(name) for name in LEAST])
+def test_magnitudes_have_wrapped(case, backend):
+    check(case, backend)

@@ -12,7 +12,7 @@ from tessera.target.nvidia import compute_capability
 from tessera.target.records import TargetRecord
 
 _NARROW_EXTREME = re.compile(r"\b(max|min)\.([su])16\s+(%\w+), ([^,;]+), ([^;]+);")
-_ABSOLUTE = re.compile(r"\babs\.s16\s+(%\w+), (%\w+);")
+_ABSOLUTE = re.compile(r"\babs\.s(16|32|64)\s+(%\w+), (%\w+);")
 _EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
 _NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+);")
 _NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
@@ -52,12 +52,15 @@ def _shifted_halves(entry: str) -> str:
 
 
 def _wrapped_absolute(found: re.Match[str]) -> str:
-    """Write absolute values of 16 bits with 32.
+    """Write absolute values as `(x ^ s) - s`, where s is -1 for negative numbers and else 0.
 
-    ptxas and nvJitLink 13.0 compare `abs.s16` of the least number as 32768 (sm_75 to sm_120): it wraps to itself.
+    ptxas and nvJitLink 13.0 take `abs` for positive also of the least number, which wraps to itself (16 bits: sm_75 to
+    sm_120), and the negation of `abs.s64` for the least number in comparisons, minima and maxima, whatever it is of:
+    `max(-abs(x), -65535)` is -65535 there for every x (32 and 64 bits: seen on sm_90, `scripts/check_assembler.py`).
     """
-    result, operand = found.groups()
-    return f"{{ .reg .b32 %wide; cvt.s32.s16 %wide, {operand}; abs.s32 %wide, %wide; cvt.u16.u32 {result}, %wide; }}"
+    bits, result, operand = found.groups()
+    sign = f"shr.s{bits} %sign, {operand}, {int(bits) - 1}; xor.b{bits} %number, {operand}, %sign;"
+    return f"{{ .reg .b{bits} %sign, %number; {sign} sub.s{bits} {result}, %number, %sign; }}"
 
 
 def _spelled_negation(found: re.Match[str]) -> str:
