@@ -21,7 +21,18 @@ from tessera.frontend.evaluate import execute, statement
 from tessera.frontend.exact import same
 from tessera.frontend.expressions import is_runtime, truth
 from tessera.frontend.flow import RESULT, Guard, Split, is_flag
-from tessera.frontend.values import Scalar, TensorValue, Tile, Undefined, Unless, Value, is_number, leaves, rebuild
+from tessera.frontend.values import (
+    Scalar,
+    Shared,
+    TensorValue,
+    Tile,
+    Undefined,
+    Unless,
+    Value,
+    is_number,
+    leaves,
+    rebuild,
+)
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import index
 
@@ -199,6 +210,8 @@ def _agree_leaf(b: Builder, name: str, left: Any, right: Any) -> tuple[Any, Attr
     if len(strong) == 2 and alike(strong[0].type, strong[1].type) and type(left) is type(right):
         chosen = strong[1] if element_of(strong[0].type) == index else strong[0]
         return chosen, chosen.type
+    if len(strong) == 1 and isinstance(strong[0], Tile) and any(_holds(v, strong[0]) for v in (left, right)):
+        return strong[0], strong[0].type
     if len(strong) == 1 and isinstance(strong[0], Scalar) and (is_number(left) or is_number(right)):
         return strong[0], strong[0].type
     if not strong and same(left, right):
@@ -208,6 +221,11 @@ def _agree_leaf(b: Builder, name: str, left: Any, right: Any) -> tuple[Any, Attr
         for carried in reversed(b.carrying):  # a number before a loop takes the type that the loop gives it
             starts = carried.retype(starts[0], right.type), carried.retype(starts[1], left.type)
     raise _disagree(name, left, right)
+
+
+def _holds(value: Any, tile: Tile) -> bool:
+    """Return whether a value is a shared buffer that holds such a tile: it is read where the other is a tile."""
+    return isinstance(value, Shared) and alike(value.type, tile.type)
 
 
 def _disagree(name: str, left: Any, right: Any) -> TypeMismatchError:

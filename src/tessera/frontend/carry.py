@@ -12,11 +12,11 @@ from xdsl.ir import Attribute, Block, SSAValue
 from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder, LoopPlace
-from tessera.frontend.convert import broadcast_to, cast_to, constant, default_element
+from tessera.frontend.convert import broadcast_to, cast_to, constant, default_element, operand
 from tessera.frontend.exact import same
 from tessera.frontend.flow import RESULT, stop_of
 from tessera.frontend.liveness import NONE, names_bound
-from tessera.frontend.values import Scalar, Tile, Undefined, Value, is_number, leaves, rebuild, show
+from tessera.frontend.values import Scalar, Shared, Tile, Undefined, Value, is_number, leaves, rebuild, show
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of, index
 
@@ -128,6 +128,7 @@ def as_type(b: Builder, value: Any, type_: Attribute) -> SSAValue:
     """Return a number, or a value of a type that is alike, as a value of a type."""
     if not isinstance(value, Value):
         return constant(b, value, type_)
+    value = operand(b, value) if isinstance(value, Shared) else value
     return value.ssa if value.type == type_ else cast_to(b, value.ssa, element_of(type_))
 
 

@@ -649,6 +649,35 @@ def test_buffers_are_allocated_after_an_early_return():
     assert [op.name for op in program.ops].count("tessera_tile.alloc_shared") == 2
 
 
+@ts.function
+def _held_or_more(held, mode):
+    if mode == 0:
+        return held
+    if mode == 1:
+        return ts.tile.full((8,), 7.0, ts.f32)
+    return held + 1
+
+
+def test_a_buffer_is_read_where_another_path_returns_a_tile():
+    def kernel(x: ts.Tensor[8, ts.f32], y: ts.Tensor[8, ts.f32], mode: int):
+        buffer = ts.tile.alloc_shared((8,), ts.f32)
+        buffer[...] = x[:]
+        ts.tile.barrier()
+        chosen = buffer
+        if mode == 2:
+            chosen = x[:] * 2
+        found = _held_or_more(buffer, mode)
+        ts.tile.barrier()
+        buffer[...] = x[:] * 100  # read before
+        y[:] = found + chosen
+
+    x = np.arange(8, dtype=np.float32)
+    for mode, wanted in enumerate((2 * x, 7 + x, 3 * x + 1)):
+        y = np.full(8, -9, np.float32)
+        run(kernel, x, y, mode)
+        np.testing.assert_array_equal(y, wanted)
+
+
 def test_locations_are_those_of_the_source():
     from tessera.ir.locations import location_of
 
