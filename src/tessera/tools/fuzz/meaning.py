@@ -298,6 +298,9 @@ def _combined(machine: Machine, expr: tree.Combined) -> Val:
 
 def _mma(machine: Machine, expr: tree.Mma) -> Val:
     policies = {part.type.policy for part in (expr.a, expr.b)}
+    if any(isinstance(part, tree.Name) and part.type.dtype == "f32" for part in (expr.a, expr.b)):
+        # A name keeps the policy of what it is bound to, which its type here does not say.
+        policies |= {tensor.policy for tensor in machine.program.tensors}
     compute = "tf32" if expr.compute == "tf32" or "tf32" in policies else ""
     acc = None if expr.acc is None else machine.value(expr.acc)
     return reductions.batch(machine.value(expr.a), machine.value(expr.b), acc, expr.type, compute)

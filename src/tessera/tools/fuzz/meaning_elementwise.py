@@ -272,7 +272,7 @@ def _add(args: Sequence[Val], dtype: str, profile: str, sign: float = 1.0) -> Va
     err = None if a.err is None and b.err is None else a.errors() + b.errors()
     if profile == "fast" and sign > 0:  # a product may start from what it would be added to
         for product, other in ((a, b), (b, a)):
-            if product.sums is not None and product.shape == other.shape:
+            if product.sums is not None and np.broadcast_shapes(product.shape, other.shape) == product.shape:
                 err = (0.0 if err is None else err) + product.sums.reordered(other, FORMATS[dtype])
     result = rounded(dtype, a.data + sign * b.data, err, known_of(a, b))
     if profile != "fast" or dtype != "f32":
