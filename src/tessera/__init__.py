@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from tessera.driver.compile import compile
     from tessera.driver.kernel import kernel
     from tessera.driver.loaded import load
+    from tessera.frontend.tile import assume
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
 
@@ -87,6 +88,7 @@ for _platform in PLATFORMS:
 _LAZY = {
     "Artifact": "tessera.target.artifact",
     "asarray": "tessera.runtime",
+    "assume": "tessera.frontend.tile",
     "compile": "tessera.driver.compile",
     "empty": "tessera.runtime",
     "from_dlpack": "tessera.runtime",
@@ -119,6 +121,7 @@ __all__ = [
     "VerifyError",
     "accum",
     "asarray",
+    "assume",
     "bf16",
     "bfloat16",
     "bool_",

@@ -608,6 +608,22 @@ _SIMT = (
         ("shared=0.9",),
     ),
     Mutant(
+        "extents-of-narrow-integers-do-not-wrap",
+        "cpu",
+        "ir/tile/extents.py",
+        'if dtype.kind == "bool" or (dtype.kind == "int" and dtype.bits == _WIDEST):',
+        "if True:",
+        ("narrow_extents=0.5",),
+    ),
+    Mutant(
+        "assumed-divisors-are-doubled",
+        "ptx",
+        "frontend/ops/assume.py",
+        'yield "multiple", leaf, divisor',
+        'yield "multiple", leaf, 2 * divisor',
+        ("assumes=0.9",),
+    ),
+    Mutant(
         "parts-of-buffers-end-in-zeros",
         "ptx",
         "lower/simt/mma.py",

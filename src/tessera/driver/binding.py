@@ -157,6 +157,7 @@ def assumed_facts(param: TensorParam, sizes: dict[str, int], steps: Sequence[int
         tuple(1 if step is None else class_of(step, dtype.bytes) for step in strides),
         tuple(1 if size is None else class_of(size, dtype.bytes) for size in shape),
         order=order_of(strides),
+        contiguous=steps is None,
     )
 
 

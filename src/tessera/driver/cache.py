@@ -38,7 +38,8 @@ from tessera.driver import version
 from tessera.errors import DiagnosticWarning
 from tessera.frontend.reads import Path as ReadPath
 from tessera.runtime.environment import number_from
-from tessera.target.artifact import Artifact, ArtifactError
+from tessera.target.artifact import Artifact
+from tessera.target.schema import ArtifactError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -239,4 +239,5 @@ def _work(origin: Origin, given: Given) -> Work:
     platform = platform_of(origin.device)
     work = origin.launcher.work(platform.entry_stream(given.values))
     start = _load_starter(platform)[1] if platform.has_streams else 0
-    return replace(work, start=start, failed=_located(work.failed))
+    conditions = [one["condition"] for one in origin.variant.artifact.assumptions]
+    return replace(work, start=start, failed=_located(work.failed), conditions=conditions)

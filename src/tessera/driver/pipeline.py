@@ -30,13 +30,14 @@ from tessera.ir.target.debug import AssertOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.text import text_of
 from tessera.ir.tile.debug import AssertOp as TileAssertOp
-from tessera.ir.tile.structure import KernelOp, ReturnOp
+from tessera.ir.tile.structure import AssumeOp, KernelOp, ReturnOp
 from tessera.ir.types import int_value
 from tessera.ir.walking import ops_in
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs, read_by
 from tessera.target.artifact import ArgSpec, Artifact, Launch
+from tessera.target.assumptions import recorded
 from tessera.target.header import with_header
 from tessera.target.records import TargetRecord
 from tessera.verify import check_shared
@@ -188,13 +189,17 @@ def _recorded(module: ModuleOp, lowered: ModuleOp) -> ModuleOp:
     end = kernel.body.block.last_op
     returned = end.tensors if isinstance(end, ReturnOp) else ()
     record = tile_record(module)
+    facts = {**record.facts, "profile": kernel.profile.data, **_notes(module), "schedule": _schedule_of(module)}
+    assumed = [op for op in kernel.body.block.ops if isinstance(op, AssumeOp)]
+    if assumed:
+        facts["assumptions"] = [{"condition": op.extent, "location": recorded(location_of(op))} for op in assumed]
     record_on(
         lowered,
         target=record.target,
         name=kernel.sym_name.data,
         args=[asdict(spec) for spec in arg_specs(kernel)],
         returns=[kernel.body.block.args.index(tensor) for tensor in returned],
-        facts={**record.facts, "profile": kernel.profile.data, **_notes(module), "schedule": _schedule_of(module)},
+        facts=facts,
     )
     return lowered
 
@@ -258,8 +263,8 @@ def _extent(extent: Any, args: Sequence[ArgSpec]) -> int | str:
 
 
 def _dumped(module: ModuleOp) -> str:
-    """Return the text of a stage; with locations where code holds them: assertions that fail name theirs."""
-    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp) for op in ops_in(module)))
+    """Return the text of a stage; with locations where code holds them: what fails names its own."""
+    return text_of(module, locations=any(isinstance(op, TileAssertOp | AssertOp | AssumeOp) for op in ops_in(module)))
 
 
 def with_texts(artifact: Artifact, texts: Mapping[str, str | bytes], dump: Sequence[str]) -> Artifact:

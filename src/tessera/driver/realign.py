@@ -31,7 +31,8 @@ from tessera.numerics import dtypes
 from tessera.runtime.device import Device
 from tessera.runtime.platforms import stream_memory
 from tessera.runtime.views import ArrayView
-from tessera.target.artifact import Artifact, evaluate
+from tessera.target.artifact import Artifact
+from tessera.target.extents import evaluate
 
 if TYPE_CHECKING:
     from tessera.driver.kernel import Kernel

@@ -166,8 +166,27 @@ SCRATCH: Final = -1
 
 STEP: Final = words("code", "operand")
 STEP_BYTES: Final = WORD * len(STEP)
-GRID_CODES: Final = ("const", "load", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum", "blocks")
-"""Steps of a grid program, on a stack. `blocks` replaces an extent by the blocks of `operand` it takes."""
+GRID_CODES: Final = (
+    "const",
+    "load",
+    "add",
+    "sub",
+    "mul",
+    "floordiv",
+    "ceildiv",
+    "mod",
+    "minimum",
+    "maximum",
+    "signed",
+    "unsigned",
+    "eq",
+    "lt",
+    "le",
+    "blocks",
+    "require",
+)
+"""Steps of a grid program, on a stack. `blocks` replaces an extent by the blocks of `operand` it takes; `require` drops
+a number, and refuses the call where it is 0."""
 GRID_DEPTH: Final = 16
 
 COST: Final = words("signature", "uses", "nanoseconds")

@@ -17,6 +17,7 @@ from tessera.entry import host, layout
 from tessera.entry.layout import ARG, AXIS, LAUNCH, MAP, RECORD, TABLE, WORD
 from tessera.target.artifact import Launch, Parameter
 from tessera.target.divisors import masks
+from tessera.target.extents import Extent
 
 _BLOCK_LIMIT = 16 * 1024
 """Bytes: the block lies on the caller's stack."""
@@ -204,8 +205,10 @@ class Block:
         return self.values[arg]
 
 
-def grid_steps(grid: Sequence[tuple[Any, int]], block: Block) -> list[tuple[int, int]]:
-    """Return the program that computes how many programs a grid has."""
+def grid_steps(
+    grid: Sequence[tuple[Extent, int]], block: Block, conditions: Sequence[Extent] = ()
+) -> list[tuple[int, int]]:
+    """Return the program that computes how many programs a grid has, and refuses calls in which a condition is 0."""
     steps: list[tuple[str, int]] = []
 
     def write(expr: Any) -> int:
@@ -217,6 +220,8 @@ def grid_steps(grid: Sequence[tuple[Any, int]], block: Block) -> list[tuple[int,
                 steps.append(("load", block.size(arg, axis)))
             case ["scalar", arg]:
                 steps.append(("load", block.scalar(arg)))
+            case ["unsigned", _, ["const", 64]]:
+                raise NotDirect("a grid depends on an unsigned number of 64 bits")
             case [fn, left, right]:
                 depth = max(write(left), 1 + write(right))
                 steps.append((fn, 0))
@@ -226,6 +231,10 @@ def grid_steps(grid: Sequence[tuple[Any, int]], block: Block) -> list[tuple[int,
         return 1
 
     depth = 1
+    for condition in conditions:
+        depth = max(depth, write(condition))
+        steps.append(("require", 0))
+    grid = grid or [(("const", 1), 1)]
     for place, (extent, size) in enumerate(grid):
         depth = max(depth, write(extent) + (place > 0))
         steps.append(("blocks", size))
@@ -233,7 +242,7 @@ def grid_steps(grid: Sequence[tuple[Any, int]], block: Block) -> list[tuple[int,
             steps.append(("mul", 0))
     if depth > layout.GRID_DEPTH:
         raise NotDirect("a grid expression is too deep")
-    return [(layout.GRID_CODES.index(name), operand) for name, operand in steps or [("const", 1)]]
+    return [(layout.GRID_CODES.index(name), operand) for name, operand in steps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +278,7 @@ class Work:
         own: words of that function's own.
         failed: raises the error of a launch that failed, given its number.
         keep: objects that must live as long as the record.
+        conditions: what is not 0 in the calls that the record serves.
     """
 
     launches: Sequence[Launch]
@@ -282,6 +292,7 @@ class Work:
     start: int = 0
     own: Sequence[int] = ()
     keep: tuple[object, ...] = ()
+    conditions: Sequence[Extent] = ()
 
 
 ERROR_WORD = -2
@@ -444,7 +455,9 @@ class Record:
         launch = work.launches[place]
         special = {layout.SCRATCH: layout.SCRATCH, ERROR_WORD: self.block.error}
         offsets = [*map(self.block.param, launch.params), *(special[one] for one in work.extra)]
-        steps = [word for step in grid_steps(launch.grid, self.block) for word in step]
+        steps = [
+            word for step in grid_steps(launch.grid, self.block, () if place else work.conditions) for word in step
+        ]
         grid = self._words(steps)
         values = {
             "function": work.functions[place],

@@ -19,6 +19,7 @@ from tessera.frontend import loops as loops
 from tessera.frontend.builder import Builder
 from tessera.frontend.evaluate import execute
 from tessera.frontend.flow import RESULT
+from tessera.frontend.ops.assume import apply_assumptions
 from tessera.frontend.reads import ABSENT, Reads, attribute_of
 from tessera.frontend.registry import load_all
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
@@ -130,12 +131,13 @@ def _attempt(
         raise
     if not has_grid:
         body.add_op(_implicit_grid(b, inner, body))
-    for op in (*b.dims.prologue, *_detached(body)):
+    for op in (*b.dims.prologue, *b.assumptions, *_detached(body)):
         entry.add_op(op)
     end = ReturnOp([tensor.ssa for tensor in _returned(b)])
     end.location = loc
     entry.add_op(end)
     _mark_memories(kernel, b)
+    apply_assumptions(kernel, b.assumptions, [fact.contiguous for fact in spec.args])
     return b, kernel
 
 

@@ -27,7 +27,7 @@ from tessera.frontend.values import Moment, RoleSpec, Scalar, TensorValue, Tile
 from tessera.ir.effects import acts
 from tessera.ir.locations import to_loc
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
-from tessera.ir.tile.structure import DimOp
+from tessera.ir.tile.structure import AssumeOp, DimOp
 from tessera.ir.tile.types import SharedType, TileType, describe
 from tessera.ir.types import index
 from tessera.target.dims import Dim, Quotient, solved
@@ -337,6 +337,7 @@ class Builder:
         self.linear_offset: SSAValue | None = None
         self.uses_linear_id = False
         self.effects = 0
+        self.assumptions: list[AssumeOp] = []
         self.written: dict[int, TensorValue] = {}
         self.empty_tile: TesseraError | None = None
         self.stored: dict[int, TensorValue] = {}

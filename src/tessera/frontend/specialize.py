@@ -25,6 +25,7 @@ class ArgFacts:
         alias: the first tensor argument that starts at the same address, -1 when none before it does.
         view: the first tensor argument that is the same view of that memory (dtype, sizes and strides), -1 likewise.
         order: dimensions by their strides, the longest first; empty where that is their own order, and of matrices.
+        contiguous: whether strides follow from sizes, also where these are not known.
     """
 
     kind: Literal["tensor", "scalar"]
@@ -37,6 +38,7 @@ class ArgFacts:
     alias: int = -1
     view: int = -1
     order: tuple[int, ...] = ()
+    contiguous: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from tessera.interp.stream import run_shared
 from tessera.interp.turns import Turns, run_program, waiting_loops
 from tessera.interp.values import Program, Tensor
 from tessera.ir import decisions
+from tessera.ir.locations import location_of
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import ShareOp
-from tessera.ir.tile.structure import DimOp, GridOp, MisalignmentOp, ReturnOp
+from tessera.ir.tile.structure import AssumeOp, DimOp, GridOp, KernelOp, MisalignmentOp, ReturnOp
 from tessera.ir.walking import ops_in
+from tessera.target.assumptions import check_assumption
 from tessera.target.divisors import WIDEST
 
 TILES = 5
@@ -29,6 +31,16 @@ TILES = 5
 def _dim(op: DimOp, machine: Machine) -> Any:
     tensor: Tensor = machine.get(op.tensor)
     return np.int64(tensor.array.shape[op.axis.data])
+
+
+@handles(AssumeOp)
+def _assume(op: AssumeOp, machine: Machine) -> None:
+    kernel = op.parent_op()
+    assert isinstance(kernel, KernelOp)
+    values = machine.all(kernel.body.block.args)
+    sizes = [value.array.shape if isinstance(value, Tensor) else () for value in values]
+    names = [(info.name, info.dims) for info in kernel.infos]
+    check_assumption(machine.kernel, op.extent, location_of(op), names, sizes, values)
 
 
 @handles(MisalignmentOp)

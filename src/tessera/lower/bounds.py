@@ -202,6 +202,10 @@ class Bounds:
     def _argument(self, block: Block, value: SSAValue, depth: int) -> Interval | None:
         parent = block.parent_op()
         position = list(block.args).index(value)  # pyright: ignore[reportArgumentType]
+        if isinstance(parent, KernelOp):
+            info, limits = parent.infos[position], range_of(_dtype(value))
+            low = limits.low if info.low is None else max(info.low, limits.low)
+            return Interval(low, limits.high if info.high is None else min(info.high, limits.high))
         if isinstance(parent, GridOp):
             return Interval(0, max(self.interval(parent.extents[position], depth).high - 1, 0))
         if isinstance(parent, scf.ForOp) and position == 0:  # the language's steps are positive

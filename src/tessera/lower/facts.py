@@ -11,7 +11,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import Slice
 from tessera.ir.tile.stream import ShareOp
-from tessera.ir.tile.structure import DimOp, GridOp, KernelOp, MisalignmentOp
+from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, MisalignmentOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of
 from tessera.ir.types import dtype_of, index
 from tessera.target.divisors import WIDEST
@@ -114,6 +114,8 @@ def _arithmetic_divisor(known: dict[SSAValue, int], op: ElementwiseOp) -> int:
 def _argument_divisor(known: dict[SSAValue, int], block: Block, value: SSAValue) -> int:
     parent = block.parent_op()
     position = list(block.args).index(value)  # pyright: ignore[reportArgumentType]
+    if isinstance(parent, KernelOp):
+        return parent.infos[position].multiple
     if isinstance(parent, GridOp):
         return parent.block_sizes[position]
     if isinstance(parent, scf.ForOp) and position == 0:
@@ -256,7 +258,12 @@ def _argument_range(block: Block, value: SSAValue, known: dict[SSAValue, Range],
         return low, max(end - 1, low)  # the language's steps are positive
     if isinstance(parent, scf.ForOp):
         return _carried_range(parent, list(block.args).index(value) - 1, known, depth)  # pyright: ignore[reportArgumentType]
-    return _whole(value)
+    return _assumed(parent.info_of(value), _whole(value)) if isinstance(parent, KernelOp) else _whole(value)
+
+
+def _assumed(info: ArgInfo, whole: Range) -> Range:
+    low, high = whole
+    return low if info.low is None else max(info.low, low), high if info.high is None else min(info.high, high)
 
 
 def _carried_range(loop: scf.ForOp, number: int, known: dict[SSAValue, Range], depth: int) -> Range:

@@ -20,15 +20,14 @@ from tessera.ir import decisions
 from tessera.ir.locations import location_of
 from tessera.ir.target.structure import FuncOp, parameter_attr
 from tessera.ir.target.types import PointerType
-from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
+from tessera.ir.tile.extents import NotOnHost, host_extent
 from tessera.ir.tile.stream import ShareOp
-from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, ReturnOp
+from tessera.ir.tile.structure import ArgInfo, AssumeOp, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
-from tessera.target.artifact import ArgSpec, GridExpr, Parameter
-
-_GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum")
+from tessera.target.artifact import ArgSpec, Parameter
+from tessera.target.extents import Extent
 
 
 @dataclass
@@ -54,7 +53,7 @@ def plan_launches(kernel: KernelOp) -> Iterator[LaunchPlan]:
     Raises:
         LanguageError: `statement-outside-grid` when the body mixes grids with stores outside any grid.
     """
-    ops = [op for op in kernel.body.block.ops if not isinstance(op, ReturnOp)]
+    ops = [op for op in kernel.body.block.ops if not isinstance(op, ReturnOp | AssumeOp)]
     grids = [op for op in ops if isinstance(op, GridOp)]
     name = kernel.sym_name.data
     if not grids:
@@ -75,30 +74,22 @@ def plan_launches(kernel: KernelOp) -> Iterator[LaunchPlan]:
         yield LaunchPlan(entry, before, grid, list(grid.body.block.ops))
 
 
-def grid_expression(kernel: KernelOp, value: SSAValue) -> GridExpr:
+def grid_extent(value: SSAValue) -> Extent:
     """Return how the host computes a grid extent from the call's sizes and scalars.
 
     Raises:
         LanguageError: `grid-extent` when the extent depends on anything else.
     """
-    owner = value.owner
-    if isinstance(owner, ConstantOp):
-        return ["const", int(owner.python_value)]
-    if isinstance(owner, DimOp):
-        return ["size", kernel.body.block.args.index(owner.tensor), owner.axis.data]
-    if isinstance(owner, CastOp):
-        return grid_expression(kernel, owner.source)
-    if isinstance(owner, ElementwiseOp) and owner.fn.data in _GRID_FUNCTIONS:
-        return [owner.fn.data, *(grid_expression(kernel, arg) for arg in owner.args)]
-    if value in kernel.body.block.args and not isinstance(value.type, TensorType):
-        return ["scalar", kernel.body.block.args.index(value)]
-    location = location_of(owner) if isinstance(owner, Operation) else None
-    raise LanguageError(
-        "a grid extent is computed from dims, integer arguments and constants only",
-        code="grid-extent",
-        location=location,
-        help="the host must know the extent before the launch",
-    )
+    try:
+        return host_extent(value)
+    except NotOnHost as error:
+        owner = error.value.owner
+        raise LanguageError(
+            "a grid extent is computed from dims, integer arguments and constants only",
+            code="grid-extent",
+            location=location_of(owner) if isinstance(owner, Operation) else None,
+            help="the host must know the extent before the launch",
+        ) from None
 
 
 @dataclass
@@ -204,16 +195,15 @@ class Parameters:
 
 def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> FuncOp:
     """Return the empty function of a launch, its grid described for the host."""
-    grid: list[tuple[GridExpr, int]] = []
+    grid: list[tuple[Extent, int]] = []
     if plan.grid is not None:
         grid = [
-            (grid_expression(kernel, extent), block)
-            for extent, block in zip(plan.grid.extents, plan.grid.block_sizes, strict=True)
+            (grid_extent(extent), block) for extent, block in zip(plan.grid.extents, plan.grid.block_sizes, strict=True)
         ]
         if plan.grid.guard is not None:
-            grid.append((grid_expression(kernel, plan.grid.guard), 1))
+            grid.append((grid_extent(plan.grid.guard), 1))
         if (sharing := decisions.SHARING_PROGRAMS.of(plan.grid)) is not None:
-            grid.append((_sharers(kernel, plan.grid, sharing, 32 * num_warps), 1))
+            grid.append((_sharers(plan.grid, sharing, 32 * num_warps), 1))
     programs = (decisions.CLUSTER.of(plan.grid) if plan.grid is not None else None) or 1
     if programs > 1:
         grid.append((["const", programs], 1))
@@ -222,27 +212,26 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
     return func
 
 
-def _sharers(kernel: KernelOp, grid: GridOp, sharing: int, most: int) -> GridExpr:
+def _sharers(grid: GridOp, sharing: int, most: int) -> Extent:
     """Return how many programs share each tile: as many as run at once, and have steps enough.
 
     Args:
-        kernel: the kernel.
         grid: the launch.
         sharing: programs that run at once.
         most: programs that share a tile at most.
     """
-    tiles: GridExpr = ["const", 1]
+    tiles: Extent = ["const", 1]
     for extent, block in zip(grid.extents, grid.block_sizes, strict=True):
-        around: GridExpr = ["add", grid_expression(kernel, extent), ["const", block - 1]]
+        around: Extent = ["add", grid_extent(extent), ["const", block - 1]]
         tiles = ["mul", tiles, ["floordiv", around, ["const", block]]]
-    each: GridExpr = ["floordiv", ["const", sharing], ["maximum", tiles, ["const", 1]]]
+    each: Extent = ["floordiv", ["const", sharing], ["maximum", tiles, ["const", 1]]]
     each = ["minimum", each, ["const", min(decisions.SPLIT_SUMS.of(grid) or 1, most)]]
     share = next(op for op in grid.body.block.ops if isinstance(op, ShareOp))
     try:
-        steps = grid_expression(kernel, share.steps)
+        steps = grid_extent(share.steps)
     except LanguageError:  # the program knows, not the host
         return ["maximum", each, ["const", 1]]
-    enough: GridExpr = ["floordiv", steps, ["const", decisions.PART_STEPS.of(grid) or 1]]
+    enough: Extent = ["floordiv", steps, ["const", decisions.PART_STEPS.of(grid) or 1]]
     return ["maximum", ["minimum", each, enough], ["const", 1]]
 
 

@@ -18,7 +18,9 @@ import numpy as np
 
 from tessera.errors import CallError, shown
 from tessera.numerics.dtypes import DType, dtype_named
-from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter, program_count
+from tessera.target.artifact import ArgSpec, Artifact, Parameter, program_count
+from tessera.target.assumptions import check_assumption, location_of_record
+from tessera.target.extents import leaves
 
 Encode = Callable[[Parameter, int, Sequence[int], Sequence[int]], bytes]
 """Makes the tensor map of a parameter from an array's address, sizes and strides."""
@@ -169,9 +171,9 @@ class Packing:
         ]
         self._constants = self._constant_slots(shapes)
         self._free: list[Block] = []
-        self._fixed_counts = (
-            None if self._grid_needs_scalars() else [self._count(launch, ()) for launch in self._launches]
-        )
+        self._name = artifact.name
+        self._assumptions = artifact.assumptions
+        self._fixed_counts = None if self._needs_scalars() else self._counted(())
 
     def _constant_slots(self, shapes: Shapes) -> dict[tuple[str, int, int], int]:
         found: dict[tuple[str, int, int], int] = {}
@@ -182,21 +184,27 @@ class Packing:
                 found[param.kind, param.arg, param.axis] = shape[param.kind == "stride"][param.axis]
         return found
 
-    def _grid_needs_scalars(self) -> bool:
-        def needs(expr: Any) -> bool:
-            if isinstance(expr, str | int):
-                return expr == "scalar"
-            return any(map(needs, expr))
+    def _needs_scalars(self) -> bool:
+        extents = [extent for launch in self._launches for extent, _ in launch.grid]
+        conditions = [one["condition"] for one in self._assumptions]
+        return any(leaf[0] == "scalar" for extent in (*extents, *conditions) for leaf in leaves(extent))
 
-        return any(needs(extent) for launch in self._launches for extent, _ in launch.grid)
-
-    def _count(self, launch: Launch, scalars: Sequence[Any]) -> int:
+    def _counted(self, scalars: Sequence[Any]) -> list[int]:
         by_arg = dict(zip(self._scalars, scalars, strict=False))
-        return program_count(launch, self._sizes, by_arg)
+        names = [(arg.name, arg.dims) for arg in self._args]
+        for one in self._assumptions:
+            place = location_of_record(one["location"])
+            check_assumption(self._name, one["condition"], place, names, self._sizes, by_arg)
+        return [program_count(launch, self._sizes, by_arg) for launch in self._launches]
 
     def counts(self, scalars: Sequence[Any]) -> list[int]:
-        """Return how many programs each launch starts."""
-        return self._fixed_counts or [self._count(launch, scalars) for launch in self._launches]
+        """Return how many programs each launch starts.
+
+        Raises:
+            CallError: `assumption`, `grid-too-large`.
+            ArtifactError: `grid-division-by-zero`, `grid-too-large`.
+        """
+        return self._fixed_counts or self._counted(scalars)
 
     def _new_block(self) -> Block:
         base = len(self._position)

@@ -6,19 +6,21 @@ An artefact is data only: JSON and machine code, never anything Python runs on l
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError
 from tessera.numerics.dtypes import BY_NAME
 from tessera.numerics.profiles import DEFAULT, Profile
+from tessera.target.assumptions import place_of
 from tessera.target.container import pack, unpack
 from tessera.target.dims import Dim
+from tessera.target.extents import Extent, evaluate, extent_of, leaves
 from tessera.target.registry import family
 from tessera.target.schema import (
-    ArtifactError,
     Check,
     anything,
     flag,
@@ -41,13 +43,6 @@ FILLING_THREADS = 1024
 """Threads that keep a multiprocessor busy."""
 MOST_PARTS = 256
 """Programs that share a tile at most: its last program waits for all of them."""
-
-_AGAIN = "compile the kernel again"
-
-GridExpr = list[Any] | tuple[Any, ...]
-"""How the host computes a size: `["const", 4]`, `["size", arg, axis]`, `["scalar", arg]`, or
-`[fn, a, b]` for fn in add, sub, mul, floordiv, ceildiv, mod, minimum, maximum."""
-
 
 MOST_MAPPED = (1 << 31) - (1 << 16)
 """Largest size of a dimension that a tensor map has: the places in a box that starts there have 31 bits."""
@@ -141,7 +136,7 @@ class Launch:
 
     entry: str
     params: tuple[Parameter, ...]
-    grid: tuple[tuple[GridExpr, int], ...]
+    grid: tuple[tuple[Extent, int], ...]
     threads: int = 1
     shared_bytes: int = 0
     scratch_bytes: int = 0
@@ -187,43 +182,6 @@ class Launch:
 
 
 MOST_PROGRAMS = 2**63 - 1
-
-
-def evaluate(expr: GridExpr, sizes: Any, scalars: Any) -> int:
-    """Compute a grid expression.
-
-    Args:
-        expr: the expression.
-        sizes: `sizes[arg][axis]` is the size of a tensor argument.
-        scalars: `scalars[arg]` is the value of a scalar argument.
-
-    Raises:
-        ArtifactError: for an unknown function or a division by zero.
-    """
-    match expr:
-        case ["const", value]:
-            return int(value)
-        case ["size", arg, axis]:
-            return int(sizes[arg][axis])
-        case ["scalar", arg]:
-            return int(scalars[arg])
-        case [fn, left, right]:
-            return _apply(fn, evaluate(left, sizes, scalars), evaluate(right, sizes, scalars))
-        case _:
-            raise ArtifactError(f"{expr!r} is not a grid expression", help=_AGAIN)
-
-
-def _apply(fn: str, a: int, b: int) -> int:
-    simple = {"add": a + b, "sub": a - b, "mul": a * b, "minimum": min(a, b), "maximum": max(a, b)}
-    if fn in simple:
-        return simple[fn]
-    if fn not in ("floordiv", "ceildiv", "mod"):
-        raise ArtifactError(f"no grid function is called {fn!r}", help=_AGAIN)
-    if b == 0:
-        raise ArtifactError(
-            "a grid extent divides by zero", code="grid-division-by-zero", help="pass a divisor that is not 0"
-        )
-    return {"floordiv": a // b, "ceildiv": -(-a // b), "mod": a % b}[fn]
 
 
 def program_count(launch: Launch, sizes: Any, scalars: Any) -> int:
@@ -278,6 +236,11 @@ class Artifact:
     def profile(self) -> Profile:
         """The numerics profile that it was compiled under."""
         return self.reflection.get("profile", DEFAULT)
+
+    @property
+    def assumptions(self) -> Sequence[dict[str, Any]]:
+        """What must hold of a call: `{"condition": an extent that is not 0, "location": …}`."""
+        return self.reflection.get("assumptions", ())
 
     def to_bytes(self) -> bytes:
         """Return the artefact as a file's contents; docs/artefacts.md says what is in it."""
@@ -349,8 +312,6 @@ class Artifact:
 # The schema of the header. Every field is checked, and that fields agree with each other.
 
 _POWERS = tuple(1 << bit for bit in range(17))
-_DEEPEST = 64
-_GRID_FUNCTIONS = ("add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum")
 _ANY = whole(-(2**63))
 _DTYPE = one_of(*BY_NAME)
 
@@ -368,24 +329,6 @@ def _align(where: str, value: Any) -> int:
     return value
 
 
-def _grid(where: str, value: Any, depth: int = 0) -> GridExpr:
-    parts = cast("list[Any]", value) if type(value) is list else []
-    match parts:
-        case ["const", number]:
-            _ANY(where, number)
-        case ["size", arg, axis]:
-            whole(0)(where, arg)
-            whole(0)(where, axis)
-        case ["scalar", arg]:
-            whole(0)(where, arg)
-        case [str(fn), left, right] if fn in _GRID_FUNCTIONS and depth < _DEEPEST:
-            _grid(where, left, depth + 1)
-            _grid(where, right, depth + 1)
-        case _:
-            raise wrong(where, f"is {value!r:.60}, not a grid expression")
-    return parts
-
-
 def _dumps(where: str, value: Any) -> dict[str, str]:
     return dict(many(pair(text, one_of("text", "bytes")))(where, value))
 
@@ -396,6 +339,7 @@ _KNOWN_FACTS: dict[str, Check] = {
     "fixed_dims": table(whole(0)),
     "schedule": table(anything),
     "asserts": many(record(dict, {"message": text, "location": anything})),
+    "assumptions": many(record(dict, {"condition": extent_of, "location": place_of})),
     "emulations": many(anything),
     "fallbacks": many(anything),
 }
@@ -440,7 +384,7 @@ PARAMETER = record(
         "sharing": whole(0, FLAG_BYTES // 4),
     },
 )
-GRID = many(pair(_grid, whole(1)))
+GRID = many(pair(extent_of, whole(1)))
 """Checks of a launch's parameters and its grid, from JSON."""
 
 _LAUNCH = record(
@@ -504,6 +448,8 @@ def check_together(artifact: Artifact) -> None:
             _check_parameter(artifact, f"a parameter of {launch.entry}", param)
         for extent, _ in launch.grid:
             _check_extent(artifact, f"the grid of {launch.entry}", extent)
+    for one in artifact.assumptions:
+        _check_extent(artifact, "an assumption", one["condition"])
     if artifact.code_kind == "object" and not artifact.requires:
         raise wrong("requires", "does not say what CPU the code is for")
 
@@ -528,16 +474,6 @@ def _check_parameter(artifact: Artifact, where: str, param: Parameter) -> None:
         raise wrong(where, "does not describe its tensor")
 
 
-def _check_extent(artifact: Artifact, where: str, extent: GridExpr) -> None:
-    match list(extent):
-        case ["const", _]:
-            pass
-        case ["size", int(arg), int(axis)]:
-            _argument(artifact, where, arg, "tensor", axis)
-        case ["scalar", int(arg)]:
-            _argument(artifact, where, arg, "scalar")
-        case [_, left, right]:
-            _check_extent(artifact, where, left)
-            _check_extent(artifact, where, right)
-        case _:
-            raise wrong(where, "is not a grid expression")
+def _check_extent(artifact: Artifact, where: str, extent: Extent) -> None:
+    for kind, arg, *axis in leaves(extent):
+        _argument(artifact, where, arg, "scalar" if kind == "scalar" else "tensor", *axis)

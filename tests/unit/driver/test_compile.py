@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.errors import CallError, LanguageError, TargetError
-from tessera.target.artifact import ArtifactError
+from tessera.target.schema import ArtifactError
 
 
 @ts.kernel

@@ -146,6 +146,30 @@ def test_sizes_of_one_class_share_a_record():
     np.testing.assert_array_equal(x, wanted)
 
 
+def test_calls_that_an_assumption_excludes_are_left_to_python():
+    @ts.kernel
+    def fresh(x: ts.Tensor["N", ts.f32], k: ts.i32):
+        ts.assume(N % 48 == 0)
+        ts.assume((k == 3) | (k > N // 16))
+        for i in ts.tile.grid((N, 16)):
+            x[i : i + 16] = x[i : i + 16] + ts.tile.cast(k, ts.f32)
+
+    warm(fresh, numbers(96), 3)
+    for size, k in ((96, 3), (48, 3), (96, 7), (48, 4), (144, 10)):
+        x = numbers(size)
+        wanted = x + np.float32(k)
+        fresh(x, k)
+        assert served(fresh)
+        np.testing.assert_array_equal(x, wanted)
+    for size, k in ((64, 3), (96, 6), (144, 9), (48, -1)):  # of one class with those before
+        x = numbers(size)
+        before = x.copy()
+        with pytest.raises(ts.CallError) as caught:
+            fresh(x, k)
+        assert caught.value.code == "assumption"
+        np.testing.assert_array_equal(x, before)
+
+
 def test_orders_of_strides_have_variants_and_sizes_of_their_own():
     @ts.kernel
     def fresh(x: ts.Tensor["A", "B", "C", ts.f32], y: ts.Tensor["A", "B", "C", ts.f32]):

@@ -21,7 +21,9 @@ from tessera.entry.tables import (
 from tessera.errors import CallError
 from tessera.runtime import pool
 from tessera.runtime.pool import shared_pool
-from tessera.target.artifact import ArtifactError, Launch, Parameter, program_count
+from tessera.target.artifact import Launch, Parameter, program_count
+from tessera.target.extents import FUNCTIONS
+from tessera.target.schema import ArtifactError
 
 pytestmark = pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())
 
@@ -44,7 +46,7 @@ def launch(grid, params=()) -> Launch:
     return Launch("f", params, tuple(grid))
 
 
-def probe(launches, arguments, **words):
+def probe(launches, arguments, conditions=(), **words):
     """Return a callable whose work notes how many programs of each launch ran."""
     ran = []
 
@@ -65,6 +67,7 @@ def probe(launches, arguments, **words):
         (layout.SCRATCH, -2),
         shared_pool,
         keep=(run,),
+        conditions=conditions,
     )
     record = Record(len(arguments), (), arguments, (), (), (), None, work)
     made = Probe()
@@ -80,7 +83,9 @@ def random_expression(rng, scalars, depth):
         if rng.random() < 0.5:
             return ("const", rng.choice([0, 1, -1, 3, 16, 1000, rng.randrange(-(2**40), 2**40)]))
         return ("scalar", rng.randrange(scalars))
-    fn = rng.choice(["add", "sub", "mul", "floordiv", "ceildiv", "mod", "minimum", "maximum"])
+    fn = rng.choice(list(FUNCTIONS))
+    if fn in ("signed", "unsigned"):
+        return (fn, random_expression(rng, scalars, depth - 1), ("const", rng.choice([1, 8, 16, 31, 32, 63])))
     return (fn, random_expression(rng, scalars, depth - 1), random_expression(rng, scalars, depth - 1))
 
 
@@ -117,6 +122,25 @@ def test_a_division_by_zero_is_left_to_python():
     assert call(0) == ("slow", (0,), {})
     assert call(3) is None
     assert ran == [(0, 2)]
+
+
+def test_calls_are_refused_where_a_condition_is_zero():
+    above = ("lt", ("const", 3), ("scalar", 0))
+    even = ("eq", ("mod", ("scalar", 1), ("const", 2)), ("const", 0))
+    call, ran = probe(
+        [launch([(("scalar", 0), 1)]), launch([])],
+        [ScalarGuard(place, *INT64) for place in range(2)],
+        conditions=(above, even),
+    )
+    for values, holds in (((4, 2), True), ((3, 2), False), ((9, 0), True), ((9, 1), False), ((-4, 2), False)):
+        ran.clear()
+        assert call(*values) == (None if holds else ("slow", values, {}))
+        assert ran == ([(0, values[0]), (0, 1)] if holds else [])
+
+
+def test_unsigned_numbers_of_64_bits_are_left_to_python():
+    with pytest.raises(NotDirect):
+        probe([launch([(("unsigned", ("scalar", 0), ("const", 64)), 1)])], [ScalarGuard(0, *INT64)])
 
 
 def test_grids_of_sizes_and_several_launches():
@@ -158,16 +182,7 @@ def test_steps_need_no_deeper_stack_than_is_counted():
 
 
 def test_names_of_steps_are_those_of_artefacts():
-    assert set(layout.GRID_CODES) - {"load", "blocks", "const"} == {
-        "add",
-        "sub",
-        "mul",
-        "floordiv",
-        "ceildiv",
-        "mod",
-        "minimum",
-        "maximum",
-    }
+    assert set(layout.GRID_CODES) - {"load", "blocks", "const", "require"} == set(FUNCTIONS)
 
 
 def test_a_callable_without_a_table_is_python():

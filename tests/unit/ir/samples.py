@@ -85,6 +85,7 @@ def tile_module() -> ModuleOp:
     at = At(kernel.body.block)
     m = at(structure.DimOp(a, 0))
     n = at(structure.DimOp(c, 1))
+    at.do(structure.AssumeOp(["eq", ["mod", ["size", 0, 1], ["const", 16]], ["const", 0]]))
     grid = structure.GridOp([m, n], [64, 32], m)
     at.do(grid)
     at(structure.MisalignmentOp(a, [m, m]))

@@ -14,7 +14,7 @@ from tessera.ir.tile.shape import SubtileOp
 from tessera.lower.simt.rules import LAZY, LOWERINGS
 from tessera.lower.vector.rules import RULES
 
-STRUCTURE = {structure.KernelOp, structure.GridOp, structure.ReturnOp, RoleEndOp, CombinedOp}
+STRUCTURE = {structure.KernelOp, structure.GridOp, structure.AssumeOp, structure.ReturnOp, RoleEndOp, CombinedOp}
 """Read by `lower/launch.py`, which both models share, or by the rule of the op around them."""
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import tessera as ts
-from tessera.target.artifact import ArgSpec, Artifact, ArtifactError, Launch, Parameter
+from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter
 from tessera.target.container import _DIGEST, _START, pack, unpack
+from tessera.target.schema import ArtifactError
 
 
 @ts.kernel

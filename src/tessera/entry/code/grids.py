@@ -9,7 +9,8 @@ from tessera.entry.code.writer import Function
 from tessera.entry.layout import LAUNCH, STEP
 
 REFUSED = -1
-"""What `@programs` gives when the Python path has to say what is wrong: a division by zero, a number too large."""
+"""What `@programs` gives when the Python path has to say what is wrong: a division by zero, a number too large,
+an assumption that does not hold."""
 
 
 class _Machine:
@@ -85,6 +86,29 @@ def _ceildiv(machine: _Machine, _operand: str) -> None:
     machine.push(machine.f.op("sub", 0, machine.floor(machine.checked("sub", "0", left), right)[0]))
 
 
+def _cut(shift: str) -> Callable[[_Machine, str], None]:
+    """Keep the lowest bits of a number; `shift` brings them back down."""
+
+    def emit(machine: _Machine, _operand: str) -> None:
+        value, bits = _two(machine)
+        away = machine.f.op("sub", 64, bits)
+        machine.push(machine.f.op(shift, machine.f.op("shl", value, away), away))
+
+    return emit
+
+
+def _compare(predicate: str) -> Callable[[_Machine, str], None]:
+    def emit(machine: _Machine, _operand: str) -> None:
+        holds = machine.f.op(f"icmp {predicate}", *_two(machine))
+        machine.push(machine.f.value(f"zext i1 {holds} to i64"))
+
+    return emit
+
+
+def _require(machine: _Machine, _operand: str) -> None:
+    machine.f.unless_give(machine.f.op("icmp ne", machine.pop(), 0), REFUSED)
+
+
 def _blocks(machine: _Machine, operand: str) -> None:
     f = machine.f
     extent = f.value(f"call i64 @llvm.smax.i64(i64 {machine.pop()}, i64 0)")
@@ -110,7 +134,13 @@ _STEPS: dict[str, Callable[[_Machine, str], None]] = {
     "mod": _mod,
     "minimum": _extreme("smin"),
     "maximum": _extreme("smax"),
+    "signed": _cut("ashr"),
+    "unsigned": _cut("lshr"),
+    "eq": _compare("eq"),
+    "lt": _compare("slt"),
+    "le": _compare("sle"),
     "blocks": _blocks,
+    "require": _require,
 }
 
 

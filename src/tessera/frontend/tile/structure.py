@@ -9,7 +9,28 @@ from typing import Any, Literal
 from tessera.frontend.tile.stub import tile_function
 from tessera.frontend.tile.values import Context, Tile
 
-__all__ = ["context", "grid", "linear_id", "range", "role", "static_range"]
+__all__ = ["assume", "context", "grid", "linear_id", "range", "role", "static_range"]
+
+
+@tile_function
+def assume(condition: Any) -> None:
+    """Say what holds in every call, so that the kernel can be compiled for it; each call is checked.
+
+    `ts.assume(n % 16 == 0)` lets accesses along a dimension of `n` elements do without a test for the end where tiles
+    divide it, and slices that begin at multiples of a scalar move aligned vectors. Divisors of sizes and of integer
+    arguments (`x % 8 == 0`), and bounds of arguments (`0 <= k`, `k < 64`), make code faster; other conditions are
+    checked only.
+
+    Args:
+        condition: bool, computed from sizes, integer and bool arguments and constants. It is said of the whole call,
+            wherever it stands.
+
+    Raises:
+        LanguageError: `bad-assumption` for a condition that depends on more, such as on an element or an offset of
+            the grid, and inside a loop or branch whose course a call decides.
+        CallError: `assumption`, at a call for which it does not hold: before anything runs, with the line.
+    """
+    ...
 
 
 @tile_function

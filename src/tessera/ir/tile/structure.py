@@ -28,10 +28,12 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.data import dataclass
 from tessera.ir.attributes import integer, ints, number, text
 from tessera.ir.definitions import TesseraOp, op_definition
-from tessera.ir.effects import PURE
+from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Int, Ints
 from tessera.ir.tile.types import DYNAMIC, TensorType
 from tessera.ir.types import i1, index, is_scalar
+from tessera.target.extents import Extent, extent_of, leaves
+from tessera.target.schema import ArtifactError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class ArgInfo:
             memory; two others of which the kernel stores to one have no element in common.
         order: dimensions by their strides, the longest first; empty where that is their own order. It only makes code
             faster: arrays of any strides may be passed.
+        multiple: a number that divides a scalar.
+        low: the least that a scalar is, None where nothing is known.
+        high: the most that a scalar is, None likewise.
     """
 
     name: str
@@ -61,6 +66,9 @@ class ArgInfo:
     written: bool = False
     alias: int = -1
     order: tuple[int, ...] = ()
+    multiple: int = 1
+    low: int | None = None
+    high: int | None = None
 
     def stride_divisor(self, axis: int) -> int:
         """Return a number that divides the stride of a dimension, in elements: the stride itself where it is known."""
@@ -90,6 +98,12 @@ class ArgInfo:
             parts.append("written")
         if self.alias >= 0:
             parts.append(f"alias {self.alias}")
+        if self.multiple != 1:
+            parts.append(f"multiple {self.multiple}")
+        if self.low is not None:
+            parts.append(f"low {self.low}")
+        if self.high is not None:
+            parts.append(f"high {self.high}")
         return " ".join(parts)
 
 
@@ -106,6 +120,8 @@ def _attr_of(info: ArgInfo) -> DictionaryAttr:
             "written": integer(int(info.written), i1),
             "alias": number(info.alias),
             "order": ints(info.order),
+            "multiple": number(info.multiple),
+            **{key: number(end) for key, end in (("low", info.low), ("high", info.high)) if end is not None},
         }
     )
 
@@ -127,6 +143,8 @@ def _info_of(attr: DictionaryAttr) -> ArgInfo:
         bool(data["written"].value.data),
         data["alias"].data,
         ints("order"),
+        data["multiple"].data,
+        *(data[end].data if end in data else None for end in ("low", "high")),
     )
 
 
@@ -155,7 +173,10 @@ def _parse_info(parser: Parser) -> ArgInfo:
         info = replace(info, align=parser.parse_integer())
     if parser.parse_optional_keyword("written"):
         info = replace(info, written=True)
-    return replace(info, alias=parser.parse_integer()) if parser.parse_optional_keyword("alias") else info
+    for name in ("alias", "multiple", "low", "high"):
+        if parser.parse_optional_keyword(name):
+            info = replace(info, **{name: parser.parse_integer()})
+    return info
 
 
 @op_definition
@@ -282,6 +303,49 @@ class ReturnOp(TesseraOp):
 
     def __init__(self, tensors: Sequence[SSAValue] = ()):
         super().__init__(operands=[list(tensors)])
+
+
+def _is_there(types: list[Attribute], arg: int, axis: int | None = None) -> bool:
+    """Return whether a kernel with arguments of these types has a scalar, or (with `axis`) a dimension of a tensor."""
+    type_ = types[arg] if arg < len(types) else None
+    if axis is None:
+        return type_ is not None and is_scalar(type_)
+    return isinstance(type_, TensorType) and axis < type_.rank
+
+
+@op_definition
+class AssumeOp(TesseraOp):
+    """Says what holds in every call; the host checks it before the first launch.
+
+    The condition is an extent (`target/extents.py`) that is not 0.
+    """
+
+    name = "tessera_tile.assume"
+    condition = prop_def(StringAttr)
+    traits = traits_def(HasParent(KernelOp), *effect(Effect.IO))
+    assembly_format = "$condition attr-dict"
+
+    def __init__(self, condition: Extent):
+        super().__init__(properties={"condition": text(json.dumps(condition))})
+
+    @property
+    def extent(self) -> Extent:
+        """The condition, as data."""
+        return json.loads(self.condition.data)
+
+    def verify_(self) -> None:
+        """Check that the condition is an extent of the kernel's arguments."""
+        kernel = self.parent_op()
+        assert isinstance(kernel, KernelOp), "its parent is a kernel"
+        try:
+            extent = extent_of("the condition", json.loads(self.condition.data))
+        except ValueError as error:
+            raise VerifyException(f"the condition is no JSON: {error}") from None
+        except ArtifactError as error:
+            raise VerifyException(error.what) from None
+        for kind, arg, *axis in leaves(extent):
+            if not _is_there(list(kernel.body.block.arg_types), arg, *axis):
+                raise VerifyException(f"the condition names a {kind} that the kernel has not")
 
 
 @op_definition

@@ -11,6 +11,7 @@ from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_dims import spelled
 from tessera.tools.fuzz.generate_expressions import Expressions
+from tessera.tools.fuzz.generate_host import assuming, in_narrow_integers
 from tessera.tools.fuzz.generate_jumps import jumping
 from tessera.tools.fuzz.generate_knobs import CPU_KNOBS, any_of
 from tessera.tools.fuzz.generate_operands import moved
@@ -65,6 +66,11 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
     orders = random.Random(f"orders {seed}")
     if orders.random() < dice.options.orders:
         program = replace(program, grids=tuple(_reordered(grid, orders) for grid in program.grids))
+    host = random.Random(f"host {seed}")
+    if host.random() < dice.options.narrow_extents:
+        program = in_narrow_integers(program, host)
+    if host.random() < dice.options.assumes:
+        program = assuming(program, host)
     program = _fixed(program, dice.options.fixed)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 

@@ -29,7 +29,7 @@ from tessera.ir.types import dtype_of
 from tessera.numerics.conversions import convert
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import COMBINE
-from tessera.target.artifact import evaluate
+from tessera.target.extents import evaluate
 from tessera.tools.fuzz.arrays import Guarded
 from tessera.tools.fuzz.races import Unknown
 

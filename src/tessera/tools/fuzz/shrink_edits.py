@@ -184,6 +184,8 @@ def _settings(program: tree.Program) -> Iterator[Edit]:
         yield lambda: replace(program, profile="fast")
     if program.asserts:
         yield lambda: replace(program, asserts=False)
+    if program.assumes:
+        yield lambda: replace(program, assumes=())
     for tensor in program.tensors:
         rank = len(tensor.shape)
         plain = tree.Layout(tuple(range(rank)), (1,) * rank)

@@ -38,6 +38,7 @@ def source(program: tree.Program) -> str:
     lines += ["):"]
     if any(isinstance(node, tree.Constexpr) and node.name.startswith("ctx.") for node in tree.walk(program)):
         lines.append(f"{INDENT}ctx = ts.tile.context()")
+    lines += [f"{INDENT}ts.assume({text(condition)})" for condition in program.assumes]
     for grid in program.grids:
         lines += [INDENT + line for line in _grid(grid)]
     return "\n".join(lines) + "\n"

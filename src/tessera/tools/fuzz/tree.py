@@ -1085,6 +1085,7 @@ class Program(Node):
         profile: numerics profile.
         knobs: schedule knobs, by name.
         asserts: whether it is compiled with its asserts (`TESSERA_DEBUG=1`).
+        assumes: what it says holds of every call, and does.
     """
 
     seed: int
@@ -1094,6 +1095,7 @@ class Program(Node):
     profile: str = "fast"
     knobs: tuple[tuple[str, int | str], ...] = ()
     asserts: bool = False
+    assumes: tuple[Expr, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

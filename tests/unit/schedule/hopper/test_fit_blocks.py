@@ -20,7 +20,7 @@ from tessera.schedule.hopper.blocks import TileWork, blocks_for
 from tessera.schedule.hopper.fit_blocks import FitBlocksPass
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import MatrixProduct, Operand
-from tessera.target.artifact import evaluate
+from tessera.target.extents import evaluate
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import product_of
