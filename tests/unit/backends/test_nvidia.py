@@ -102,6 +102,17 @@ def test_absolute_values_wrap_before_they_are_compared(target: str) -> None:
         assert f"sub.s{bits} %r" in ptx
 
 
+def negative_numbers(x: ts.Tensor[4, 64, ts.i32], y: ts.Tensor[4, 64, ts.i32]) -> None:
+    y[...] = (x[...] | -2147483648) >> 1
+
+
+def test_bits_above_that_are_set_are_set_by_a_truth_table() -> None:
+    """CUDA 13.0 takes what is shifted for positive; see `assembler_faults.py`."""
+    ptx = compiled(negative_numbers).dumps["ptx"]
+    assert "or.b32" not in ptx
+    assert re.search(r"lop3\.b32 \t%r\d+, %r\d+, -1073741824, 0, 0xfc;", ptx)
+
+
 def bytes_to_halves(
     x: ts.Tensor["M", 32, ts.fp8_e4m3], n: int, y: ts.Tensor[32, 32, ts.f16], z: ts.Tensor[32, 32, ts.f16]
 ) -> None:
