@@ -10,9 +10,10 @@ import random
 from typing import Any
 
 import pytest
+from xdsl.dialects import scf
 
 import tessera as ts
-from tessera.ir.target.memory import BarrierOp
+from tessera.ir.target.memory import BarrierOp, ScatterOp, StoreOp
 from tessera.ir.target.structure import FuncOp
 from tessera.lower.simt.order import order_accesses
 from tessera.tools.fuzz.races import Machine
@@ -146,6 +147,25 @@ def test_a_shift_in_place_waits_once_for_each_access() -> None:
                 x[i + 1 : i + 1025] = x[i : i + 1024]
 
     assert barriers(shifted) == 2
+
+
+def test_what_a_condition_read_last_is_read_before_it_is_stored() -> None:
+    """A `while` ends behind its condition, whatever barriers its body has."""
+
+    def walked(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]) -> None:
+        for i in ts.tile.grid((n, 1024)):
+            c = ts.tile.cast(0, ts.i32)
+            while (c < 4) & (x[0] < 100.0):
+                y[i + 1 : i + 1025] = y[i : i + 1024]
+                c = c + 1
+            x[0] = 1.0
+
+    func = lowered(walked)
+    (loop,) = [op for op in func.walk() if isinstance(op, scf.WhileOp)]
+    behind = list(loop.parent_block().ops)[list(loop.parent_block().ops).index(loop) + 1 :]
+    order = [type(op) for op in behind if isinstance(op, BarrierOp | StoreOp | ScatterOp)]
+    assert order[0] is BarrierOp
+    assert len(order) > 1
 
 
 def test_updates_that_commute_are_not_ordered_but_a_read_behind_them_is() -> None:

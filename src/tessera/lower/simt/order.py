@@ -193,19 +193,22 @@ class _Order:
             assert first is not None
             _barrier_before(first, state)
         elif TILE_LOOP not in op.attributes:
-            left = [replace(access, crossed=frozenset((op,))) for access in self._left_behind(blocks[-1])]
+            left = [replace(access, crossed=frozenset((op,))) for access in self._left_behind(blocks)]
             state = {(access.op, access.crossed): access for access in left}
         for block in blocks:
             self.run(block, state)
-        pending.update(state)
+            pending.update(state)  # a `while` ends behind its condition, the first block
 
-    def _left_behind(self, block: Block) -> list[_Access]:
-        """Return the accesses of a block that no barrier at its own level follows."""
+    def _left_behind(self, blocks: Sequence[Block]) -> list[_Access]:
+        """Return the accesses of an iteration that no barrier at its own level follows."""
         found: list[_Access] = []
-        op = block.last_op
-        while op is not None and not isinstance(op, BarrierOp | ClusterBarrierOp):
-            found += [access for inner in ops_in(op) if (access := self._contested(inner)) is not None]
-            op = op.prev_op
+        for block in reversed(blocks):
+            op = block.last_op
+            while op is not None:
+                if isinstance(op, BarrierOp | ClusterBarrierOp):
+                    return found
+                found += [access for inner in ops_in(op) if (access := self._contested(inner)) is not None]
+                op = op.prev_op
         return found
 
     def _contested(self, op: Operation) -> _Access | None:
