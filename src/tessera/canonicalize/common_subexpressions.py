@@ -20,7 +20,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.passes import Pass
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.traits import has_trait
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.functions import record_of
 
 Known = dict[Hashable, list[Operation]]
 """Ops by what is hashed of them: a few that may differ in the rest."""
@@ -29,7 +29,7 @@ Known = dict[Hashable, list[Operation]]
 def _key(op: Operation) -> Hashable:
     """Return the op's class and operands; properties, whose hashes take long, tell apart only what has no operands."""
     operands = [id(operand) for operand in op.operands]
-    if type(op) is ElementwiseOp and FUNCTIONS[op.fn.data].commutative:
+    if type(op) is ElementwiseOp and record_of(op.fn.data).commutative:
         operands.sort()
     return (type(op), *operands) if operands else (type(op), *sorted(op.properties.items()))
 

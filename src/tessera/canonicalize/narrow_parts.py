@@ -36,7 +36,7 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import index
 from tessera.lower.parts import constant_starts, is_whole, stays_inside
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.functions import record_of
 
 DEPTH = 6
 """Operations back that are looked at to find what a tile is made of."""
@@ -215,7 +215,7 @@ def _again(made: ElementwiseOp | CastOp | BitcastOp, args: Sequence[SSAValue], e
 
 
 def _cost(made: ElementwiseOp | CastOp | BitcastOp) -> int:
-    return FUNCTIONS[made.fn.data].cost if isinstance(made, ElementwiseOp) else 1
+    return record_of(made.fn.data).cost if isinstance(made, ElementwiseOp) else 1
 
 
 def _is_light(value: SSAValue, box: _Box, depth: int) -> bool:

@@ -33,6 +33,7 @@ from tessera.ir.tile.debug import AssertOp as TileAssertOp
 from tessera.ir.tile.structure import AssumeOp, KernelOp, ReturnOp
 from tessera.ir.types import int_value
 from tessera.ir.walking import ops_in
+from tessera.lower.assembly import choose_assembly
 from tessera.lower.launch import arg_specs
 from tessera.platforms.platform import platform_named
 from tessera.schedule.knobs import Knobs, read_by
@@ -49,8 +50,10 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
 
 
 def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:
-    """Return the TIR-T of a scheduled module."""
-    return platform_named(target.backend).lower(module, target)
+    """Return the TIR-T of a scheduled module, which is changed."""
+    platform = platform_named(target.backend)
+    choose_assembly(module, platform.assembly(target))
+    return platform.lower(module, target)
 
 
 def compile_kernel(

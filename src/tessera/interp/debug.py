@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import dtype_at
-from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.debug import AssemblyOp, AssertOp, PrintOp
 
 
 def _texts(value: Any, operand: SSAValue) -> list[str]:
@@ -28,6 +28,11 @@ def _print(op: PrintOp, machine: Machine) -> None:
         values = [column[line % len(column)] for column in columns]
         text = parts[0] + "".join(value + part for value, part in zip(values, parts[1:], strict=True))
         machine.out.write(text + "\n")
+
+
+@handles(AssemblyOp)
+def _assembly(op: AssemblyOp, machine: Machine) -> None:
+    """Do nothing: it acts on a machine that this is not."""
 
 
 @handles(AssertOp)

@@ -22,6 +22,7 @@ from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, dtype_at
 from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.numerics import dtypes
+from tessera.numerics.assembly import is_assembly
 from tessera.numerics.conversions import round_once
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
@@ -216,6 +217,8 @@ def apply(fn: str, args: tuple[Any, ...], dtype: DType, profile: str = "fast") -
     Returns:
         A NumPy scalar or array: bool for comparisons, else of the operands' dtype.
     """
+    if is_assembly(fn):
+        return args[-1]
     with np.errstate(all="ignore"):
         formula = partial(_in_order, fn) if profile == "strict" and fn in TRANSCENDENTAL else _FORMULAS[fn]
         result = formula(*(arg if fn == "select" else to_f32(arg, dtype) for arg in args))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tessera.data import dataclass
+from tessera.numerics.assembly import is_assembly
 from tessera.numerics.dtypes import DType
 
 Domain = Literal["float", "number", "int", "bool", "any", "int_or_bool"]
@@ -113,6 +114,21 @@ _TABLE = (
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
+_ASSEMBLY = Function("asm", 0, "any", cost=4)
+
+
+def function_named(fn: str) -> Function | None:
+    """Return the record of a function by its name in the IR, None for no function.
+
+    That of inline assembly (`numerics/assembly.py`) says nothing of its operands: they may have different dtypes.
+    """
+    return _ASSEMBLY if is_assembly(fn) else FUNCTIONS.get(fn)
+
+
+def record_of(fn: str) -> Function:
+    """Return the record of a function that there is."""
+    return _ASSEMBLY if is_assembly(fn) else FUNCTIONS[fn]
+
 
 INTERNAL = frozenset({"rounded_mul"})
 """The functions that passes write, not programs: products that no addition is fused with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from platform import machine
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -78,6 +79,11 @@ class CpuPlatform(Platform):
             PrefetchBoxesPass(target, knobs),
             StreamStoresPass(target, knobs),
         )
+
+    def assembly(self, target: TargetRecord) -> str:
+        """Return the architecture where it is this machine's: LLVM assembles no other here."""
+        own, this = (name.replace("arm64", "aarch64") for name in (target.triple.split("-")[0], machine()))
+        return own if own == this else ""
 
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
         """Return the TIR-T of a scheduled module: loops over vectors."""

@@ -130,6 +130,10 @@ class NvidiaPlatform(Platform):
             LoadAheadPass(target, knobs),
         )
 
+    def assembly(self, target: TargetRecord) -> str:
+        """Return `ptx`."""
+        return "ptx"
+
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
         """Return the TIR-T of a scheduled module: fragments that threads hold."""
         from tessera.lower.simt import lower_to_simt

@@ -54,6 +54,10 @@ class Platform(ABC):
     def schedule(self, target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
         """Return the scheduling passes, TIR-H to TIR-H, in order."""
 
+    def assembly(self, target: TargetRecord) -> str:
+        """Return whose inline assembly a target takes (`numerics.assembly.MACHINES`), "" for none."""
+        return ""
+
     @abstractmethod
     def lower(self, module: ModuleOp, target: TargetRecord) -> ModuleOp:
         """Return the TIR-T of a scheduled module."""

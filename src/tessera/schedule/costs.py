@@ -16,7 +16,7 @@ from tessera.ir.tile.reduce import REDUCING
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.functions import record_of
 from tessera.schedule.products import GROUP_WARPS
 from tessera.target.machines import Rates, relative_rate
 
@@ -36,7 +36,7 @@ def engine_of(op: Operation) -> Engine:
         return Engine.TENSOR
     if isinstance(op, BarrierWaitOp | BarrierArriveOp):
         return Engine.BARRIER
-    if isinstance(op, ElementwiseOp) and FUNCTIONS[op.fn.data].special:
+    if isinstance(op, ElementwiseOp) and record_of(op.fn.data).special:
         return Engine.SPECIAL
     return Engine.VECTOR
 

@@ -42,6 +42,7 @@ from tessera.ir.tile import (
 from tessera.ir.tile.types import TensorType
 from tessera.ir.types import element_type, i1, index
 from tessera.numerics import dtypes
+from tessera.numerics.assembly import assembly
 from tessera.target.artifact import Parameter
 
 F32, BF16, I32, I64, U32 = (element_type(d) for d in (dtypes.f32, dtypes.bf16, dtypes.i32, dtypes.i64, dtypes.u32))
@@ -144,6 +145,7 @@ def _tile_body(
     at(random.PhiloxOp(seed, counters))
     at.do(debug.PrintOp("{} of {}", [alpha, lane]))
     at.do(debug.AssertOp(less, "scaled is smaller"))
+    at.do(debug.AssemblyOp(assembly({"ptx": "prefetch.global.L2 [$1];"}), [seed]))
     _shared_body(at, a, c, i, j, loaded, scaled)
 
 
@@ -329,6 +331,7 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at(t_atomics.AddressOp(at(t_mem.AllocOp(BufferType.of([4], F32, "shared")))))
     at.do(t_debug.PrintOp("{}", [zero]))
     at.do(t_debug.AssertOp(less, "smaller"))
+    at.do(t_debug.AssemblyOp(assembly({"ptx": "nanosleep.u32 8;"}), []))
 
 
 def _target_buffers(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAValue, box: tuple) -> None:

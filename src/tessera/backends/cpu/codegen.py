@@ -29,6 +29,7 @@ def _initialize(native_only: bool) -> None:
     else:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # of inline assembly
 
 
 def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:

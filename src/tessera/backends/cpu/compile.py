@@ -16,6 +16,7 @@ from tessera.backends.cpu import atomics, codegen, memory, misc, products
 from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
 from tessera.backends.cpu.features import required_features
 from tessera.backends.cpu.host import resolve
+from tessera.backends.llvm.assembly import refusing_assembly
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.refusals import refusal
 from tessera.backends.llvm.text import ModuleText
@@ -81,10 +82,14 @@ def compile_cpu(module: ModuleOp, target: TargetRecord, dump: Collection[str] = 
 
     Raises:
         CompilerFault: `llvm-failed` when LLVM rejects the code, with its message.
+        LanguageError: `bad-assembly` when it rejects inline assembly.
     """
     target = resolve(target)
     ir, facts = emit_llvm(module, target)
     request = _request(ir, target, dump)
+    with refusing_assembly(module) as has_assembly:
+        if has_assembly:  # one that is wrong ends the process
+            return _compiled(ir, facts, dump, *_compile_apart(request))
     if not request["native"]:
         return _compiled(ir, facts, dump, *_compile_apart(request))
     try:
@@ -144,6 +149,8 @@ def _compile_apart(request: dict[str, Any]) -> tuple[bytes, str]:
     done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
+        if found := re.search(r"^.*\berror: .*$", said, re.MULTILINE):
+            said = found.group()
         last = said[said.rfind("\nRuntimeError: ") + 1 :] if "\nRuntimeError: " in said else said.rpartition("\n")[2]
         raise CompilerFault(f"LLVM failed for {request['cpu']}: {last or 'no message'}", code="llvm-failed")
     size = int.from_bytes(done.stdout[:8], "little")

@@ -77,6 +77,8 @@ class CpuEmitter(Emitter):
         self.error = "null"
         self.program = "0"
         self.streams = False
+        self._is_x86 = target.triple.startswith("x86_64")
+        self.asm_clobbers = ("~{dirflag}", "~{fpsr}", "~{flags}") if self._is_x86 else ("~{cc}",)
         self._spare: str | None = None
 
     def spare(self) -> str:
@@ -133,6 +135,12 @@ class CpuEmitter(Emitter):
         """A chunk is one vector."""
         (width,) = type_.shape
         return 1, width
+
+    def asm_register(self, dtype: DType) -> tuple[str, LLVMType]:
+        """Floats of 32 and 64 bits are in vector registers, all else in general ones."""
+        if dtype.is_float and dtype.bits >= 32:
+            return "x" if self._is_x86 else "w", of_dtype(dtype)
+        return "r", LLVMType(f"i{dtype.bits}")
 
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Call the vector function; a reciprocal square root is composed."""

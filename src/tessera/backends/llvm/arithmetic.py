@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tessera.backends.llvm import casts, elementwise
+from tessera.backends.llvm.assembly import emit_acting, emit_assembly
 from tessera.backends.llvm.emitter import Emitter, Handlers
 from tessera.ir.target.arithmetic import BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.target.debug import AssemblyOp
 from tessera.ir.target.types import element_of
 from tessera.ir.types import dtype_of
+from tessera.numerics.assembly import is_assembly
 
 ARITHMETIC = Handlers()
 
@@ -20,11 +23,17 @@ def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
 @ARITHMETIC.register(ElementwiseOp)
 def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
     """Apply the function to each unit."""
+    if is_assembly(op.fn.data):
+        emit_assembly(emitter, op)
+        return
     type_ = op.args[-1].type
     dtype, width = dtype_of(element_of(type_)), emitter.unit_width(type_)
     columns = zip(*(emitter.units(arg) for arg in op.args), strict=True)
     units = [elementwise.apply(emitter, op.fn.data, dtype, width, column) for column in columns]
     emitter.bind(op.result, units)
+
+
+ARITHMETIC.register(AssemblyOp)(emit_acting)
 
 
 @ARITHMETIC.register(CastOp)

@@ -70,6 +70,10 @@ class Emitter:
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = ()
+    asm_output = "=&"
+    """LLVM's constraint of a result of inline assembly, before its kind of register."""
+    asm_clobbers: tuple[str, ...] = ()
+    """What inline assembly changes besides."""
 
     def __init__(self, module: ModuleText, fn: FunctionText, profile: str):
         self.module = module
@@ -88,6 +92,10 @@ class Emitter:
 
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Apply a transcendental function to f32 or f64 lanes."""
+        raise NotImplementedError
+
+    def asm_register(self, dtype: DType) -> tuple[str, LLVMType]:
+        """Return the kind of register that inline assembly has a number in, as LLVM writes it, and its type there."""
         raise NotImplementedError
 
     def byte_perm(self, width: int, x: str, y: str, selector: str) -> str:

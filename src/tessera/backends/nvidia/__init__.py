@@ -7,6 +7,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.llvm.assembly import refusing_assembly
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.emitter import load_handlers
 from tessera.backends.llvm.refusals import refusal
@@ -48,6 +49,7 @@ def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = T
     Raises:
         ResourceError: `shared-memory` when a program needs more than the target has; lists the buffers.
         CompilerFault: LLVM rejects the code.
+        LanguageError: `bad-assembly` when the assembler rejects inline assembly.
         TargetError: `missing-extra` when the assembler is not installed.
     """
     load_handlers("tessera.backends.simt", __name__)
@@ -63,7 +65,8 @@ def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = T
     known = _known(functions, shared)
     if not assemble:
         return CompiledCode(ptx.encode(), "ptx", {**texts}, _reflection(known, {}, ptx))
-    return _assembled(ptx, target, texts, known)
+    with refusing_assembly(module):
+        return _assembled(ptx, target, texts, known)
 
 
 def _written(functions: list[FuncOp], target: TargetRecord, *, copies_sums: bool = False) -> str:

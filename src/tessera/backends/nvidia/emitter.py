@@ -17,7 +17,7 @@ from tessera.backends.llvm.emitter import Handlers
 from tessera.backends.llvm.ops import F32, F64, I16, I32, Ops
 from tessera.backends.llvm.remainder import remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
-from tessera.backends.llvm.types import LLVMType
+from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.llvm.vecmath import vecmath_function
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.numerics.dtypes import DType
@@ -74,6 +74,7 @@ class NvidiaEmitter(SimtEmitter):
     `words_in` are the packed registers of operands that come from outside a block, by that block.
     """
 
+    asm_output = "="
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
 
     def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
@@ -275,6 +276,12 @@ class NvidiaEmitter(SimtEmitter):
         """Return the i32 of lane `lane ^ mask`."""
         self.module.declare("declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)")
         return self.fn.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)")
+
+    def asm_register(self, dtype: DType) -> tuple[str, LLVMType]:
+        """PTX has registers of 16, 32 and 64 bits, and those of f32 and f64."""
+        if dtype.is_float and dtype.bits >= 32:
+            return "f" if dtype.bits == 32 else "d", of_dtype(dtype)
+        return {16: "h", 32: "r", 64: "l"}[dtype.bits], LLVMType(f"i{dtype.bits}")
 
     def asm(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tessera.frontend.tile import mbarrier as mbarrier
     from tessera.frontend.tile import pipeline as pipeline
     from tessera.frontend.tile.activations import *  # noqa: F403
+    from tessera.frontend.tile.assembly import *  # noqa: F403
     from tessera.frontend.tile.atomics import *  # noqa: F403
     from tessera.frontend.tile.bits import *  # noqa: F403
     from tessera.frontend.tile.create import *  # noqa: F403
@@ -46,6 +47,7 @@ FAMILIES = (
     "shape",
     "parts",
     "activations",
+    "assembly",
     "atomics",
     "bits",
     "order",

@@ -28,7 +28,8 @@ from tessera.ir.formats import Int, Ints, parse_number, print_number
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target.types import FragmentType, element_of, with_element
 from tessera.ir.types import dtype_of, i1
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.assembly import is_assembly
+from tessera.numerics.functions import function_named, record_of
 
 
 @op_definition
@@ -80,12 +81,14 @@ class ElementwiseOp(TesseraOp):
 
     def __init__(self, fn: str, args: Sequence[SSAValue]):
         last = args[-1].type
-        result = with_element(last, i1) if FUNCTIONS[fn].result == "bool" else last
+        result = with_element(last, i1) if record_of(fn).result == "bool" else last
         super().__init__(operands=[list(args)], properties={"fn": text(fn)}, result_types=[result])
 
     def verify_(self) -> None:
         """Check arity and that operands agree."""
-        function = FUNCTIONS.get(self.fn.data)
+        function = function_named(self.fn.data)
+        if is_assembly(self.fn.data):
+            return
         if function is None or len(self.args) != function.arity:
             raise VerifyException(f"no elementwise function {self.fn.data} of {len(self.args)} operands")
         types = [arg.type for arg in self.args]

@@ -26,7 +26,8 @@ from tessera.ir.effects import PURE
 from tessera.ir.formats import parse_number, print_number
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of, with_element
 from tessera.ir.types import dtype_of, i1, is_scalar
-from tessera.numerics.functions import FUNCTIONS, accepts
+from tessera.numerics.assembly import is_assembly
+from tessera.numerics.functions import accepts, function_named, record_of
 
 
 @op_definition
@@ -83,14 +84,18 @@ class ElementwiseOp(TesseraOp):
 
     def __init__(self, fn: str, args: Sequence[SSAValue]):
         last = args[-1].type
-        result = with_element(last, i1) if FUNCTIONS[fn].result == "bool" else last
+        result = with_element(last, i1) if record_of(fn).result == "bool" else last
         super().__init__(operands=[list(args)], properties={"fn": text(fn)}, result_types=[result])
 
     def verify_(self) -> None:
         """Check arity, that operands agree in shape and dtype, and the domain."""
-        function = FUNCTIONS.get(self.fn.data)
+        function = function_named(self.fn.data)
         if function is None:
             raise VerifyException(f"no elementwise function is called {self.fn.data}")
+        if is_assembly(self.fn.data):
+            if len({shape_of(arg.type) for arg in self.args}) != 1 or self.result.type != self.args[-1].type:
+                raise VerifyException("operands of assembly have one shape, and its result is like the last of them")
+            return
         if len(self.args) != function.arity:
             raise VerifyException(f"{function.name} takes {function.arity} operands, got {len(self.args)}")
         types = [arg.type for arg in self.args]

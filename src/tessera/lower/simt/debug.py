@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.ir.target import debug as target
 from tessera.ir.target.arithmetic import ElementwiseOp
-from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.debug import AssemblyOp, AssertOp, PrintOp
 from tessera.ir.types import i1
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.rules import lowers
@@ -19,6 +19,11 @@ def _print(context: SimtContext, op: PrintOp) -> None:
     layout = context.layout_of(first)
     args = [context.tile(value, layout) if is_tile(value) else context.scalar(value) for value in op.args]
     context.emit(target.PrintOp(op.format.data, args, context.inside(tile_shape(first), layout)))
+
+
+@lowers(AssemblyOp)
+def _assembly(context: SimtContext, op: AssemblyOp) -> None:
+    context.emit(target.AssemblyOp(op.fn.data, list(map(context.scalar, op.args))))
 
 
 @lowers(AssertOp)

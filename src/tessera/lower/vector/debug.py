@@ -6,11 +6,12 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.target.debug import AssemblyOp as TargetAssemblyOp
 from tessera.ir.target.debug import AssertOp as TargetAssertOp
 from tessera.ir.target.debug import PrintOp as TargetPrintOp
 from tessera.ir.target.memory import BufferLoadOp, ViewOp
 from tessera.ir.target.types import BufferType, element_of
-from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.debug import AssemblyOp, AssertOp, PrintOp
 from tessera.ir.tile.types import TileType
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Coords
@@ -47,6 +48,12 @@ def _flat(context: VectorContext, value: SSAValue) -> SSAValue:
     context.write(node, dense)
     view = BufferType.of([prod(node.shape)], node.element, "scratch")
     return context.writer.value(ViewOp(dense.buffer, view))
+
+
+@lowers(AssemblyOp)
+def lower_assembly(context: VectorContext, op: AssemblyOp) -> None:
+    """Run it once."""
+    context.writer.insert(TargetAssemblyOp(op.fn.data, [context.scalar(arg) for arg in op.args]))
 
 
 @lowers(AssertOp)

@@ -21,7 +21,7 @@ from tessera.ir.types import dtype_of, element_type, i1, index
 from tessera.lower.philox import philox_rounds
 from tessera.lower.vector.writer import chunk_layout, chunk_type
 from tessera.numerics import dtypes
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.functions import record_of
 
 if TYPE_CHECKING:
     from tessera.lower.vector.site import Site
@@ -133,7 +133,7 @@ class Apply(Node):
     def cost(self) -> int:
         """From the table; narrow floats also pay for their conversions."""
         dtype = dtype_of(self.element)
-        return FUNCTIONS[self.fn].cost + (NARROW_COST if dtype.is_float and dtype.bits < 32 else 0)
+        return record_of(self.fn).cost + (NARROW_COST if dtype.is_float and dtype.bits < 32 else 0)
 
     def emit(self, site: Site, coords: Coords) -> SSAValue:
         """Apply the function; scalar operands are repeated only when another one is a chunk."""

@@ -29,7 +29,7 @@ from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.cluster import ClusterRankOp
-from tessera.ir.tile.debug import AssertOp, PrintOp
+from tessera.ir.tile.debug import AssemblyOp, AssertOp, PrintOp
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.memory import ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
@@ -73,9 +73,9 @@ def _check(grid: GridOp) -> None:
         raise Unfit("the grid is not two-dimensional")
     if not any(isinstance(op, MmaOp) for op in ops_in(grid)):
         raise Unfit("the launch has no product")
-    if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp) for op in ops_in(grid)):
+    if any(isinstance(op, ScatterOp | AtomicOp | AssertOp | PrintOp | AssemblyOp) for op in ops_in(grid)):
         # Programs past the end run too: slices drop what they store, but these effects would happen.
-        raise Unfit("the launch writes at computed places, prints or asserts")
+        raise Unfit("the launch writes at computed places, prints, asserts or has assembly that acts")
     if any(isinstance(op, WhileOp) for op in ops_in(grid)):
         raise Unfit("a while loop may not end in programs past the last rows")
     if not all(_ends_with_grid(kernel, grid, op) for op in ops_in(grid) if isinstance(op, StoreOp)):

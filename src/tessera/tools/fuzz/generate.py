@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tessera.tools.fuzz import generate_shared as shared
 from tessera.tools.fuzz import tree
+from tessera.tools.fuzz.generate_assembly import assembled
 from tessera.tools.fuzz.generate_debug import instrumented
 from tessera.tools.fuzz.generate_dims import spelled
 from tessera.tools.fuzz.generate_expressions import Expressions
@@ -71,6 +72,8 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
         program = in_narrow_integers(program, host)
     if host.random() < dice.options.assumes:
         program = assuming(program, host)
+    if host.random() < dice.options.assembly:
+        program = assembled(program, host)
     program = _fixed(program, dice.options.fixed)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 

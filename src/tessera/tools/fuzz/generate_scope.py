@@ -59,6 +59,7 @@ class Options:
         orders: programs whose grids name the order in which their dimensions vary.
         assumes: programs that say what holds of their sizes and integer arguments.
         narrow_extents: programs with an extent computed in narrow integers.
+        assembly: programs with inline assembly.
         reuse: programs of few dtypes and shapes, which use the same tiles again and again, in blocks within blocks.
         moved: programs whose products have operands that are loaded before their loop, in branches, or outside.
         dims: programs with sizes that are spelled as expressions of names.
@@ -99,6 +100,7 @@ class Options:
     orders: float = 0.1
     assumes: float = 0.08
     narrow_extents: float = 0.03
+    assembly: float = 0.05
     reuse: float = 0.12
     moved: float = 0.15
     batches: float = 0.15

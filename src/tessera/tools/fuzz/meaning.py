@@ -431,6 +431,7 @@ _EXPRESSIONS: Final[dict[type[tree.Expr], Callable[[Machine, Any], Val]]] = {
     tree.Constexpr: _number,
     tree.Name: _name,
     tree.Apply: _apply,
+    tree.Assembly: lambda machine, expr: machine.value(expr.of),
     tree.Known: _known,
     tree.Power: _power,
     tree.Where: _where,
@@ -717,5 +718,6 @@ _STATEMENTS: Final[dict[type[tree.Stmt], Callable[[Machine, Any], None]]] = {
     tree.Barrier: _nothing,
     tree.Fence: _nothing,
     tree.Print: _nothing,
+    tree.Fenced: _nothing,
     tree.Check: _check,
 }

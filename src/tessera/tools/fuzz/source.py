@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tessera.tools.fuzz import tree
+from tessera.tools.fuzz import assembly, tree
 from tessera.tools.fuzz.combiners import COMBINERS
 from tessera.tools.fuzz.functions import FUNCTIONS
 
@@ -25,6 +25,9 @@ def source(program: tree.Program) -> str:
     for name in sorted({node.combiner for node in tree.walk(program) if isinstance(node, tree.Combined)}):
         combiner = COMBINERS[name]
         lines += ["", "@ts.function", f"def {name}({combiner.params}):", *(INDENT + line for line in combiner.body), ""]
+    for fn in sorted({node.of.fn for node in tree.walk(program) if isinstance(node, tree.Assembly)}):
+        computed = f"return x {assembly.SYMBOLS[fn]} y"
+        lines += ["", "@ts.function", f"def {assembly.helper_name(fn)}(x, y):", f"{INDENT}{computed}", ""]
     for helper in program.helpers:
         lines += [
             "",
@@ -175,6 +178,18 @@ def _apply(expr: tree.Apply) -> str:
     if forms:
         return forms[expr.form % len(forms)].format(*args)
     return f"ts.tile.{expr.fn}({', '.join(args)})"
+
+
+def _assembly(expr: tree.Assembly) -> str:
+    texts = assembly.text_for(expr.of.fn, expr.of.type.dtype)
+    assert texts is not None, "functions without a text are not written so"
+    given = [*map(text, expr.of.args), f"meaning={assembly.helper_name(expr.of.fn)}"]
+    return f"ts.tile.inline_asm({', '.join([*given, *(f'{name}={value!r}' for name, value in texts.items())])})"
+
+
+def _fenced(node: tree.Fenced) -> Iterator[str]:
+    texts = ", ".join(f"{name}={text!r}" for name, text in assembly.FENCE.items())
+    yield f'ts.tile.inline_asm({node.number}, {texts}, effects="io")'
 
 
 def _known(expr: tree.Known) -> str:
@@ -343,6 +358,7 @@ _TEXTS: Final[dict[type[tree.Expr], Callable[[Any], str]]] = {
     tree.Full: _full,
     tree.FullLike: _full_like,
     tree.Apply: _apply,
+    tree.Assembly: _assembly,
     tree.Known: _known,
     tree.Power: _power,
     tree.Where: _where,
@@ -505,6 +521,7 @@ _LINES: Final[dict[type[tree.Stmt], Callable[[Any], Iterator[str]]]] = {
     tree.Wait: lambda node: iter([f"ts.tile.wait_group({node.pending})"]),
     tree.Barrier: _lines("ts.tile.barrier()"),
     tree.Fence: _fence,
+    tree.Fenced: _fenced,
     tree.Print: lambda node: iter([f"print({', '.join([repr(node.label), *map(text, node.values)])})"]),
     tree.Check: lambda node: iter([f"assert {text(node.condition)}, {node.message!r}"]),
 }

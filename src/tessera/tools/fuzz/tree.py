@@ -263,6 +263,17 @@ class Apply(Expr):
 
 
 @dataclass(frozen=True)
+class Assembly(Expr):
+    """A function of two tiles by `ts.tile.inline_asm`."""
+
+    of: Apply
+
+    def _typed(self) -> Type:
+        """As the function gives."""
+        return self.of.type
+
+
+@dataclass(frozen=True)
 class Known(Expr):
     """A comparison of constants, which Python itself decides when the kernel is compiled."""
 
@@ -924,6 +935,13 @@ class Print(Stmt):
 
     label: str
     values: tuple[Name, ...]
+
+
+@dataclass(frozen=True)
+class Fenced(Stmt):
+    """A fence of one thread by `ts.tile.inline_asm`, with an operand that does not matter."""
+
+    number: int
 
 
 @dataclass(frozen=True)
