@@ -150,6 +150,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "loss_scale": (ts.loss_scale, [2.0], {}),
     "policy": (lambda rule: ts.f32 @ rule, [ts.saturate], {}),
     "profile": (ts.numerics.profile, ["fast"], {}),
+    "assume": (ts.assume, [True], {}),
     "capabilities": (ts.runtime.capabilities, ["cpu"], {}),
     "select_backend": (ts.runtime.select_backend, ["rocm"], {}),
 }
