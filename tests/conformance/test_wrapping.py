@@ -204,3 +204,26 @@ def _measuring(name: str) -> Case:
 @conformance([_measuring(name) for name in LEAST])
 def test_magnitudes_have_wrapped(case, backend):
     check(case, backend)
+
+
+def _limited(x: ts.Tensor["n", ts.u32], y: ts.Tensor["n", ts.i32], z: ts.Tensor["n", ts.u32]):
+    for i in ts.tile.grid((n, 128)):
+        low = ts.tile.minimum(ts.tile.cast(ts.tile.maximum(x[i : i + 128], 1000), ts.i32), 65535)
+        y[i : i + 128] = low & 65535
+        z[i : i + 128] = ts.tile.cast(ts.tile.cast(low, ts.u16), ts.u32)
+
+
+def _between(x: np.ndarray, *_: object) -> tuple[np.ndarray, np.ndarray]:
+    low = np.minimum(np.maximum(x, np.uint32(1000)).view(np.int32), np.int32(65535))
+    return low & 65535, (low & 65535).astype(np.uint32)
+
+
+def _large(rng: np.random.Generator) -> list[object]:
+    x = integers(rng, (COLUMNS,), dtype("u32")).astype(np.uint32)
+    x[:4] = (0, 2**31, 2**32 - 1, 2**32 - 70000)
+    return [x, Output((COLUMNS,), ts.i32), Output((COLUMNS,), ts.u32)]
+
+
+@conformance([Case("limited", _limited, _large, _between, backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"))])
+def test_unsigned_maxima_may_be_negative_below_signed_minima(case, backend):
+    check(case, backend)

@@ -113,6 +113,20 @@ def test_bits_above_that_are_set_are_set_by_a_truth_table() -> None:
     assert re.search(r"lop3\.b32 \t%r\d+, %r\d+, -1073741824, 0, 0xfc;", ptx)
 
 
+def limited_numbers(x: ts.Tensor[4, 64, ts.u32], y: ts.Tensor[4, 64, ts.u32], z: ts.Tensor[4, 64, ts.i32]) -> None:
+    y[...] = ts.tile.maximum(x[...], 7)
+    limited = ts.tile.minimum(ts.tile.cast(ts.tile.maximum(x[...], 1000), ts.i32), 65535)
+    z[...] = limited & 65535
+
+
+def test_unsigned_maxima_below_signed_minima_are_signed() -> None:
+    """CUDA 13.0 takes such a number for one between the constants; see `assembler_faults.py`."""
+    ptx = compiled(limited_numbers).dumps["ptx"]
+    assert re.search(r"max\.u32 \t%r\d+, %r\d+, 7;", ptx)
+    assert not re.search(r"max\.u32 \t%r\d+, %r\d+, 1000;", ptx)
+    assert "max.s32 %r" in ptx
+
+
 def bytes_to_halves(
     x: ts.Tensor["M", 32, ts.fp8_e4m3], n: int, y: ts.Tensor[32, 32, ts.f16], z: ts.Tensor[32, 32, ts.f16]
 ) -> None:

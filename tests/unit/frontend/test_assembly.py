@@ -38,6 +38,12 @@ def _kernel(**given):
     return kernel
 
 
+@ts.function
+def told(x):
+    print("seen")
+    return x
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -48,6 +54,7 @@ def _kernel(**given):
         ({"ptx": "mov.b32 $0, $1;", "effects": "memory"}, "the effects"),
         ({"ptx": "mov.b32 $0, $1;", "effects": "io", "count": 0}, "names the operands"),
         ({"ptx": "membar.cta;", "effects": "io"}, "has no meaning in the language"),
+        ({"ptx": "mov.b32 $0, $1;", "meaning": told}, "the meaning told stores, updates or prints"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given, text):

@@ -17,6 +17,8 @@ _ABSOLUTE = re.compile(r"\babs\.s(16|32|64)\s+(%\w+), (%\w+);")
 _EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
 _NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+);")
 _NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
+_LARGER = re.compile(r"\bmax\.u32\s+(%\w+), (%\w+), (\d+);")
+_LIMITED = re.compile(r"\bmin\.s32\s+%\w+, (%\w+), \d+;")
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
 _HALVES = re.compile(r"\bmov\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
 _UNPACKED_FP8 = re.compile(r"\bcvt\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
@@ -26,6 +28,8 @@ _LOADED = re.compile(r"^\s*ld(?:matrix)?\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULT
 def respelled(ptx: str, target: TargetRecord) -> str:
     """Return PTX that assemblers, and drivers that compile it, translate correctly for the target."""
     ptx = _SIGN_SET.sub(_by_table, _NARROW_NEGATION.sub(_spelled_negation, _ABSOLUTE.sub(_wrapped_absolute, ptx)))
+    if _LARGER.search(ptx) is not None and _LIMITED.search(ptx) is not None:
+        ptx = "".join(map(_signed_extremes, _ENTRY.split(ptx)))
     if _UNPACKED_FP8.search(ptx) is not None:
         ptx = "".join(map(_shifted_halves, _ENTRY.split(ptx)))
     if not 90 <= compute_capability(target.name) < 120 or _EXTREME.search(ptx) is None:
@@ -50,6 +54,25 @@ def _shifted_halves(entry: str) -> str:
         return f"{{ .reg .b32 %high; shr.u32 %high, {word}, 16; {rest}cvt.u16.u32 {upper}, %high; }}"
 
     return _HALVES.sub(shifted, entry)
+
+
+def _signed_extremes(entry: str) -> str:
+    """Write unsigned maxima with constants, of which a signed minimum is taken, as signed ones.
+
+    ptxas and nvJitLink 13.0 take `min.s32(max.u32(x, c), d)` for a number from c to d, where of -1 it is -1, and leave
+    out the `& 65535` behind it (seen for sm_80 and sm_90, `scripts/check_assembler.py`).
+    """
+    limited = set(_LIMITED.findall(entry))
+
+    def signed(found: re.Match[str]) -> str:
+        result, operand, constant = found.groups()
+        if result not in limited:
+            return found.group()
+        flip = f"xor.b32 {result}, {{}}, -2147483648;"
+        larger = f"max.s32 {result}, {result}, {int(constant) - (1 << 31)};"
+        return f"{flip.format(operand)} {larger} {flip.format(result)}"
+
+    return _LARGER.sub(signed, entry)
 
 
 def _wrapped_absolute(found: re.Match[str]) -> str:

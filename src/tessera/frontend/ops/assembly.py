@@ -47,7 +47,14 @@ def _inline_asm(
             help="pass a function decorated with @ts.function that computes what the instructions do",
         )
     ready = [_register(b, operand(b, arg, "inline_asm")) for arg in args]
+    effects_before = b.effects
     result = operand(b, inline(b, meaning.function, [wrap(value) for value in ready], {}), "inline_asm: the meaning")
+    if b.effects != effects_before:
+        raise LanguageError(
+            f"inline_asm: the meaning {meaning.function.__name__} stores, updates or prints",
+            code="bad-assembly",
+            help="let it compute its result alone",
+        )
     last = _register(b, result)
     shape = shape_of(last.type)
     wide = [broadcast_to(b, value, shape) if shape else value for value in ready]
