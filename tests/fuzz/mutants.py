@@ -403,7 +403,7 @@ _CANONICALIZE = (
     _canonicalize(
         "subtractions-count-as-commutative",
         "common_subexpressions",
-        "if type(op) is ElementwiseOp and FUNCTIONS[op.fn.data].commutative:",
+        "if type(op) is ElementwiseOp and record_of(op.fn.data).commutative:",
         "if type(op) is ElementwiseOp:",
     ),
     _canonicalize(

@@ -52,7 +52,9 @@ def _dim(op: DimOp, run: Run) -> None:
 
 @runs(GridOp)
 def _grid(op: GridOp, run: Run) -> None:
-    extents = run.decide(*op.extents)
+    drawn = zip(op.extents, run.decide(*op.extents), strict=True)
+    # Of an argument that is drawn a program runs where there would be none: some call will have it.
+    extents = [max(extent, np.int64(1)) if value in run.free else extent for value, extent in drawn]
     if any(extent < 1 for extent in extents):
         return
     for offset, extent, size in zip(op.body.block.args, extents, op.block_sizes, strict=True):

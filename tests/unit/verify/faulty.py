@@ -557,6 +557,13 @@ def copied_to_and_read_in_part(x: ROW, y: ROW):
         y[i, 0:8] = b[0, 0:8]  # second
 
 
+def programs_of_large_arguments_only(x: ROW, y: ROW, k: int):
+    for i in ts.tile.grid((k - 100000, 8)):
+        b = ts.tile.alloc_shared((8, 32), F)
+        ts.tile.cp_async(b, x[i : i + 8, 0:32])  # first
+        y[i : i + 8, 0:32] = b  # second
+
+
 FAULTY = [
     function
     for name, function in list(globals().items())
