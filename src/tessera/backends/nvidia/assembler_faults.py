@@ -19,6 +19,8 @@ _NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+)
 _NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
 _LARGER = re.compile(r"\bmax\.u32\s+(%\w+), (%\w+), (\d+);")
 _LIMITED = re.compile(r"\bmin\.s32\s+%\w+, (%\w+), \d+;")
+_OWN = "%tessera_"
+"""How registers of these rewrites begin: inline assembly has names of its own."""
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
 _HALVES = re.compile(r"\bmov\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
 _UNPACKED_FP8 = re.compile(r"\bcvt\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
@@ -51,7 +53,7 @@ def _shifted_halves(entry: str) -> str:
         if upper not in unpacked or word in loaded:
             return found.group()
         rest = "" if lower == "_" else f"cvt.u16.u32 {lower}, {word}; "
-        return f"{{ .reg .b32 %high; shr.u32 %high, {word}, 16; {rest}cvt.u16.u32 {upper}, %high; }}"
+        return f"{{ .reg .b32 {_OWN}high; shr.u32 {_OWN}high, {word}, 16; {rest}cvt.u16.u32 {upper}, {_OWN}high; }}"
 
     return _HALVES.sub(shifted, entry)
 
@@ -83,8 +85,9 @@ def _wrapped_absolute(found: re.Match[str]) -> str:
     `max(-abs(x), -65535)` is -65535 there for every x (32 and 64 bits: seen on sm_90, `scripts/check_assembler.py`).
     """
     bits, result, operand = found.groups()
-    sign = f"shr.s{bits} %sign, {operand}, {int(bits) - 1}; xor.b{bits} %number, {operand}, %sign;"
-    return f"{{ .reg .b{bits} %sign, %number; {sign} sub.s{bits} {result}, %number, %sign; }}"
+    sign, number = f"{_OWN}sign", f"{_OWN}number"
+    parts = f"shr.s{bits} {sign}, {operand}, {int(bits) - 1}; xor.b{bits} {number}, {operand}, {sign};"
+    return f"{{ .reg .b{bits} {sign}, {number}; {parts} sub.s{bits} {result}, {number}, {sign}; }}"
 
 
 def _by_table(found: re.Match[str]) -> str:
@@ -115,12 +118,12 @@ def _widened_extreme(found: re.Match[str]) -> str:
     takes the answer of the other half.
     """
     name, sign, result, *operands = found.groups()
-    lines, given = ["{ .reg .b32 %wide<2>;"], list[str]()
+    lines, given = [f"{{ .reg .b32 {_OWN}wide<2>;"], list[str]()
     for number, operand in enumerate(map(str.strip, operands)):
         if operand.startswith("%"):
-            lines.append(f"cvt.{sign}32.{sign}16 %wide{number}, {operand};")
-            given.append(f"%wide{number}")
+            lines.append(f"cvt.{sign}32.{sign}16 {_OWN}wide{number}, {operand};")
+            given.append(f"{_OWN}wide{number}")
         else:
             given.append(str(int(operand) & 0xFFFF if sign == "u" else int(operand)))
-    lines.append(f"{name}.{sign}32 %wide0, {', '.join(given)}; cvt.u16.u32 {result}, %wide0; }}")
+    lines.append(f"{name}.{sign}32 {_OWN}wide0, {', '.join(given)}; cvt.u16.u32 {result}, {_OWN}wide0; }}")
     return " ".join(lines)
