@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tessera.backends.llvm.code import CompiledCode
+from tessera.canonicalize.dead_code import DeadCodePass
 from tessera.canonicalize.stages import CANONICALIZE
 from tessera.driver.records import kernel_of, thread_record, tile_record
 from tessera.errors import ResourceError, VerifyError
@@ -52,7 +53,8 @@ def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
 def lower(module: ModuleOp, target: TargetRecord) -> ModuleOp:
     """Return the TIR-T of a scheduled module, which is changed."""
     platform = platform_named(target.backend)
-    choose_assembly(module, platform.assembly(target))
+    if choose_assembly(module, platform.assembly(target)):
+        DeadCodePass().apply(module)
     return platform.lower(module, target)
 
 

@@ -19,6 +19,7 @@ from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import DimOp
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType
+from tessera.numerics.integers import wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +157,6 @@ class Symbols:
                 result = _FUNCTIONS[owner.fn.data](*args) if isinstance(owner, ElementwiseOp) else args[0]
                 found[part] = wrapped(result, dtype.bits, dtype.kind == "int")
         return found[value]
-
-
-def wrapped(value: int, bits: int, signed: bool) -> int:
-    """Return what an integer type of so many bits holds of `value`."""
-    value %= 1 << bits
-    return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
 def _in_order(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint
 
-from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.debug import AssemblyOp
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
@@ -15,12 +14,15 @@ from tessera.ir.walking import ops_in
 from tessera.numerics.assembly import assembly, is_assembly, texts_of
 
 
-def choose_assembly(module: ModuleOp, machine: str) -> None:
+def choose_assembly(module: ModuleOp, machine: str) -> bool:
     """Keep the text for a machine, or put the meaning in its place; what acts goes where there is no text.
 
     Args:
         module: scheduled TIR-H, changed in place.
         machine: one of `numerics.assembly.MACHINES`, or "" for one that has no assembly of its own.
+
+    Returns:
+        Whether meanings may be left that nothing uses.
     """
     acting = [op for op in ops_in(module) if isinstance(op, AssemblyOp)]
     for op in acting:
@@ -44,27 +46,10 @@ def choose_assembly(module: ModuleOp, machine: str) -> None:
         op.result.replace_all_uses_with(chosen)
         op.detach()
         op.erase()
-        _drop(meaning)
+    return bool(found)
 
 
 def _nothing(insert: Inserter, like: SSAValue) -> SSAValue:
     """Return zeros in place of a meaning: the result's type is theirs."""
     zero = insert.value(ConstantOp(0, element_of(like.type)))
     return insert.value(SplatOp(zero, like.type.shape)) if isinstance(like.type, TileType) else zero
-
-
-def _drop(value: SSAValue) -> None:
-    """Erase what computes a value that nothing uses, and so on."""
-    work: list[SSAValue] = [value]
-    while work:
-        owner = work.pop().owner
-        if (
-            isinstance(owner, Operation)
-            and effect_of(owner) <= Effect.RANDOM
-            and not any(r.uses for r in owner.results)
-        ):
-            if owner.parent is None:
-                continue
-            work += owner.operands
-            owner.detach()
-            owner.erase()

@@ -32,6 +32,12 @@ def cdiv(a: Any, b: Any) -> Any:
     return -(-whole[0] // whole[1])
 
 
+def wrapped(value: int, bits: int, signed: bool) -> int:
+    """Return what an integer type of so many bits holds of `value`."""
+    value %= 1 << bits
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
 def _integer(value: object) -> int:
     try:
         return index(cast(SupportsIndex, value))

@@ -172,7 +172,8 @@ class Packing:
         self._constants = self._constant_slots(shapes)
         self._free: list[Block] = []
         self._name = artifact.name
-        self._assumptions = artifact.assumptions
+        self._names = [(arg.name, arg.dims) for arg in artifact.args]
+        self._assumptions = [(one["condition"], location_of_record(one["location"])) for one in artifact.assumptions]
         self._fixed_counts = None if self._needs_scalars() else self._counted(())
 
     def _constant_slots(self, shapes: Shapes) -> dict[tuple[str, int, int], int]:
@@ -186,15 +187,13 @@ class Packing:
 
     def _needs_scalars(self) -> bool:
         extents = [extent for launch in self._launches for extent, _ in launch.grid]
-        conditions = [one["condition"] for one in self._assumptions]
+        conditions = [condition for condition, _ in self._assumptions]
         return any(leaf[0] == "scalar" for extent in (*extents, *conditions) for leaf in leaves(extent))
 
     def _counted(self, scalars: Sequence[Any]) -> list[int]:
         by_arg = dict(zip(self._scalars, scalars, strict=False))
-        names = [(arg.name, arg.dims) for arg in self._args]
-        for one in self._assumptions:
-            place = location_of_record(one["location"])
-            check_assumption(self._name, one["condition"], place, names, self._sizes, by_arg)
+        for condition, place in self._assumptions:
+            check_assumption(self._name, condition, place, self._names, self._sizes, by_arg)
         return [program_count(launch, self._sizes, by_arg) for launch in self._launches]
 
     def counts(self, scalars: Sequence[Any]) -> list[int]:

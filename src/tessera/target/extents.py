@@ -7,9 +7,11 @@ device; what 64 bits do not hold is an error, as no grid is so large.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import isfinite
 from typing import Any, cast
 
+from tessera.numerics.integers import wrapped
 from tessera.target.schema import ArtifactError, whole, wrong
 
 Extent = list[Any] | tuple[Any, ...]
@@ -21,15 +23,6 @@ _WIDEST = 64
 """Bits."""
 
 
-def _unsigned(value: int, bits: int) -> int:
-    return value % (1 << bits)
-
-
-def _signed(value: int, bits: int) -> int:
-    half = 1 << bits - 1
-    return (value + half) % (1 << bits) - half
-
-
 FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "add": int.__add__,
     "sub": int.__sub__,
@@ -39,8 +32,8 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "mod": int.__mod__,
     "minimum": min,
     "maximum": max,
-    "signed": _signed,
-    "unsigned": _unsigned,
+    "signed": partial(wrapped, signed=True),
+    "unsigned": partial(wrapped, signed=False),
     "eq": lambda a, b: int(a == b),
     "lt": lambda a, b: int(a < b),
     "le": lambda a, b: int(a <= b),

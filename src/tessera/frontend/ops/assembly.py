@@ -70,15 +70,17 @@ def _inline_asm(
 def _act(b: Builder, args: tuple[Any, ...], texts: dict[str, str], meaning: Any) -> None:
     """Compile assembly that is run for what it does."""
     b.require_program("inline_asm")
-    if meaning is not None or b.predicate is not None:
+    if meaning is not None:
         raise LanguageError(
-            "inline_asm: assembly that acts has no meaning in the language"
-            if meaning is not None
-            else "inline_asm: assembly that acts inside an `if` on a tile",
-            code="bad-assembly" if meaning is not None else "predicated",
-            help="leave it out: where there is no text, nothing is done"
-            if meaning is not None
-            else "branch on a scalar: if ts.tile.any(condition)",
+            "inline_asm: assembly that acts has no meaning in the language",
+            code="bad-assembly",
+            help="leave it out: where there is no text, nothing is done",
+        )
+    if b.predicate is not None:
+        raise LanguageError(
+            "inline_asm: assembly that acts inside an `if` on a tile",
+            code="predicated",
+            help="branch on a scalar: if ts.tile.any(condition)",
         )
     ready = [_register(b, operand(b, arg, "inline_asm")) for arg in args]
     if any(shape_of(value.type) for value in ready):

@@ -16,12 +16,10 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.attributes import text
+from tessera.ir.assembly import ActingAssembly
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.target.types import FragmentType
-from tessera.ir.types import is_scalar
-from tessera.numerics.assembly import is_assembly
 
 
 @op_definition
@@ -66,19 +64,7 @@ class AssertOp(TesseraOp):
 
 
 @op_definition
-class AssemblyOp(TesseraOp):
-    """Runs inline assembly (`numerics/assembly.py`) on scalars, for what it does."""
+class AssemblyOp(ActingAssembly):
+    """Runs inline assembly for what it does."""
 
     name = "tessera_target.assembly"
-    fn = prop_def(StringAttr)
-    args = var_operand_def()
-    traits = traits_def(*effect(Effect.IO))
-    assembly_format = "$fn `(` $args `)` attr-dict `:` `(` type($args) `)`"
-
-    def __init__(self, fn: str, args: Sequence[SSAValue]):
-        super().__init__(operands=[list(args)], properties={"fn": text(fn)})
-
-    def verify_(self) -> None:
-        """Check that it is assembly of scalars."""
-        if not is_assembly(self.fn.data) or not all(is_scalar(arg.type) for arg in self.args):
-            raise VerifyException("inline assembly for what it does is of scalars")

@@ -9,12 +9,11 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import operand_def, prop_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.attributes import text
+from tessera.ir.assembly import ActingAssembly
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.tile.types import element_of, shape_of
-from tessera.ir.types import i1, is_scalar
-from tessera.numerics.assembly import is_assembly
+from tessera.ir.types import i1
 
 
 @op_definition
@@ -58,19 +57,7 @@ class AssertOp(TesseraOp):
 
 
 @op_definition
-class AssemblyOp(TesseraOp):
-    """Runs inline assembly (`numerics/assembly.py`) on scalars, for what it does: each thread of a program, on GPUs."""
+class AssemblyOp(ActingAssembly):
+    """Runs inline assembly for what it does: each thread of a program, on GPUs."""
 
     name = "tessera_tile.assembly"
-    fn = prop_def(StringAttr)
-    args = var_operand_def()
-    traits = traits_def(*effect(Effect.IO))
-    assembly_format = "$fn `(` $args `)` attr-dict `:` `(` type($args) `)`"
-
-    def __init__(self, fn: str, args: Sequence[SSAValue]):
-        super().__init__(operands=[list(args)], properties={"fn": text(fn)})
-
-    def verify_(self) -> None:
-        """Check that it is assembly of scalars."""
-        if not is_assembly(self.fn.data) or not all(is_scalar(arg.type) for arg in self.args):
-            raise VerifyException("inline assembly for what it does is of scalars")

@@ -22,10 +22,7 @@ def assembled(program: tree.Program, rng: random.Random) -> tree.Program:
 
 
 def _changed(node: _N, rng: random.Random) -> _N:
-    parts = tree.children(node)
-    changed = tuple(_changed(part, rng) for part in parts)
-    if any(new is not old for new, old in zip(changed, parts, strict=True)):
-        node = tree.rebuild(node, changed)
+    node = tree.rebuild(node, tuple(_changed(part, rng) for part in tree.children(node)))
     if isinstance(node, tree.Apply) and _has_text(node) and rng.random() < 0.5:
         return tree.Assembly(node)  # pyright: ignore[reportReturnType]
     return node

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_scope import INDEX
-from tessera.tools.fuzz.types import Type, is_int
+from tessera.tools.fuzz.types import Type, bits, int_range, is_int
 
-_NARROW = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32}
+_NARROW = ("i8", "u8", "i16", "u16", "i32", "u32")
 _DIVISORS = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128)
 
 
@@ -58,7 +58,7 @@ def _condition(what: tree.Name, value: int, rng: random.Random) -> tree.Expr:
 
 def _most(dtype: str) -> int:
     """Return a number that no constant beside such an integer reaches."""
-    return 1 << int(dtype[1:]) - 1
+    return 1 << bits(dtype) - 1
 
 
 def in_narrow_integers(program: tree.Program, rng: random.Random) -> tree.Program:
@@ -73,11 +73,11 @@ def in_narrow_integers(program: tree.Program, rng: random.Random) -> tree.Progra
     if not places:
         return program
     place, axis, name = rng.choice(places)
-    dtype, size = rng.choice(list(_NARROW)), program.dims[name]
-    low, high = _range(dtype)
+    dtype, size = rng.choice(_NARROW), program.dims[name]
+    low, high = int_range(dtype)
     if size > high:
         return program
-    first, word = rng.randint(low, high), 1 << _NARROW[dtype]
+    first, word = rng.randint(low, high), 1 << bits(dtype)
     second = (size - first - low) % word + low
     narrow = Type(dtype)
     total = tree.Apply("add", (tree.Name("narrow", narrow), tree.Number(second)))
@@ -89,8 +89,3 @@ def in_narrow_integers(program: tree.Program, rng: random.Random) -> tree.Progra
         params=(tree.ScalarParam("narrow", dtype, first), *program.params),
         grids=(*program.grids[:place], grid, *program.grids[place + 1 :]),
     )
-
-
-def _range(dtype: str) -> tuple[int, int]:
-    bits = _NARROW[dtype]
-    return (0, (1 << bits) - 1) if dtype[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
