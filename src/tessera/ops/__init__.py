@@ -6,16 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera.ops import epilogue, linalg
+    from tessera.ops import epilogue, linalg, norm
 
-_MODULES = ("epilogue", "linalg")
+FAMILIES = ("epilogue", "linalg", "norm")
+"""Modules of ops, one a family."""
 
-__all__ = ["epilogue", "linalg"]
+__all__ = ["epilogue", "linalg", "norm"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a family of ops when it is first asked for."""
-    if name in _MODULES:
+    if name in FAMILIES:
         return import_module(f"tessera.ops.{name}")
     raise AttributeError(f"module 'tessera.ops' has no attribute {name!r}")
 

@@ -11,12 +11,25 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.errors import CallError, shown
-from tessera.numerics.dtypes import DType, u8
+from tessera.numerics.dtypes import BY_NAME, DType, u8
 from tessera.runtime import empty, to_numpy
 from tessera.runtime.platforms import StreamMemory
 from tessera.runtime.readers import READERS, array_help, reader_of, view_of
 from tessera.runtime.shortage import out_of_memory
 from tessera.runtime.views import ArrayView, Reader
+
+_TORCH_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "bool": "bool",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    "u8": "uint8",
+}
+_BY_TORCH_NAME = {f"torch.{theirs}": BY_NAME[ours] for ours, theirs in _TORCH_NAMES.items()}
 
 Maker = Callable[[Any], Any]
 """Makes an unset array beside another one: same library, same device."""
@@ -59,6 +72,31 @@ def start(array: Any, name: str) -> int:
         CallError: `not-an-array`, or what is wrong with it.
     """
     return reader(array, name).read(array)[0]
+
+
+def shape_of(array: Any, name: str) -> tuple[Any, ...]:
+    """Return the shape of an argument, without looking at its memory: a traced tensor has none.
+
+    Raises:
+        CallError: `not-an-array`.
+    """
+    if is_torch(array):
+        return tuple(array.shape)
+    return view(array, name).shape
+
+
+def dtype_of(array: Any, name: str = "an array") -> DType:
+    """Return the dtype of an argument, without looking at its memory.
+
+    Raises:
+        CallError: `not-an-array`, or `wrong-dtype` for one that Tessera has not.
+    """
+    if not is_torch(array):
+        return view(array, name).dtype
+    found = _BY_TORCH_NAME.get(str(array.dtype))
+    if found is None:
+        raise CallError(f"argument {name!r} has the dtype {array.dtype}", code="wrong-dtype")
+    return found
 
 
 def is_torch(array: Any) -> bool:
@@ -144,17 +182,7 @@ def zero(array: Any) -> None:
 def torch_dtypes() -> dict[str, Any]:
     """Return PyTorch's dtypes by Tessera's names."""
     torch = sys.modules["torch"]
-    names = {
-        "f64": "float64",
-        "f32": "float32",
-        "f16": "float16",
-        "bf16": "bfloat16",
-        "bool": "bool",
-        "fp8_e4m3": "float8_e4m3fn",
-        "fp8_e5m2": "float8_e5m2",
-    }
-    names |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)} | {"u8": "uint8"}
-    return {ours: getattr(torch, theirs) for ours, theirs in names.items() if hasattr(torch, theirs)}
+    return {ours: getattr(torch, theirs) for ours, theirs in _TORCH_NAMES.items() if hasattr(torch, theirs)}
 
 
 def host(array: Any) -> Any:

@@ -1,0 +1,211 @@
+"""Kernels of norms over rows: what is normalised is read once, and statistics are kept for gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+from tessera.ops.annotations import F32, F64, I64, Constant
+
+T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
+W = ts.dtype_var("W", ts.bf16, ts.f16, ts.f32, ts.f64)
+S = ts.dtype_var("S", ts.f32, ts.f64)
+M, N, P = ts.dims("M N P")
+
+
+@ts.function
+def kept(x: Any, row: Any, p: Any, seed: Any) -> Any:
+    """Return a row after dropout; the counter of an element is its number in the whole array."""
+    return ts.tile.dropout(x, p, seed, row * x.shape[0] + ts.tile.arange(x.shape[0], dtype=ts.i64))
+
+
+@ts.kernel
+def forward(
+    x: ts.Tensor[M, N, T],
+    input_bias: ts.Tensor[N, W] | None,
+    residual: ts.Tensor[M, N, T] | None,
+    weight: ts.Tensor[N, W] | None,
+    bias: ts.Tensor[N, W] | None,
+    out: ts.Tensor[M, N, T],
+    summed: ts.Tensor[M, N, T] | None,
+    mean: ts.Tensor[M, S] | None,
+    rstd: ts.Tensor[M, S] | None,
+    eps: F64,
+    p: F32,
+    seed: I64,
+    centred: Constant,
+    drops: Constant,
+    acc: Constant,
+):
+    """Normalise the rows of `residual + dropout(x + input_bias)`."""
+    for m in ts.tile.grid((M, 1)):
+        row = x[m, :].to(acc)
+        if input_bias is not None:
+            row = row + input_bias[:].to(acc)
+        if drops:
+            row = kept(row, m, p, seed)
+        if residual is not None:
+            row = row + residual[m, :].to(acc)
+        if summed is not None:
+            summed[m, :] = row
+        if centred:
+            middle = ts.tile.sum(row) / N
+            row = row - middle
+            if mean is not None:
+                mean[m] = middle
+        scale = ts.tile.rsqrt(ts.tile.sum(row * row) / N + eps.to(acc))
+        if rstd is not None:
+            rstd[m] = scale
+        row = row * scale
+        if weight is not None:
+            row = row * weight[:].to(acc)
+        if bias is not None:
+            row = row + bias[:].to(acc)
+        out[m, :] = row
+
+
+@ts.function
+def row_gradient(g: Any, normal: Any, scale: Any, is_centred: Any) -> Any:
+    """Return the gradient of a row by that of its normalised form, which its weights have multiplied."""
+    rest = g - normal * (ts.tile.sum(g * normal) / g.shape[0])
+    if is_centred:
+        rest = rest - ts.tile.sum(g) / g.shape[0]
+    return rest * scale
+
+
+@ts.function
+def normalised(x: Any, m: Any, mean: Any, rstd: Any, acc: Any) -> Any:
+    """Return a row as it was normalised, without weights."""
+    row = x[m, :].to(acc)
+    if mean is not None:
+        row = row - mean[m]
+    return row * rstd[m]
+
+
+@ts.kernel
+def backward(
+    grad: ts.Tensor[M, N, T],
+    grad_summed: ts.Tensor[M, N, T] | None,
+    x: ts.Tensor[M, N, T],
+    weight: ts.Tensor[N, W] | None,
+    mean: ts.Tensor[M, S] | None,
+    rstd: ts.Tensor[M, S],
+    grad_x: ts.Tensor[M, N, T],
+    grad_residual: ts.Tensor[M, N, T] | None,
+    p: F32,
+    seed: I64,
+    drops: Constant,
+    acc: Constant,
+):
+    """Gradients of rows: (g - [mean of g, if centred] - n·mean(g·n))·rstd, n = (x - mean)·rstd, g = grad·weight."""
+    for m in ts.tile.grid((M, 1)):
+        g = grad[m, :].to(acc)
+        if weight is not None:
+            g = g * weight[:].to(acc)
+        rest = row_gradient(g, normalised(x, m, mean, rstd, acc), rstd[m], mean is not None)
+        if grad_summed is not None:
+            rest = rest + grad_summed[m, :].to(acc)
+        if grad_residual is not None:
+            grad_residual[m, :] = rest
+        grad_x[m, :] = kept(rest, m, p, seed) if drops else rest
+
+
+@ts.kernel
+def backward_with_sums(
+    grad: ts.Tensor[M, N, T],
+    grad_summed: ts.Tensor[M, N, T] | None,
+    x: ts.Tensor[M, N, T],
+    weight: ts.Tensor[N, W] | None,
+    mean: ts.Tensor[M, S] | None,
+    rstd: ts.Tensor[M, S],
+    grad_x: ts.Tensor[M, N, T],
+    grad_residual: ts.Tensor[M, N, T] | None,
+    parts: ts.Tensor[3, P, N, S],
+    rows: I64,
+    p: F32,
+    seed: I64,
+    drops: Constant,
+    wanted: Constant,
+    acc: Constant,
+):
+    """The same, and sums over the `rows` rows of each of P programs: `wanted` of weight, bias and input_bias."""
+    for part in ts.tile.grid((P, 1)):
+        of_weight = ts.tile.zeros((N,), acc)
+        of_bias = ts.tile.zeros((N,), acc)
+        of_input_bias = ts.tile.zeros((N,), acc)
+        for m in ts.tile.range(part * rows, min((part + 1) * rows, M)):
+            g = grad[m, :].to(acc)
+            normal = normalised(x, m, mean, rstd, acc)
+            if wanted[0]:
+                of_weight = of_weight + g * normal
+            if wanted[1]:
+                of_bias = of_bias + g
+            if weight is not None:
+                g = g * weight[:].to(acc)
+            rest = row_gradient(g, normal, rstd[m], mean is not None)
+            if grad_summed is not None:
+                rest = rest + grad_summed[m, :].to(acc)
+            if grad_residual is not None:
+                grad_residual[m, :] = rest
+            rest = kept(rest, m, p, seed) if drops else rest
+            grad_x[m, :] = rest
+            if wanted[2]:
+                of_input_bias = of_input_bias + rest
+        if wanted[0]:
+            parts[0, part, :] = of_weight
+        if wanted[1]:
+            parts[1, part, :] = of_bias
+        if wanted[2]:
+            parts[2, part, :] = of_input_bias
+
+
+@ts.kernel
+def sums_by_columns(
+    grad: ts.Tensor[M, N, T],
+    x: ts.Tensor[M, N, T],
+    mean: ts.Tensor[M, S] | None,
+    rstd: ts.Tensor[M, S],
+    grad_x: ts.Tensor[M, N, T],
+    parts: ts.Tensor[3, P, N, S],
+    rows: I64,
+    wanted: Constant,
+    acc: Constant,
+    BM: Constant = 16,
+    BN: Constant = 128,
+):
+    """The sums alone, for rows that leave a program no room for them."""
+    for part, n in ts.tile.grid((P, 1), (N, BN)):
+        of_weight = ts.tile.zeros((BM, BN), acc)
+        of_bias = ts.tile.zeros((BM, BN), acc)
+        of_input_bias = ts.tile.zeros((BM, BN), acc)
+        end = min((part + 1) * rows, M)
+        for m in ts.tile.range(part * rows, end, BM):
+            inside = (m + ts.tile.arange(BM, dtype=ts.i64) < end)[:, None]
+            g = ts.tile.where(inside, grad[m : m + BM, n : n + BN].to(acc), 0.0)
+            if wanted[0]:
+                row = x[m : m + BM, n : n + BN].to(acc)
+                if mean is not None:
+                    row = row - mean[m : m + BM][:, None]
+                of_weight = of_weight + g * row * rstd[m : m + BM][:, None]
+            if wanted[1]:
+                of_bias = of_bias + g
+            if wanted[2]:
+                of_input_bias = of_input_bias + ts.tile.where(inside, grad_x[m : m + BM, n : n + BN].to(acc), 0.0)
+        if wanted[0]:
+            parts[0, part, n : n + BN] = ts.tile.sum(of_weight, 0)
+        if wanted[1]:
+            parts[1, part, n : n + BN] = ts.tile.sum(of_bias, 0)
+        if wanted[2]:
+            parts[2, part, n : n + BN] = ts.tile.sum(of_input_bias, 0)
+
+
+@ts.kernel
+def column_sums(
+    parts: ts.Tensor[3, P, N, S], out: ts.Tensor[N, W], which: I64, acc: Constant, BP: Constant = 16, BN: Constant = 64
+):
+    """Add up the sums of programs in one order."""
+    for n in ts.tile.grid((N, BN)):
+        total = ts.tile.zeros((BP, BN), acc)
+        for p in ts.tile.range(0, P, BP):
+            total = total + parts[which, p : p + BP, n : n + BN]
+        out[n : n + BN] = ts.tile.sum(total, 0)

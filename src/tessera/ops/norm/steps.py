@@ -1,0 +1,148 @@
+"""The steps behind the norms of rows: results, kernels, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ops import arrays, rows
+from tessera.ops.norm import kernels
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
+
+WIDEST_SUMS = 16384
+"""Elements of rows from which on sums over rows are taken by columns: a program has no room for them beside its row."""
+
+
+def _results(
+    x: Any,
+    input_bias: Any,
+    residual: Any,
+    weight: Any,
+    bias: Any,
+    eps: Any,
+    p: Any,
+    seed: Any,
+    centred: bool,
+    keeps: bool,
+) -> Arguments:
+    is_summed = residual is not None or input_bias is not None or p > 0
+    acc, count = rows.accumulator(arrays.dtype_of(x)), x.shape[0]
+    return (
+        like(x, x.shape),
+        like(x, x.shape) if is_summed else missing(x),
+        like(x, (count if keeps and centred else 0,), acc),
+        like(x, (count if keeps else 0,), acc),
+    )
+
+
+def _launch(
+    results: Arguments,
+    x: Any,
+    input_bias: Any,
+    residual: Any,
+    weight: Any,
+    bias: Any,
+    eps: float,
+    p: float,
+    seed: int,
+    centred: bool,
+    keeps: bool,
+) -> None:
+    if 0 in x.shape:
+        return
+    acc = rows.accumulator(arrays.dtype_of(x))
+    out, summed, mean, rstd = map(present, results)
+    kernels.forward(
+        x, input_bias, residual, weight, bias, out, summed, mean, rstd, eps, p, seed, centred, drops=p > 0, acc=acc
+    )
+
+
+def _gradient_results(
+    grad: Any,
+    grad_summed: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    rstd: Any,
+    p: float,
+    seed: int,
+    wanted: Sequence[bool],
+    kind: Any,
+) -> Arguments:
+    dtype = arrays.dtype_of(x if kind is None else kind)
+    sums = (like(x, (x.shape[1] if one else 0,), dtype) for one in wanted)
+    return (like(x, x.shape), like(x, x.shape) if p > 0 else missing(x), *sums)
+
+
+def _launch_gradient(
+    results: Arguments,
+    grad: Any,
+    grad_summed: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    rstd: Any,
+    p: float,
+    seed: int,
+    wanted: Sequence[bool],
+    kind: Any,
+) -> None:
+    grad_x, grad_residual, *vectors = results
+    if 0 in x.shape:
+        for vector in vectors:
+            arrays.zero(vector)
+        return
+    count, width = map(int, x.shape)
+    acc, wanted = rows.accumulator(arrays.dtype_of(x)), tuple(wanted)
+    given = (grad, grad_summed, x, weight, mean, rstd, grad_x, present(grad_residual))
+    if not any(wanted):
+        kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
+        return
+    programs = rows.parts(count, width, x)
+    parts, each = like(x, (3, programs, width), acc), -(-count // programs)
+    if width <= WIDEST_SUMS:
+        kernels.backward_with_sums(*given, parts, each, p, seed, drops=p > 0, wanted=wanted, acc=acc)
+    else:
+        kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
+        kernels.sums_by_columns(grad, x, mean, rstd, grad_x, parts, each, wanted=wanted, acc=acc)
+    for which, vector in enumerate(vectors):
+        if wanted[which]:
+            kernels.column_sums(parts, vector, which, acc=acc)
+
+
+BACKWARD = Step(
+    "norm_rows_backward",
+    "(Tensor grad, Tensor? grad_summed, Tensor x, Tensor? weight, Tensor? mean, Tensor rstd, float p, int seed, "
+    "bool[] wanted, Tensor? kind) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _gradient_results,
+    _launch_gradient,
+)
+
+
+def _keep(given: Arguments, results: Arguments) -> Arguments:
+    x, input_bias, _residual, weight, bias, _eps, p, seed, *_ = given
+    _out, summed, mean, rstd = map(present, results)
+    kind = next((one for one in (weight, bias, input_bias) if one is not None), None)
+    return x if summed is None else summed, weight, mean, rstd, p, seed, kind, summed is not None
+
+
+def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
+    x, weight, mean, rstd, p, seed, kind, is_summed = kept
+    grad = like(x, x.shape).zero_() if grads[0] is None else grads[0]
+    grad_summed = grads[1] if is_summed else None
+    return grad, grad_summed, x, weight, mean, rstd, p, seed, [needed[3], needed[4], needed[1]], kind
+
+
+def _gradients_of(kept: Arguments) -> tuple[int | None, ...]:
+    """Return the places of the gradients: without dropout that of the residual is that of the rows."""
+    return (0, 4, 1 if kept[4] > 0 else 0, 2, 3, None, None, None, None, None)
+
+
+FORWARD = Step(
+    "norm_rows",
+    "(Tensor x, Tensor? input_bias, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float p, int seed, "
+    "bool centred, bool keeps) -> (Tensor, Tensor, Tensor, Tensor)",
+    _results,
+    _launch,
+    Gradient(BACKWARD, _keep, _gradient_arguments, _gradients_of),
+)

@@ -1,0 +1,145 @@
+"""Arrays as rows: what is computed along trailing dimensions, or along one dimension, as one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from operator import index
+from typing import Any
+
+from tessera.driver.variants import destination_of
+from tessera.errors import CallError, caller_location
+from tessera.numerics.dtypes import DType, f32, f64
+from tessera.ops import arrays
+
+FLOATS = ("f64", "f32", "bf16", "f16")
+_PROGRAMS_A_UNIT = 2
+_PROGRAMS_OF_CPUS = 64
+"""Fixed, so that results do not depend on the number of threads."""
+_LEAST_ELEMENTS = 4096
+"""Fewer for a program of a sum over rows, and its own sums cost more than what it adds up."""
+
+
+def float_dtype(array: Any, name: str) -> DType:
+    """Return the dtype of an argument that has to be of floating point numbers.
+
+    Raises:
+        CallError: `not-an-array` or `wrong-dtype`.
+    """
+    found = arrays.dtype_of(array, name)
+    if found.name not in FLOATS:
+        raise CallError(
+            f"argument {name!r} has the dtype {found}",
+            code="wrong-dtype",
+            location=caller_location(),
+            help=f"it takes {', '.join(FLOATS)}",
+        )
+    return found
+
+
+def accumulator(dtype: DType) -> DType:
+    """Return the dtype that rows of a dtype are computed in: f64 for f64, else f32."""
+    return f64 if dtype.name == "f64" else f32
+
+
+def trailing(shape: Sequence[Any], normalized_shape: int | Sequence[int], name: str = "input") -> tuple[int, ...]:
+    """Return the trailing dimensions that a norm goes over.
+
+    Raises:
+        CallError: `wrong-shape` where the array's trailing dimensions are others.
+    """
+    sizes = tuple(map(index, normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)))
+    if not sizes or tuple(shape[-len(sizes) :]) != sizes:
+        raise CallError(
+            f"argument {name!r} has the shape {tuple(shape)}, normalized_shape is {sizes}",
+            code="wrong-shape",
+            location=caller_location(),
+            help="normalized_shape is the sizes of the last dimensions",
+        )
+    return sizes
+
+
+def same_shape(array: Any, name: str, wanted: Sequence[Any]) -> None:
+    """Check the shape of an argument.
+
+    Raises:
+        CallError: `not-an-array` or `wrong-shape`.
+    """
+    found = arrays.shape_of(array, name)
+    if tuple(found) != tuple(wanted):
+        raise CallError(
+            f"argument {name!r} has the shape {tuple(found)}, not {tuple(wanted)}",
+            code="wrong-shape",
+            location=caller_location(),
+        )
+
+
+def check_vectors(vectors: Mapping[str, Any], sizes: Sequence[int]) -> None:
+    """Check what there is one number of for each element of a row: None, or arrays of one dtype.
+
+    Raises:
+        CallError: `not-an-array`, `wrong-shape` or `wrong-dtype`.
+    """
+    first = ""
+    for name, array in vectors.items():
+        if array is None:
+            continue
+        same_shape(array, name, sizes)
+        dtype = float_dtype(array, name)
+        if first and dtype != arrays.dtype_of(vectors[first]):
+            raise CallError(
+                f"{first!r} has the dtype {arrays.dtype_of(vectors[first])}, {name!r} {dtype}",
+                code="wrong-dtype",
+                location=caller_location(),
+                help="convert one of them",
+            )
+        first = name
+
+
+def matrix(array: Any, rows: Any, width: Any) -> Any:
+    """Return an array as rows of a width, copied where no strides give them; None stays None."""
+    return array if array is None or len(array.shape) == 2 else array.reshape(rows, width)
+
+
+def vector(array: Any) -> Any:
+    """Return an array as one dimension; None stays None."""
+    return array if array is None or len(array.shape) == 1 else array.reshape(-1)
+
+
+def checked_out(out: Any, shape: Sequence[Any], dtype: DType) -> None:
+    """Check an array for a result.
+
+    Raises:
+        CallError: `not-an-array`, `wrong-shape` or `wrong-dtype`.
+    """
+    same_shape(out, "out", shape)
+    if arrays.dtype_of(out, "out") != dtype:
+        raise CallError(
+            f"argument 'out' has the dtype {arrays.dtype_of(out, 'out')}, the result is {dtype}",
+            code="wrong-dtype",
+            location=caller_location(),
+        )
+
+
+def out_rows(out: Any, trailing_dims: int) -> Any:
+    """Return an array for a result as rows over its last dimensions, None where no strides give them."""
+    found = arrays.view(out, "out")
+    split = len(found.shape) - trailing_dims
+    halves = (slice(None, split), slice(split, None))
+    if len(found.shape) != 2 and not all(_is_one(found.shape[half], found.strides[half]) for half in halves):
+        return None
+    return matrix(out, prod(found.shape[:split]), prod(found.shape[split:]))
+
+
+def _is_one(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether dimensions are one by their strides."""
+    kept = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+    return all(outer[1] == inner[0] * inner[1] for outer, inner in pairwise(kept)) or 0 in shape
+
+
+def parts(rows: int, width: int, array: Any) -> int:
+    """Return among how many programs a sum over rows is shared out; it depends on sizes and machine alone."""
+    record = destination_of(arrays.view(array, "an array").device).record()
+    most = _PROGRAMS_A_UNIT * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
+    return max(1, min(most, rows, rows * width // _LEAST_ELEMENTS))

@@ -1,0 +1,125 @@
+"""Steps of library ops: kernels behind a schema of PyTorch's, with the step that computes their gradient."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from tessera.data import dataclass
+from tessera.errors import CallError, caller_location
+from tessera.ops import arrays
+
+Arguments = tuple[Any, ...]
+"""What a step is called with: arrays, None for those that are missing, and numbers."""
+
+STEPS: list[Step] = []
+"""All steps of the families of ops that are imported."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How the gradient of a step is computed.
+
+    Args:
+        step: what computes it.
+        keep: makes what is kept for it of a call's arguments and results.
+        arguments: makes its step's arguments of what was kept, the gradients of the results (None where nothing depends
+            on one), and whether each argument of the call needs a gradient.
+        of: for each argument of the call, by what was kept, which result of the gradient's step is its gradient, or
+            None.
+    """
+
+    step: Step
+    keep: Callable[[Arguments, Arguments], Arguments]
+    arguments: Callable[[Arguments, Sequence[Any], Sequence[bool]], Arguments]
+    of: Callable[[Arguments], tuple[int | None, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Kernels that compute results of given shapes, known to PyTorch as `torch.ops.tessera.<name>`.
+
+    Args:
+        name: the name.
+        schema: arguments and results as PyTorch writes them: `(Tensor x, float eps) -> (Tensor, Tensor)`.
+        results: makes the unset results; reads shapes and dtypes of the arguments alone.
+        launch: computes them: `launch(results, *arguments)`.
+        gradient: how its gradient is computed; None where it has none.
+    """
+
+    name: str
+    schema: str
+    results: Callable[..., Arguments]
+    launch: Callable[..., None]
+    gradient: Gradient | None = None
+
+    def __post_init__(self) -> None:
+        STEPS.append(self)
+
+    def __call__(self, *arguments: Any) -> Arguments:
+        """Return new results; PyTorch follows the call where it asks for gradients or traces."""
+        if is_followed(arguments):
+            from tessera.ops.torch_steps import operator_of
+
+            return as_tuple(operator_of(self)(*arguments))
+        return self.fresh(*arguments)
+
+    def fresh(self, *arguments: Any) -> Arguments:
+        """Return new results, which nothing follows."""
+        results = self.results(*arguments)
+        self.launch(results, *arguments)
+        return results
+
+    def into(self, results: Arguments, *arguments: Any) -> None:
+        """Compute into given arrays.
+
+        Raises:
+            CallError: `out-needs-no-gradient` where PyTorch asks for gradients.
+        """
+        if is_followed((*arguments, *results)):
+            raise CallError(
+                "results in given arrays have no gradients",
+                code="out-needs-no-gradient",
+                location=caller_location(),
+                help="leave `out` away, or call it under torch.no_grad()",
+            )
+        self.launch(results, *arguments)
+
+
+def as_tuple(results: Any) -> Arguments:
+    """Return what an operator of PyTorch gives as a tuple: a single result comes alone."""
+    return tuple(cast("Sequence[Any]", results)) if isinstance(results, tuple | list) else (results,)
+
+
+def is_followed(arguments: Arguments) -> bool:
+    """Return whether PyTorch has to see a call: one of its tensors needs a gradient or stands for a traced one."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return False
+    plain = torch.Tensor, torch.nn.Parameter
+    tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
+    if not tensors:
+        return False
+    if torch.compiler.is_compiling() or any(type(one) not in plain for one in tensors):
+        return True
+    return torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+
+
+def like(array: Any, shape: Sequence[Any], dtype: Any = None) -> Any:
+    """Return an unset array beside another one, of its dtype unless one is given."""
+    if arrays.is_torch(array):
+        kind = array.dtype if dtype is None else arrays.torch_dtypes()[dtype.name]
+        return array.new_empty(tuple(shape), dtype=kind)
+    size = tuple(int(extent) for extent in shape)
+    return arrays.maker(array, size, arrays.dtype_of(array) if dtype is None else dtype)(array)
+
+
+def missing(array: Any) -> Any:
+    """Return what stands for a result that a call has not: an array without elements."""
+    return like(array, (0,))
+
+
+def present(array: Any) -> Any:
+    """Return a result that a call has, None for what `missing` made."""
+    return array if 0 not in array.shape else None

@@ -1,0 +1,80 @@
+"""Steps of library ops as operators of PyTorch: schema, implementation, shapes for tracing, gradients."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tessera.ops.steps import Arguments, Step, as_tuple
+
+NAMESPACE = "tessera"
+
+_SAVED = object()
+"""Stands for a tensor among what is kept: PyTorch keeps it."""
+
+
+_OPERATORS: dict[str, Any] = {}
+_LIBRARIES: list[Any] = []
+
+
+def operator_of(step: Step) -> Any:
+    """Return a step as an operator of PyTorch, `torch.ops.tessera.<name>`; it is registered the first time."""
+    found = _OPERATORS.get(step.name)
+    if found is None:
+        found = _OPERATORS[step.name] = _registered(step)
+    return found
+
+
+def _library(torch: Any) -> Any:
+    """Return the library that the operators are defined in; it lives as long as the process."""
+    if not _LIBRARIES:
+        _LIBRARIES.append(torch.library.Library(NAMESPACE, "DEF"))
+    return _LIBRARIES[0]
+
+
+def _registered(step: Step) -> Any:
+    torch: Any = sys.modules["torch"]
+    library, name = _library(torch), f"{NAMESPACE}::{step.name}"
+    library.define(step.name + step.schema)
+
+    def results(*arguments: Any) -> Any:
+        return _returned(step.results(*arguments))
+
+    def run(*arguments: Any) -> Any:
+        return _returned(step.fresh(*arguments))
+
+    for device in ("CPU", "CUDA"):
+        library.impl(step.name, run, device)
+    torch.library.register_fake(name, results, lib=library)
+    if step.gradient is not None:
+        _register_gradient(torch, library, name, step)
+    return getattr(torch.ops.tessera, step.name)
+
+
+def _returned(results: Arguments) -> Any:
+    (only,) = results if len(results) == 1 else (results,)
+    return only
+
+
+def _register_gradient(torch: Any, library: Any, name: str, step: Step) -> None:
+    """Let PyTorch differentiate a step by that of its gradient."""
+    gradient = step.gradient
+    assert gradient is not None
+    operator = operator_of(gradient.step)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        kept = gradient.keep(inputs, as_tuple(output))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*(one for one in kept if isinstance(one, torch.Tensor)))
+        ctx.kept = [_SAVED if isinstance(one, torch.Tensor) else one for one in kept]
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        saved = iter(ctx.saved_tensors)
+        kept = tuple(next(saved) if one is _SAVED else one for one in ctx.kept)
+        of, needed = gradient.of(kept), tuple(ctx.needs_input_grad)
+        if all(grad is None for grad in grads):
+            return (None,) * len(of)
+        found = as_tuple(operator(*gradient.arguments(kept, grads, needed)))
+        return tuple(found[at] if at is not None and need else None for at, need in zip(of, needed, strict=True))
+
+    torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)

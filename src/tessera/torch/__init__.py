@@ -1,0 +1,30 @@
+"""Tessera's library ops as operators of PyTorch: `import tessera.torch` registers `torch.ops.tessera.*`.
+
+Functions of `tessera.ops` register what they need when a tensor asks for gradients. Import this module before
+`torch.compile` traces them: tracing cannot register operators.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tessera.errors import TargetError
+from tessera.ops import FAMILIES
+from tessera.ops.steps import STEPS
+
+
+def _register() -> None:
+    """Register the steps of all ops."""
+    try:
+        import_module("torch")
+    except ImportError as error:
+        raise TargetError("PyTorch is not installed", code="missing-extra", help="pip install torch") from error
+    from tessera.ops.torch_steps import operator_of
+
+    for family in FAMILIES:
+        import_module(f"tessera.ops.{family}")
+    for step in STEPS:
+        operator_of(step)
+
+
+_register()
