@@ -227,3 +227,49 @@ def _large(rng: np.random.Generator) -> list[object]:
 @conformance([Case("limited", _limited, _large, _between, backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"))])
 def test_unsigned_maxima_may_be_negative_below_signed_minima(case, backend):
     check(case, backend)
+
+
+def _read_twice(
+    x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], size: ts.Tensor["n", ts.f32], below: ts.Tensor["n", ts.i32]
+):
+    for i in ts.tile.grid((n, 128)):
+        buffer = ts.tile.alloc_shared((128,), ts.f32)
+        buffer[...] = x[i : i + 128]
+        ts.tile.barrier()
+        first = buffer[::-1]
+        ts.tile.barrier()
+        buffer[...] = y[i : i + 128]
+        ts.tile.barrier()
+        product = first * buffer[::-1]
+        size[i : i + 128] = ts.tile.abs(product)
+        below[i : i + 128] = ts.tile.where(product < 0, 1, 0)
+
+
+def _products(x: np.ndarray, y: np.ndarray, *_: object) -> tuple[np.ndarray, np.ndarray]:
+    product = (x * y).reshape(-1, 128)[:, ::-1].reshape(-1)
+    return np.abs(product), (product < 0).astype(np.int32)
+
+
+def _pairs(rng: np.random.Generator) -> list[object]:
+    x, y = (rng.standard_normal(COLUMNS).astype(np.float32) for _ in range(2))
+    return [x, y, Output((COLUMNS,), ts.f32), Output((COLUMNS,), ts.i32)]
+
+
+@conformance([Case("read twice", _read_twice, _pairs, _products)])
+def test_products_of_what_one_address_held_are_no_squares(case, backend):
+    check(case, backend)
+
+
+def _shifted(x: ts.Tensor["n", ts.u32], y: ts.Tensor["n", ts.i32]):
+    for i in ts.tile.grid((n, 128)):
+        below = ts.tile.cast(~(x[i : i + 128] >> 1), ts.i32) >> 1
+        y[i : i + 128] = ts.tile.where(~below >= below, 1, 0) + ts.tile.where(below < 0, 2, 0)
+
+
+def _always(x: np.ndarray, *_: object) -> np.ndarray:
+    return np.full(x.shape, 3, np.int32)
+
+
+@conformance([Case("shifted", _shifted, lambda rng: _large(rng)[:2], _always, backends=(*BACKENDS, "ptx-sm_90a"))])
+def test_what_is_shifted_stays_negative(case, backend):
+    check(case, backend)

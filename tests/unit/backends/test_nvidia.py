@@ -299,3 +299,26 @@ def test_negations_of_16_bits_are_sums(target: str) -> None:
     assert "neg.s16" not in found
     assert "sub.s16 \t%rs5, %rs1, %rs2;" in found
     assert "neg.s32" in found
+
+
+def test_products_of_numbers_from_one_address_are_rounded() -> None:
+    text = """
+	ld.shared.b32 	%r1, [%r9];
+	ld.shared.b32 	%r2, [%r9];
+	ld.shared.b32 	%r3, [%r8];
+	mov.b32 	%r4, %r2;
+	mul.f32 	%r5, %r1, %r4;
+	mul.ftz.f32 	%r6, %r2, %r1;
+	mul.f32 	%r7, %r1, %r3;
+	mul.f32 	%r7, %r1, %r1;
+"""
+    products = [line.split("\t")[1].strip() for line in respelled(text, target_named("sm_80")).splitlines()[5:]]
+    assert products == ["mul.rn.f32", "mul.rn.ftz.f32", "mul.f32", "mul.f32"]
+
+
+def test_shifts_of_signed_numbers_take_bits() -> None:
+    text = (
+        "\tshr.s32 \t%r2, %r1, 4;\n\tshr.s32 \t%r3, %r1, 31;\n\tshr.s64 \t%rd3, %rd1, 4;\n\tshr.s32 \t%r3, %r1, %r2;\n"
+    )
+    found = respelled(text, target_named("sm_80")).splitlines()
+    assert found == ["\tbfe.s32 \t%r2, %r1, 4, 28;", *text.splitlines()[1:]]

@@ -19,6 +19,10 @@ _NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+)
 _NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
 _LARGER = re.compile(r"\bmax\.u32\s+(%\w+), (%\w+), (\d+);")
 _LIMITED = re.compile(r"\bmin\.s32\s+%\w+, (%\w+), \d+;")
+_SHIFT = re.compile(r"\bshr\.s32\s+(%\w+), (%\w+), (\d+);")
+_PRODUCT = re.compile(r"\bmul((?:\.ftz)?(?:\.sat)?\.f32\s+%\w+, (%\w+), (%\w+);)")
+_READ_AT = re.compile(r"\b(?:ld|atom)\.[\w.:]+\s+(%\w+), \[(%\w+)\]")
+_COPY = re.compile(r"\bmov\.[bfsu]32\s+(%\w+), (%\w+);")
 _OWN = "%tessera_"
 """How registers of these rewrites begin: inline assembly has names of its own."""
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
@@ -30,6 +34,9 @@ _LOADED = re.compile(r"^\s*ld(?:matrix)?\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULT
 def respelled(ptx: str, target: TargetRecord) -> str:
     """Return PTX that assemblers, and drivers that compile it, translate correctly for the target."""
     ptx = _SIGN_SET.sub(_by_table, _NARROW_NEGATION.sub(_spelled_negation, _ABSOLUTE.sub(_wrapped_absolute, ptx)))
+    ptx = _SHIFT.sub(_extracted, ptx)
+    if _PRODUCT.search(ptx) is not None:
+        ptx = "".join(map(_no_squares, _ENTRY.split(ptx)))
     if _LARGER.search(ptx) is not None and _LIMITED.search(ptx) is not None:
         ptx = "".join(map(_signed_extremes, _ENTRY.split(ptx)))
     if _UNPACKED_FP8.search(ptx) is not None:
@@ -56,6 +63,45 @@ def _shifted_halves(entry: str) -> str:
         return f"{{ .reg .b32 {_OWN}high; shr.u32 {_OWN}high, {word}, 16; {rest}cvt.u16.u32 {upper}, {_OWN}high; }}"
 
     return _HALVES.sub(shifted, entry)
+
+
+def _no_squares(entry: str) -> str:
+    """Round products of two numbers that were read at one address, which is all that `.rn` changes.
+
+    ptxas and nvJitLink 13.0 take `mul.f32` of them for a square, whatever was written between the reads (or done by the
+    atomics that read): they leave `abs` out, and make a constant of `x * y < 0` (seen for sm_75 to sm_90).
+    """
+    places: dict[str, set[str]] = {}
+    for register, address in _READ_AT.findall(entry):
+        places.setdefault(register, set()).add(address)
+    copies, grows = _COPY.findall(entry), True
+    while grows:
+        grows = False
+        for register, source in copies:
+            new = places.get(source, set()) - places.setdefault(register, set())
+            places[register] |= new
+            grows = grows or bool(new)
+
+    def rounded(found: re.Match[str]) -> str:
+        rest, left, right = found.groups()
+        if left == right or places.get(left, set()).isdisjoint(places.get(right, set())):
+            return found.group()
+        return f"mul.rn{rest}"
+
+    return _PRODUCT.sub(rounded, entry)
+
+
+def _extracted(found: re.Match[str]) -> str:
+    """Write `x >> c` as the bits of x from c on, with their sign.
+
+    ptxas and nvJitLink 13.0 take the result for positive where they know no more of x than that it is negative, and
+    compare it so: `~(x >> 1) >> 1 < 0` with the inner shift unsigned is false there (seen for sm_80 and sm_90,
+    `scripts/check_assembler.py`). LLVM knows better wherever it sees as much.
+    """
+    result, operand, count = found.groups()
+    if not 0 < int(count) < 31:
+        return found.group()
+    return f"bfe.s32 \t{result}, {operand}, {count}, {32 - int(count)};"
 
 
 def _signed_extremes(entry: str) -> str:
