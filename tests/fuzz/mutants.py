@@ -151,7 +151,7 @@ _VECTOR = (
         "lower/vector/context.py",
         "if others and self.position_end(part.root) > self.position:",
         "if False:",
-        ("reuse=1",),
+        ("reuse=1", "starts=3"),
     ),
     Mutant(
         "operands-end-before-tensors-begin",
@@ -629,7 +629,7 @@ _SIMT = (
         "lower/simt/mma.py",
         "by_parts = any(isinstance(user, SharedScatterOp) for user, _ in uses)",
         "by_parts = False",
-        ("shared=0.9", "products=3"),
+        ("shared=0.9", "buffer_products=0.4"),
     ),
     Mutant(
         "operands-that-threads-copy-are-read-against-k",
@@ -653,7 +653,8 @@ _SIMT = (
         "schedule/hopper/boxes.py",
         "reason = why_no_rows(name, op.size_list[along] * dtype.bytes)",
         "reason = None",
-        ("plans=0.9", "chains=0", "rows=0", "moved=1"),
+        ("plans=1", "chains=0", "rows=0", "moved=1", "narrow=8"),
+        "sm_90a",
     ),
     Mutant(
         "parts-of-clusters-begin-anywhere",
@@ -661,7 +662,8 @@ _SIMT = (
         "target/boxes.py",
         "equal = outermost > 0 and box[outermost] % programs == 0 and part_bytes % BOX_ALIGN_BYTES == 0",
         "equal = outermost > 0 and box[outermost] % programs == 0",
-        ("plans=0.9", "chains=0", "rows=0", "knobs=1"),
+        ("plans=1", "chains=0", "rows=0", "narrow=8"),
+        "sm_90a",
     ),
     Mutant(
         "what-stands-beside-a-tensor-is-copied",

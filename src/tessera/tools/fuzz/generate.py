@@ -350,7 +350,7 @@ class _Maker:
         body: list[tree.Stmt] = []
         if dice.chance(dice.options.shared):
             for _ in range(dice.between(1, 2)):
-                body += shared.allocate(scope)
+                body += shared.allocate(scope, statements.somewhere)
         body += [
             statements.bind(dice.pick(self._palette.dtypes), scope.shape())
             for _ in range(1 if self._small else dice.between(1, 3))

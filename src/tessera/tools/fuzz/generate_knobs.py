@@ -104,6 +104,13 @@ def of_plan(dice: Dice, on_units: bool, strict: bool) -> Knobs:
     return knobs
 
 
+def shared_out(rng: random.Random, knobs: Knobs) -> Knobs:
+    """Return knobs with which the programs of a cluster share out what all of them read."""
+    others = {name for (name, _), _ in _SHARING}
+    kept = {name: value for name, value in knobs.items() if name not in others}
+    return {**kept, "cluster": rng.choice((2, 4, 4))}
+
+
 def any_of(rng: random.Random, count: int, sums_as_they_are: bool) -> Knobs:
     """Draw some of all knobs.
 

@@ -32,6 +32,8 @@ class Parts:
     on_units: bool = False
     """Whether warpgroups of matrix units can compute its products: a plain program of their sizes and layouts."""
 
+    narrow: bool = False
+    """Whether rows of its blocks are short, of which programs of a cluster fetch parts of few bytes."""
     pitch: int = 1
     """What rows of all tensors are padded to multiples of, as parts of larger ones are; then sizes are any."""
 

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final
 
 from tessera.tools.fuzz import tree
-from tessera.tools.fuzz.generate_knobs import of_plan
+from tessera.tools.fuzz.generate_knobs import of_plan, shared_out
 from tessera.tools.fuzz.generate_nests import nests
 from tessera.tools.fuzz.generate_plan_parts import Axis, Parts
 from tessera.tools.fuzz.generate_rows import recurrence, rows, whole_rows
 from tessera.tools.fuzz.generate_scope import INDEX
-from tessera.tools.fuzz.types import accumulator, is_float
+from tessera.tools.fuzz.types import accumulator, bits, is_float
 
 _OPERANDS: Final = (
     ("bf16", 6.0),
@@ -49,6 +49,8 @@ _UNITS: Final = (
     (("fp8_e4m3", (64, 128)), 1.0),
 )
 """Operands of warpgroups, and sizes of their blocks: the copy engine fetches rows of 128 bytes."""
+_NARROW: Final = ((64, 64, 128), (8, 8, 8, 16, 24, 40), (32, 32, 32, 64, 96))
+"""Rows, columns, and bytes of terms, of narrow blocks: rows that only some instructions and copies take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Plan(Parts):
 
     def _of(self, seed: int, grid: tree.Grid) -> tree.Program:
         knobs = of_plan(self.dice, self.on_units, self.profile == "strict")
+        if self.narrow and self.dice.rarely(0.6):
+            knobs = shared_out(self.dice.aside, knobs)
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
 
@@ -171,7 +175,8 @@ class Plan(Parts):
     def _gemm(self) -> tree.Grid:
         """`out = epilogue(Σ a · b)`, sometimes batched, sometimes two products that share an operand."""
         dice = self.dice
-        self.on_units = self.profile != "strict" and dice.chance(0.35)
+        self.narrow = self.profile != "strict" and dice.rarely(0.12 * dice.options.narrow)
+        self.on_units = (self.profile != "strict" and dice.chance(0.35)) or self.narrow
         self.plain = self.on_units or dice.chance(0.25)
         self.pitch = dice.pick((8, 16, 32)) if dice.chance(0.3 * dice.options.layouts) else 1
         operand, (bm, bn, bk) = self._units() if self.on_units else self._blocks()
@@ -211,6 +216,9 @@ class Plan(Parts):
         for place, odd in enumerate(_ODD):
             if dice.rarely(0.2):
                 found[place] = dice.aside.choice(odd)
+        if self.narrow:
+            rows, columns, terms = (dice.aside.choice(sizes) for sizes in _NARROW)
+            found = [rows, columns, terms * 8 // bits(operand) if dice.rarely(0.7) else found[2]]
         return operand, tuple(found)
 
     def _end(self, length: tree.Expr, rows: tuple[tree.Expr, int], step: int) -> tree.Expr:

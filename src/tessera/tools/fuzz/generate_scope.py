@@ -54,6 +54,7 @@ class Options:
         histograms: atomics of elements of shared buffers, where shared memory is drawn.
         activations: activations that the library has in the language, where there are approximate functions.
         buffer_parts: parts of shared buffers that are read and written, where there are buffers.
+        buffer_products: products of shared buffers that are written in some way, where shared memory is drawn.
         batches: products of batches, where products are drawn.
         steps: programs with slices of tensors that have steps.
         orders: programs whose grids name the order in which their dimensions vary.
@@ -61,6 +62,8 @@ class Options:
         narrow_extents: programs with an extent computed in narrow integers.
         assembly: programs with inline assembly.
         reuse: programs of few dtypes and shapes, which use the same tiles again and again, in blocks within blocks.
+        narrow: products of blocks of short rows on units of warpgroups, where plans are drawn.
+        starts: loops and branches in which sums start from tiles outside, in place of loops.
         moved: programs whose products have operands that are loaded before their loop, in branches, or outside.
         dims: programs with sizes that are spelled as expressions of names.
         fixed: schedule knobs that every program has, and their values.
@@ -103,9 +106,12 @@ class Options:
     assembly: float = 0.05
     reuse: float = 0.12
     moved: float = 0.15
+    starts: float = 0.2
+    narrow: float = 1.0
     batches: float = 0.15
     histograms: float = 0.1
     buffer_parts: float = 0.3
+    buffer_products: float = 0.12
     activations: float = 0.3
     places: float = 0.15
     fixed: tuple[tuple[str, int | str], ...] = ()

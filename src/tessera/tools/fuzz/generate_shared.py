@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_buffers import buffer_axes
 from tessera.tools.fuzz.generate_expressions import Expressions
-from tessera.tools.fuzz.generate_scope import INDEX, Scope
-from tessera.tools.fuzz.types import OPERANDS, Type, elements, is_float
+from tessera.tools.fuzz.generate_fills import Storing, fill, filled, multiplied
+from tessera.tools.fuzz.generate_scope import INDEX, Dice, Scope
+from tessera.tools.fuzz.types import OPERANDS, Shape, Type, elements, is_float
 
 
 def pipeline(scope: Scope) -> list[tree.Stmt]:
@@ -130,16 +132,25 @@ def _summed(scope: Scope, inner: Scope, held: tree.ReadShared) -> tuple[tree.Stm
     return tree.Assign((total,), (start,)), tree.Assign((total,), (value,))
 
 
-def allocate(scope: Scope) -> list[tree.Stmt]:
-    """Allocate and fill a shared buffer at the start of a program."""
+def allocate(scope: Scope, store: Storing) -> list[tree.Stmt]:
+    """Allocate and fill a shared buffer at the start of a program.
+
+    Args:
+        scope: where it is allocated.
+        store: stores a tile to a tensor, where one takes it.
+    """
     dice = scope.dice
     if dice.rarely(dice.options.histograms):
         return histogram(scope)
+    if dice.rarely(dice.options.buffer_products):
+        return multiplied(scope, store)
     if dice.chance(0.5):
         return ring(scope) if dice.chance(0.5) else pipeline(scope)
     shape = scope.shape(dice.weighted(((1, 2.0), (2, 6.0), (3, 2.0), (4, 0.3))))
     while elements(shape) > 1024:
         shape = tuple(max(s // 2, 1) for s in shape)
+    if dice.rarely(0.25):
+        shape = _of_few_elements(dice)
     if len(shape) in (1, 2) and dice.chance(0.35):  # its transpose fits into it
         shape = (shape[0],) * 2 if shape[0] <= 32 else shape
     dtype, name = dice.pick(scope.palette.dtypes), scope.fresh("buffer")
@@ -147,25 +158,16 @@ def allocate(scope: Scope) -> list[tree.Stmt]:
     scope.buffers[name] = Type(dtype, shape)
     if swizzle != "none":
         scope.swizzled.add(name)
-    filled = _fill_in_some_way(scope, name, Type(dtype, shape))
-    return [tree.AllocShared(name, shape, dtype, swizzle), *filled, *_read_back(scope, name, Type(dtype, shape))]
+    written = filled(scope, name, Type(dtype, shape))
+    return [tree.AllocShared(name, shape, dtype, swizzle), *written, *_read_back(scope, name, Type(dtype, shape))]
 
 
-def _fill_in_some_way(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
-    """Write a new buffer whole, by stages or by halves."""
-    dice, (count, *rest) = scope.dice, type_.shape
-    inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
-    if rest and count <= 8 and dice.chance(0.15):
-        values = [Expressions(inner).draw(type_.dtype, tuple(rest), 2) for _ in range(count)]
-        return [*(tree.StoreShared(name, v, tree.Number(k)) for k, v in enumerate(values)), tree.Barrier()]
-    if count > 1 and name not in scope.swizzled and dice.chance(0.15):
-        cut, made = dice.between(1, count - 1), list[tree.Stmt]()
-        for start, end in dice.shuffled([(0, cut), (cut, count)]):
-            value = Expressions(inner).draw(type_.dtype, (end - start, *rest), 2)
-            spans = (tree.Span(tree.Number(start), end - start), *(tree.Span(None, size) for size in rest))
-            made.append(tree.StorePart(name, spans, type_.dtype, value))
-        return [*made, tree.Barrier()]
-    return _fill(scope, name, type_)
+def _of_few_elements(dice: Dice) -> Shape:
+    """Return a shape of three or four dimensions whose elements are no more than the threads of a program."""
+    rng = dice.aside
+    sizes = [rng.choice((1, 2, 2, 3, 4)) for _ in range(rng.choice((2, 2, 3)))]
+    least = prod(sizes)
+    return (*sizes, rng.choice([size for size in (4, 8, 16, 32) if least * size <= 128] or [4]))
 
 
 def _read_back(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
@@ -230,7 +232,7 @@ def write_again(scope: Scope) -> list[tree.Stmt]:
         again = tree.Assign((scope.fresh(),), (tree.ReadShared(name, type_),))
         scope.names[again.names[0]] = type_
         return [read, tree.Barrier(), tree.StoreShared(name, moved), tree.Barrier(), again]
-    return [tree.Barrier(), *_fill(scope, name, scope.buffers[name])]
+    return [tree.Barrier(), *fill(scope, name, scope.buffers[name])]
 
 
 def write_parts(scope: Scope) -> list[tree.Stmt]:
@@ -269,20 +271,3 @@ def _store_part(scope: Scope, name: str, axes: tuple[tree.Axis, ...]) -> list[tr
         if is_float(type_.dtype):
             value = tree.Apply("clamp", (value, tree.Number(-1.0), tree.Number(1.0)))
     return [tree.StorePart(name, axes, type_.dtype, value, fn)]
-
-
-def _fill(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
-    """Write a buffer by a store or an asynchronous copy, and make it visible."""
-    dice = scope.dice
-    regions = [r for r in scope.regions.values() if r.readable and r.tensor.dtype == type_.dtype]
-    if regions and dice.chance(0.6):
-        region = dice.pick(regions)
-        axes = Access(scope, region).axes(type_.shape, picks=0.0)
-        if axes is not None and not any(isinstance(axis, tree.NewAxis) for axis in axes):
-            copy = tree.CopyAsync(name, region.tensor.name, axes, type_.dtype)
-            if dice.chance(0.3):
-                return [copy, tree.Barrier()]
-            return [copy, tree.Commit(), tree.Wait(0), tree.Barrier()]
-    inner = replace(scope, buffers={n: t for n, t in scope.buffers.items() if n != name})
-    value = Expressions(inner).draw(type_.dtype, type_.shape, 2)
-    return [tree.StoreShared(name, value), tree.Barrier()]

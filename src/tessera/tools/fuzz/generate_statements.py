@@ -12,6 +12,7 @@ from tessera.tools.fuzz.generate_access import Access
 from tessera.tools.fuzz.generate_expressions import Expressions
 from tessera.tools.fuzz.generate_products import products
 from tessera.tools.fuzz.generate_scope import INDEX, Region, Scope
+from tessera.tools.fuzz.generate_starts import started
 from tessera.tools.fuzz.types import Shape, Type, accumulator, elements, fits, is_float, is_int
 
 _MOST_WORK = 60
@@ -193,6 +194,15 @@ class Statements:
             return [made]
         return []
 
+    def somewhere(self, scope: Scope, value: tree.Expr) -> Made:
+        """Store a tile to a tensor of which the program owns a part; where none takes it, sums of rows, or its sum."""
+        whole = tree.Reduce("sum", value, None)
+        for stored in (value, tree.Reduce("sum", value, 0), whole) if len(value.type.shape) > 1 else (value, whole):
+            for region in scope.dice.shuffled(self._owned()):
+                if made := Statements(scope).store(region, stored):
+                    return made
+        return []
+
     def _storable(self, region: Region) -> Shape:
         """Return a shape that a program's part of a tensor can take: often the whole of it."""
         scope, dice = self.scope, self.scope.dice
@@ -312,6 +322,9 @@ class Statements:
         return tree.Number(low), tree.Number(high), tree.Number(step), values
 
     def _for(self, count: int) -> Made:
+        scope = self.scope
+        if scope.ids is None and scope.predicate is None and scope.dice.rarely(0.25 * scope.dice.options.starts):
+            return started(scope, self._scalar_condition(), self.somewhere)
         return self._loop(count, static=False)
 
     def _static(self, count: int) -> Made:
