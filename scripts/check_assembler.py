@@ -1,5 +1,8 @@
 """Runs chains of integer instructions on a GPU and compares with NumPy: what the assembler makes of PTX, alone.
 
+Chains add, multiply, divide, shift, compare, choose and convert, also to floats and back, as far as the PTX ISA says
+what comes of it: no division by 0 or of the least number by -1, and no NaN.
+
     python scripts/check_assembler.py --seed 1 --chains 60000 [--raw] [--target sm_90a]
 
 Random PTX, in the form that Tessera writes (with its rewrites, or without them by `--raw`), is assembled and run on
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import random
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -85,6 +89,42 @@ UNARY = ("neg", "abs", "not")
 SIGNED_BINARY = ("max.s", "min.s", "max.s", "min.s", "max.u", "min.u", "add", "sub", "mul.lo")
 BITS = ("and", "or", "xor")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+ROUNDED: Mapping[str, Callable[[Any], Any]] = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+"""How numbers become whole, ties going to even ones."""
+FLOATS: Mapping[int, Any] = {32: np.float32, 64: np.float64}
+
+
+def exactly(fn: Callable[..., int], width: int, *numbers: Number) -> Number:
+    """Return the lowest bits of what a function gives for Python's integers."""
+    rows = zip(*(map(int, number) for number in numbers), strict=True)
+    return np.array([fn(*row) % (1 << width) for row in rows], np.uint64)
+
+
+def quotient(a: int, b: int) -> int:
+    """Divide towards zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def remainder(a: int, b: int) -> int:
+    """Return what is left of a division, with the sign of what is divided."""
+    return a - quotient(a, b) * b
+
+
+def read(x: Number, width: int, sign: str) -> Number:
+    """Return numbers as signed (`s`) or unsigned ones (`u`)."""
+    return signed(x, width) if sign == "s" else x
+
+
+def whole(x: Any, width: int, sign: str) -> Number:
+    """Return whole floats as integers, those outside as the nearest one that there is."""
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if sign == "s" else (0, (1 << width) - 1)
+    return np.array([min(max(int(one), low), high) % (1 << width) for one in x], np.uint64)
+
+
+def spelled(value: float, bits: int) -> str:
+    """Return a float as PTX spells it."""
+    raw = np.array([value], FLOATS[bits]).view(np.uint32 if bits == 32 else np.uint64)[0]
+    return f"0{'f' if bits == 32 else 'd'}{int(raw):0{bits // 4}X}"
 
 
 class Chain:
@@ -100,6 +140,7 @@ class Chain:
 
     def __init__(self, rng: random.Random, width: int, number: int, x: Number, y: Number) -> None:
         self.rng, self.lines, self.number, self.count = rng, list[str](), number, 0
+        self.predicates = [f"%p{number}"]
         self.known: list[tuple[str, Number, int]] = [(f"%x{width}", x, width), (f"%y{width}", y, width)]
         value = self.known[0]
         for _ in range(rng.randint(1, 4)):
@@ -126,36 +167,119 @@ class Chain:
         return str(int(number[0])), np.full(64, number[0]).view(np.uint64) & np.uint64((1 << width) - 1)
 
     def _step(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        steps = (self._changed, self._combined, self._shifted, self._converted)
+        more = (self._multiplied, self._divided, self._chosen, self._by_floats)
+        (step,) = self.rng.choices((*steps, *more), (40, 35, 12, 13, 10, 10, 12, 10))
+        return step(name, x, width)
+
+    def _changed(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        fn, made = self.rng.choice(UNARY), self._new(width)
+        typed = f"{fn}.b{width}" if fn == "not" else f"{fn}.s{width}"
+        return self._emit(f"{typed} {made}, {name};", made, _unary(fn, x, width), width)
+
+    def _combined(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
         rng, made = self.rng, self._new(width)
-        kind = rng.random()
-        if kind < 0.4:
-            fn = rng.choice(UNARY)
-            typed = f"{fn}.b{width}" if fn == "not" else f"{fn}.s{width}"
-            return self._emit(f"{typed} {made}, {name};", made, _unary(fn, x, width), width)
-        if kind < 0.75:
-            fn = rng.choice(SIGNED_BINARY + BITS)
-            other, y = self._other(width)
-            typed = f"{fn}.b{width}" if fn in BITS else f"{fn}{width}" if fn[-2:] in (".s", ".u") else f"{fn}.s{width}"
-            if rng.random() < 0.3 and other[0] == "%":
-                name, x, other, y = other, y, name, x
-            return self._emit(f"{typed} {made}, {name}, {other};", made, _binary(fn, x, y, width), width)
-        if kind < 0.87:
-            amount, sign = rng.choice((1, 3, width - 1)), rng.choice("su")
-            moved = cut((signed(x, width) >> amount).view(np.uint64), width) if sign == "s" else x >> np.uint64(amount)
-            if rng.random() < 0.3:
-                return self._emit(
-                    f"shl.b{width} {made}, {name}, {amount};", made, cut(x << np.uint64(amount), width), width
-                )
-            return self._emit(f"shr.{sign}{width} {made}, {name}, {amount};", made, moved, width)
-        wide = rng.choice(WIDTHS)
-        sign = rng.choice("su")
-        made = self._new(wide)
+        fn = rng.choice(SIGNED_BINARY + BITS)
+        other, y = self._other(width)
+        typed = f"{fn}.b{width}" if fn in BITS else f"{fn}{width}" if fn[-2:] in (".s", ".u") else f"{fn}.s{width}"
+        if rng.random() < 0.3 and other[0] == "%":
+            name, x, other, y = other, y, name, x
+        return self._emit(f"{typed} {made}, {name}, {other};", made, _binary(fn, x, y, width), width)
+
+    def _shifted(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        rng, made = self.rng, self._new(width)
+        amount, sign = rng.choice((1, 3, width - 1)), rng.choice("su")
+        if rng.random() < 0.3:
+            left = cut(x << np.uint64(amount), width)
+            return self._emit(f"shl.b{width} {made}, {name}, {amount};", made, left, width)
+        moved = cut((signed(x, width) >> amount).view(np.uint64), width) if sign == "s" else x >> np.uint64(amount)
+        return self._emit(f"shr.{sign}{width} {made}, {name}, {amount};", made, moved, width)
+
+    def _converted(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        wide, sign = self.rng.choice(WIDTHS), self.rng.choice("su")
         if wide == width:
             return name, x, width
-        if wide < width:
-            return self._emit(f"cvt.{sign}{wide}.{sign}{width} {made}, {name};", made, cut(x, wide), wide)
-        longer = cut(signed(x, width).view(np.uint64), wide) if sign == "s" else x
-        return self._emit(f"cvt.{sign}{wide}.{sign}{width} {made}, {name};", made, longer, wide)
+        made = self._new(wide)
+        data = cut(read(x, width, sign).view(np.uint64), wide)
+        return self._emit(f"cvt.{sign}{wide}.{sign}{width} {made}, {name};", made, data, wide)
+
+    def _multiplied(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        """Multiply for the upper half, for all bits, or add to a product."""
+        rng, (other, y), sign = self.rng, self._other(width), self.rng.choice("su")
+        a, b = read(x, width, sign), read(y, width, sign)
+        kind = rng.choice(("hi", "mad", "wide") if width < 64 else ("hi", "mad"))
+        made = self._new(2 * width if kind == "wide" else width)
+        if kind == "hi":
+            data = exactly(lambda p, q: p * q >> width, width, a, b)
+            return self._emit(f"mul.hi.{sign}{width} {made}, {name}, {other};", made, data, width)
+        if kind == "wide":
+            data = exactly(lambda p, q: p * q, 2 * width, a, b)
+            return self._emit(f"mul.wide.{sign}{width} {made}, {name}, {other};", made, data, 2 * width)
+        added, z = self._other(width)
+        data = exactly(lambda p, q, r: p * q + r, width, a, b, z)
+        return self._emit(f"mad.lo.{sign}{width} {made}, {name}, {other}, {added};", made, data, width)
+
+    def _divided(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        """Divide by a constant, or by a number made odd, and if signed positive."""
+        rng, sign = self.rng, self.rng.choice("su")
+        fn, exact = rng.choice((("div", quotient), ("rem", remainder)))
+        by, y = self._other(width)
+        if by[0] == "%":
+            odd, most = self._new(width), (1 << width - 1) - 1
+            by, y, _ = self._emit(f"or.b{width} {odd}, {by}, 1;", odd, y | np.uint64(1), width)
+            if sign == "s":
+                less = self._new(width)
+                by, y, _ = self._emit(f"and.b{width} {less}, {by}, {most};", less, y & np.uint64(most), width)
+        else:
+            ends = (1, 2, 3, 7, 8, 10, 255, 1000, (1 << width - 1) - 1)
+            number = rng.choice(ends if sign == "u" else (*ends, -2, -3, -7, -8, -1000, -(1 << width - 1)))
+            by, y = str(number), np.array([number % (1 << width)] * 64, np.uint64)
+        made = self._new(width)
+        data = exactly(exact, width, read(x, width, sign), read(y, width, sign))
+        return self._emit(f"{fn}.{sign}{width} {made}, {name}, {by};", made, data, width)
+
+    def _predicate(self) -> str:
+        self.predicates.append(f"%p{self.number}_{len(self.predicates)}")
+        return self.predicates[-1]
+
+    def _chosen(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        """Choose by a comparison."""
+        (other, y), sign, fn = self._other(width), self.rng.choice("su"), self.rng.choice(COMPARISONS)
+        holds, predicate = _compare(fn, read(x, width, sign), read(y, width, sign)), self._predicate()
+        self.lines.append(f"setp.{fn}.{sign}{width} {predicate}, {name}, {other};")
+        return self._selected(predicate, holds, name, x, width)
+
+    def _selected(self, predicate: str, holds: np.ndarray, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        sides = [(name, x), self._other(width)]
+        self.rng.shuffle(sides)
+        (first, a), (second, b) = sides
+        made = self._new(width)
+        return self._emit(f"selp.b{width} {made}, {first}, {second}, {predicate};", made, np.where(holds, a, b), width)
+
+    def _by_floats(self, name: str, x: Number, width: int) -> tuple[str, Number, int]:
+        """Convert to a float, compute with it, and choose by it or convert it back."""
+        rng, bits, sign = self.rng, self.rng.choice((32, 64)), self.rng.choice("su")
+        kind, held = FLOATS[bits], self._float(bits)
+        value = read(x, width, sign).astype(kind)
+        self.lines.append(f"cvt.rn.f{bits}.{sign}{width} {held}, {name};")
+        for _ in range(rng.randint(0, 2)):
+            made, number = self._float(bits), rng.choice((0.5, 1.0, -1.0, 0.25, 3.0, -7.0, 1024.0))
+            fn = rng.choice(("neg", "abs", "add.rn", "sub.rn", "mul.rn", "div.rn"))
+            value = _float_step(fn, value, kind(number))
+            operands = held if fn in ("neg", "abs") else f"{held}, {spelled(number, bits)}"
+            self.lines.append(f"{fn}.f{bits} {made}, {operands};")
+            held = made
+        if rng.random() < 0.3:
+            fn, number, predicate = rng.choice(COMPARISONS), rng.choice((0.0, 1.0, -8.0, 65535.0)), self._predicate()
+            self.lines.append(f"setp.{fn}.f{bits} {predicate}, {held}, {spelled(number, bits)};")
+            return self._selected(predicate, _compare(fn, value, kind(number)), name, x, width)
+        rounding, sign, wide = rng.choice(tuple(ROUNDED)), rng.choice("su"), rng.choice(WIDTHS)
+        made, data = self._new(wide), whole(ROUNDED[rounding](value), wide, sign)
+        return self._emit(f"cvt.{rounding}.{sign}{wide}.f{bits} {made}, {held};", made, data, wide)
+
+    def _float(self, bits: int) -> str:
+        self.count += 1
+        return f"%f{bits}_{self.number}_{self.count}"
 
     def _used(self, name: str, x: Number, width: int) -> Number:
         """Use the number in a comparison, or as it is."""
@@ -163,13 +287,20 @@ class Chain:
         if rng.random() < 0.5:
             fn, sign = rng.choice(COMPARISONS), rng.choice("su")
             other, y = self._other(width)
-            a, b = (signed(x, width), signed(y, width)) if sign == "s" else (x, y)
-            holds = {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "ne": a != b}[fn]
+            holds = _compare(fn, read(x, width, sign), read(y, width, sign))
             self.lines.append(f"setp.{fn}.{sign}{width} %p{self.number}, {name}, {other};")
             self.lines.append(f"selp.b64 {out}, 1, 0, %p{self.number};")
             return holds.astype(np.uint64)
         self.lines.append(f"mov.b64 {out}, {name};" if width == 64 else f"cvt.u64.u{width} {out}, {name};")
         return x
+
+
+def _compare(fn: str, a: Any, b: Any) -> np.ndarray:
+    return {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "ne": a != b}[fn]
+
+
+def _float_step(fn: str, a: Any, b: Any) -> Any:
+    return {"neg": -a, "abs": np.abs(a), "add.rn": a + b, "sub.rn": a - b, "mul.rn": a * b, "div.rn": a / b}[fn]
 
 
 def entry(name: str, rng: random.Random, pairs: dict[int, tuple[Number, Number]]) -> tuple[str, list[Chain]]:
@@ -181,7 +312,10 @@ def entry(name: str, rng: random.Random, pairs: dict[int, tuple[Number, Number]]
         found = sorted(one for one in registers if one.startswith(f"%v{width}_"))
         body += [f".reg .b{width} {', '.join(found)};"] if found else []
         body.append(f".reg .b{width} %x{width}, %y{width};")
-    body.append(f".reg .pred {', '.join(f'%p{chain.number}' for chain in chains)};")
+    for bits in FLOATS:
+        found = sorted(one for one in registers if one.startswith(f"%f{bits}_"))
+        body += [f".reg .f{bits} {', '.join(found)};"] if found else []
+    body.append(f".reg .pred {', '.join(one for chain in chains for one in chain.predicates)};")
     body.append(f".reg .b64 {', '.join(f'%o{chain.number}' for chain in chains)}, %in, %out, %at;")
     body += [".reg .b32 %lane;", "mov.u32 %lane, %tid.x;", "ld.param.u64 %in, [in];", "ld.param.u64 %out, [out];"]
     body += ["mul.wide.u32 %at, %lane, 8;", "add.u64 %in, %in, %at;", "add.u64 %out, %out, %at;"]
@@ -195,7 +329,7 @@ def entry(name: str, rng: random.Random, pairs: dict[int, tuple[Number, Number]]
 
 
 def _registers(line: str) -> list[str]:
-    return [part.strip(" ,;") for part in line.split()[1:] if part.startswith("%v")]
+    return [part.strip(" ,;") for part in line.split()[1:] if part.startswith(("%v", "%f"))]
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ def _sleep(_instruction: Instruction) -> Step:
     """Let others go on first."""
 
     def run(machine: Machine) -> bool:
-        machine.sleep(machine.here + 1, machine.active)
+        machine.sleep(machine.here + 1, machine.active, nap=True)
         return True
 
     return run

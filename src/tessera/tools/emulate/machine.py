@@ -33,6 +33,9 @@ Array = Any
 Step = Callable[["Machine"], Any]
 """What an instruction does; true when its threads have gone somewhere else than to the next one."""
 
+_MOST_NAPS = 1000
+"""How often threads sleep one after the other while nothing changes, before they are taken to wait in vain."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -109,8 +112,10 @@ class Machine:
         self._ready: dict[int, Array] = {}
         self.held: dict[int, Array] = {}
         self.asleep: dict[int, Array] = {}
+        self.napping: dict[int, Array] = {}
         self.changes = 0
         self._seen = -1
+        self._naps = 0
         self.here = 0
         self.parted: set[int] = set()
         self.units: dict[str, Any] = {}
@@ -213,10 +218,17 @@ class Machine:
         if (warps[0] & warps[1]).any():
             self.parted.add(self.here)
 
-    def sleep(self, place: int, mask: Array) -> None:
-        """Let lanes try an instruction again when nothing else can go on."""
-        known = self.asleep.get(place)
-        self.asleep[place] = mask if known is None else known | mask
+    def sleep(self, place: int, mask: Array, nap: bool = False) -> None:
+        """Let lanes try an instruction again when nothing else can go on.
+
+        Args:
+            place: the instruction.
+            mask: the lanes.
+            nap: whether they go on in any case, else when something has changed.
+        """
+        lanes = self.napping if nap else self.asleep
+        known = lanes.get(place)
+        lanes[place] = mask if known is None else known | mask
 
     def leave(self, mask: Array) -> None:
         """End lanes."""
@@ -304,12 +316,15 @@ class Machine:
         self.pending = []
         if self._ready:
             return True
-        if self.asleep and self.changes != self._seen:
-            self._seen = self.changes
-            self._ready, self.asleep = self.asleep, {}
+        changed = self.changes != self._seen
+        if (self.asleep and changed) or (self.napping and (changed or self._naps < _MOST_NAPS)):
+            self._seen, self._naps = self.changes, 0 if changed else self._naps + 1
+            for place, mask in [*self.napping.items(), *(self.asleep.items() if changed else ())]:
+                self.go(place, mask)
+            self.napping, self.asleep = {}, {} if changed else self.asleep
             return True
         if not self.gone.all():
-            place = min([*self.asleep, *self.held], default=-1)
+            place = min([*self.asleep, *self.napping, *self.held], default=-1)
             where = f"line {self.entry.code[place].line}" if place >= 0 else "a barrier"
             raise Fault(f"deadlock: lanes wait at {where} for others that do not come")
         return False

@@ -412,12 +412,23 @@ def test_programs_of_a_cluster_read_each_other() -> None:
         ("mov.b32 %r1, buffer; st.shared.b32 [%r1+4096], %r0;", "outside of shared memory"),
         ("mov.b32 %r1, buffer; add.s32 %r1, %r1, 4; ld.shared.v2.b32 {%r8, %r9}, [%r1];", "no multiple"),
         ("setp.eq.b32 %p1, %r0, 3; @%p1 bra OUT; bar.warp.sync -1; AGAIN: bra OUT; OUT: bar.sync 1, 64;", "deadlock"),
+        ("AGAIN: ld.global.b32 %r1, [%d30]; setp.eq.b32 %p1, %r1, 0; nanosleep.u32 8; @%p1 bra AGAIN;", "deadlock"),
+        ("mov.b32 %r1, 0; nanosleep.u32 8; nanosleep.u32 8; bar.sync 1, 64;", "deadlock"),
         ("trap;", "a trap"),
     ],
 )
 def test_faults(body: str, says: str) -> None:
     with pytest.raises(Fault, match=says):
         run(body, [], {"%r9": np.uint32})
+
+
+def test_threads_that_sleep_go_on_though_nothing_has_changed() -> None:
+    body = """
+    mov.b32 %r9, %r0; nanosleep.u32 8; nanosleep.u32 8;
+    AGAIN: nanosleep.u32 8; add.s32 %r9, %r9, 1; setp.lt.s32 %p1, %r9, 40; @%p1 bra AGAIN;
+    nanosleep.u32 8; nanosleep.u32 8;
+    """
+    assert set(one(body, [], "%r9", np.int32)) == {40}
 
 
 ROUNDED = "mad.wide.u32 %d1, %r0, 0, %d30; and.b64 %d1, %d1, -4; "
