@@ -68,7 +68,7 @@ class _Moves:
         for statement in self.block(loop.body, known | {loop.var}):
             made = [statement]
             products = [node for node in tree.walk(statement) if isinstance(node, tree.Mma)]
-            if isinstance(statement, tree.Assign | tree.Augment) and products and self.rng.random() < 0.6:
+            if isinstance(statement, tree.Assign | tree.Augment) and products and self.rng.random() < 0.85:
                 product = self.rng.choice(products)
                 move: Callable[..., list[tree.Stmt]] = self.rng.choice(
                     (self._early, self._early, self._in_branch, self._chosen, self._shifted)
@@ -82,10 +82,9 @@ class _Moves:
         return tree.Name(f"moved{self.count}", value.type)
 
     def _operand(self, product: tree.Mma) -> tree.Expr | None:
-        """Return one of the operands, None where it has a name or its place orders what happens."""
-        operand = product.a if self.rng.random() < 0.35 else product.b
-        ordered = tree.has_effects(operand) or any(hasattr(node, "buffer") for node in tree.walk(operand))
-        return None if ordered or isinstance(operand, tree.Name) else operand
+        """Return one of the operands, None where both have names or their places order what happens."""
+        sides = (product.a, product.b) if self.rng.random() < 0.35 else (product.b, product.a)
+        return next((side for side in sides if not isinstance(side, tree.Name) and not _is_ordered(side)), None)
 
     def _early(
         self, statement: tree.Stmt, product: tree.Mma, loop: tree.For, known: set[str], before: list[tree.Stmt]
@@ -142,6 +141,10 @@ class _Moves:
         first = loop.lower.value if isinstance(loop.lower, tree.Number) else 0
         near = tree.Number(int(first) + int(step) * self.rng.randint(0, 2))
         return tree.Apply(self.rng.choice(("lt", "ge", "eq", "ne")), (tree.Name(loop.var, INDEX), near))
+
+
+def _is_ordered(operand: tree.Expr) -> bool:
+    return tree.has_effects(operand) or any(hasattr(node, "buffer") for node in tree.walk(operand))
 
 
 def _bound(statement: tree.Stmt) -> set[str]:

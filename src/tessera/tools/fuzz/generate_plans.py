@@ -106,7 +106,7 @@ class Plan(Parts):
 
     def _of(self, seed: int, grid: tree.Grid) -> tree.Program:
         knobs = of_plan(self.dice, self.on_units, self.profile == "strict")
-        if self.narrow and self.dice.rarely(0.6):
+        if self.narrow and self.dice.rarely(0.75):
             knobs = shared_out(self.dice.aside, knobs)
         params = self.dice.shuffled(self.tensors)
         return tree.Program(seed, tuple(params), (), (grid,), self.profile, tuple(knobs.items()))
@@ -218,7 +218,7 @@ class Plan(Parts):
                 found[place] = dice.aside.choice(odd)
         if self.narrow:
             rows, columns, terms = (dice.aside.choice(sizes) for sizes in _NARROW)
-            found = [rows, columns, terms * 8 // bits(operand) if dice.rarely(0.7) else found[2]]
+            found = [rows, columns, terms * 8 // bits(operand) if dice.rarely(0.85) else found[2]]
         return operand, tuple(found)
 
     def _end(self, length: tree.Expr, rows: tuple[tree.Expr, int], step: int) -> tree.Expr:

@@ -149,7 +149,7 @@ def allocate(scope: Scope, store: Storing) -> list[tree.Stmt]:
     shape = scope.shape(dice.weighted(((1, 2.0), (2, 6.0), (3, 2.0), (4, 0.3))))
     while elements(shape) > 1024:
         shape = tuple(max(s // 2, 1) for s in shape)
-    if dice.rarely(0.25):
+    if few := dice.rarely(0.3):
         shape = _of_few_elements(dice)
     if len(shape) in (1, 2) and dice.chance(0.35):  # its transpose fits into it
         shape = (shape[0],) * 2 if shape[0] <= 32 else shape
@@ -159,15 +159,15 @@ def allocate(scope: Scope, store: Storing) -> list[tree.Stmt]:
     if swizzle != "none":
         scope.swizzled.add(name)
     written = filled(scope, name, Type(dtype, shape))
-    return [tree.AllocShared(name, shape, dtype, swizzle), *written, *_read_back(scope, name, Type(dtype, shape))]
+    made = [tree.AllocShared(name, shape, dtype, swizzle), *written, *_read_back(scope, name, Type(dtype, shape))]
+    return [*made, *store(scope, tree.ReadShared(name, Type(dtype, shape)))] if few else made
 
 
 def _of_few_elements(dice: Dice) -> Shape:
     """Return a shape of three or four dimensions whose elements are no more than the threads of a program."""
     rng = dice.aside
     sizes = [rng.choice((1, 2, 2, 3, 4)) for _ in range(rng.choice((2, 2, 3)))]
-    least = prod(sizes)
-    return (*sizes, rng.choice([size for size in (4, 8, 16, 32) if least * size <= 128] or [4]))
+    return (*sizes, rng.choice([size for size in (4, 8, 16, 32) if prod(sizes) * size <= 128] or [4]))
 
 
 def _read_back(scope: Scope, name: str, type_: Type) -> list[tree.Stmt]:
