@@ -87,6 +87,6 @@ def test_chains_are_of_all_kinds(script: Any) -> None:
 def test_numbers_are_divided_and_rounded_as_the_isa_says(script: Any) -> None:
     assert [script.quotient(a, b) for a, b in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [3, -3, -3, 3]
     assert [script.remainder(a, b) for a, b in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [1, -1, 1, -1]
-    assert script.whole(np.float32([-1, 300, 1e30, -1e30]), 16, "s").tolist() == [65535, 300, 32767, 32768]
-    assert script.whole(np.float64([-1, 2.0**64, 5]), 64, "u").tolist() == [0, 2**64 - 1, 5]
+    assert script.whole(np.array([-1, 300, 1e30, -1e30], np.float32), 16, "s").tolist() == [65535, 300, 32767, 32768]
+    assert script.whole(np.array([-1, 2.0**64, 5]), 64, "u").tolist() == [0, 2**64 - 1, 5]
     assert (script.spelled(1.0, 32), script.spelled(-7.0, 64)) == ("0f3F800000", "0dC01C000000000000")
