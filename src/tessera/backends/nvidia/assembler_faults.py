@@ -15,6 +15,8 @@ _SIGN_SET = re.compile(r"\bor\.b32\s+(%\w+), (%\w+), (-\d+);")
 _NARROW_EXTREME = re.compile(r"\b(max|min)\.([su])16\s+(%\w+), ([^,;]+), ([^;]+);")
 _ABSOLUTE = re.compile(r"\babs\.s(16|32|64)\s+(%\w+), (%\w+);")
 _EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
+_NARROW_DIFFERENCE = re.compile(r"\bsub\.s16\s+(%\w+), (%\w+), (%\w+);")
+_NO_MAXIMUM = re.compile(r"\bmax\.u64\s+(%\w+), (%\w+), 0;")
 _NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+);")
 _NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
 _LARGER = re.compile(r"\bmax\.u32\s+(%\w+), (%\w+), (\d+);")
@@ -32,9 +34,14 @@ _LOADED = re.compile(r"^\s*ld(?:matrix)?\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULT
 
 
 def respelled(ptx: str, target: TargetRecord) -> str:
-    """Return PTX that assemblers, and drivers that compile it, translate correctly for the target."""
+    """Return PTX that assemblers, and drivers that compile it, translate correctly for the target.
+
+    `max.u64(x, 0)` is x: ptxas and nvJitLink 13.0 make 0 of it where x is a signed minimum with 0.
+    """
     ptx = _SIGN_SET.sub(_by_table, _NARROW_NEGATION.sub(_spelled_negation, _ABSOLUTE.sub(_wrapped_absolute, ptx)))
-    ptx = _SHIFT.sub(_extracted, ptx)
+    ptx = _NO_MAXIMUM.sub(
+        r"mov.b64 \t\1, \2;", _NARROW_DIFFERENCE.sub(_spelled_difference, _SHIFT.sub(_extracted, ptx))
+    )
     if _PRODUCT.search(ptx) is not None:
         ptx = "".join(map(_no_squares, _ENTRY.split(ptx)))
     if _LARGER.search(ptx) is not None and _LIMITED.search(ptx) is not None:
@@ -155,6 +162,14 @@ def _spelled_negation(found: re.Match[str]) -> str:
     """
     bits, result, operand = found.groups()
     return f"not.b{bits} \t{result}, {operand}; add.s{bits} \t{result}, {result}, 1;"
+
+
+def _spelled_difference(found: re.Match[str]) -> str:
+    """Write `a - b` of 16 bits as `~b + a + 1`, which takes as many instructions: `a` may turn out to be 0."""
+    result, left, right = found.groups()
+    number = f"{_OWN}number"
+    parts = f"not.b16 {number}, {right}; add.s16 {number}, {number}, {left};"
+    return f"{{ .reg .b16 {number}; {parts} add.s16 {result}, {number}, 1; }}"
 
 
 def _widened_extreme(found: re.Match[str]) -> str:

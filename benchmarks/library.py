@@ -1,0 +1,137 @@
+"""Measures library ops on a GPU, forward and backward, beside a copy, PyTorch and `torch.compile`.
+
+    python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--turns 3] [--minutes 5] [--csv library.csv]
+
+Arrays are bf16. Every result is compared with PyTorch in float64 before contestants are timed in turns, after a flush
+of L2. `of copy` is the rate at which an op moves the bytes it has to, as a part of that of a copy of as many; ratios to
+peers are above 1 where Tessera is faster. Backward passes run through PyTorch's autograd for all contestants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foundation import torch_or_none
+from gemm_timing import Timer
+from library_works import WORKS
+from rich.console import Console
+from rich.table import Table
+
+ELEMENTS = 1 << 27
+WIDTHS = (256, 1024, 4096, 8192, 16384)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measured pass.
+
+    Args:
+        work: name of the op.
+        width: elements of a row.
+        direction: `forward` or `backward`.
+        seconds: by contestant, `copy` among them.
+    """
+
+    work: str
+    width: int
+    direction: str
+    seconds: dict[str, float]
+
+    def ratio(self, peer: str) -> float:
+        """Return a contestant's time as a part of ours."""
+        return self.seconds[peer] / self.seconds["tessera"]
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=sorted(WORKS), default=sorted(WORKS))
+    parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS, help="elements of a row")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=60.0, help="no work begins later")
+    parser.add_argument("--csv", type=Path, help="file for the results")
+    args = parser.parse_args()
+    torch = torch_or_none()
+    if torch is None or not torch.cuda.is_available():
+        raise SystemExit("needs PyTorch and a GPU")
+    timer, lines, end = Timer(torch, 0.03), list[Line](), time.monotonic() + 60 * args.minutes
+    for name in args.only:
+        for width in args.widths:
+            if time.monotonic() < end:
+                torch.manual_seed(0)
+                lines += measured(torch, timer, name, width, args.turns)
+                print(*(f"{name} {width} {one.direction} {one.seconds}" for one in lines[-2:]), sep="\n", flush=True)
+    shown(lines)
+    if args.csv:
+        with args.csv.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["work", "width", "direction", "contestant", "seconds"])
+            writer.writerows(
+                (one.work, one.width, one.direction, *pair) for one in lines for pair in one.seconds.items()
+            )
+    return 0
+
+
+def measured(torch: Any, timer: Timer, name: str, width: int, turns: int) -> Iterator[Line]:
+    """Check an op, and measure both directions."""
+    work = WORKS[name](torch, ELEMENTS // width, width)
+    ours, eager = work.ours, work.eager
+    compiled = torch.compile(eager)
+    check(torch, work)
+    contestants = {"tessera": ours, "eager": eager, "compiled": compiled}
+    with torch.no_grad():
+        calls: dict[str, Callable[[], Any]] = {
+            one: (lambda call=call: call(*work.inputs)) for one, call in contestants.items()
+        }
+        yield Line(name, width, "forward", in_turns(torch, timer, calls, work.forward_bytes, turns))
+    results = {one: call(*work.inputs) for one, call in contestants.items()}
+    grads = torch.randn_like(results["eager"])
+    wanted = [one for one in work.inputs if one.requires_grad]
+    calls = {
+        one: (lambda result=result: torch.autograd.grad(result, wanted, grads, retain_graph=True))
+        for one, result in results.items()
+    }
+    yield Line(name, width, "backward", in_turns(torch, timer, calls, work.backward_bytes, turns))
+
+
+def check(torch: Any, work: Any) -> None:
+    """Compare results and gradients of the first rows with float64."""
+    few = [one.detach()[:64] if one.shape[0] == work.inputs[0].shape[0] else one.detach() for one in work.inputs]
+    ours = [one.clone().requires_grad_(one.is_floating_point()) for one in few]
+    exact = [one.double().requires_grad_() if one.is_floating_point() else one for one in few]
+    got, want = work.ours(*ours), work.eager(*exact)
+    torch.testing.assert_close(got.double(), want, rtol=2e-2, atol=2e-2)
+    grads = torch.randn_like(got)
+    got.backward(grads)
+    want.backward(grads.double())
+    for one, other in zip(ours, exact, strict=True):
+        if other.requires_grad:
+            scale = float(other.grad.abs().max())
+            torch.testing.assert_close(one.grad.double(), other.grad, rtol=2e-2, atol=2e-2 * scale)
+
+
+def in_turns(torch: Any, timer: Timer, calls: dict[str, Callable[[], Any]], size: int, turns: int) -> dict[str, float]:
+    """Return the seconds of each contestant and of a copy that moves as many bytes."""
+    source, target = (torch.empty(size // 2, dtype=torch.int8, device="cuda") for _ in range(2))
+    return timer.flushed_in_turns({**calls, "copy": lambda: target.copy_(source)}, turns)
+
+
+def shown(lines: list[Line]) -> None:
+    """Print a table."""
+    table = Table("op", "width", "pass", "µs", "of copy", "of eager", "of compiled")
+    for one in lines:
+        ratios = (f"{one.ratio(peer):.2f}" for peer in ("copy", "eager", "compiled"))
+        table.add_row(one.work, str(one.width), one.direction, f"{1e6 * one.seconds['tessera']:.0f}", *ratios)
+    console = Console()
+    console.width = max(console.width, 100)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
