@@ -60,6 +60,7 @@ def main() -> int:
     torch = torch_or_none()
     if torch is None or not torch.cuda.is_available():
         raise SystemExit("needs PyTorch and a GPU")
+    torch._functorch.config.donated_buffer = False  # compiled gradients are computed again and again
     timer, lines, end = Timer(torch, 0.03), list[Line](), time.monotonic() + 60 * args.minutes
     for name in args.only:
         for width in args.widths:

@@ -167,7 +167,7 @@ def _spelled_negation(found: re.Match[str]) -> str:
 def _spelled_difference(found: re.Match[str]) -> str:
     """Write `a - b` of 16 bits as `~b + a + 1`, which takes as many instructions: `a` may turn out to be 0."""
     result, left, right = found.groups()
-    number = f"{_OWN}number"
+    number = f"{_OWN}difference"  # absolute values have differences inside
     parts = f"not.b16 {number}, {right}; add.s16 {number}, {number}, {left};"
     return f"{{ .reg .b16 {number}; {parts} add.s16 {result}, {number}, 1; }}"
 

@@ -127,36 +127,49 @@ def backward_with_sums(
     drops: Constant,
     wanted: Constant,
     acc: Constant,
+    BM: Constant,
 ):
-    """The same, and sums over the `rows` rows of each of P programs: `wanted` of weight, bias and input_bias."""
+    """The same for `rows` rows of each of P programs, `BM` at a time, which divides them, and sums over these.
+
+    `wanted` says of which of weight, bias and input_bias.
+    """
     for part in ts.tile.grid((P, 1)):
-        of_weight = ts.tile.zeros((N,), acc)
-        of_bias = ts.tile.zeros((N,), acc)
-        of_input_bias = ts.tile.zeros((N,), acc)
-        for m in ts.tile.range(part * rows, min((part + 1) * rows, M)):
-            g = grad[m, :].to(acc)
-            normal = normalised(x, m, mean, rstd, acc)
+        of_weight = ts.tile.zeros((BM, N), acc)
+        of_bias = ts.tile.zeros((BM, N), acc)
+        of_input_bias = ts.tile.zeros((BM, N), acc)
+        for m in ts.tile.range(part * rows, min((part + 1) * rows, M), BM):
+            g = grad[m : m + BM, :].to(acc)
+            normal = x[m : m + BM, :].to(acc)
+            if mean is not None:
+                normal = normal - mean[m : m + BM][:, None]
+            scale = rstd[m : m + BM][:, None]
+            normal = normal * scale
             if wanted[0]:
                 of_weight = of_weight + g * normal
             if wanted[1]:
                 of_bias = of_bias + g
             if weight is not None:
                 g = g * weight[:].to(acc)
-            rest = row_gradient(g, normal, rstd[m], mean is not None)
+            rest = g - normal * (ts.tile.sum(g * normal, 1, keepdims=True) / N)
+            if mean is not None:
+                rest = rest - ts.tile.sum(g, 1, keepdims=True) / N
+            rest = rest * scale
             if grad_summed is not None:
-                rest = rest + grad_summed[m, :].to(acc)
+                rest = rest + grad_summed[m : m + BM, :].to(acc)
             if grad_residual is not None:
-                grad_residual[m, :] = rest
-            rest = kept(rest, m, p, seed) if drops else rest
-            grad_x[m, :] = rest
+                grad_residual[m : m + BM, :] = rest
+            if drops:
+                places = (m + ts.tile.arange(BM, dtype=ts.i64))[:, None] * N + ts.tile.arange(N, dtype=ts.i64)
+                rest = ts.tile.dropout(rest, p, seed, places)
+            grad_x[m : m + BM, :] = rest
             if wanted[2]:
                 of_input_bias = of_input_bias + rest
         if wanted[0]:
-            parts[0, part, :] = of_weight
+            parts[0, part, :] = ts.tile.sum(of_weight, 0)
         if wanted[1]:
-            parts[1, part, :] = of_bias
+            parts[1, part, :] = ts.tile.sum(of_bias, 0)
         if wanted[2]:
-            parts[2, part, :] = of_input_bias
+            parts[2, part, :] = ts.tile.sum(of_input_bias, 0)
 
 
 @ts.kernel

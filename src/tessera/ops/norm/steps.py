@@ -98,10 +98,12 @@ def _launch_gradient(
     if not any(wanted):
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         return
-    programs = rows.parts(count, width, x)
-    parts, each = like(x, (3, programs, width), acc), -(-count // programs)
+    together = max(1, min(16, 4096 // (1 << (width - 1).bit_length())))
+    each = -(-count // (rows.parts(count, width, x) * together)) * together
+    programs = -(-count // each)
+    parts = like(x, (3, programs, width), acc)
     if width <= WIDEST_SUMS:
-        kernels.backward_with_sums(*given, parts, each, p, seed, drops=p > 0, wanted=wanted, acc=acc)
+        kernels.backward_with_sums(*given, parts, each, p, seed, drops=p > 0, wanted=wanted, acc=acc, BM=together)
     else:
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         kernels.sums_by_columns(grad, x, mean, rstd, grad_x, parts, each, wanted=wanted, acc=acc)
