@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.machine import Machine, handles
-from tessera.ir.tile.exchange import ExchangeOp
+from tessera.ir.tile.exchange import ExchangeOp, SortOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 
 
@@ -38,3 +38,12 @@ def _exchange(op: ExchangeOp, machine: Machine) -> Any:
     size = op.result.type.shape[axis]
     partners = [i ^ op.bits.data if i ^ op.bits.data < size else i for i in range(size)]
     return np.take(machine.get(op.source), partners, axis)
+
+
+@handles(SortOp)
+def _sort(op: SortOp, machine: Machine) -> Any:
+    axis, sources = op.axis.data, [machine.get(source) for source in op.sources]
+    keys = [~source if op.descending is not None else source for source in sources]  # ~ turns the order of integers
+    order = np.lexsort(keys[::-1], axis=axis)
+    found = tuple(np.take_along_axis(source, order, axis) for source in sources)
+    return found if len(found) > 1 else found[0]

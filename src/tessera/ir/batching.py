@@ -30,7 +30,7 @@ from tessera.ir.tile.elementwise import (
     SplatOp,
     constant_value,
 )
-from tessera.ir.tile.exchange import ExchangeOp
+from tessera.ir.tile.exchange import ExchangeOp, SortOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
 from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.tile.random import PhiloxOp
@@ -379,6 +379,14 @@ def _combine(batch: Batch, op: ReduceByOp | ScanByOp) -> _Results:
 @_handles(ExchangeOp)
 def _exchange(batch: Batch, op: ExchangeOp) -> _Results:
     return [batch.value(ExchangeOp(batch.tile(op.source), op.axis.data + 1, op.bits.data))]
+
+
+@_handles(SortOp)
+def _sort(batch: Batch, op: SortOp) -> _Results:
+    sources = [batch.tile(source) for source in op.sources]
+    new = SortOp(sources, op.axis.data + 1, op.descending is not None, op.merge is not None)
+    batch.add(new)
+    return new.outputs
 
 
 @_handles(PartOp)

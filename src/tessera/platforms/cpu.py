@@ -59,6 +59,7 @@ class CpuPlatform(Platform):
         from tessera.canonicalize.round_products import RoundProductsPass
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.cpu.begin_sums import BeginSumsPass
+        from tessera.schedule.cpu.expand_sorts import ExpandSortsPass
         from tessera.schedule.cpu.pack_operands import PackOperandsPass
         from tessera.schedule.cpu.prefetch_boxes import PrefetchBoxesPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
@@ -78,6 +79,7 @@ class CpuPlatform(Platform):
             StripProductsPass(target, knobs),
             PrefetchBoxesPass(target, knobs),
             StreamStoresPass(target, knobs),
+            ExpandSortsPass(),
         )
 
     def assembly(self, target: TargetRecord) -> str:

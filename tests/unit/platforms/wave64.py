@@ -139,10 +139,10 @@ class Wave64Emitter(SimtEmitter):
             f"shufflevector {kind} {first}, {kind} poison, <{count} x i32> zeroinitializer"
         )
 
-    def shuffle_xor(self, value: str, mask: int) -> str:
+    def shuffle_xor(self, value: str, mask: int | str) -> str:
         self.module.declare("declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)")
-        other = self.entry(("xor lane", mask), f"xor i32 {self.lane()}, {mask}")
-        place = self.entry(("bytes", mask), f"shl i32 {other}, 2")
+        other = self.ops.binary("xor", LLVMType("i32"), self.lane(), str(mask))
+        place = self.ops.binary("shl", LLVMType("i32"), other, "2")
         return self.fn.assign(f"call i32 @llvm.amdgcn.ds.bpermute(i32 {place}, i32 {value})")
 
     def barrier(self) -> None:

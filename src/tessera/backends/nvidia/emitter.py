@@ -272,7 +272,7 @@ class NvidiaEmitter(SimtEmitter):
         self.module.declare("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
         self.fn.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
-    def shuffle_xor(self, value: str, mask: int) -> str:
+    def shuffle_xor(self, value: str, mask: int | str) -> str:
         """Return the i32 of lane `lane ^ mask`."""
         self.module.declare("declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)")
         return self.fn.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {value}, i32 {mask}, i32 31)")

@@ -98,7 +98,7 @@ class SimtEmitter(Emitter):
         """Store words to global memory where the predicate is true."""
         raise NotImplementedError
 
-    def shuffle_xor(self, value: str, mask: int) -> str:
+    def shuffle_xor(self, value: str, mask: int | str) -> str:
         """Return the i32 that lane `lane ^ mask` holds."""
         raise NotImplementedError
 

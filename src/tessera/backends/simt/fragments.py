@@ -174,7 +174,7 @@ def emit_exchange_lanes(emitter: SimtEmitter, op: ExchangeLanesOp) -> None:
     emitter.bind(op.upper, upper)
 
 
-def shuffle(emitter: SimtEmitter, unit: str, dtype: DType, mask: int) -> str:
+def shuffle(emitter: SimtEmitter, unit: str, dtype: DType, mask: int | str) -> str:
     """Return the value that lane `lane ^ mask` holds in this register."""
     ops, type_ = emitter.ops, of_dtype(dtype)
     if type_ == F32:

@@ -1,4 +1,4 @@
-"""Sorting networks over one dimension, whose elements are integers that are in the order wanted."""
+"""Elements as integers that are in the order wanted, alone and with their places."""
 
 from __future__ import annotations
 
@@ -29,26 +29,22 @@ def unordered(word: Any, dtype: Any, flipped: Any) -> Any:
 
 
 @function
-def in_order(x: Any, at: Any, steps: Any, axis: Any, descending: Any) -> Any:
-    """Return the elements in order: in each step the smaller of two goes to the lower place."""
-    for bits, top in steps:
-        other = tile.exchange(x, bits, axis)
-        upper = (at & top) != (top if descending else 0)
-        x = tile.where(upper, tile.maximum(x, other), tile.minimum(x, other))
-    return x
+def turned(keys: Any) -> Any:
+    """Return keys in the opposite order."""
+    return ~keys
 
 
 @function
-def places_in_order(x: Any, at: Any, steps: Any, axis: Any, descending: Any) -> Any:
-    """Return where the elements in order come from; of equal ones the first comes first."""
-    place = at
-    for bits, top in steps:
-        other, other_place = tile.exchange(x, bits, axis), tile.exchange(place, bits, axis)
-        before = other > x if descending else other < x
-        first = before | ((other == x) & (other_place < place))
-        taken = first != ((at & top) != 0)
-        x, place = tile.where(taken, other, x), tile.where(taken, other_place, place)
-    return place
+def with_places(keys: Any, places: Any, word: Any, low: Any, unsigned: Any) -> Any:
+    """Return words with keys in their upper bits and places in the `low` lower ones, in the order of such pairs."""
+    signed = tile.bitcast(keys ^ (1 << 31), dtypes.i32) if unsigned else keys
+    return (tile.cast(signed, word) << low) | tile.cast(places, word)
+
+
+@function
+def places_of(words: Any, low: Any) -> Any:
+    """Return the places that `with_places` has put into words."""
+    return tile.cast(words & ((1 << low) - 1), dtypes.i32)
 
 
 @function
@@ -116,16 +112,13 @@ def places_of_groups(numbers: Any, group: Any) -> Any:
 
 
 @function
-def largest_of(x: Any, width: Any, runs: Any, merges: Any, halvings: Any) -> Any:
-    """Return the `width` largest elements of each row, the largest first.
+def runs_of(words: Any, places: Any, last: Any, width: Any) -> Any:
+    """Return words with their places, cut to runs of `width`."""
+    return tile.reshape(packed(words, places, last), (-1, width))
 
-    Runs of `width` are sorted. Of two such runs, one of them mirrored, the larger of each pair of elements are the
-    largest of all; they rise and fall, so that a merge sorts them.
-    """
-    at = tile.arange(width)
-    x = in_order(tile.reshape(x, (-1, width)), at, runs, 1, True)
-    for _ in halvings:
-        pairs = tile.reshape(x, (-1, 2, width))
-        mirrored = tile.where(tile.arange(2)[:, None] == 1, tile.exchange(pairs, width - 1), pairs)
-        x = in_order(tile.max(mirrored, 1), at, merges, 1, True)
-    return x
+
+@function
+def larger_half(runs: Any, width: Any) -> Any:
+    """Return the largest elements of each two runs that fall; what is returned falls and rises."""
+    pairs = tile.reshape(runs, (-1, 2, width))
+    return tile.max(tile.where(tile.arange(2)[:, None] == 1, tile.exchange(pairs, width - 1), pairs), 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.errors import TypeMismatchError
@@ -13,7 +13,7 @@ from tessera.frontend.convert import axis_of, cast_to, places_along, static_int,
 from tessera.frontend.library import order
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Tile
-from tessera.ir.tile.exchange import ExchangeOp
+from tessera.ir.tile.exchange import ExchangeOp, SortOp
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
@@ -39,9 +39,9 @@ def _exchange(b: Builder, x: Any, bits: Any, axis: Any) -> Any:
 @compiles(tile.sort)
 def _sort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     source = to_tile(b, x, "sort")
-    where, keys = axis_of(b, axis, source, "sort"), _keys(b, source)
-    given = [keys, places_along(b, source.shape, where), _steps(source.shape[where]), where, descending]
-    return _of_keys(b, inline(b, order.in_order.function, given, {}), source.dtype)
+    where = axis_of(b, axis, source, "sort")
+    (keys,) = _in_order(b, [_keys(b, source)], where, descending)
+    return _of_keys(b, keys, source.dtype)
 
 
 @compiles(tile.argsort)
@@ -50,8 +50,24 @@ def _argsort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     where = axis_of(b, axis, source, "argsort")
     if source.dtype.is_float:
         source = inline(b, order.without_sign_of_zero.function, [source], {})
-    given = [_keys(b, source), places_along(b, source.shape, where), _steps(source.shape[where]), where, descending]
-    return inline(b, order.places_in_order.function, given, {})
+    keys, places = _keys(b, source), places_along(b, source.shape, where)
+    if descending:
+        keys = inline(b, order.turned.function, [keys], {})
+    bits = keys.dtype.bits
+    if bits > 32:
+        return _in_order(b, [keys, places], where)[1]
+    word, low = (dtypes.i32, 16) if bits <= 16 and source.shape[where] <= 1 << 16 else (dtypes.i64, 32)
+    both = inline(b, order.with_places.function, [keys, places, word, low, keys.dtype.name == "u32"], {})
+    return inline(b, order.places_of.function, [*_in_order(b, [both], where), low], {})
+
+
+def _in_order(
+    b: Builder, tiles: Sequence[Tile], axis: int, descending: bool = False, merge: bool = False
+) -> list[Tile]:
+    """Return integers in order; with several tiles, tuples of them."""
+    if tiles[0].shape[axis] == 1:
+        return list(tiles)
+    return [Tile(output) for output in b.emit(SortOp([each.ssa for each in tiles], axis, descending, merge)).outputs]
 
 
 @compiles(tile.topk)
@@ -94,6 +110,9 @@ def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool)
 def _largest(b: Builder, words: Tile, width: int) -> Tile:
     """Return the largest words of each row with their places, packed and in order.
 
+    Runs of `width` are sorted. Of two such runs, one of them mirrored, the larger of each pair of elements are the
+    largest of all; they fall and rise, so that a merge sorts them.
+
     Of long rows only elements of the best groups are looked at: what is one of the `width` largest is in one of the
     `width` groups whose largest elements are the largest, the first ones of equal groups.
     """
@@ -105,38 +124,17 @@ def _largest(b: Builder, words: Tile, width: int) -> Tile:
         _, numbers = inline(b, order.unpacked.function, [_largest(b, maxima, width), size // group - 1], {})
         places = inline(b, order.places_of_groups.function, [numbers, group], {})
         words = inline(b, order.picked.function, [words, places, 1], {})
-    both = inline(b, order.packed.function, [words, places, last], {})
-    halvings = tuple(range((words.shape[1] // width).bit_length() - 1))
-    return inline(b, order.largest_of.function, [both, width, _steps(width), tuple(_merge(width // 2)), halvings], {})
+    best = inline(b, order.runs_of.function, [words, places, last, width], {})
+    (best,) = _in_order(b, [best], 1, True)
+    for _ in range((words.shape[1] // width).bit_length() - 1):
+        (best,) = _in_order(b, [inline(b, order.larger_half.function, [best, width], {})], 1, True, True)
+    return best
 
 
 def _group(size: int, width: int) -> int:
     """Return how many elements of a row make a group, if it pays and the row fits into shared memory; otherwise 1."""
     share = size // width
     return 1 if share < 16 or size > LONGEST_GROUPED else 8 if share >= 64 else 4
-
-
-def _steps(size: int) -> tuple[tuple[int, int], ...]:
-    """Return the network's steps: which bits of an index partners differ in, and the highest of these.
-
-    Runs of 2, 4, 8 … are merged. The first step of a merge is mirrored, so that the smaller element always goes to the
-    lower place; what is missing at the end counts as larger than all.
-    """
-    return tuple(_merges(size))
-
-
-def _merges(size: int) -> Iterator[tuple[int, int]]:
-    run = 1
-    while run < size:
-        yield 2 * run - 1, run
-        yield from _merge(run // 2)
-        run *= 2
-
-
-def _merge(step: int) -> Iterator[tuple[int, int]]:
-    while step:
-        yield step, step
-        step //= 2
 
 
 def _word(dtype: DType) -> DType:

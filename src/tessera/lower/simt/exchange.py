@@ -37,15 +37,40 @@ def exchanged(context: SimtContext, fragment: SSAValue, axis: int, bits: int) ->
     """Return a fragment whose element `i` along `axis` is the one at `i ^ bits`; each thread holds elements once."""
     type_ = fragment.type
     assert isinstance(type_, FragmentType)
+    return exchanged_by(context, fragment, *partner(type_.linear, axis, bits))
+
+
+def exchanged_by(
+    context: SimtContext,
+    fragment: SSAValue,
+    register: int,
+    lane: int,
+    warp: int,
+    lanes: SSAValue | None = None,
+    warps: SSAValue | None = None,
+) -> SSAValue:
+    """Return what the partners hold whose registers, lanes and warps differ in these bits.
+
+    Args:
+        context: the lowering.
+        fragment: holds each element once in a thread.
+        register: bits of registers.
+        lane: bits of lanes.
+        warp: bits of warps.
+        lanes: more bits of lanes, known at run time.
+        warps: more bits of warps, known at run time.
+    """
+    type_ = fragment.type
+    assert isinstance(type_, FragmentType)
     layout = type_.linear
-    register, lane, warp = partner(layout, axis, bits)
-    if not warp:
-        return context.value(ExchangeThreadsOp(fragment, register, lane))
+    if not warp and warps is None:
+        return context.value(ExchangeThreadsOp(fragment, register, lane, lanes))
+    assert lanes is None, "a step knows its bits of lanes, or those of warps"
     together = min(layout.registers, max(1, ACCESS_BYTES // type_.dtype.bytes))
     row = layout.lanes * layout.warps * together
     rows = min(layout.registers // together, max(1, ROUND_BYTES // (row * type_.dtype.bytes)))
     buffer = context.transient(BufferType.of((rows, row), type_.element, "shared"))
-    return context.value(ExchangeWarpsOp(fragment, buffer, register, lane, warp))
+    return context.value(ExchangeWarpsOp(fragment, buffer, register, lane, warp, warps))
 
 
 def _has_partner(context: SimtContext, like: SSAValue, axis: int, bits: int, size: int) -> SSAValue:

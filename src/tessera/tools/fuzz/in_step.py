@@ -329,14 +329,33 @@ def _exchange_lanes(machine: InStep, op: ops.ExchangeLanesOp) -> Any:
 
 @handles(exchange.ExchangeOp)
 def _exchange(machine: InStep, op: exchange.ExchangeOp) -> Any:
-    return _of_others(machine, op.source, op.register.data, op.lane.data)
+    more = 0 if op.lanes is None else int(machine.get(op.lanes))
+    return _of_others(machine, op.source, op.register.data, op.lane.data ^ more)
 
 
 @handles(exchange.ExchangeWarpsOp)
 def _exchange_warps(machine: InStep, op: exchange.ExchangeWarpsOp) -> Any:
     layout = _layout(op.source.type)
     assert layout is not None
-    return _of_others(machine, op.source, op.register.data, op.warp.data * layout.lanes + op.lane.data)
+    warp = op.warp.data ^ (0 if op.warps is None else int(machine.get(op.warps)))
+    return _of_others(machine, op.source, op.register.data, warp * layout.lanes + op.lane.data)
+
+
+@handles(exchange.KeepInOrderOp)
+def _order(machine: InStep, op: exchange.KeepInOrderOp) -> Any:
+    count = len(op.outputs)
+    values = [machine.get(source) for source in op.sources]
+    own, other = values[:count], values[count:]
+    registers, threads = own[0].shape
+    upper = (np.arange(registers)[:, None] & op.register.data != 0) | (
+        np.arange(threads)[None] & int(machine.get(op.threads)) != 0
+    )
+    before = other[0] < own[0]
+    if count > 1:
+        before |= (other[0] == own[0]) & (other[1] < own[1])
+    taken = before != (upper ^ (op.descending is not None))
+    found = tuple(np.where(taken, b, a) for a, b in zip(own, other, strict=True))
+    return found if count > 1 else found[0]
 
 
 def _of_others(machine: InStep, source: SSAValue, register: int, thread: int) -> Array:
