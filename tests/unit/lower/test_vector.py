@@ -312,7 +312,7 @@ def test_every_op_of_the_language_has_a_rule():
     lowered(add)  # registers the rules
     without = {op.name for op in tile_dialect().operations if op not in RULES}
     # The kernel's frame and the end of a combiner are read by the lowering itself; roles and what they need are what
-    # GPU schedules add.
+    # GPU schedules add; sorting is written as exchanges by the schedule.
     frame = {"kernel", "return", "grid", "assume", "combined"}
     added = {
         "roles",
