@@ -378,6 +378,49 @@ def test_kernels(case, backend):
     check(case, backend)
 
 
+def _everything(x: ts.Tensor["m", "n", "k", ts.i32], y: ts.Tensor["m", 6, ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        cube = x[i : i + 1, :, :]
+        flat = ts.tile.reshape(cube, (-1,))
+        y[i, 0] = ts.tile.sum(cube)
+        y[i, 1] = ts.tile.max(cube * 3 - 1)
+        y[i, 2] = ts.tile.argmin(cube)
+        y[i, 3] = ts.tile.reduce(cube, None, both)
+        value, place = ts.tile.reduce((flat * 2, ts.tile.arange(n * k)), 0, larger)
+        y[i, 4] = value * 1000 + place
+        y[i, 5] = ts.tile.sum(ts.tile.where(flat > ts.tile.min(flat, 0), flat, 5), 0)
+
+
+def _everything_meaning(x: np.ndarray, _y: np.ndarray) -> np.ndarray:
+    flat = x.reshape(len(x), -1)
+    columns = [
+        flat.sum(1),
+        flat.max(1) * 3 - 1,
+        flat.argmin(1),
+        flat.sum(1),
+        flat.max(1) * 2000 + flat.argmax(1),
+        np.where(flat > flat.min(1, keepdims=True), flat, 5).sum(1),
+    ]
+    return np.stack(columns, 1).astype(np.int32)
+
+
+@conformance(
+    [
+        Case(
+            f"{rows}x{columns}-chunk-{chunk}",
+            _everything,
+            lambda rng, rows=rows, columns=columns: [_ints(rng, 2, rows, columns), Output((2, 6), ts.i32)],
+            _everything_meaning,
+            EXACT,
+            knobs={"chunk": chunk, "batch": 1},
+        )
+        for rows, columns, chunk in ((3, 77, 64), (2, 64, 32), (40, 4, 32), (5, 16, 16))
+    ]
+)
+def test_all_elements_of_several_rows(case, backend):
+    check(case, backend)
+
+
 ORDERS = [order for order in permutations(range(3)) if order != (0, 1, 2)]
 CUBE = (2, 4, 4, 4)
 

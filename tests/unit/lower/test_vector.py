@@ -327,6 +327,7 @@ def test_every_op_of_the_language_has_a_rule():
         "bulk_wait",
         "round_tf32",
         "subtile",
+        "sort",
         "cluster_rank",
         "misalignment",
         "alloc_links",

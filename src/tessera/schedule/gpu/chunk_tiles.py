@@ -37,6 +37,7 @@ from tessera.ir.chunking import Aligned, compute_in_chunks
 from tessera.ir.inserter import Inserter
 from tessera.ir.live_tiles import live_registers
 from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, passes_over
+from tessera.ir.merged_reductions import split_merged_reduction
 from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
@@ -93,6 +94,9 @@ class ChunkTilesPass(GridPass):
         if most == 0 or any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         most = most or _most(kernel, grid)
+        for op in list(ops_in(grid)):
+            if isinstance(op, ReduceOp | ReduceByOp) and _elements(op.operands[0]) > most:
+                split_merged_reduction(op)
         notes, kept = list[str](), set[SSAValue]()
         while (tile := _largest(grid, kept)) is not None and _elements(tile) > most:
             try:

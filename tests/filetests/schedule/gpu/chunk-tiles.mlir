@@ -87,3 +87,28 @@ tessera_tile.kernel @alias profile "fast" (
   // CHECK: tessera_notes.chunk = ["tiles of 76 elements stay whole: a tensor that they are stored to is accessed in other passes or places"]
   tessera_tile.return
 }
+
+// -----
+// All elements of several rows: the dimensions that were merged are reduced one after the other, and elements numbered.
+// CHECK-LABEL: @all
+tessera_tile.kernel @all profile "fast" (
+    %x: !tessera_tile.tensor<4x64xi32> as "X" dims ["4", "64"] strides [64, 1] stride_div [64, 1] dim_div [4, 64] align 16,
+    %y: !tessera_tile.tensor<1xi32> as "Y" dims ["1"] strides [1] stride_div [1] dim_div [1] align 16 written) {
+  %one = tessera_tile.constant 1 : index
+  tessera_tile.grid(%one) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    // CHECK: scf.for
+    // CHECK: tessera_tile.load {{.*}} [4, 8] : !tessera_tile.tensor<4x64xi32> -> !tessera_tile.tile<4x8xi32>
+    // CHECK: tessera_tile.reduce "max" {{.*}} -> !tessera_tile.tile<4xi32>
+    // CHECK: tessera_tile.reduce "max" {{.*}} : !tessera_tile.tile<4xi32> -> i32
+    // CHECK-NOT: 256xi32
+    %rows = tessera_tile.load %x[%zero, %zero] [4, 64] : !tessera_tile.tensor<4x64xi32> -> !tessera_tile.tile<4x64xi32>
+    %flat = tessera_tile.reshape %rows : !tessera_tile.tile<4x64xi32> -> !tessera_tile.tile<256xi32>
+    %number = tessera_tile.arange : !tessera_tile.tile<256xi32>
+    %sum = tessera_tile.elementwise "add"(%flat, %number) : (!tessera_tile.tile<256xi32>, !tessera_tile.tile<256xi32>) -> !tessera_tile.tile<256xi32>
+    %most = tessera_tile.reduce "max" %sum axis 0 : !tessera_tile.tile<256xi32> -> i32
+    tessera_tile.store %most, %y[%zero] [1] drop [0] : i32, !tessera_tile.tensor<1xi32>
+  }
+  tessera_tile.return
+}
