@@ -9,7 +9,7 @@ import pytest
 import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT
-from tests.conformance.harness import Case, Output, check, conformance, dtype
+from tests.conformance.harness import Case, Output, Updated, check, conformance, dtype
 
 DTYPES = ("bool", "u8", "i16", "i32", "u32", "i64", "fp8_e4m3", "bf16", "f16", "f32", "f64")
 
@@ -133,6 +133,10 @@ def _sorted(x: np.ndarray, m: int, axis: int, descending: bool) -> np.ndarray:
             ("f64", 3, 5, 1, True, 1),
             ("f32", 1, 1, 1, False, 1),
             ("u32", 1, 2, 1, False, 1),
+            ("f32", 1, 1024, 1, False, 4),  # with loops over the bits of lanes and warps
+            ("i16", 3, 512, 1, True, 2),
+            ("i64", 2, 300, 1, True, 4),
+            ("u32", 2, 777, 1, False, 1),
         ]
     ]
 )
@@ -184,11 +188,54 @@ def _first(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.ndarray,
             ("bf16", 700, 2, 5, 0, False, 2),
             ("u32", 2, 129, 2, 1, True, 1),
             ("i16", 3, 64, 1, -1, False, 1),
+            ("f32", 1, 9001, 5, 1, True, 4),  # what is left of them is loaded again
+            ("bf16", 8192, 2, 16, 0, False, 8),
         ]
     ]
 )
 def test_the_first_are_picked(case, backend):
     check(case, backend)
+
+
+def _overwritten(x: ts.Tensor["m", 9000, ts.f32], y: ts.Tensor["m", 3, ts.f32], at: ts.Tensor["m", 3, ts.i32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        x[i, :] = 0.0 - row
+        y[i, :], at[i, :] = ts.tile.topk(row, 3, 0)
+
+
+@conformance(
+    [
+        Case(
+            "overwritten",
+            _overwritten,
+            lambda rng: [
+                Updated(rng.standard_normal((2, 9000)).astype(np.float32)),
+                Output((2, 3), ts.f32),
+                Output((2, 3), ts.i32),
+            ],
+            lambda x, *_: (-x, -np.sort(-x, 1)[:, :3], np.argsort(-x, 1)[:, :3]),
+            EXACT,
+        )
+    ]
+)
+def test_the_first_of_rows_that_are_overwritten(case, backend):
+    check(case, backend)
+
+
+@pytest.mark.parametrize(
+    ("of", "size", "k"), [("f32", 65536, 64), ("i16", 65536, 256), ("u32", 131072, 4), ("f32", 40000, 16)]
+)
+def test_the_first_of_long_rows_need_no_row_in_shared_memory(of: str, size: int, k: int) -> None:
+    element = dtype(of)
+
+    @ts.kernel
+    def kernel(x: ts.Tensor["m", size, element], y: ts.Tensor["m", k, element], at: ts.Tensor["m", k, ts.i32]):
+        for i in ts.tile.grid((m, 1)):
+            y[i, :], at[i, :] = ts.tile.topk(x[i, :], k, 0)
+
+    artefact = ts.compile(kernel, target="sm_90a")
+    assert all(launch.shared_bytes <= 64 << 10 for launch in artefact.launches)
 
 
 def _zeros(x: ts.Tensor[8, ts.f32], y: ts.Tensor[8, ts.f32], places: ts.Tensor[8, ts.i32]):

@@ -30,6 +30,13 @@ def is_whole(op: PartOp, axis: int) -> bool:
     return whole and constant_starts(op)[axis] == 0
 
 
+def starts_with_all(op: PartOp) -> bool:
+    """Return whether a part is all of a tile, perhaps with zeros behind it."""
+    longer = all(size >= whole for size, whole in zip(op.sizes, shape_of(op.source.type), strict=True))
+    plain = not op.wrapped and all(step == 1 for step in op.step_list)
+    return longer and plain and bool(shape_of(op.result.type)) and all(start == 0 for start in constant_starts(op))
+
+
 def stays_inside(op: PartOp, axis: int) -> bool:
     """Return whether no element outside of the tile is read along a dimension."""
     if axis in op.wrapped:

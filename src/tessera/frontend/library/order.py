@@ -74,10 +74,15 @@ def unpacked(both: Any, last: Any) -> Any:
 
 
 @function
-def in_rows(x: Any, order: Any, size: Any, padded: Any) -> Any:
-    """Return a tile's elements as rows along the last dimension of a new order, filled up by what is never wanted."""
-    rows = tile.reshape(tile.transpose(x, order) if len(order) > 1 else x, (-1, size))
-    return rows if padded == size else tile.take(rows, tile.arange(padded), 1, -(1 << 31))
+def in_rows(x: Any, order: Any, size: Any) -> Any:
+    """Return a tile's elements as rows along the last dimension of a new order."""
+    return tile.reshape(tile.transpose(x, order) if len(order) > 1 else x, (-1, size))
+
+
+@function
+def filled_up(rows: Any, size: Any) -> Any:
+    """Return rows with what is never wanted behind their first elements."""
+    return tile.where(tile.arange(rows.shape[1]) < size, rows, -(1 << 31))
 
 
 @function

@@ -13,13 +13,12 @@ from tessera.frontend.convert import axis_of, cast_to, places_along, static_int,
 from tessera.frontend.library import order
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Tile
+from tessera.ir.tile.elementwise import ConstantOp
 from tessera.ir.tile.exchange import ExchangeOp, SortOp
-from tessera.ir.types import element_type
+from tessera.ir.tile.parts import PartOp
+from tessera.ir.types import element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
-
-LONGEST_GROUPED = 1 << 15
-"""Elements of the longest row that `topk` picks elements of groups from: 128 KB of words."""
 
 
 @compiles(tile.exchange)
@@ -99,7 +98,9 @@ def _topk_packed(b: Builder, source: Tile, count: int, axis: int, largest: bool)
     floats = inline(b, order.without_sign_of_zero.function, [source], {}) if source.dtype.is_float else source
     words = inline(b, order.as_words.function, [_keys(b, floats), *how], {})
     others = tuple(i for i in range(len(shape)) if i != axis)
-    rows = inline(b, order.in_rows.function, [words, (*others, axis), size, padded], {})
+    rows = inline(b, order.in_rows.function, [words, (*others, axis), size], {})
+    if padded > size:
+        rows = inline(b, order.filled_up.function, [_longer(b, rows, padded), size], {})
     best = _largest(b, rows, width)
     back = tuple((*others, axis).index(i) for i in range(len(shape)))
     kept = inline(b, order.as_before.function, [best, count, (*(shape[i] for i in others), count), back], {})
@@ -131,10 +132,16 @@ def _largest(b: Builder, words: Tile, width: int) -> Tile:
     return best
 
 
+def _longer(b: Builder, rows: Tile, size: int) -> Tile:
+    """Return rows with zeros behind them."""
+    zero = b.emit(ConstantOp(0, index)).result
+    return Tile(b.emit(PartOp(rows.ssa, [zero, zero], (rows.shape[0], size))).result)
+
+
 def _group(size: int, width: int) -> int:
-    """Return how many elements of a row make a group, if it pays and the row fits into shared memory; otherwise 1."""
+    """Return how many elements of a row make a group, if it pays; otherwise 1."""
     share = size // width
-    return 1 if share < 16 or size > LONGEST_GROUPED else 8 if share >= 64 else 4
+    return 1 if share < 16 else 8 if share >= 64 else 4
 
 
 def _word(dtype: DType) -> DType:

@@ -17,7 +17,7 @@ from tessera.ir.target.memory import BufferGatherOp, BufferLoadOp
 from tessera.ir.target.types import BufferType, FragmentType, element_of
 from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.types import dtype_of, element_type
-from tessera.lower.parts import constant_starts, is_whole, stays_inside
+from tessera.lower.parts import constant_starts, is_whole, starts_with_all, stays_inside
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.placement import DEFAULT, Placements, infers, padded, padded_shape
 from tessera.lower.simt.rules import lowers
@@ -99,11 +99,20 @@ def _registers_of(layout: LinearLayout, axis: int, place: int) -> int:
 def _place_part(placements: Placements, op: PartOp) -> None:
     if not is_tile(op.result):
         return
-    renamed, own = _renamed(placements.layout_or_default(op.source), op), placements.of(op.source)
+    own = placements.of(op.source)
+    if own is not None and _fills_padding(op):
+        placements.place(op.result, own.layout, own.strength)
+        return
+    renamed = _renamed(placements.layout_or_default(op.source), op)
     if renamed.sizes == op.sizes and len(renamed.axes) == _changed(op):
         placements.place(op.result, renamed.layout, own.strength if own is not None else DEFAULT)
     else:
         placements.place(op.result, placements.default(op.sizes), DEFAULT)
+
+
+def _fills_padding(op: PartOp) -> bool:
+    """Return whether a part is all of a tile with zeros in the padding that a fragment of it has."""
+    return starts_with_all(op) and padded_shape(op.sizes) == padded_shape(tile_shape(op.source))
 
 
 def _changed(op: PartOp) -> int:
@@ -113,6 +122,10 @@ def _changed(op: PartOp) -> int:
 @lowers(PartOp)
 def _part(context: SimtContext, op: PartOp) -> None:
     source = context.tile(op.source, context.layout_of(op.source))
+    if _fills_padding(op):
+        filled = context.fill_outside(source, tile_shape(op.source), 0)
+        context.define(op.result, context.convert(filled, context.layout_of(op.result)))
+        return
     assert isinstance(source.type, FragmentType)
     renamed = _renamed(source.type.linear, op)
     if renamed.axes:
