@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import inline
-from tessera.frontend.convert import axis_of, cast_to, places_along, static_int, to_tile
+from tessera.frontend.convert import axis_of, cast_to, places_along, reshape_to, static_int, to_tile
 from tessera.frontend.library import order
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Tile
@@ -64,9 +65,14 @@ def _in_order(
     b: Builder, tiles: Sequence[Tile], axis: int, descending: bool = False, merge: bool = False
 ) -> list[Tile]:
     """Return integers in order; with several tiles, tuples of them."""
-    if tiles[0].shape[axis] == 1:
+    shape = tiles[0].shape
+    if shape[axis] == 1:
         return list(tiles)
-    return [Tile(output) for output in b.emit(SortOp([each.ssa for each in tiles], axis, descending, merge)).outputs]
+    # Neighbours are the elements of the last dimension.
+    last = shape[: axis + 1] if prod(shape[axis + 1 :]) == 1 else shape
+    sources = [reshape_to(b, each.ssa, last) for each in tiles]
+    outputs = b.emit(SortOp(sources, axis, descending, merge)).outputs
+    return [Tile(reshape_to(b, output, shape)) for output in outputs]
 
 
 @compiles(tile.topk)
