@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from math import prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
@@ -52,6 +53,12 @@ def _load_rules() -> None:
     """Import every file of this folder, so that their rules are registered."""
     for info in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{info.name}")
+
+
+LONG = 16384
+"""Elements of the shortest tile of which groups of neighbours are reduced in a thread, however they are loaded."""
+MOST_GROUPED = 8
+"""Neighbours of such a group at most."""
 
 
 def lower_to_simt(module: ModuleOp, target: TargetRecord) -> ModuleOp:
@@ -222,9 +229,28 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
                         axis, at_once = found
                         moved = Moved(at_once, element_bytes, isinstance(op, StoreOp | ScatterOp))
                         accesses.setdefault(shape, {}).setdefault(axis, []).append(moved)
-    return narrowest, {
-        shape: max(map(_best_vector, accesses.get(shape, {}).values()), default=1) for shape in narrowest
-    }
+    vectors, grouped = dict[tuple[int, ...], int](), _reduced_together(plan)
+    for shape in narrowest:
+        along = accesses.get(shape, {}).values()
+        vectors[shape] = max(map(_best_vector, along), default=1)
+        if not any(moved.stored for each in along for moved in each):
+            vectors[shape] = max(vectors[shape], grouped.get(prod(shape), 1))
+    return narrowest, vectors
+
+
+def _reduced_together(plan: LaunchPlan) -> dict[int, int]:
+    """Return, for sizes of long tiles of which few neighbours each are reduced, how many these are.
+
+    A thread has them then: between lanes each of its many elements would be exchanged.
+    """
+    found = dict[int, int]()
+    for top in plan.body:
+        for op in ops_in(top):
+            if isinstance(op, ReduceOp):
+                shape = padded_shape(shape_of(op.source.type))
+                if op.axis.data == len(shape) - 1 and shape[-1] <= MOST_GROUPED and prod(shape) >= LONG:
+                    found[prod(shape)] = max(found.get(prod(shape), 1), shape[-1])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
