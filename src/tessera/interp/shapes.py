@@ -45,5 +45,5 @@ def _sort(op: SortOp, machine: Machine) -> Any:
     axis, sources = op.axis.data, [machine.get(source) for source in op.sources]
     keys = [~source if op.descending is not None else source for source in sources]  # ~ turns the order of integers
     order = np.lexsort(keys[::-1], axis=axis)
-    found = tuple(np.take_along_axis(source, order, axis) for source in sources)
-    return found if len(found) > 1 else found[0]
+    found: tuple[Any, ...] = tuple(np.take_along_axis(source, order, axis) for source in sources)
+    return found[0] if len(sources) == 1 else found

@@ -85,7 +85,7 @@ def emit_order(emitter: SimtEmitter, op: KeepInOrderOp) -> None:
         bits.append((emitter.warp(), [lanes << bit for bit in range(type_.linear.warps.bit_length() - 1)]))
         both = emitter.ops.binary("and", I32, emitter.linear(bits), emitter.unit(op.threads))
         upper = emitter.ops.compare("ne", I32, both, "0")
-    kinds = [value.type.dtype for value in op.outputs if isinstance(value.type, FragmentType)]
+    kinds = [value.type.dtype for value in op.outputs]
     columns = list(zip(*(emitter.units(source) for source in op.sources), strict=True))
     lower, found = op.descending is not None, list[list[str]]()
     for register, column in enumerate(columns):

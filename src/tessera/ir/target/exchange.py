@@ -149,7 +149,7 @@ class KeepInOrderOp(TesseraOp):
             raise VerifyException(f"{len(types)} fragments are put in order as {len(results)}")
         first = self.outputs[0].type
         assert isinstance(first, FragmentType)
-        if any(not isinstance(type_, FragmentType) or type_.linear != first.linear for type_ in results):
+        if any(type_.linear != first.linear for type_ in results):
             raise VerifyException("fragments of several layouts")
         if not 0 <= self.register.data < first.linear.registers:
             raise VerifyException(f"register bits {self.register.data} of {first.linear.registers}")

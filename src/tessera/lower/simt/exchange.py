@@ -37,15 +37,13 @@ def exchanged(context: SimtContext, fragment: SSAValue, axis: int, bits: int) ->
     """Return a fragment whose element `i` along `axis` is the one at `i ^ bits`; each thread holds elements once."""
     type_ = fragment.type
     assert isinstance(type_, FragmentType)
-    return exchanged_by(context, fragment, *partner(type_.linear, axis, bits))
+    return exchanged_by(context, fragment, partner(type_.linear, axis, bits))
 
 
 def exchanged_by(
     context: SimtContext,
     fragment: SSAValue,
-    register: int,
-    lane: int,
-    warp: int,
+    bits: tuple[int, int, int],
     lanes: SSAValue | None = None,
     warps: SSAValue | None = None,
 ) -> SSAValue:
@@ -54,15 +52,13 @@ def exchanged_by(
     Args:
         context: the lowering.
         fragment: holds each element once in a thread.
-        register: bits of registers.
-        lane: bits of lanes.
-        warp: bits of warps.
+        bits: of registers, lanes and warps.
         lanes: more bits of lanes, known at run time.
         warps: more bits of warps, known at run time.
     """
     type_ = fragment.type
     assert isinstance(type_, FragmentType)
-    layout = type_.linear
+    layout, (register, lane, warp) = type_.linear, bits
     if not warp and warps is None:
         return context.value(ExchangeThreadsOp(fragment, register, lane, lanes))
     assert lanes is None, "a step knows its bits of lanes, or those of warps"

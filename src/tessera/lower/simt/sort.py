@@ -8,7 +8,7 @@ the bits, and so are merges that end in the same steps: the code grows with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from xdsl.dialects import scf
@@ -154,7 +154,7 @@ class _Network:
         with context.into(blocks[1]):
             context.emit(scf.YieldOp(*self._chosen(values, chosen, count, write, first + 1)))
         types = [value.type for value in values]
-        return list(context.emit(scf.IfOp(is_first, types, *map(Region, blocks))).results)
+        return list(context.emit(scf.IfOp(is_first, types, Region(blocks[0]), Region(blocks[1]))).results)
 
     def _thread_merges(self, values: Values, number: int) -> Values:
         """Merge by each bit of a run of lanes or warps."""
@@ -212,21 +212,22 @@ class _Network:
         return values
 
     def _known_step(self, values: Values, masks: dict[str, int], dim: str, top: int) -> Values:
-        others = [
-            exchanged_by(self.context, value, *(masks.get(each, 0) for each in (REGISTER, LANE, WARP)))
-            for value in values
-        ]
+        others = [exchanged_by(self.context, value, _bits(masks)) for value in values]
         threads = {REGISTER: 0, LANE: top, WARP: top * self.layout.lanes}[dim]
         return self._ordered(values, others, top if dim == REGISTER else 0, self.context.scalars.constant(threads, U32))
 
     def _step(self, values: Values, dim: str, masks: dict[str, int], more: SSAValue, top: SSAValue) -> Values:
         """Compare by bits of lanes or warps that are known at run time, and others; one tells which is upper."""
-        known = [masks.get(each, 0) for each in (REGISTER, LANE, WARP)]
         lanes, warps = (more, None) if dim == LANE else (None, more)
-        others = [exchanged_by(self.context, value, *known, lanes, warps) for value in values]
+        others = [exchanged_by(self.context, value, _bits(masks), lanes, warps) for value in values]
         if dim == WARP:
             top = self.context.scalars.binary("mul", top, self.layout.lanes, U32)
         return self._ordered(values, others, 0, top)
 
     def _ordered(self, own: Values, other: Values, register: int, threads: SSAValue) -> Values:
         return list(self.context.emit(KeepInOrderOp(own, other, register, threads, self.descending)).results)
+
+
+def _bits(masks: Mapping[str, int]) -> tuple[int, int, int]:
+    """Return the bits of registers, lanes and warps."""
+    return masks.get(REGISTER, 0), masks.get(LANE, 0), masks.get(WARP, 0)

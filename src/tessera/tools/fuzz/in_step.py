@@ -346,16 +346,17 @@ def _order(machine: InStep, op: exchange.KeepInOrderOp) -> Any:
     count = len(op.outputs)
     values = [machine.get(source) for source in op.sources]
     own, other = values[:count], values[count:]
-    registers, threads = own[0].shape
-    upper = (np.arange(registers)[:, None] & op.register.data != 0) | (
-        np.arange(threads)[None] & int(machine.get(op.threads)) != 0
-    )
-    before = other[0] < own[0]
-    if count > 1:
-        before |= (other[0] == own[0]) & (other[1] < own[1])
-    taken = before != (upper ^ (op.descending is not None))
-    found = tuple(np.where(taken, b, a) for a, b in zip(own, other, strict=True))
-    return found if count > 1 else found[0]
+    registers, threads = (np.arange(int(size)) for size in own[0].shape)
+    upper = np.logical_or(registers[:, None] & op.register.data, threads[None] & int(machine.get(op.threads)))
+    taken = _is_before(other, own) != np.logical_xor(upper, op.descending is not None)
+    found: list[Array] = [np.where(taken, b, a) for a, b in zip(own, other, strict=True)]
+    return tuple(found) if count > 1 else found[0]
+
+
+def _is_before(first: Sequence[Array], second: Sequence[Array]) -> Array:
+    """Return which tuples are smaller than others."""
+    before = first[0] < second[0]
+    return before if len(first) == 1 else before | ((first[0] == second[0]) & (first[1] < second[1]))
 
 
 def _of_others(machine: InStep, source: SSAValue, register: int, thread: int) -> Array:
