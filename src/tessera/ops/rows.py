@@ -14,7 +14,10 @@ from tessera.numerics.dtypes import DType, f32, f64
 from tessera.ops import arrays
 
 FLOATS = ("f64", "f32", "bf16", "f16")
-_PROGRAMS_A_UNIT = 2
+_ELEMENTS_A_UNIT = 16384
+_MOST_A_UNIT = 4
+"""Programs of a multiprocessor that share out a sum over rows: as many as have rows of so many elements together
+(`benchmarks/library.py`: more programs hide more of each other's waits, and write more sums)."""
 _PROGRAMS_OF_CPUS = 64
 """Fixed, so that results do not depend on the number of threads."""
 _LEAST_ELEMENTS = 4096
@@ -138,8 +141,15 @@ def _is_one(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return all(outer[1] == inner[0] * inner[1] for outer, inner in pairwise(kept)) or 0 in shape
 
 
+def together(width: int) -> int:
+    """Return how many rows of a width a program computes at a time where it sums over rows: a power of two."""
+    padded = 1 << max(width - 1, 0).bit_length()
+    return max(1, min(4096 // padded, max(8, 2048 // padded), 64))
+
+
 def parts(rows: int, width: int, array: Any) -> int:
     """Return among how many programs a sum over rows is shared out; it depends on sizes and machine alone."""
     record = destination_of(arrays.view(array, "an array").device).record()
-    most = _PROGRAMS_A_UNIT * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
+    each = max(1, min(_MOST_A_UNIT, _ELEMENTS_A_UNIT // max(width, 1)))
+    most = each * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
     return max(1, min(most, rows, rows * width // _LEAST_ELEMENTS))

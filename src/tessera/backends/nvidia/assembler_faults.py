@@ -38,10 +38,9 @@ def respelled(ptx: str, target: TargetRecord) -> str:
 
     `max.u64(x, 0)` is x: ptxas and nvJitLink 13.0 make 0 of it where x is a signed minimum with 0.
     """
+    ptx = _NO_MAXIMUM.sub(r"mov.b64 \t\1, \2;", _NARROW_DIFFERENCE.sub(_spelled_difference, ptx))
     ptx = _SIGN_SET.sub(_by_table, _NARROW_NEGATION.sub(_spelled_negation, _ABSOLUTE.sub(_wrapped_absolute, ptx)))
-    ptx = _NO_MAXIMUM.sub(
-        r"mov.b64 \t\1, \2;", _NARROW_DIFFERENCE.sub(_spelled_difference, _SHIFT.sub(_extracted, ptx))
-    )
+    ptx = _SHIFT.sub(_extracted, ptx)
     if _PRODUCT.search(ptx) is not None:
         ptx = "".join(map(_no_squares, _ENTRY.split(ptx)))
     if _LARGER.search(ptx) is not None and _LIMITED.search(ptx) is not None:
@@ -167,7 +166,7 @@ def _spelled_negation(found: re.Match[str]) -> str:
 def _spelled_difference(found: re.Match[str]) -> str:
     """Write `a - b` of 16 bits as `~b + a + 1`, which takes as many instructions: `a` may turn out to be 0."""
     result, left, right = found.groups()
-    number = f"{_OWN}difference"  # absolute values have differences inside
+    number = f"{_OWN}number"
     parts = f"not.b16 {number}, {right}; add.s16 {number}, {number}, {left};"
     return f"{{ .reg .b16 {number}; {parts} add.s16 {result}, {number}, 1; }}"
 

@@ -98,7 +98,7 @@ def _launch_gradient(
     if not any(wanted):
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         return
-    together = max(1, min(16, 4096 // (1 << (width - 1).bit_length())))
+    together = rows.together(width)
     each = -(-count // (rows.parts(count, width, x) * together)) * together
     programs = -(-count // each)
     parts = like(x, (3, programs, width), acc)
