@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import epilogue, linalg, norm
+    from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
 
-FAMILIES = ("epilogue", "linalg", "norm")
+FAMILIES = ("epilogue", "linalg", "norm", "softmaxes")
 """Modules of ops, one a family."""
 
-__all__ = ["epilogue", "linalg", "norm"]
+_NAMES = {"log_softmax": "softmaxes", "logsumexp": "softmaxes", "softmax": "softmaxes"}
+"""Ops that stand here by name, and their families. A module of such a name would hide the op."""
+
+__all__ = ["epilogue", "linalg", "log_softmax", "logsumexp", "norm", "softmax"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a family of ops when it is first asked for."""
+    """Import a family of ops when it, or an op of it, is first asked for."""
     if name in FAMILIES:
         return import_module(f"tessera.ops.{name}")
+    if name in _NAMES:
+        return getattr(import_module(f"tessera.ops.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'tessera.ops' has no attribute {name!r}")
 
 

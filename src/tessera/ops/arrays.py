@@ -93,10 +93,15 @@ def dtype_of(array: Any, name: str = "an array") -> DType:
     """
     if not is_torch(array):
         return view(array, name).dtype
-    found = _BY_TORCH_NAME.get(str(array.dtype))
+    found = by_torch_name(str(array.dtype))
     if found is None:
         raise CallError(f"argument {name!r} has the dtype {array.dtype}", code="wrong-dtype")
     return found
+
+
+def by_torch_name(name: str) -> DType | None:
+    """Return the dtype that PyTorch calls by a name such as `torch.float32`."""
+    return _BY_TORCH_NAME.get(name)
 
 
 def is_torch(array: Any) -> bool:

@@ -130,12 +130,12 @@ def out_rows(out: Any, trailing_dims: int) -> Any:
     found = arrays.view(out, "out")
     split = len(found.shape) - trailing_dims
     halves = (slice(None, split), slice(split, None))
-    if len(found.shape) != 2 and not all(_is_one(found.shape[half], found.strides[half]) for half in halves):
+    if len(found.shape) != 2 and not all(is_one(found.shape[half], found.strides[half]) for half in halves):
         return None
     return matrix(out, prod(found.shape[:split]), prod(found.shape[split:]))
 
 
-def _is_one(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def is_one(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Return whether dimensions are one by their strides."""
     kept = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
     return all(outer[1] == inner[0] * inner[1] for outer, inner in pairwise(kept)) or 0 in shape
